@@ -16,7 +16,7 @@ typedef cuda_result (*cuda_find_fn)(const char *name, void **function, int versi
 #define CUDA_LEGACY_STREAM 1 /* the default stream is the one that older programs know */
 
 /* A mere name is looked for also where containers put drivers that their loader does not know. */
-static void *cuda_open(const char *path) {
+static void *cuda_open_library(const char *path) {
         static const char *const folders[] = { "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
                                                "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
                                                "/usr/lib64" };
@@ -85,7 +85,7 @@ static int cuda_start(struct cuda *cuda, const char *path, char *error, size_t s
 int cuda_load(struct cuda *cuda, const char *path, char *error, size_t size) {
         if (path == NULL)
                 path = CUDA_LIBRARY;
-        *cuda = (struct cuda){ .library = cuda_open(path) };
+        *cuda = (struct cuda){ .library = cuda_open_library(path) };
         if (cuda->library == NULL) {
                 dlerror();
                 dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -21,6 +21,7 @@
 _Static_assert(MEMORY_FDS <= FRAME_FDS_MAX, "a memory is handed over in one frame");
 
 struct backend;
+struct cuda_ipc;
 
 /* The first member of each one that a backend has made. */
 struct backend_memory {
@@ -114,6 +115,7 @@ struct memory_request {
          * if it fails by then. The others stay the caller's. */
         int *fds;
         unsigned n_fds;
+        const struct cuda_ipc *ipc;    /* OFFERED: names it instead of a descriptor; or NULL */
         struct backend_memory *memory; /* ATTACH, FREE */
 };
 
@@ -126,15 +128,23 @@ struct memory_result {
 };
 
 typedef void (*backend_made_fn)(void *owner, const struct memory_result *result);
+typedef void (*backend_failed_fn)(void *owner, const char *why);
 typedef void (*backend_done_fn)(void *owner, const struct backend_result *result);
 
 struct backend_config {
-        unsigned workers; /* 0: cpus_available() */
+        const char *device; /* its whole name */
+        const char *driver; /* `cuda`: path of the driver's library; NULL: where the system has it */
+        unsigned workers;   /* 0: cpus_available() */
         bool has_affinity;
         cpu_set_t affinity;   /* of the workers; the loop thread keeps its own */
         backend_done_fn done; /* called from dispatch() */
         backend_made_fn made; /* likewise, for requests of memory */
+        /* Likewise, once: the device is of no use to this process any more, and nothing that is under way
+         * will be delivered. NULL: nobody wants to know. */
+        backend_failed_fn failed;
         void *owner;
+        char *error; /* error_size bytes; a sentence, if open() fails and there is something to say */
+        size_t error_size;
 };
 
 struct memory_ops {
@@ -196,7 +206,7 @@ struct backend_ops {
         unsigned (*ping)(struct backend *backend);
 
         unsigned (*workers)(const struct backend *backend);
-        const char *(*simd)(const struct backend *backend); /* "avx512", "avx2", "baseline" */
+        const char *(*simd)(const struct backend *backend); /* "avx512", "avx2", "baseline"; "sm_90" */
         uint64_t (*cpu_us)(const struct backend *backend);  /* CPU time of all workers */
 };
 
@@ -207,4 +217,4 @@ struct backend {
         const struct compute_ops *compute;
 };
 
-extern const struct backend_ops backend_host;
+extern const struct backend_ops backend_host, backend_cuda;

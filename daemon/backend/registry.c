@@ -11,17 +11,20 @@
 #include "base/cleanup.h"
 
 #define LABEL_MAX 32
+#define CARD_MAX 40 /* a UUID */
 #define LABEL_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
 static const struct registry_row {
         const char *device;
         const char *forms;             /* as users are shown them */
         const struct backend_ops *ops; /* NULL: it has none */
-        bool labels;
+        size_t label;                  /* most characters of one; 0: it has none */
+        bool bare;                     /* it may come without one */
 } registry_rows[] = {
         { "cpu", "cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or underscores,",
-          &backend_host, .labels = true },
-        { "none", "or none, for a daemon that coordinates only", NULL, .labels = false },
+          &backend_host, LABEL_MAX, .bare = true },
+        { "cuda", "or cuda:N or cuda:UUID, for a GPU,", &backend_cuda, CARD_MAX, .bare = false },
+        { "none", "or none, for a daemon that coordinates only", NULL, 0, .bare = true },
 };
 
 /* Whether the row names the device, `rest` being what stands after the row's name. */
@@ -29,8 +32,8 @@ static bool registry_row_names(const struct registry_row *row, const char *rest)
         size_t length = strlen(rest);
 
         if (length == 0)
-                return true;
-        return row->labels && rest[0] == ':' && length >= 2 && length <= LABEL_MAX + 1 &&
+                return row->bare;
+        return rest[0] == ':' && length >= 2 && length <= row->label + 1 &&
                strspn(rest + 1, LABEL_CHARACTERS) == length - 1;
 }
 

@@ -63,6 +63,7 @@ int config_init(struct config *config) {
 
 void config_deinit(struct config *config) {
         free(config->device);
+        free(config->cuda_driver);
         free(config->socket);
         free(config->socket_group);
         free(config->metrics_socket);

@@ -16,7 +16,8 @@
 #include "base/account.h"
 
 struct config {
-        char *device;         /* "cpu" or "cpu:LABEL" */
+        char *device;         /* "cuda:N", "cuda:UUID", "cpu", "cpu:LABEL", "none" */
+        char *cuda_driver;    /* path; "": where the system has it */
         char *socket;         /* path; default: see config_default_socket() */
         char *socket_group;   /* "" : leave */
         mode_t socket_mode;   /* 0660 */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "core/config.h"
@@ -21,6 +22,8 @@ static int main_run(struct config *config, const struct config_source *source) {
                 return EXIT_FAILURE;
         }
         int status = server_run(server);
+        if (status == SERVER_DEVICE_FAILED)
+                _exit(status);
         server_free(server);
         return status;
 }

@@ -319,8 +319,12 @@ static int option_set_group(const struct option_row *row, void *field, const cha
 #define LIMIT(slot) .reloads = true, FIELD(limits[slot])
 
 const struct option_row option_rows[] = {
-        { "daemon", "device", "DEVICE", "what to serve: cpu, cpu:LABEL to tell several apart, or none", "cpu",
-          .set = option_set_device, .format = option_format_text, OWNED(device) },
+        { "daemon", "device", "DEVICE",
+          "what to serve: cuda:N or cuda:UUID, a GPU; cpu, or cpu:LABEL to tell several apart; or none",
+          "cpu", .set = option_set_device, .format = option_format_text, OWNED(device) },
+        { "daemon", "cuda_driver", "PATH",
+          "library of the GPU's driver (default: libcuda.so.1, where the system has it)", "",
+          .set = option_set_group, .format = option_format_text, OWNED(cuda_driver) },
         { "daemon", "socket", "PATH",
           "socket to listen on (default: by device, below /run/gradsync or $XDG_RUNTIME_DIR)", "",
           .set = option_set_socket, .format = option_format_text, OWNED(socket) },

@@ -162,13 +162,29 @@ static int server_open_coordinators(struct server *server, char *error, size_t s
         return r < 0 ? server_fail(r, "cannot set up the table of coordinators", error, size) : 0;
 }
 
+/* No call of the driver works any more, so what was begun can neither be ended nor be given up in order. The
+ * next daemon learns from the members what held. */
+static void server_on_failure(void *owner, const char *why) {
+        const struct jobs *jobs = owner;
+
+        log_error("%s; this gradsyncd ends with status %d, and the next one takes its jobs over", why,
+                  SERVER_DEVICE_FAILED);
+        loop_exit(jobs->config.loop, SERVER_DEVICE_FAILED);
+}
+
 static int server_open_backend(struct server *server, char *error, size_t size) {
+        char text[512] = "";
         struct backend_config config = {
                 .workers = server->config.workers,
                 .has_affinity = server->config.has_affinity,
                 .affinity = server->config.affinity,
+                .device = server->config.device,
+                .driver = server->config.cuda_driver[0] != '\0' ? server->config.cuda_driver : NULL,
                 .done = jobs_done,
                 .made = jobs_made,
+                .failed = server_on_failure,
+                .error = text,
+                .error_size = sizeof(text),
         };
         struct jobs_config jobs = {
                 .loop = server->loop,
@@ -187,11 +203,15 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 return server_fail(r, "cannot set up the table of jobs", error, size);
         config.owner = server->jobs;
         r = pair_open(ops, &config, &server->backends);
-        if (r == -ENOTSUP)
+        if (r == -ENOTSUP && text[0] == '\0')
                 return server_fail(
                         r,
                         "GRADSYNC_SIMD names an instruction set that this CPU, or this build, does not have",
                         error, size);
+        if (r < 0 && text[0] != '\0') {
+                snprintf(error, size, "%s", text);
+                return r;
+        }
         if (r < 0)
                 return server_fail(r, "cannot start the worker threads", error, size);
         server->jobs->config.backend = server->backends.device;
@@ -495,7 +515,7 @@ int server_run(struct server *server) {
         int r = loop_run(server->loop);
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
-        return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        return r == 0 || r == SERVER_DEVICE_FAILED ? r : EXIT_FAILURE;
 }
 
 struct server *server_free(struct server *server) {

@@ -9,10 +9,15 @@
 
 struct server;
 
+/* Exit status: the GPU failed in a way that only a new process gets over. What was under way is left as it
+ * is, as after a crash: nothing waits for it. */
+#define SERVER_DEVICE_FAILED 3
+
 /* Takes over the contents of `config`; `source` must outlive the server. On failure a sentence for people is
  * in `error`. */
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
                size_t size);
-/* Runs until a signal stops it. Returns the exit status of the process. */
+/* Runs until a signal stops it. Returns the exit status of the process; after SERVER_DEVICE_FAILED the server
+ * cannot be freed any more. */
 int server_run(struct server *server);
 struct server *server_free(struct server *server);

@@ -56,8 +56,9 @@ TOP = {
 RESERVED = [
     (re.compile(r"^(event2/|event\.h$|ev.*\.h$)"), re.compile(r"^daemon/base/loop\.c$"),
      "libevent is used by daemon/base/loop.c alone"),
-    (re.compile(r"^pthread\.h$"), re.compile(r"^(daemon/backend/host|daemon/base/closer\.c$|client/)"),
-     "the daemon's only threads are the workers of daemon/backend/host, and those of daemon/base/closer.c"),
+    (re.compile(r"^pthread\.h$"),
+     re.compile(r"^(daemon/backend/(host|cuda)/|daemon/base/(closer\.c|thread\.[ch])$|client/)"),
+     "the daemon's only threads are those of its backends, and of daemon/base/closer.c"),
     (re.compile(r"^rendezvous/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
      "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),

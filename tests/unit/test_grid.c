@@ -313,13 +313,24 @@ static void test_large_parts_are_cut_into_a_bounded_number_of_chunks(void **stat
         for (uint64_t bytes = 4; bytes <= UINT64_C(1) << 46; bytes = bytes * 3 / 4 * 2) {
                 part.elements = bytes / 4;
                 launch_init(&launch, (unsigned)launch_kernel(&part));
-                assert_true(launch_add(&launch, &part, UINT64_C(1) << 20, 64));
+                assert_true(launch_add(&launch, &part, GRID_SCRATCH_WORDS, 64));
                 const struct grid_part *cut = &launch.grid.part[0];
                 assert_in_range(cut->n_chunks, 1, GRID_CHUNKS);
                 assert_true((uint64_t)cut->n_chunks * cut->rounds * GRID_ROUND_BYTES >= bytes);
                 assert_true((uint64_t)(cut->n_chunks - 1) * cut->rounds * GRID_ROUND_BYTES < bytes);
         }
         assert_int_equal(launch_blocks(&launch, 7), 7);
+        uint64_t all[2 * LIMIT_LOCAL] = { 0 };
+        part = (struct launch_part){ .dtype = WIRE__DTYPE__F64,
+                                     .reduce = WIRE__REDUCE__MAX,
+                                     .elements = LIMIT_ARENA / 8,
+                                     .n_inputs = LIMIT_LOCAL,
+                                     .n_outputs = LIMIT_LOCAL,
+                                     .inputs = all,
+                                     .outputs = all + LIMIT_LOCAL };
+        all[0] = 4096;
+        launch_init(&launch, (unsigned)launch_kernel(&part));
+        assert_true(launch_add(&launch, &part, GRID_SCRATCH_WORDS, GRID_WORDS(LIMIT_LOCAL)));
 }
 
 /* Sums over more chunks than a warp has lanes, and of chunks of several rounds, which real parts have above

@@ -25,6 +25,14 @@ static void cpus_are_served_by_the_host_backend(void **state) {
         assert_ptr_equal(find("cpu:12345678901234567890123456789012"), &backend_host);
 }
 
+static void gpus_are_served_by_the_cuda_backend(void **state) {
+        assert_ptr_equal(find("cuda:0"), &backend_cuda);
+        assert_ptr_equal(find("cuda:GPU-8e0f3d2c-0000-1111-2222-0123456789ab"), &backend_cuda);
+        assert_null(find("cuda"));
+        assert_null(find("cuda:"));
+        assert_null(find("cuda:GPU-8e0f3d2c-0000-1111-2222-0123456789abc"));
+}
+
 static void labels_are_checked(void **state) {
         static const char *const wrong[] = {
                 "cpu:", "cpu:../x", "cpu:a b", "cpu:123456789012345678901234567890123", "cpu left", "cpux",
@@ -40,7 +48,8 @@ static void an_unknown_device_is_told_which_there_are(void **state) {
         assert_null(find("gpu"));
         assert_string_equal(error,
                             "'gpu' is not a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, "
-                            "dashes or underscores, or none, for a daemon that coordinates only");
+                            "dashes or underscores, or cuda:N or cuda:UUID, for a GPU, or none, for "
+                            "a daemon that coordinates only");
         assert_null(find(""));
         assert_non_null(strstr(error, "'' is not a device: cpu, or cpu:LABEL"));
 }
@@ -133,6 +142,7 @@ static void a_pair_is_opened_whole_or_not_at_all(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(cpus_are_served_by_the_host_backend),
+                cmocka_unit_test(gpus_are_served_by_the_cuda_backend),
                 cmocka_unit_test(labels_are_checked),
                 cmocka_unit_test(an_unknown_device_is_told_which_there_are),
                 cmocka_unit_test(a_daemon_without_a_device_has_no_backend),

@@ -4,11 +4,13 @@
  * combination as backend.h describes it; parts of one launch have the element type and the operation in
  * common, so many small buckets cost one launch. Read by nvcc and by C compilers.
  *
- * How a part is cut depends on nothing but its elements, so sums have the same bits whatever the grid:
+ * How a part is cut depends on nothing but its elements and inputs, so sums have the same bits whatever the
+ * grid:
  *   vector   16 bytes, handled by one thread
  *   round    GRID_THREADS × GRID_VECTORS vectors of each input, 32 KiB; a thread takes every
  *            GRID_THREADS-th vector
- *   chunk    one or more rounds, handled by one block; a part has at most GRID_CHUNKS
+ *   chunk    one or more rounds, handled by one block; a part has at most GRID_CHUNKS, and no more than the
+ *            scratch memory has room for
  * Each chunk leaves its sums in the scratch memory; the block that ends last adds them up for all parts.
  */
 #pragma once
@@ -22,9 +24,10 @@
 #define GRID_VECTOR 16u /* bytes */
 #define GRID_ROUND_BYTES (GRID_THREADS * GRID_VECTORS * GRID_VECTOR)
 #define GRID_CHUNKS 4096u
-#define GRID_GROUP 8u       /* inputs read side by side */
-#define GRID_PARTS 24u      /* of a launch */
-#define GRID_ADDRESSES 512u /* of all parts of a launch together */
+#define GRID_SCRATCH_WORDS (1u << 17) /* of one launch: any part fits */
+#define GRID_GROUP 8u                 /* inputs read side by side */
+#define GRID_PARTS 24u                /* of a launch */
+#define GRID_ADDRESSES 512u           /* of all parts of a launch together */
 
 enum grid_operation { GRID_SUM, GRID_PRODUCT, GRID_LEAST, GRID_GREATEST, GRID_COPY, GRID_FIND };
 

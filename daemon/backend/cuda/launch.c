@@ -104,20 +104,22 @@ static uint64_t launch_bytes(const struct launch_part *part) {
         return part->elements * dtype_size(part->dtype);
 }
 
-static struct launch_cut launch_cut(uint64_t bytes) {
-        uint64_t rounds = (bytes + GRID_ROUND_BYTES - 1) / GRID_ROUND_BYTES;
-        uint64_t each = (rounds + GRID_CHUNKS - 1) / GRID_CHUNKS;
+uint32_t launch_result_words(const struct launch_part *part) {
+        return launch_is_float(part->dtype) && !launch_copies_bytes(part) ? GRID_WORDS(part->n_inputs) : 0;
+}
+
+static struct launch_cut launch_cut(const struct launch_part *part) {
+        uint64_t rounds = (launch_bytes(part) + GRID_ROUND_BYTES - 1) / GRID_ROUND_BYTES;
+        uint32_t words = launch_result_words(part);
+        uint64_t most = words * GRID_CHUNKS > GRID_SCRATCH_WORDS ? GRID_SCRATCH_WORDS / words : GRID_CHUNKS;
+        uint64_t each = (rounds + most - 1) / most;
 
         return (struct launch_cut){ .rounds = (uint32_t)each,
                                     .chunks = each > 0 ? (uint32_t)((rounds + each - 1) / each) : 0 };
 }
 
-uint32_t launch_result_words(const struct launch_part *part) {
-        return launch_is_float(part->dtype) && !launch_copies_bytes(part) ? GRID_WORDS(part->n_inputs) : 0;
-}
-
 uint64_t launch_scratch_words(const struct launch_part *part) {
-        return (uint64_t)launch_cut(launch_bytes(part)).chunks * launch_result_words(part);
+        return (uint64_t)launch_cut(part).chunks * launch_result_words(part);
 }
 
 void launch_init(struct launch *launch, unsigned kernel) {
@@ -151,7 +153,7 @@ static uint32_t launch_put(struct launch *launch, const uint64_t *address, unsig
 bool launch_add(struct launch *launch, const struct launch_part *part, uint64_t scratch_words,
                 uint32_t result_words) {
         struct grid_launch *grid = &launch->grid;
-        struct launch_cut cut = launch_cut(launch_bytes(part));
+        struct launch_cut cut = launch_cut(part);
         bool in_place = launch_is_in_place(part);
         unsigned addresses = part->n_inputs + (in_place ? 0 : part->n_outputs);
         int kernel = launch_kernel(part);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans launches: which kernel a combination needs, what the kernel is given, and what its results mean.
- * Pure: calls no driver. The caller adds parts to a launch as long as they fit, gives it to the driver, and reads
- * the results when it has ended.
+ * Pure: calls no driver. The caller adds parts to a launch as long as they fit, gives it to the driver, and
+ * reads the results when it has ended.
  */
 #pragma once
 

@@ -34,6 +34,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/thread.h"
 
 #define WORKER_STACK (256u << 10) /* kernels keep a few blocks on it, nothing deeper */
 /* microseconds: a wake-up from the idle state of a virtual CPU takes about as long */
@@ -484,12 +485,7 @@ unsigned pool_workers(const struct pool *pool) {
 
 uint64_t pool_cpu_us(const struct pool *pool) {
         uint64_t sum = 0;
-        for (unsigned i = 0; i < pool->n_workers; i++) {
-                struct timespec used;
-                clockid_t clock;
-                if (pthread_getcpuclockid(pool->workers[i].thread, &clock) == 0 &&
-                    clock_gettime(clock, &used) == 0)
-                        sum += (uint64_t)used.tv_sec * USEC_PER_SEC + (uint64_t)used.tv_nsec / 1000;
-        }
+        for (unsigned i = 0; i < pool->n_workers; i++)
+                sum += thread_cpu_us(pool->workers[i].thread);
         return sum;
 }

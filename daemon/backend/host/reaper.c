@@ -4,11 +4,11 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
 #include "arena.h"
+#include "base/thread.h"
 
 #define REAPER_STACK (256u << 10) /* some architectures allow no less than 128 KiB */
 
@@ -38,32 +38,13 @@ static void *reaper_main(void *data) {
         return NULL;
 }
 
-/* Signals are the loop thread's. */
-static int reaper_start(struct reaper *reaper) {
-        pthread_attr_t attributes;
-        sigset_t all, before;
-        int r = -pthread_attr_init(&attributes);
-        if (r < 0)
-                return r;
-        r = -pthread_attr_setstacksize(&attributes, REAPER_STACK);
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        if (r == 0)
-                r = -pthread_create(&reaper->thread, &attributes, reaper_main, reaper);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        pthread_attr_destroy(&attributes);
-        if (r == 0)
-                pthread_setname_np(reaper->thread, "gs-reaper");
-        return r;
-}
-
 int reaper_new(struct reaper **ret) {
         struct reaper *reaper = calloc(1, sizeof *reaper);
         if (!reaper)
                 return -ENOMEM;
         pthread_mutex_init(&reaper->lock, NULL);
         pthread_cond_init(&reaper->work, NULL);
-        int r = reaper_start(reaper);
+        int r = thread_start(&reaper->thread, "gs-reaper", REAPER_STACK, reaper_main, reaper);
         if (r < 0) {
                 pthread_cond_destroy(&reaper->work);
                 pthread_mutex_destroy(&reaper->lock);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One GPU as the backend uses it: the driver, the GPU's primary context, and the kernels, all loaded when the
+ * daemon starts, so that nothing is loaded in the middle of a step. Refuses GPUs that lack what shared memory
+ * needs.
+ */
+#pragma once
+
+#include "grid.h"
+#include "proto/cuda.h"
+
+struct card {
+        struct cuda cuda;
+        cuda_device device;
+        cuda_context context; /* NULL: it was not opened */
+        char name[64], uuid[CUDA_UUID_TEXT], architecture[16];
+        int processors; /* multiprocessors */
+        bool mps;
+        size_t granularity; /* of memory, bytes */
+        cuda_function kernel[GRID_KERNELS];
+};
+
+/* `device` is what follows "cuda:": a number, or a UUID as nvidia-smi prints it. `library`: the driver's, or
+ * NULL. -ENODEV or -ENOTSUP with one sentence in `error`. The context is current in the calling thread. */
+int card_open(struct card *card, const char *device, const char *library, char *error, size_t size);
+void card_close(struct card *card);
+/* Makes the context current in the calling thread. */
+cuda_result card_enter(const struct card *card);

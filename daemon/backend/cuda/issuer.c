@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See issuer.h. */
+#include "backend/cuda/issuer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/vmm.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/thread.h"
+#include "proto/names.h"
+
+#define LANES 4u
+#define SLOTS 8u /* launches of a lane that may be under way */
+#define RESULT_WORDS (GRID_PARTS * GRID_WORDS(GRID_GROUP))
+#define LINGER UINT64_C(200)        /* microseconds: how long it asks without a pause after a launch */
+#define NAP 50000                   /* nanoseconds between questions after that */
+#define DEADLINE UINT64_C(60000000) /* microseconds, of one launch; kernels take milliseconds at most */
+
+_Static_assert(RESULT_WORDS <= GRID_SCRATCH_WORDS,
+               "what has room for its results has some in the scratch memory");
+
+struct errand {           /* one task */
+        struct list link; /* of its lane, of its launch, or of what is done */
+        uint64_t id, first;
+        bool own; /* this memory is not the room of its description */
+        bool cancelled;
+        bool statistics, find;
+        unsigned n_inputs;
+        struct launch_part part;
+        uint64_t *words; /* GRID_WORDS(n_inputs) results */
+        uint64_t address[];
+};
+
+struct slot {
+        cuda_event event;
+        uint64_t *results; /* host memory that the GPU writes */
+        cuda_address device_results;
+        struct list errands; /* of the launch; empty: nothing is under way */
+        struct launch launch;
+        uint64_t since;
+};
+
+struct lane {
+        cuda_stream stream;
+        cuda_address scratch;
+        struct list waiting;
+        struct slot slot[SLOTS];
+        unsigned first, n; /* slots under way */
+};
+
+struct issuer {
+        const struct card *card;
+        int wake;
+        pthread_t thread;
+        pthread_mutex_t lock;
+        pthread_cond_t work;
+        bool stop;
+        uint64_t asked, answered;
+        uint64_t *results;
+        struct list done;
+        char failed[256]; /* "": it works */
+        struct lane lane[LANES];
+};
+
+/* ---- tasks ---- */
+
+size_t issuer_room(const struct backend_task *task) {
+        return sizeof(struct errand) + (task->n_inputs + task->n_outputs + GRID_WORDS(task->n_inputs)) * 8;
+}
+
+static void errand_place(uint64_t *to, const struct backend_range *ranges, unsigned n, uint64_t skip) {
+        for (unsigned i = 0; i < n; i++)
+                to[i] = vmm_of(ranges[i].memory)->address + ranges[i].offset + skip;
+}
+
+static struct errand *errand_new(const struct backend_task *task) {
+        struct errand *errand = task->room != NULL ? task->room : malloc(issuer_room(task));
+        uint64_t skip = task->first * dtype_size(task->dtype), *outputs;
+
+        if (errand == NULL)
+                return NULL;
+        outputs = errand->address + task->n_inputs;
+        *errand = (struct errand){
+                .id = task->id,
+                .first = task->first,
+                .own = task->room == NULL,
+                .find = task->find,
+                .n_inputs = task->n_inputs,
+                .words = outputs + task->n_outputs,
+                .part = { .dtype = task->dtype,
+                          .reduce = task->reduce,
+                          .divisor = task->divisor,
+                          .elements = task->elements,
+                          .n_inputs = task->n_inputs,
+                          .n_outputs = task->n_outputs,
+                          .inputs = errand->address,
+                          .outputs = outputs,
+                          .statistics = task->statistics,
+                          .find = task->find },
+        };
+        errand_place(errand->address, task->inputs, task->n_inputs, skip);
+        errand_place(outputs, task->outputs, task->n_outputs, skip);
+        errand->statistics = task->statistics && !task->find && launch_result_words(&errand->part) > 0;
+        memset(errand->words, 0, GRID_WORDS(task->n_inputs) * sizeof(uint64_t));
+        return errand;
+}
+
+static bool errand_is_valid(const struct backend_task *task) {
+        const struct launch_part part = { .dtype = task->dtype,
+                                          .reduce = task->reduce,
+                                          .divisor = task->divisor,
+                                          .elements = task->elements,
+                                          .n_inputs = task->n_inputs,
+                                          .n_outputs = task->n_outputs,
+                                          .statistics = task->statistics,
+                                          .find = task->find };
+
+        return task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
+}
+
+int issuer_submit(struct issuer *issuer, const struct backend_task *task) {
+        struct errand *errand = errand_is_valid(task) ? errand_new(task) : NULL;
+
+        if (errand == NULL)
+                return errand_is_valid(task) ? -ENOMEM : -EINVAL;
+        pthread_mutex_lock(&issuer->lock);
+        list_append(&issuer->lane[task->turn % LANES].waiting, &errand->link);
+        pthread_cond_signal(&issuer->work);
+        pthread_mutex_unlock(&issuer->lock);
+        return 0;
+}
+
+/* `lock` is held. */
+static void issuer_end(struct issuer *issuer, struct errand *errand) {
+        list_remove(&errand->link);
+        list_append(&issuer->done, &errand->link);
+        eventfd_write(issuer->wake, 1);
+}
+
+void issuer_cancel(struct issuer *issuer, uint64_t id) {
+        pthread_mutex_lock(&issuer->lock);
+        for (unsigned l = 0; l < LANES; l++) {
+                struct errand *errand;
+                list_for_each(errand, &issuer->lane[l].waiting, link)
+                        if (errand->id == id) {
+                                errand->cancelled = true;
+                                issuer_end(issuer, errand);
+                                break;
+                        }
+        }
+        pthread_mutex_unlock(&issuer->lock);
+}
+
+static void errand_deliver(struct errand *errand, backend_done_fn done, void *owner) {
+        uint64_t found = errand->find && !errand->cancelled ? errand->words[0] : BACKEND_NOWHERE;
+        struct backend_result result = {
+                .id = errand->id,
+                .cancelled = errand->cancelled,
+                .n_inputs = errand->n_inputs,
+                .found = found == BACKEND_NOWHERE ? BACKEND_NOWHERE : errand->first + found,
+        };
+        bool own = errand->own;
+
+        if (!errand->statistics)
+                memset(errand->words, 0, GRID_WORDS(errand->n_inputs) * sizeof(uint64_t));
+        memcpy(&result.sum_squares, errand->words, sizeof(double));
+        result.input_sum_squares = (const double *)(const void *)(errand->words + 1);
+        result.input_nonfinite = errand->words + 1 + errand->n_inputs;
+        done(owner, &result);
+        if (own)
+                free(errand);
+}
+
+int issuer_deliver(struct issuer *issuer, backend_done_fn done, void *owner, char *error, size_t size) {
+        for (;;) {
+                pthread_mutex_lock(&issuer->lock);
+                struct errand *errand =
+                        list_empty(&issuer->done) ? NULL : list_entry(issuer->done.next, struct errand, link);
+                if (errand != NULL)
+                        list_remove(&errand->link);
+                int r = errand == NULL && issuer->failed[0] != '\0' ? -EIO : 0;
+                if (r < 0)
+                        snprintf(error, size, "%s", issuer->failed);
+                pthread_mutex_unlock(&issuer->lock);
+                if (errand == NULL)
+                        return r;
+                errand_deliver(errand, done, owner);
+        }
+}
+
+/* ---- the thread: `lock` is held, except around calls of the driver ---- */
+
+static void issuer_fail(struct issuer *issuer, const char *what, cuda_result result) {
+        char name[64];
+
+        if (issuer->failed[0] == '\0')
+                snprintf(issuer->failed, sizeof(issuer->failed), "the GPU (%s) failed: %s: %s",
+                         issuer->card->name, what,
+                         cuda_error(&issuer->card->cuda, result, name, sizeof(name)));
+        eventfd_write(issuer->wake, 1);
+}
+
+/* As many of the lane's tasks as go into one launch. False: there are none, or no slot is free. */
+static bool lane_gather(struct lane *lane, struct slot *slot) {
+        struct launch *launch = &slot->launch;
+
+        if (lane->n == SLOTS || list_empty(&lane->waiting))
+                return false;
+        while (!list_empty(&lane->waiting)) {
+                struct errand *errand = list_entry(lane->waiting.next, struct errand, link);
+                if (list_empty(&slot->errands))
+                        launch_init(launch, (unsigned)launch_kernel(&errand->part));
+                if (!launch_add(launch, &errand->part, GRID_SCRATCH_WORDS, RESULT_WORDS))
+                        break;
+                list_remove(&errand->link);
+                list_append(&slot->errands, &errand->link);
+        }
+        return true;
+}
+
+static cuda_result lane_launch(const struct card *card, struct lane *lane, struct slot *slot) {
+        struct launch *launch = &slot->launch;
+        void *parameters[] = { &launch->grid };
+
+        launch->grid.ticket = lane->scratch;
+        launch->grid.scratch = lane->scratch + sizeof(uint64_t);
+        launch->grid.results = slot->device_results;
+        cuda_result r = card->cuda.launch(card->kernel[launch->kernel], launch_blocks(launch, 0), 1, 1,
+                                          GRID_THREADS, 1, 1, 0, lane->stream, parameters, NULL);
+
+        return r == CUDA_OK ? card->cuda.event_record(slot->event, lane->stream) : r;
+}
+
+static bool issuer_launch(struct issuer *issuer, struct lane *lane) {
+        struct slot *slot = &lane->slot[(lane->first + lane->n) % SLOTS];
+
+        if (!lane_gather(lane, slot))
+                return false;
+        slot->since = clock_now();
+        lane->n++;
+        pthread_mutex_unlock(&issuer->lock);
+        cuda_result r = lane_launch(issuer->card, lane, slot);
+        pthread_mutex_lock(&issuer->lock);
+        if (r != CUDA_OK)
+                issuer_fail(issuer, "a reduction could not be launched", r);
+        return true;
+}
+
+static void slot_end(struct issuer *issuer, struct slot *slot) {
+        unsigned p = 0;
+
+        while (!list_empty(&slot->errands)) {
+                struct errand *errand = list_entry(slot->errands.next, struct errand, link);
+                const struct grid_part *part = &slot->launch.grid.part[p++];
+                memcpy(errand->words, slot->results + part->result,
+                       launch_result_words(&errand->part) * sizeof(uint64_t));
+                issuer_end(issuer, errand);
+        }
+}
+
+/* Whether the lane's oldest launch has ended. */
+static bool issuer_look(struct issuer *issuer, struct lane *lane) {
+        struct slot *slot = &lane->slot[lane->first];
+
+        if (lane->n == 0)
+                return false;
+        pthread_mutex_unlock(&issuer->lock);
+        cuda_result r = issuer->card->cuda.event_query(slot->event);
+        pthread_mutex_lock(&issuer->lock);
+        if (r == CUDA_OK) {
+                slot_end(issuer, slot);
+                lane->first = (lane->first + 1) % SLOTS;
+                lane->n--;
+        } else if (r != CUDA_NOT_READY) {
+                issuer_fail(issuer, "a reduction did not end", r);
+        } else if (clock_now() - slot->since > DEADLINE) {
+                issuer_fail(issuer, "a reduction has not ended for a minute", CUDA_NOT_READY);
+        }
+        return r == CUDA_OK;
+}
+
+/* For news, or for a moment if something is under way. */
+static void issuer_rest(struct issuer *issuer, uint64_t busy_since) {
+        struct timespec until;
+        bool busy = false;
+
+        for (unsigned l = 0; l < LANES; l++)
+                busy |= issuer->lane[l].n > 0;
+        if (!busy || issuer->failed[0] != '\0') {
+                pthread_cond_wait(&issuer->work, &issuer->lock);
+                return;
+        }
+        if (clock_now() - busy_since < LINGER) {
+                pthread_mutex_unlock(&issuer->lock);
+                sched_yield();
+                pthread_mutex_lock(&issuer->lock);
+                return;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += NAP;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&issuer->work, &issuer->lock, &until);
+}
+
+static void *issuer_main(void *data) {
+        struct issuer *issuer = data;
+        uint64_t busy_since = 0;
+
+        card_enter(issuer->card);
+        pthread_mutex_lock(&issuer->lock);
+        while (!issuer->stop) {
+                bool news = false;
+                issuer->answered = issuer->asked;
+                for (unsigned l = 0; l < LANES && issuer->failed[0] == '\0'; l++) {
+                        while (issuer_launch(issuer, &issuer->lane[l]) && issuer->failed[0] == '\0')
+                                news = true;
+                        while (issuer->failed[0] == '\0' && issuer_look(issuer, &issuer->lane[l]))
+                                news = true;
+                }
+                if (news)
+                        busy_since = clock_now();
+                else
+                        issuer_rest(issuer, busy_since);
+        }
+        pthread_mutex_unlock(&issuer->lock);
+        return NULL;
+}
+
+/* ---- its life ---- */
+
+static cuda_result lane_open(struct issuer *issuer, struct lane *lane, cuda_address results,
+                             unsigned number) {
+        const struct cuda *cuda = &issuer->card->cuda;
+        cuda_result r = cuda->stream_new(&lane->stream, CUDA_STREAM_NON_BLOCKING, 0);
+
+        if (r == CUDA_OK)
+                r = cuda->allocate(&lane->scratch, (GRID_SCRATCH_WORDS + 1) * sizeof(uint64_t));
+        if (r == CUDA_OK) /* the ticket, which comes first */
+                r = cuda->set_async(lane->scratch, 0, sizeof(uint64_t), lane->stream);
+        if (r == CUDA_OK)
+                r = cuda->stream_wait(lane->stream);
+        for (unsigned s = 0; s < SLOTS && r == CUDA_OK; s++) {
+                struct slot *slot = &lane->slot[s];
+                uint64_t at = ((uint64_t)number * SLOTS + s) * RESULT_WORDS;
+                slot->results = issuer->results + at;
+                slot->device_results = results + at * sizeof(uint64_t);
+                r = cuda->event_new(&slot->event, CUDA_EVENT_DISABLE_TIMING);
+        }
+        return r;
+}
+
+static cuda_result issuer_open(struct issuer *issuer) {
+        const struct cuda *cuda = &issuer->card->cuda;
+        cuda_address results = 0;
+        void *host = NULL;
+        cuda_result r =
+                cuda->host_alloc(&host, LANES * SLOTS * RESULT_WORDS * sizeof(uint64_t), CUDA_HOST_DEVICEMAP);
+
+        issuer->results = host;
+        if (r == CUDA_OK)
+                r = cuda->host_address(&results, host, 0);
+        for (unsigned l = 0; l < LANES && r == CUDA_OK; l++)
+                r = lane_open(issuer, &issuer->lane[l], results, l);
+        return r;
+}
+
+static void issuer_release(struct issuer *issuer) {
+        const struct cuda *cuda = &issuer->card->cuda;
+
+        for (unsigned l = 0; l < LANES; l++) {
+                struct lane *lane = &issuer->lane[l];
+                for (unsigned s = 0; s < SLOTS; s++)
+                        if (lane->slot[s].event != NULL)
+                                cuda->event_free(lane->slot[s].event);
+                if (lane->stream != NULL)
+                        cuda->stream_free(lane->stream);
+                if (lane->scratch != 0)
+                        cuda->free(lane->scratch);
+        }
+        if (issuer->results != NULL)
+                cuda->host_free(issuer->results);
+        pthread_cond_destroy(&issuer->work);
+        pthread_mutex_destroy(&issuer->lock);
+        free(issuer);
+}
+
+static void issuer_init(struct issuer *issuer) {
+        pthread_condattr_t attributes;
+
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&issuer->work, &attributes);
+        pthread_condattr_destroy(&attributes);
+        pthread_mutex_init(&issuer->lock, NULL);
+        list_init(&issuer->done);
+        for (unsigned l = 0; l < LANES; l++) {
+                list_init(&issuer->lane[l].waiting);
+                for (unsigned s = 0; s < SLOTS; s++)
+                        list_init(&issuer->lane[l].slot[s].errands);
+        }
+}
+
+int issuer_new(const struct card *card, int wake, struct issuer **ret, cuda_result *ret_cuda) {
+        struct issuer *issuer = calloc(1, sizeof(*issuer));
+
+        if (issuer == NULL)
+                return -ENOMEM;
+        issuer->card = card;
+        issuer->wake = wake;
+        issuer_init(issuer);
+        *ret_cuda = issuer_open(issuer);
+        int r = *ret_cuda == CUDA_OK ? thread_start(&issuer->thread, "gs-issuer", 0, issuer_main, issuer)
+                                     : -EIO;
+        if (r < 0) {
+                issuer_release(issuer);
+                return r;
+        }
+        *ret = issuer;
+        return 0;
+}
+
+struct issuer *issuer_free(struct issuer *issuer) {
+        if (issuer == NULL)
+                return NULL;
+        pthread_mutex_lock(&issuer->lock);
+        issuer->stop = true;
+        pthread_cond_signal(&issuer->work);
+        pthread_mutex_unlock(&issuer->lock);
+        pthread_join(issuer->thread, NULL);
+        issuer_release(issuer);
+        return NULL;
+}
+
+bool issuer_ping(struct issuer *issuer) {
+        pthread_mutex_lock(&issuer->lock);
+        bool silent = issuer->answered != issuer->asked++;
+        pthread_cond_signal(&issuer->work);
+        pthread_mutex_unlock(&issuer->lock);
+        return silent;
+}
+
+uint64_t issuer_cpu_us(const struct issuer *issuer) {
+        return thread_cpu_us(issuer->thread);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See keeper.h. */
+#include "backend/cuda/keeper.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "base/thread.h"
+
+struct wish {
+        struct list link; /* of those that wait, or are done */
+        struct memory_request request;
+        struct cuda_ipc ipc;
+        int fd;
+        bool cancelled;
+        struct vmm *vmm; /* what was made, or is to be freed */
+        struct memory_result result;
+};
+
+struct keeper {
+        const struct card *card;
+        int wake;
+        pthread_t thread;
+        pthread_mutex_t lock;
+        pthread_cond_t work;
+        struct list waiting, done;
+        bool stop;
+        uint64_t asked, answered; /* pings */
+        cuda_result sticky;
+        cuda_stream stream;
+};
+
+static void keeper_do(struct keeper *keeper, struct wish *wish) {
+        struct memory_result *result = &wish->result;
+
+        if (wish->request.kind == MEMORY_FREE) {
+                vmm_free(keeper->card, wish->vmm);
+                wish->vmm = NULL;
+                return;
+        }
+        result->error = vmm_new(keeper->card, keeper->stream, &wish->request, wish->fd, &wish->vmm,
+                                &result->refusal, &keeper->sticky);
+        wish->fd = -1;
+}
+
+static void *keeper_main(void *data) {
+        struct keeper *keeper = data;
+
+        card_enter(keeper->card);
+        pthread_mutex_lock(&keeper->lock);
+        while (!keeper->stop) {
+                keeper->answered = keeper->asked;
+                if (list_empty(&keeper->waiting)) {
+                        pthread_cond_wait(&keeper->work, &keeper->lock);
+                        continue;
+                }
+                struct wish *wish = list_entry(keeper->waiting.next, struct wish, link);
+                list_remove(&wish->link);
+                if (wish->cancelled) {
+                        wish->result.error = -ECANCELED;
+                } else {
+                        pthread_mutex_unlock(&keeper->lock);
+                        keeper_do(keeper, wish);
+                        pthread_mutex_lock(&keeper->lock);
+                }
+                list_append(&keeper->done, &wish->link);
+                eventfd_write(keeper->wake, 1);
+        }
+        pthread_mutex_unlock(&keeper->lock);
+        return NULL;
+}
+
+int keeper_new(const struct card *card, int wake, struct keeper **ret) {
+        struct keeper *keeper = calloc(1, sizeof(*keeper));
+
+        if (keeper == NULL)
+                return -ENOMEM;
+        keeper->card = card;
+        keeper->wake = wake;
+        list_init(&keeper->waiting);
+        list_init(&keeper->done);
+        pthread_mutex_init(&keeper->lock, NULL);
+        pthread_cond_init(&keeper->work, NULL);
+        int r = card->cuda.stream_new(&keeper->stream, CUDA_STREAM_NON_BLOCKING, 0) == CUDA_OK ? 0 : -EIO;
+        if (r == 0)
+                r = thread_start(&keeper->thread, "gs-keeper", 0, keeper_main, keeper);
+        if (r < 0) {
+                free(keeper);
+                return r;
+        }
+        *ret = keeper;
+        return 0;
+}
+
+static void wish_free(const struct card *card, struct wish *wish) {
+        list_remove(&wish->link);
+        vmm_free(card, wish->vmm);
+        fd_close(wish->fd);
+        free(wish);
+}
+
+struct keeper *keeper_free(struct keeper *keeper) {
+        if (keeper == NULL)
+                return NULL;
+        pthread_mutex_lock(&keeper->lock);
+        keeper->stop = true;
+        pthread_cond_signal(&keeper->work);
+        pthread_mutex_unlock(&keeper->lock);
+        pthread_join(keeper->thread, NULL);
+        while (!list_empty(&keeper->waiting))
+                wish_free(keeper->card, list_entry(keeper->waiting.next, struct wish, link));
+        while (!list_empty(&keeper->done))
+                wish_free(keeper->card, list_entry(keeper->done.next, struct wish, link));
+        keeper->card->cuda.stream_free(keeper->stream);
+        pthread_cond_destroy(&keeper->work);
+        pthread_mutex_destroy(&keeper->lock);
+        free(keeper);
+        return NULL;
+}
+
+int keeper_ask(struct keeper *keeper, const struct memory_request *request) {
+        struct wish *wish = calloc(1, sizeof(*wish));
+
+        if (wish == NULL)
+                return -ENOMEM;
+        wish->request = *request;
+        wish->result.id = request->id;
+        wish->fd = -1;
+        if (request->kind == MEMORY_FREE)
+                wish->vmm = vmm_of(request->memory);
+        if (request->ipc != NULL) {
+                wish->ipc = *request->ipc;
+                wish->request.ipc = &wish->ipc;
+        }
+        if (request->n_fds > 0) {
+                wish->fd = request->fds[0];
+                request->fds[0] = -1;
+        }
+        pthread_mutex_lock(&keeper->lock);
+        list_append(&keeper->waiting, &wish->link);
+        pthread_cond_signal(&keeper->work);
+        pthread_mutex_unlock(&keeper->lock);
+        return 0;
+}
+
+void keeper_cancel(struct keeper *keeper, uint64_t id) {
+        struct wish *wish;
+
+        pthread_mutex_lock(&keeper->lock);
+        list_for_each(wish, &keeper->waiting, link)
+                if (wish->request.id == id && wish->request.kind != MEMORY_FREE)
+                        wish->cancelled = true;
+        pthread_mutex_unlock(&keeper->lock);
+}
+
+cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made,
+                           void *owner) {
+        for (;;) {
+                pthread_mutex_lock(&keeper->lock);
+                struct wish *wish =
+                        list_empty(&keeper->done) ? NULL : list_entry(keeper->done.next, struct wish, link);
+                cuda_result sticky = keeper->sticky;
+                if (wish != NULL)
+                        list_remove(&wish->link);
+                pthread_mutex_unlock(&keeper->lock);
+                if (wish == NULL)
+                        return sticky;
+                if (wish->vmm != NULL) {
+                        wish->vmm->memory.backend = backend;
+                        wish->result.memory = &wish->vmm->memory;
+                }
+                fd_close(wish->fd); /* of one that was cancelled */
+                made(owner, &wish->result);
+                free(wish);
+        }
+}
+
+bool keeper_ping(struct keeper *keeper) {
+        pthread_mutex_lock(&keeper->lock);
+        bool silent = keeper->answered != keeper->asked++;
+        pthread_cond_signal(&keeper->work);
+        pthread_mutex_unlock(&keeper->lock);
+        return silent;
+}
+
+uint64_t keeper_cpu_us(const struct keeper *keeper) {
+        return thread_cpu_us(keeper->thread);
+}

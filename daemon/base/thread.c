@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
+
+#include <signal.h>
+
+#include "base/clock.h"
+
+int thread_start(pthread_t *ret, const char *name, size_t stack, void *(*run)(void *data), void *data) {
+        pthread_attr_t attributes;
+        sigset_t all, before;
+        int r = -pthread_attr_init(&attributes);
+
+        if (r < 0)
+                return r;
+        if (stack > 0)
+                r = -pthread_attr_setstacksize(&attributes, stack);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        if (r == 0)
+                r = -pthread_create(ret, &attributes, run, data);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        if (r == 0)
+                pthread_setname_np(*ret, name);
+        return r;
+}
+
+uint64_t thread_cpu_us(pthread_t thread) {
+        clockid_t clock;
+
+        return pthread_getcpuclockid(thread, &clock) == 0 ? clock_read(clock) : 0;
+}

@@ -1,0 +1,941 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A context of the fake GPU: one process for each client. The main thread answers requests; a thread for each
+ * hardware queue does the work that was put into it, in order. Rules and where they are from:
+ *   - work is done later, in the order of its stream; streams share few queues ("CUDA C++ Programming Guide",
+ *     asynchronous concurrent execution; CUDA_DEVICE_MAX_CONNECTIONS)
+ *   - without MPS kernels of different processes never run at the same time (MPS documentation, "When to
+ *     use")
+ *   - exported memory lives until the last handle and mapping anywhere is gone, whoever made it (cuda.h,
+ *     cuMemRelease, cuMemExportToShareableHandle)
+ *   - an IPC handle is opened by other processes only, describes a whole allocation, and is counted
+ *     (cuda.h, cuIpcGetMemHandle, cuIpcOpenMemHandle)
+ *   - an access to what is not mapped is an error that stays (cuda.h, CUDA_ERROR_ILLEGAL_ADDRESS)
+ * Beyond that it is nasty where the documentation allows it: new memory holds garbage, what an operation
+ * writes holds NaNs until it ends, and freed memory is overwritten.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpu.h"
+#include "tests/fakes/kernel.h"
+
+#define OBJECTS 4096u
+#define MAPPINGS 4096u
+#define RANGES 1200u
+#define GARBAGE 0xcd
+#define NANS 0xff
+#define FREED 0xdb
+
+struct memory {
+        uint64_t id, bytes;
+        uint32_t device;
+        int fd;
+        unsigned uses; /* handles and mappings of this context */
+};
+
+enum kind { RESERVED, MAPPED, ALLOCATED, IPC, HOST };
+
+struct mapping {
+        uint64_t address, bytes; /* 0: a free place */
+        enum kind kind;
+        struct memory *memory;
+        bool access;
+        unsigned opened;
+        int32_t owner; /* IPC: context */
+};
+
+struct stream {
+        bool there, capturing;
+        unsigned queue;
+        uint64_t issued, done;
+};
+
+struct event {
+        bool there;
+        uint64_t issued, done;
+};
+
+struct operation {
+        struct operation *next;
+        enum gpu_call call;
+        uint64_t arg[6];
+        unsigned stream;
+        int fd;
+        const struct fake_kernel *kernel;
+        unsigned char payload[];
+};
+
+struct queue {
+        pthread_cond_t work;
+        struct operation *first, **last;
+        pthread_t thread;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct machine *machine;
+static unsigned device;
+static int client, client_pid;
+static bool client_gone;
+static int sticky;
+static struct memory *handle[OBJECTS];
+static struct mapping mapping[MAPPINGS];
+static struct stream stream[OBJECTS];
+static struct event event[OBJECTS];
+static struct queue queue[GPU_QUEUES];
+static unsigned running;
+static const struct fake_kernel *kernels;
+static size_t n_kernels;
+static uint64_t seed, next_address = GPU_WINDOW;
+
+/* ---- memory ---- */
+
+static struct memory *memory_add(uint64_t id, uint64_t bytes, uint32_t on, int fd) {
+        struct memory *memory = calloc(1, sizeof(*memory));
+
+        if (memory == NULL || !machine_use(machine, id, on, bytes)) {
+                free(memory);
+                close(fd);
+                return NULL;
+        }
+        *memory = (struct memory){ id, bytes, on, fd, 1 };
+        return memory;
+}
+
+static struct memory *memory_new(uint64_t bytes) {
+        char name[128];
+
+        machine_enter(&machine->lock);
+        uint64_t id = ++machine->last;
+        pthread_mutex_unlock(&machine->lock);
+        snprintf(name, sizeof(name), "fake-gpu:%u:%llu:%llu", device, (unsigned long long)id,
+                 (unsigned long long)bytes);
+        int fd = memfd_create(name, MFD_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+                return NULL;
+        struct memory *memory = memory_add(id, bytes, device, fd);
+        if (memory != NULL) {
+                void *map = mmap(NULL, bytes, PROT_WRITE, MAP_SHARED, fd, 0);
+                memset(map, GARBAGE, bytes);
+                munmap(map, bytes);
+        }
+        return memory;
+}
+
+/* What a descriptor, or a path below /proc, leads to. */
+static struct memory *memory_find(const char *path) {
+        char name[256], after;
+        unsigned on;
+        unsigned long long id, bytes;
+        ssize_t length = readlink(path, name, sizeof(name) - 1);
+
+        name[length < 0 ? 0 : length] = '\0';
+        if (sscanf(name, "/memfd:fake-gpu:%u:%llu:%llu%c", &on, &id, &bytes, &after) != 4 ||
+            on >= GPU_DEVICES)
+                return NULL;
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        return fd < 0 ? NULL : memory_add(id, bytes, on, fd);
+}
+
+static void memory_drop(struct memory *memory) {
+        if (--memory->uses > 0)
+                return;
+        machine_unuse(machine, memory->id);
+        close(memory->fd);
+        free(memory);
+}
+
+static struct mapping *mapping_at(uint64_t address) {
+        for (unsigned i = 0; i < MAPPINGS; i++)
+                if (mapping[i].bytes > 0 && address - mapping[i].address < mapping[i].bytes)
+                        return &mapping[i];
+        return NULL;
+}
+
+static struct mapping *mapping_new(uint64_t address, uint64_t bytes, enum kind kind) {
+        for (unsigned i = 0; i < MAPPINGS; i++)
+                if (mapping[i].bytes == 0) {
+                        mapping[i] = (struct mapping){ .address = address, .bytes = bytes, .kind = kind };
+                        return &mapping[i];
+                }
+        return NULL;
+}
+
+static uint64_t address_new(uint64_t bytes) {
+        uint64_t address = next_address;
+
+        next_address += (bytes + 2 * GPU_GRANULARITY - 1) / GPU_GRANULARITY * GPU_GRANULARITY;
+        return address;
+}
+
+static bool mapping_fill(struct mapping *m, struct memory *memory) {
+        if (mmap((void *)(uintptr_t)m->address, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                 memory->fd, 0) == MAP_FAILED)
+                return false;
+        m->memory = memory;
+        return true;
+}
+
+/* Real drivers wait, or fault, or do nothing that one sees: so it is an error of the program. */
+static void mapping_empty(struct mapping *m) {
+        if (machine_leased(machine, m->memory->id, getpid()))
+                machine_log("memory %llu is unmapped or freed while it is in use",
+                            (unsigned long long)m->memory->id);
+        while (machine_leased(machine, m->memory->id, getpid())) {
+                pthread_mutex_unlock(&lock);
+                usleep(100);
+                pthread_mutex_lock(&lock);
+        }
+        munmap((void *)(uintptr_t)m->address, m->bytes);
+        memory_drop(m->memory);
+        m->memory = NULL;
+}
+
+/* ---- work ---- */
+
+static void pause_for(uint64_t us) {
+        struct timespec time = { (time_t)(us / 1000000), (long)(us % 1000000 * 1000) };
+
+        nanosleep(&time, NULL);
+}
+
+static uint64_t random_below(uint64_t n) {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        return n > 0 ? seed % n : 0;
+}
+
+struct use {
+        uint64_t address, bytes;
+        bool write;
+        unsigned lease;
+        unsigned char *after;
+};
+
+struct uses {
+        struct use use[RANGES];
+        unsigned n;
+        bool wrong;
+        const char *what;
+};
+
+/* `lock` is held. */
+static void uses_add(void *data, uint64_t address, uint64_t bytes, bool write) {
+        struct uses *uses = data;
+        const struct mapping *m = mapping_at(address);
+
+        if (bytes == 0)
+                return;
+        if (m == NULL || m->memory == NULL || !m->access || address + bytes > m->address + m->bytes ||
+            uses->n == RANGES) {
+                uses->wrong = true;
+                return;
+        }
+        if (m->kind == HOST)
+                return;
+        uses->use[uses->n++] = (struct use){
+                address, bytes, write,
+                machine_lease(machine, m->memory->id, address - m->address, bytes, write, uses->what), NULL
+        };
+}
+
+static void operation_uses(struct operation *operation, void **parameters, struct uses *uses) {
+        uses->what = operation->kernel != NULL ? operation->kernel->name : "a copy";
+        switch (operation->call) {
+        case GPU_SET: uses_add(uses, operation->arg[0], operation->arg[1], true); break;
+        case GPU_COPY:
+                uses_add(uses, operation->arg[0], operation->arg[2], true);
+                uses_add(uses, operation->arg[1], operation->arg[2], false);
+                break;
+        case GPU_COPY_HOST:
+                uses_add(uses, operation->arg[0], operation->arg[1], operation->arg[2] == 0);
+                break;
+        case GPU_LAUNCH:
+                if (operation->kernel->ranges != NULL)
+                        operation->kernel->ranges(parameters, uses_add, uses);
+                break;
+        default: break;
+        }
+}
+
+#define AT(address) ((void *)(uintptr_t)(address))
+
+static void operation_do(const struct operation *operation, void **parameters) {
+        const unsigned *shape = (const unsigned *)(const void *)(operation->arg + 1);
+
+        switch (operation->call) {
+        case GPU_SET: memset(AT(operation->arg[0]), (int)operation->arg[2], operation->arg[1]); break;
+        case GPU_COPY: memmove(AT(operation->arg[0]), AT(operation->arg[1]), operation->arg[2]); break;
+        case GPU_COPY_HOST:
+                if (operation->arg[2] == 0) {
+                        if (pread(operation->fd, AT(operation->arg[0]), operation->arg[1], 0) < 0)
+                                abort();
+                } else if (pwrite(operation->fd, AT(operation->arg[0]), operation->arg[1], 0) < 0)
+                        abort();
+                break;
+        case GPU_LAUNCH: operation->kernel->run(parameters, shape, shape + 3); break;
+        default: break;
+        }
+}
+
+/* Until the operation ends nobody can rely on what it writes. */
+static void operation_hide(struct uses *uses) {
+        for (unsigned i = 0; i < uses->n; i++)
+                if (uses->use[i].write && (uses->use[i].after = malloc(uses->use[i].bytes)) != NULL)
+                        memcpy(uses->use[i].after, AT(uses->use[i].address), uses->use[i].bytes);
+        for (unsigned i = 0; i < uses->n; i++)
+                if (uses->use[i].after != NULL)
+                        memset(AT(uses->use[i].address), NANS, uses->use[i].bytes);
+}
+
+static void operation_show(struct uses *uses) {
+        for (unsigned i = 0; i < uses->n; i++)
+                if (uses->use[i].after != NULL) {
+                        memcpy(AT(uses->use[i].address), uses->use[i].after, uses->use[i].bytes);
+                        free(uses->use[i].after);
+                }
+}
+
+static void operation_run(struct operation *operation) {
+        static uint64_t delay, late;
+        struct uses *uses = calloc(1, sizeof(*uses));
+        void *parameters[16];
+        unsigned char *next = operation->payload;
+        bool slice = getenv("FAKE_GPU_MPS") == NULL;
+
+        for (unsigned i = 0; operation->kernel != NULL && i < operation->kernel->n_parameters; i++) {
+                parameters[i] = next;
+                next += (operation->kernel->parameter_bytes[i] + 7) / 8 * 8;
+        }
+        pthread_mutex_lock(&lock);
+        delay = machine_setting("FAKE_GPU_DELAY", 200);
+        late = machine_setting("FAKE_GPU_LATE", 100000);
+        uint64_t before = random_below(delay / 2 + 1), after = random_below(delay / 2 + 1);
+        pthread_mutex_unlock(&lock);
+        pause_for(before);
+        if (slice)
+                machine_enter(&machine->slice);
+        pthread_mutex_lock(&lock);
+        if (!client_gone && sticky == 0)
+                operation_uses(operation, parameters, uses);
+        if (uses->wrong) {
+                machine_log("%s uses memory that is not mapped", uses->what);
+                sticky = CUDA_ILLEGAL_ADDRESS;
+        }
+        bool runs = !client_gone && sticky == 0;
+        running += runs;
+        pthread_mutex_unlock(&lock);
+        if (runs) {
+                operation_do(operation, parameters);
+                operation_hide(uses);
+                pause_for(after);
+                pthread_mutex_lock(&lock);
+                bool gone = client_gone;
+                pthread_mutex_unlock(&lock);
+                if (gone)
+                        pause_for(late);
+                operation_show(uses);
+        }
+        for (unsigned i = 0; i < uses->n; i++)
+                machine_unlease(machine, uses->use[i].lease);
+        if (slice)
+                pthread_mutex_unlock(&machine->slice);
+        free(uses);
+        pthread_mutex_lock(&lock);
+        running -= runs;
+        pthread_mutex_unlock(&lock);
+}
+
+static void *queue_main(void *data) {
+        struct queue *own = data;
+
+        pthread_mutex_lock(&lock);
+        for (;;) {
+                struct operation *operation = own->first;
+                if (operation == NULL) {
+                        pthread_cond_wait(&own->work, &lock);
+                        continue;
+                }
+                if (operation->call == GPU_EVENT_RECORD) {
+                        event[operation->arg[0]].done++;
+                } else {
+                        pthread_mutex_unlock(&lock);
+                        operation_run(operation);
+                        pthread_mutex_lock(&lock);
+                }
+                stream[operation->stream].done++;
+                own->first = operation->next;
+                if (own->first == NULL)
+                        own->last = &own->first;
+                if (operation->fd >= 0)
+                        close(operation->fd);
+                free(operation);
+        }
+        return NULL;
+}
+
+/* `lock` is held. */
+static int enqueue(const struct gpu_request *request, const void *payload, unsigned number, int fd,
+                   const struct fake_kernel *kernel) {
+        struct operation *operation = malloc(sizeof(*operation) + request->bytes);
+        struct queue *to;
+
+        if (operation == NULL || number >= OBJECTS || !stream[number].there) {
+                free(operation);
+                return CUDA_INVALID_HANDLE;
+        }
+        *operation =
+                (struct operation){ .call = request->call, .stream = number, .fd = fd, .kernel = kernel };
+        memcpy(operation->arg, request->arg, sizeof(operation->arg));
+        memcpy(operation->payload, payload, request->bytes);
+        to = &queue[stream[number].queue];
+        stream[number].issued++;
+        *to->last = operation;
+        to->last = &operation->next;
+        pthread_cond_signal(&to->work);
+        return CUDA_OK;
+}
+
+/* ---- requests: `lock` is held ---- */
+
+static unsigned handle_new(struct memory *memory) {
+        for (unsigned i = 1; i < OBJECTS; i++)
+                if (handle[i] == NULL) {
+                        handle[i] = memory;
+                        return i;
+                }
+        return 0;
+}
+
+static struct memory *handle_get(uint64_t number) {
+        return number < OBJECTS ? handle[number] : NULL;
+}
+
+static int answer_create(uint64_t bytes, struct gpu_reply *reply) {
+        struct memory *memory = bytes % GPU_GRANULARITY == 0 && bytes > 0 ? memory_new(bytes) : NULL;
+
+        if (bytes % GPU_GRANULARITY != 0 || bytes == 0)
+                return CUDA_INVALID_VALUE;
+        if (memory == NULL)
+                return CUDA_OUT_OF_MEMORY;
+        reply->value[0] = handle_new(memory);
+        return CUDA_OK;
+}
+
+static int answer_map(const uint64_t *arg) {
+        struct mapping *m = mapping_at(arg[0]);
+        struct memory *memory = handle_get(arg[2]);
+
+        if (m == NULL || memory == NULL || m->kind != RESERVED || m->memory != NULL || arg[0] != m->address ||
+            arg[1] > m->bytes || arg[1] > memory->bytes || arg[1] % GPU_GRANULARITY != 0)
+                return CUDA_INVALID_VALUE;
+        m->kind = MAPPED;
+        m->bytes = arg[1];
+        if (!mapping_fill(m, memory))
+                return CUDA_OUT_OF_MEMORY;
+        memory->uses++;
+        return CUDA_OK;
+}
+
+static int answer_unmap(const uint64_t *arg) {
+        struct mapping *m = mapping_at(arg[0]);
+
+        if (m == NULL || m->kind != MAPPED || arg[0] != m->address || arg[1] != m->bytes)
+                return CUDA_INVALID_VALUE;
+        mapping_empty(m);
+        m->kind = RESERVED;
+        m->access = false;
+        return CUDA_OK;
+}
+
+static int answer_allocate(uint64_t bytes, struct gpu_reply *reply) {
+        uint64_t whole = (bytes + 511) / 512 * 512;
+        struct memory *memory = bytes > 0 ? memory_new(whole) : NULL;
+
+        if (memory == NULL)
+                return bytes > 0 ? CUDA_OUT_OF_MEMORY : CUDA_INVALID_VALUE;
+        struct mapping *m = mapping_new(address_new(whole), whole, ALLOCATED);
+        if (m == NULL || !mapping_fill(m, memory))
+                return CUDA_OUT_OF_MEMORY;
+        m->access = true;
+        reply->value[0] = m->address;
+        return CUDA_OK;
+}
+
+/* cuMemFree() waits for all work of the context. */
+static bool is_idle(void) {
+        for (unsigned q = 0; q < GPU_QUEUES; q++)
+                if (queue[q].first != NULL)
+                        return false;
+        return running == 0;
+}
+
+static int answer_free(uint64_t address) {
+        struct mapping *m = mapping_at(address);
+
+        if (m == NULL || m->kind != ALLOCATED || m->address != address)
+                return CUDA_INVALID_VALUE;
+        while (!is_idle()) {
+                pthread_mutex_unlock(&lock);
+                usleep(100);
+                pthread_mutex_lock(&lock);
+        }
+        memset(AT(m->address), FREED, m->bytes);
+        mapping_empty(m);
+        m->bytes = 0;
+        return CUDA_OK;
+}
+
+static int answer_ipc_get(uint64_t address, struct gpu_reply *reply) {
+        const struct mapping *m = mapping_at(address);
+        struct gpu_ipc ipc = { "fakeipc", 0, getpid(), client_pid, 0, geteuid(), device };
+
+        if (m == NULL || m->kind != ALLOCATED || m->address != address)
+                return CUDA_INVALID_VALUE;
+        ipc.id = m->memory->id;
+        ipc.fd = m->memory->fd;
+        memcpy(reply->value, &ipc, sizeof(ipc));
+        return CUDA_OK;
+}
+
+static int answer_ipc_open(const void *payload, struct gpu_reply *reply) {
+        struct gpu_ipc ipc;
+        char path[64];
+
+        memcpy(&ipc, payload, sizeof(ipc));
+        if (memcmp(ipc.magic, "fakeipc", 8) != 0 || ipc.uid != geteuid())
+                return CUDA_INVALID_VALUE;
+        if (ipc.client == client_pid)
+                return CUDA_INVALID_CONTEXT;
+        for (unsigned i = 0; i < MAPPINGS; i++)
+                if (mapping[i].bytes > 0 && mapping[i].kind == IPC && mapping[i].memory->id == ipc.id) {
+                        mapping[i].opened++;
+                        reply->value[0] = mapping[i].address;
+                        return CUDA_OK;
+                }
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.context, ipc.fd);
+        struct memory *memory = memory_find(path);
+        if (memory == NULL)
+                return CUDA_INVALID_VALUE;
+        struct mapping *m = memory->id == ipc.id && memory->device == device
+                                    ? mapping_new(address_new(memory->bytes), memory->bytes, IPC)
+                                    : NULL;
+        if (m == NULL || !mapping_fill(m, memory)) {
+                memory_drop(memory);
+                return CUDA_INVALID_VALUE;
+        }
+        m->opened = 1;
+        m->access = true;
+        reply->value[0] = m->address;
+        return CUDA_OK;
+}
+
+static int answer_ipc_close(uint64_t address) {
+        struct mapping *m = mapping_at(address);
+
+        if (m == NULL || m->kind != IPC || m->address != address)
+                return CUDA_INVALID_VALUE;
+        if (--m->opened > 0)
+                return CUDA_OK;
+        mapping_empty(m);
+        m->bytes = 0;
+        return CUDA_OK;
+}
+
+static int answer_attribute(const uint64_t *arg, struct gpu_reply *reply) {
+        const struct mapping *m = mapping_at(arg[1]);
+
+        if (m == NULL || m->memory == NULL)
+                return CUDA_INVALID_VALUE;
+        switch (arg[0]) {
+        case CUDA_POINTER_MEMORY_TYPE:
+                reply->value[0] = m->kind == HOST ? CUDA_MEMORY_HOST : CUDA_MEMORY_DEVICE;
+                break;
+        case CUDA_POINTER_BUFFER_ID: reply->value[0] = m->memory->id; break;
+        case CUDA_POINTER_IS_MANAGED: reply->value[0] = 0; break;
+        case CUDA_POINTER_DEVICE_ORDINAL: reply->value[0] = device; break;
+        case CUDA_POINTER_LEGACY_IPC: reply->value[0] = m->kind == ALLOCATED; break;
+        case CUDA_POINTER_RANGE_START: reply->value[0] = m->address; break;
+        case CUDA_POINTER_RANGE_SIZE: reply->value[0] = m->bytes; break;
+        default: return CUDA_INVALID_VALUE;
+        }
+        return CUDA_OK;
+}
+
+static int answer_host(uint64_t bytes, int fd, struct gpu_reply *reply) {
+        struct memory *memory = calloc(1, sizeof(*memory));
+        struct mapping *m = mapping_new(address_new(bytes), bytes, HOST);
+
+        if (memory == NULL || m == NULL)
+                return CUDA_OUT_OF_MEMORY;
+        *memory = (struct memory){ .bytes = bytes, .fd = fd, .uses = 1 };
+        if (!mapping_fill(m, memory))
+                return CUDA_OUT_OF_MEMORY;
+        m->access = true;
+        reply->value[0] = m->address;
+        return CUDA_OK;
+}
+
+static int answer_host_free(uint64_t address) {
+        struct mapping *m = mapping_at(address);
+
+        if (m == NULL || m->kind != HOST || m->address != address)
+                return CUDA_INVALID_VALUE;
+        munmap(AT(m->address), m->bytes);
+        close(m->memory->fd);
+        free(m->memory);
+        *m = (struct mapping){ 0 };
+        return CUDA_OK;
+}
+
+static int answer_function(const char *name, struct gpu_reply *reply) {
+        for (size_t i = 0; i < n_kernels; i++)
+                if (strcmp(kernels[i].name, name) == 0) {
+                        reply->value[0] = i + 1;
+                        reply->value[1] = kernels[i].n_parameters;
+                        for (unsigned p = 0; p < kernels[i].n_parameters && p < 6; p++)
+                                reply->value[2 + p] = kernels[i].parameter_bytes[p];
+                        return CUDA_OK;
+                }
+        return CUDA_NOT_FOUND;
+}
+
+static int answer_export(uint64_t number, int *ret_fd) {
+        const struct memory *memory = handle_get(number);
+        char path[64];
+
+        if (memory == NULL)
+                return CUDA_INVALID_VALUE;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", memory->fd);
+        *ret_fd = open(path, O_PATH | O_CLOEXEC);
+        return *ret_fd >= 0 ? CUDA_OK : CUDA_UNKNOWN;
+}
+
+static int answer_import(int fd, struct gpu_reply *reply) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        struct memory *memory = memory_find(path);
+        if (memory == NULL)
+                return CUDA_INVALID_VALUE;
+        reply->value[0] = handle_new(memory);
+        return CUDA_OK;
+}
+
+static int answer_stream_new(struct gpu_reply *reply) {
+        for (unsigned i = 1; i < OBJECTS; i++)
+                if (!stream[i].there) {
+                        stream[i] = (struct stream){ .there = true, .queue = i % GPU_QUEUES };
+                        reply->value[0] = i;
+                        return CUDA_OK;
+                }
+        return CUDA_OUT_OF_MEMORY;
+}
+
+static int answer_event_new(struct gpu_reply *reply) {
+        for (unsigned i = 1; i < OBJECTS; i++)
+                if (!event[i].there) {
+                        event[i] = (struct event){ .there = true };
+                        reply->value[0] = i;
+                        return CUDA_OK;
+                }
+        return CUDA_OUT_OF_MEMORY;
+}
+
+static bool event_is(uint64_t number) {
+        return number > 0 && number < OBJECTS && event[number].there;
+}
+
+static bool stream_is(uint64_t number) {
+        return number < OBJECTS && stream[number].there;
+}
+
+static int answer_stream(const struct gpu_request *request) {
+        uint64_t number = request->arg[0];
+
+        if (!stream_is(number))
+                return CUDA_INVALID_HANDLE;
+        if (request->call == GPU_STREAM_QUERY)
+                return stream[number].done == stream[number].issued ? CUDA_OK : CUDA_NOT_READY;
+        if (number == 0)
+                return CUDA_INVALID_HANDLE;
+        while (stream[number].done != stream[number].issued) { /* the resources go when the work is done */
+                pthread_mutex_unlock(&lock);
+                usleep(100);
+                pthread_mutex_lock(&lock);
+        }
+        stream[number].there = false;
+        return CUDA_OK;
+}
+
+static int answer_event(const struct gpu_request *request, const void *payload) {
+        uint64_t number = request->arg[0];
+
+        if (!event_is(number))
+                return CUDA_INVALID_HANDLE;
+        if (request->call == GPU_EVENT_QUERY)
+                return event[number].done == event[number].issued ? CUDA_OK : CUDA_NOT_READY;
+        if (request->call == GPU_EVENT_FREE) {
+                event[number].there = event[number].done != event[number].issued;
+                return CUDA_OK;
+        }
+        int r = enqueue(request, payload, (unsigned)request->arg[1], -1, NULL);
+        event[number].issued += r == CUDA_OK;
+        return r;
+}
+
+static int answer_release(uint64_t number) {
+        struct memory *memory = handle_get(number);
+
+        if (memory == NULL)
+                return CUDA_INVALID_VALUE;
+        handle[number] = NULL;
+        memory_drop(memory);
+        return CUDA_OK;
+}
+
+static int answer_access(const uint64_t *arg) {
+        struct mapping *m = mapping_at(arg[0]);
+
+        if (m == NULL || m->memory == NULL || m->bytes != arg[1] || arg[2] != device)
+                return CUDA_INVALID_VALUE;
+        m->access = true;
+        return CUDA_OK;
+}
+
+static int answer_reserve(uint64_t bytes, struct gpu_reply *reply) {
+        struct mapping *m = bytes > 0 && bytes % GPU_GRANULARITY == 0
+                                    ? mapping_new(address_new(bytes), bytes, RESERVED)
+                                    : NULL;
+
+        if (m == NULL)
+                return CUDA_INVALID_VALUE;
+        reply->value[0] = m->address;
+        return CUDA_OK;
+}
+
+static int answer_unreserve(const uint64_t *arg) {
+        struct mapping *m = mapping_at(arg[0]);
+
+        if (m == NULL || m->kind != RESERVED || m->address != arg[0] || m->bytes != arg[1])
+                return CUDA_INVALID_VALUE;
+        *m = (struct mapping){ 0 };
+        return CUDA_OK;
+}
+
+static int answer_retain(uint64_t address, struct gpu_reply *reply) {
+        const struct mapping *m = mapping_at(address);
+
+        if (m == NULL || m->kind != MAPPED)
+                return CUDA_INVALID_VALUE;
+        m->memory->uses++;
+        reply->value[0] = handle_new(m->memory);
+        return CUDA_OK;
+}
+
+static int answer(const struct gpu_request *request, const void *payload, int *fd, int *ret_fd,
+                  struct gpu_reply *reply) {
+        const uint64_t *arg = request->arg;
+        const struct mapping *m;
+        int take = *fd;
+
+        if (sticky != 0)
+                return sticky;
+        switch (request->call) {
+        case GPU_MEMORY_INFO:
+                reply->value[1] = machine_setting("FAKE_GPU_BYTES", UINT64_C(1) << 30);
+                reply->value[0] = reply->value[1] - machine->used[device];
+                return CUDA_OK;
+        case GPU_CREATE: return answer_create(arg[0], reply);
+        case GPU_RELEASE: return answer_release(arg[0]);
+        case GPU_RESERVE: return answer_reserve(arg[0], reply);
+        case GPU_UNRESERVE: return answer_unreserve(arg);
+        case GPU_MAP: return answer_map(arg);
+        case GPU_UNMAP: return answer_unmap(arg);
+        case GPU_ACCESS: return answer_access(arg);
+        case GPU_EXPORT: return answer_export(arg[0], ret_fd);
+        case GPU_IMPORT: return take < 0 ? CUDA_INVALID_VALUE : answer_import(take, reply);
+        case GPU_PROPERTIES:
+                if (handle_get(arg[0]) == NULL)
+                        return CUDA_INVALID_VALUE;
+                reply->value[0] = handle_get(arg[0])->device;
+                return CUDA_OK;
+        case GPU_RETAIN: return answer_retain(arg[0], reply);
+        case GPU_ALLOCATE: return answer_allocate(arg[0], reply);
+        case GPU_FREE: return answer_free(arg[0]);
+        case GPU_RANGE:
+                m = mapping_at(arg[0]);
+                if (m == NULL || m->memory == NULL)
+                        return CUDA_INVALID_VALUE;
+                reply->value[0] = m->address;
+                reply->value[1] = m->bytes;
+                return CUDA_OK;
+        case GPU_ATTRIBUTE: return answer_attribute(arg, reply);
+        case GPU_HOST: *fd = -1; return answer_host(arg[0], take, reply);
+        case GPU_HOST_FREE: return answer_host_free(arg[0]);
+        case GPU_SET: return enqueue(request, payload, (unsigned)arg[3], -1, NULL);
+        case GPU_COPY: return enqueue(request, payload, (unsigned)arg[3], -1, NULL);
+        case GPU_COPY_HOST: *fd = -1; return enqueue(request, payload, (unsigned)arg[3], take, NULL);
+        case GPU_IPC_GET: return answer_ipc_get(arg[0], reply);
+        case GPU_IPC_OPEN: return answer_ipc_open(payload, reply);
+        case GPU_IPC_CLOSE: return answer_ipc_close(arg[0]);
+        case GPU_STREAM_NEW: return answer_stream_new(reply);
+        case GPU_STREAM_FREE:
+        case GPU_STREAM_QUERY: return answer_stream(request);
+        case GPU_EVENT_NEW: return answer_event_new(reply);
+        case GPU_EVENT_FREE:
+        case GPU_EVENT_RECORD:
+        case GPU_EVENT_QUERY: return answer_event(request, payload);
+        case GPU_FUNCTION: return answer_function(payload, reply);
+        case GPU_LAUNCH:
+                if (arg[0] < 1 || arg[0] > n_kernels)
+                        return CUDA_INVALID_HANDLE;
+                return enqueue(request, payload, (unsigned)arg[4], -1, &kernels[arg[0] - 1]);
+        default: return CUDA_NOT_SUPPORTED;
+        }
+}
+
+/* ---- the socket ---- */
+
+static bool receive(struct gpu_request *request, void *payload, int *ret_fd) {
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct iovec parts[] = { { request, sizeof(*request) }, { payload, GPU_PAYLOAD } };
+        struct msghdr message = {
+                .msg_iov = parts, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
+        ssize_t n = recvmsg(client, &message, MSG_CMSG_CLOEXEC);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+
+        *ret_fd = -1;
+        if (n > 0 && header != NULL && header->cmsg_type == SCM_RIGHTS)
+                memcpy(ret_fd, CMSG_DATA(header), sizeof(int));
+        return n >= (ssize_t)sizeof(*request) && (size_t)n == sizeof(*request) + request->bytes;
+}
+
+static void send_reply(const struct gpu_reply *reply, int fd) {
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control = { { 0 } };
+        struct iovec part = { (void *)reply, sizeof(*reply) };
+        struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+        if (fd >= 0) {
+                message.msg_control = &control;
+                message.msg_controllen = sizeof(control);
+                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+                *header = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+                memcpy(CMSG_DATA(header), &fd, sizeof(int));
+        }
+        sendmsg(client, &message, MSG_NOSIGNAL);
+}
+
+static void load_kernels(void) {
+        const char *path = getenv("FAKE_GPU_KERNELS");
+        void *library = path != NULL ? dlopen(path, RTLD_NOW) : NULL;
+        fake_kernels_fn function = NULL;
+
+        if (library != NULL)
+                *(void **)&function = dlsym(library, "fake_kernels");
+        if (function != NULL)
+                kernels = function(&n_kernels);
+        else if (path != NULL)
+                machine_log("no kernels in %s: %s", path, dlerror());
+}
+
+/* The client has gone: what has not begun is dropped, what runs ends late. */
+static void finish(void) {
+        pthread_mutex_lock(&lock);
+        client_gone = true;
+        while (!is_idle()) {
+                pthread_mutex_unlock(&lock);
+                usleep(1000);
+                pthread_mutex_lock(&lock);
+        }
+        for (unsigned i = 0; i < OBJECTS; i++)
+                if (handle[i] != NULL)
+                        memory_drop(handle[i]);
+        for (unsigned i = 0; i < MAPPINGS; i++)
+                if (mapping[i].bytes > 0 && mapping[i].memory != NULL && mapping[i].kind != HOST)
+                        memory_drop(mapping[i].memory);
+        machine_enter(&machine->lock);
+        machine->contexts--;
+        pthread_mutex_unlock(&machine->lock);
+        pthread_mutex_unlock(&lock);
+}
+
+/* `context check`: what the machine still holds; nothing, once all clients have ended. */
+static int check(void) {
+        unsigned memories = 0;
+
+        machine_enter(&machine->lock);
+        for (unsigned i = 0; i < MACHINE_MEMORIES; i++)
+                memories += machine->memory[i].id != 0;
+        printf("%u contexts, %u memories\n", machine->contexts, memories);
+        pthread_mutex_unlock(&machine->lock);
+        return machine->contexts + memories > 0;
+}
+
+int main(int argc, char **argv) {
+        static struct gpu_request request;
+        static _Alignas(16) unsigned char payload[GPU_PAYLOAD + 1];
+        int fd;
+
+        machine = machine_open();
+        if (machine == NULL)
+                return EXIT_FAILURE;
+        if (argc == 2 && strcmp(argv[1], "check") == 0)
+                return check();
+        if (argc != 4)
+                return EXIT_FAILURE;
+        client = atoi(argv[1]);
+        client_pid = atoi(argv[2]);
+        device = (unsigned)atoi(argv[3]);
+        if (fork() != 0) /* the client must not meet it as a child */
+                _exit(0);
+        setsid();
+        signal(SIGPIPE, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        seed = machine_setting("FAKE_GPU_SEED", 1) * 0x9e3779b97f4a7c15 + (uint64_t)client_pid;
+        machine_enter(&machine->lock);
+        machine->contexts++;
+        pthread_mutex_unlock(&machine->lock);
+        load_kernels();
+        stream[0].there = true;
+        for (unsigned q = 0; q < GPU_QUEUES; q++) {
+                queue[q].last = &queue[q].first;
+                pthread_cond_init(&queue[q].work, NULL);
+                pthread_create(&queue[q].thread, NULL, queue_main, &queue[q]);
+        }
+        while (receive(&request, payload, &fd)) {
+                struct gpu_reply reply = { 0 };
+                int pass = -1;
+                payload[request.bytes] = '\0';
+                pthread_mutex_lock(&lock);
+                reply.result = answer(&request, payload, &fd, &pass, &reply);
+                pthread_mutex_unlock(&lock);
+                send_reply(&reply, pass);
+                if (fd >= 0)
+                        close(fd);
+                if (pass >= 0)
+                        close(pass);
+        }
+        finish();
+        return EXIT_SUCCESS;
+}

@@ -1,0 +1,835 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake driver library, libcuda.so.1: asks the process's contexts (context.c). It hands functions out by
+ * name and version, as cuGetProcAddress_v2() does, and none otherwise.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+extern char **environ;
+
+#define EXPORT __attribute__((visibility("default")))
+#define NOT_INITIALIZED 3
+#define FUNCTIONS 1024u
+
+struct CUctx_st {
+        unsigned device, retained;
+        int socket;
+        pid_t process; /* that made it: no context is of use in a forked child */
+        pthread_mutex_t lock;
+};
+
+struct CUfunc_st {
+        uint64_t number;
+        unsigned n_parameters;
+        size_t bytes[6];
+};
+
+struct host {
+        void *address;
+        size_t bytes;
+        cuda_address device;
+};
+
+static struct CUctx_st contexts[GPU_DEVICES];
+static _Thread_local struct CUctx_st *current;
+static bool initialised;
+static struct CUfunc_st functions[FUNCTIONS];
+static unsigned n_functions;
+static struct host hosts[64];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+        char name[64];
+        unsigned calls;
+} counted[128];
+
+/* ---- failures that a test asks for ---- */
+
+static unsigned count(const char *name) {
+        unsigned i = 0;
+
+        pthread_mutex_lock(&lock);
+        while (counted[i].name[0] != '\0' && strcmp(counted[i].name, name) != 0)
+                i++;
+        snprintf(counted[i].name, sizeof(counted[i].name), "%s", name);
+        unsigned calls = ++counted[i].calls;
+        pthread_mutex_unlock(&lock);
+        return calls;
+}
+
+static int begin(const char *name) {
+        const char *fail = getenv("FAKE_GPU_FAIL");
+        unsigned calls = count(name);
+        char wanted[64];
+        unsigned number;
+        int result, used;
+
+        for (; fail != NULL && sscanf(fail, "%63[^:]:%u:%d%n", wanted, &number, &result, &used) == 3;
+             fail += used + (fail[used] == ','))
+                if (strcmp(wanted, name) == 0 && number == calls)
+                        return result;
+        if (strcmp(name, "cuInit") != 0 && !initialised)
+                return NOT_INITIALIZED;
+        return CUDA_OK;
+}
+
+#define BEGIN(name)                                                                                          \
+        do {                                                                                                 \
+                int failed = begin(#name);                                                                   \
+                if (failed != CUDA_OK)                                                                       \
+                        return failed;                                                                       \
+        } while (0)
+
+/* ---- asking the context ---- */
+
+static int receive_reply(struct CUctx_st *context, struct gpu_reply *reply, int *ret_fd) {
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control;
+        struct iovec part = { reply, sizeof(*reply) };
+        struct msghdr message = {
+                .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
+        ssize_t n;
+
+        do
+                n = recvmsg(context->socket, &message, MSG_CMSG_CLOEXEC);
+        while (n < 0 && errno == EINTR);
+        if (n != sizeof(*reply))
+                return CUDA_UNKNOWN;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        if (header != NULL && ret_fd != NULL)
+                memcpy(ret_fd, CMSG_DATA(header), sizeof(int));
+        return reply->result;
+}
+
+static int ask_with(struct gpu_request *request, const void *payload, int fd, struct gpu_reply *reply,
+                    int *ret_fd) {
+        union {
+                char bytes[CMSG_SPACE(sizeof(int))];
+                struct cmsghdr align;
+        } control = { { 0 } };
+        struct iovec parts[] = { { request, sizeof(*request) }, { (void *)payload, request->bytes } };
+        struct msghdr message = { .msg_iov = parts, .msg_iovlen = request->bytes > 0 ? 2 : 1 };
+        struct CUctx_st *context = current;
+        int r = CUDA_UNKNOWN;
+
+        if (context == NULL || context->retained == 0)
+                return CUDA_INVALID_CONTEXT;
+        if (context->process != getpid())
+                return NOT_INITIALIZED;
+        if (fd >= 0) {
+                message.msg_control = &control;
+                message.msg_controllen = sizeof(control);
+                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+                *header = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
+                memcpy(CMSG_DATA(header), &fd, sizeof(int));
+        }
+        pthread_mutex_lock(&context->lock);
+        if (sendmsg(context->socket, &message, MSG_NOSIGNAL) >= 0)
+                r = receive_reply(context, reply, ret_fd);
+        pthread_mutex_unlock(&context->lock);
+        return r;
+}
+
+#define ASK(reply, what, ...)                                                                                \
+        ask_with(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, NULL, -1, reply, NULL)
+
+/* ---- devices and contexts ---- */
+
+static unsigned devices(void) {
+        uint64_t n = machine_setting("FAKE_GPU_DEVICES", 1);
+
+        return n > GPU_DEVICES ? GPU_DEVICES : (unsigned)n;
+}
+
+static cuda_result fake_cuInit(unsigned flags) {
+        int failed = begin("cuInit");
+
+        if (failed != CUDA_OK)
+                return failed;
+        if (machine_open() == NULL || devices() == 0)
+                return CUDA_NO_DEVICE;
+        initialised = true;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDriverGetVersion(int *version) {
+        *version = (int)machine_setting("FAKE_GPU_DRIVER", 13000);
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuGetErrorName(cuda_result error, const char **name) {
+        static const struct {
+                int number;
+                const char *name;
+        } names[] = {
+                { 1, "CUDA_ERROR_INVALID_VALUE" },       { 2, "CUDA_ERROR_OUT_OF_MEMORY" },
+                { 3, "CUDA_ERROR_NOT_INITIALIZED" },     { 100, "CUDA_ERROR_NO_DEVICE" },
+                { 101, "CUDA_ERROR_INVALID_DEVICE" },    { 201, "CUDA_ERROR_INVALID_CONTEXT" },
+                { 214, "CUDA_ERROR_ECC_UNCORRECTABLE" }, { 400, "CUDA_ERROR_INVALID_HANDLE" },
+                { 500, "CUDA_ERROR_NOT_FOUND" },         { 600, "CUDA_ERROR_NOT_READY" },
+                { 700, "CUDA_ERROR_ILLEGAL_ADDRESS" },   { 719, "CUDA_ERROR_LAUNCH_FAILED" },
+                { 801, "CUDA_ERROR_NOT_SUPPORTED" },     { 999, "CUDA_ERROR_UNKNOWN" },
+        };
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+                if (names[i].number == error) {
+                        *name = names[i].name;
+                        return CUDA_OK;
+                }
+        *name = NULL;
+        return CUDA_INVALID_VALUE;
+}
+
+static cuda_result fake_cuDeviceGetCount(int *n) {
+        BEGIN(cuDeviceGetCount);
+        *n = (int)devices();
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDeviceGet(cuda_device *device, int ordinal) {
+        BEGIN(cuDeviceGet);
+        if (ordinal < 0 || (unsigned)ordinal >= devices())
+                return CUDA_INVALID_DEVICE;
+        *device = ordinal;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDeviceGetName(char *name, int size, cuda_device device) {
+        BEGIN(cuDeviceGetName);
+        snprintf(name, (size_t)size, "fake GPU");
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDeviceGetUuid(struct cuda_uuid *uuid, cuda_device device) {
+        BEGIN(cuDeviceGetUuid);
+        memset(uuid, 0xfa, sizeof(*uuid));
+        uuid->bytes[15] = (unsigned char)device;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cuda_device device) {
+        BEGIN(cuDeviceGetAttribute);
+        switch (attribute) {
+        case CUDA_DEVICE_MULTIPROCESSORS: *value = 4; return CUDA_OK;
+        case CUDA_DEVICE_COMPUTE_MODE: *value = 0; return CUDA_OK;
+        case CUDA_DEVICE_MAJOR: *value = 9; return CUDA_OK;
+        case CUDA_DEVICE_MINOR: *value = 0; return CUDA_OK;
+        case CUDA_DEVICE_VMM:
+        case CUDA_DEVICE_FD_HANDLES: *value = 1; return CUDA_OK;
+        case CUDA_DEVICE_MPS: *value = getenv("FAKE_GPU_MPS") != NULL; return CUDA_OK;
+        default: return CUDA_INVALID_VALUE;
+        }
+}
+
+static cuda_result fake_cuDeviceTotalMem(size_t *bytes, cuda_device device) {
+        BEGIN(cuDeviceTotalMem);
+        *bytes = machine_setting("FAKE_GPU_BYTES", UINT64_C(1) << 30);
+        return CUDA_OK;
+}
+
+/* The context process is beside this library. */
+static int spawn(struct CUctx_st *context) {
+        char path[PATH_MAX], numbers[3][16];
+        char *arguments[] = { path, numbers[0], numbers[1], numbers[2], NULL };
+        posix_spawn_file_actions_t actions;
+        int pair[2], status;
+        Dl_info info;
+        pid_t pid;
+
+        if (dladdr((void *)(uintptr_t)spawn, &info) == 0 ||
+            socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+                return CUDA_UNKNOWN;
+        snprintf(path, sizeof(path), "%.*s/fake-gpu-context",
+                 (int)(strrchr(info.dli_fname, '/') - info.dli_fname), info.dli_fname);
+        snprintf(numbers[0], sizeof(numbers[0]), "%d", 3);
+        snprintf(numbers[1], sizeof(numbers[1]), "%d", getpid());
+        snprintf(numbers[2], sizeof(numbers[2]), "%u", context->device);
+        posix_spawn_file_actions_init(&actions);
+        int from = fcntl(pair[1], F_DUPFD_CLOEXEC, 64); /* a copy onto the same number would keep the flag */
+        posix_spawn_file_actions_adddup2(&actions, from, 3);
+        int r = posix_spawn(&pid, path, &actions, NULL, arguments, environ);
+        posix_spawn_file_actions_destroy(&actions);
+        close(from);
+        close(pair[1]);
+        if (r == 0)
+                while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+                        ;
+        context->socket = pair[0];
+        return r == 0 ? CUDA_OK : CUDA_UNKNOWN;
+}
+
+static cuda_result fake_cuDevicePrimaryCtxRetain(cuda_context *ret, cuda_device device) {
+        int r = CUDA_OK;
+
+        BEGIN(cuDevicePrimaryCtxRetain);
+        if (device < 0 || (unsigned)device >= devices())
+                return CUDA_INVALID_DEVICE;
+        struct CUctx_st *context = &contexts[device];
+        pthread_mutex_lock(&lock);
+        if (context->retained == 0) {
+                context->device = (unsigned)device;
+                context->process = getpid();
+                pthread_mutex_init(&context->lock, NULL);
+                r = spawn(context);
+        }
+        context->retained += r == CUDA_OK;
+        pthread_mutex_unlock(&lock);
+        *ret = context;
+        return r;
+}
+
+static cuda_result fake_cuDevicePrimaryCtxRelease(cuda_device device) {
+        BEGIN(cuDevicePrimaryCtxRelease);
+        pthread_mutex_lock(&lock);
+        if (contexts[device].retained > 0 && --contexts[device].retained == 0)
+                close(contexts[device].socket);
+        pthread_mutex_unlock(&lock);
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuDevicePrimaryCtxSetFlags(cuda_device device, unsigned flags) {
+        BEGIN(cuDevicePrimaryCtxSetFlags);
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuCtxSetCurrent(cuda_context context) {
+        BEGIN(cuCtxSetCurrent);
+        current = context;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuCtxGetCurrent(cuda_context *context) {
+        BEGIN(cuCtxGetCurrent);
+        *context = current;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuCtxGetDevice(cuda_device *device) {
+        BEGIN(cuCtxGetDevice);
+        if (current == NULL)
+                return CUDA_INVALID_CONTEXT;
+        *device = (int)current->device;
+        return CUDA_OK;
+}
+
+/* ---- kernels ---- */
+
+static cuda_result fake_cuModuleLoadData(cuda_module *module, const void *image) {
+        static const unsigned char fatbin[] = { 0x50, 0xed, 0x55, 0xba };
+
+        BEGIN(cuModuleLoadData);
+        if (current == NULL)
+                return CUDA_INVALID_CONTEXT;
+        if (memcmp(image, fatbin, sizeof(fatbin)) != 0 && strstr(image, ".version") == NULL)
+                return 200; /* CUDA_ERROR_INVALID_IMAGE */
+        *module = (cuda_module)functions;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuModuleGetFunction(cuda_function *ret, cuda_module module, const char *name) {
+        struct gpu_request request = { .call = GPU_FUNCTION, .bytes = (uint32_t)strlen(name) + 1 };
+        struct gpu_reply reply;
+
+        BEGIN(cuModuleGetFunction);
+        int r = ask_with(&request, name, -1, &reply, NULL);
+        if (r != CUDA_OK)
+                return r;
+        pthread_mutex_lock(&lock);
+        if (n_functions == FUNCTIONS)
+                abort();
+        struct CUfunc_st *function = &functions[n_functions++];
+        function->number = reply.value[0];
+        function->n_parameters = (unsigned)reply.value[1];
+        for (unsigned i = 0; i < 6; i++)
+                function->bytes[i] = reply.value[2 + i];
+        pthread_mutex_unlock(&lock);
+        *ret = function;
+        return CUDA_OK;
+}
+
+static uint64_t number_of(const void *handle) {
+        return (uint64_t)(uintptr_t)handle;
+}
+
+static cuda_result fake_cuLaunchKernel(cuda_function function, unsigned grid_x, unsigned grid_y,
+                                       unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                                       unsigned shared_bytes, cuda_stream stream, void **parameters,
+                                       void **extra) {
+        const unsigned shape[] = { grid_x, grid_y, grid_z, block_x, block_y, block_z };
+        struct gpu_request request = { .call = GPU_LAUNCH };
+        unsigned char payload[GPU_PAYLOAD];
+        struct gpu_reply reply;
+
+        BEGIN(cuLaunchKernel);
+        if (grid_x == 0 || block_x == 0 || block_x > 1024)
+                return CUDA_INVALID_VALUE;
+        for (unsigned i = 0; i < function->n_parameters; i++) {
+                size_t padded = (function->bytes[i] + 7) / 8 * 8;
+                if (request.bytes + padded > sizeof(payload))
+                        return CUDA_INVALID_VALUE;
+                memset(payload + request.bytes, 0, padded);
+                memcpy(payload + request.bytes, parameters[i], function->bytes[i]);
+                request.bytes += (uint32_t)padded;
+        }
+        request.arg[0] = function->number;
+        memcpy(request.arg + 1, shape, sizeof(shape));
+        request.arg[4] = number_of(stream);
+        return ask_with(&request, payload, -1, &reply, NULL);
+}
+
+/* ---- memory ---- */
+
+static cuda_result fake_cuMemGetInfo(size_t *free_bytes, size_t *total) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemGetInfo);
+        int r = ASK(&reply, GPU_MEMORY_INFO, 0);
+        *free_bytes = r == CUDA_OK ? reply.value[0] : 0;
+        *total = r == CUDA_OK ? reply.value[1] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemGetAllocationGranularity(size_t *bytes, const struct cuda_properties *properties,
+                                                      unsigned option) {
+        BEGIN(cuMemGetAllocationGranularity);
+        *bytes = GPU_GRANULARITY;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuMemCreate(cuda_handle *handle, size_t bytes,
+                                    const struct cuda_properties *properties, unsigned long long flags) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemCreate);
+        if (properties->type != CUDA_ALLOCATION_PINNED || properties->location.type != CUDA_LOCATION_DEVICE ||
+            current == NULL || properties->location.id != (int)current->device)
+                return CUDA_INVALID_VALUE;
+        int r = ASK(&reply, GPU_CREATE, bytes);
+        *handle = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemRelease(cuda_handle handle) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemRelease);
+        return ASK(&reply, GPU_RELEASE, handle);
+}
+
+static cuda_result fake_cuMemAddressReserve(cuda_address *address, size_t bytes, size_t alignment,
+                                            cuda_address wanted, unsigned long long flags) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemAddressReserve);
+        int r = ASK(&reply, GPU_RESERVE, bytes);
+        *address = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemAddressFree(cuda_address address, size_t bytes) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemAddressFree);
+        return ASK(&reply, GPU_UNRESERVE, address, bytes);
+}
+
+static cuda_result fake_cuMemMap(cuda_address address, size_t bytes, size_t offset, cuda_handle handle,
+                                 unsigned long long flags) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemMap);
+        return offset != 0 ? CUDA_INVALID_VALUE : ASK(&reply, GPU_MAP, address, bytes, handle);
+}
+
+static cuda_result fake_cuMemUnmap(cuda_address address, size_t bytes) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemUnmap);
+        return ASK(&reply, GPU_UNMAP, address, bytes);
+}
+
+static cuda_result fake_cuMemSetAccess(cuda_address address, size_t bytes, const struct cuda_access *access,
+                                       size_t n) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemSetAccess);
+        if (n != 1 || access->flags != CUDA_ACCESS_READ_WRITE)
+                return CUDA_INVALID_VALUE;
+        return ASK(&reply, GPU_ACCESS, address, bytes, (uint64_t)access->location.id);
+}
+
+static cuda_result fake_cuMemExportToShareableHandle(void *shareable, cuda_handle handle, unsigned type,
+                                                     unsigned long long flags) {
+        struct gpu_request request = { .call = GPU_EXPORT, .arg = { handle } };
+        struct gpu_reply reply;
+        int fd = -1;
+
+        BEGIN(cuMemExportToShareableHandle);
+        if (type != CUDA_HANDLE_FD)
+                return CUDA_NOT_SUPPORTED;
+        int r = ask_with(&request, NULL, -1, &reply, &fd);
+        *(int *)shareable = fd;
+        return r;
+}
+
+static cuda_result fake_cuMemImportFromShareableHandle(cuda_handle *handle, void *shareable, unsigned type) {
+        struct gpu_request request = { .call = GPU_IMPORT };
+        struct gpu_reply reply;
+
+        BEGIN(cuMemImportFromShareableHandle);
+        int r = type != CUDA_HANDLE_FD ? CUDA_NOT_SUPPORTED
+                                       : ask_with(&request, NULL, (int)(intptr_t)shareable, &reply, NULL);
+        *handle = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties,
+                                                               cuda_handle handle) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemGetAllocationPropertiesFromHandle);
+        int r = ASK(&reply, GPU_PROPERTIES, handle);
+        if (r == CUDA_OK)
+                *properties = (struct cuda_properties){
+                        .type = CUDA_ALLOCATION_PINNED,
+                        .handle_types = CUDA_HANDLE_FD,
+                        .location = { CUDA_LOCATION_DEVICE, (int)reply.value[0] },
+                };
+        return r;
+}
+
+static cuda_result fake_cuMemRetainAllocationHandle(cuda_handle *handle, void *address) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemRetainAllocationHandle);
+        int r = ASK(&reply, GPU_RETAIN, number_of(address));
+        *handle = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemAlloc(cuda_address *address, size_t bytes) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemAlloc);
+        int r = ASK(&reply, GPU_ALLOCATE, bytes);
+        *address = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemFree(cuda_address address) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemFree);
+        return ASK(&reply, GPU_FREE, address);
+}
+
+static cuda_result fake_cuMemGetAddressRange(cuda_address *base, size_t *bytes, cuda_address address) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemGetAddressRange);
+        int r = ASK(&reply, GPU_RANGE, address);
+        if (r == CUDA_OK && base != NULL)
+                *base = reply.value[0];
+        if (r == CUDA_OK && bytes != NULL)
+                *bytes = reply.value[1];
+        return r;
+}
+
+static cuda_result fake_cuPointerGetAttribute(void *value, unsigned attribute, cuda_address address) {
+        struct gpu_reply reply;
+
+        BEGIN(cuPointerGetAttribute);
+        int r = ASK(&reply, GPU_ATTRIBUTE, attribute, address);
+        if (r != CUDA_OK)
+                return r;
+        if (attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_DEVICE_ORDINAL)
+                *(unsigned *)value = (unsigned)reply.value[0];
+        else if (attribute == CUDA_POINTER_IS_MANAGED)
+                *(unsigned *)value = (unsigned)reply.value[0];
+        else if (attribute == CUDA_POINTER_LEGACY_IPC)
+                *(bool *)value = reply.value[0] != 0;
+        else
+                *(unsigned long long *)value = reply.value[0];
+        return CUDA_OK;
+}
+
+/* ---- host memory ---- */
+
+static struct host *host_find(const void *address) {
+        for (unsigned i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++)
+                if (hosts[i].address == address)
+                        return &hosts[i];
+        return NULL;
+}
+
+static cuda_result fake_cuMemHostAlloc(void **ret, size_t bytes, unsigned flags) {
+        size_t whole = (bytes + 4095) / 4096 * 4096;
+        struct gpu_request request = { .call = GPU_HOST, .arg = { whole } };
+        struct gpu_reply reply;
+
+        BEGIN(cuMemHostAlloc);
+        int fd = memfd_create("fake-gpu-host", MFD_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)whole) < 0)
+                return CUDA_OUT_OF_MEMORY;
+        void *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        int r = map == MAP_FAILED ? CUDA_OUT_OF_MEMORY : ask_with(&request, NULL, fd, &reply, NULL);
+        close(fd);
+        if (r != CUDA_OK)
+                return r;
+        pthread_mutex_lock(&lock);
+        struct host *host = host_find(NULL);
+        if (host == NULL)
+                abort();
+        *host = (struct host){ map, whole, reply.value[0] };
+        pthread_mutex_unlock(&lock);
+        *ret = map;
+        return CUDA_OK;
+}
+
+static cuda_result fake_cuMemFreeHost(void *address) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemFreeHost);
+        pthread_mutex_lock(&lock);
+        struct host *host = host_find(address);
+        struct host old = host != NULL ? *host : (struct host){ 0 };
+        if (host != NULL)
+                *host = (struct host){ 0 };
+        pthread_mutex_unlock(&lock);
+        if (old.address == NULL)
+                return CUDA_INVALID_VALUE;
+        munmap(old.address, old.bytes);
+        return ASK(&reply, GPU_HOST_FREE, old.device);
+}
+
+static cuda_result fake_cuMemHostGetDevicePointer(cuda_address *address, void *host, unsigned flags) {
+        BEGIN(cuMemHostGetDevicePointer);
+        pthread_mutex_lock(&lock);
+        const struct host *found = host_find(host);
+        *address = found != NULL ? found->device : 0;
+        pthread_mutex_unlock(&lock);
+        return found != NULL ? CUDA_OK : CUDA_INVALID_VALUE;
+}
+
+/* ---- copies ---- */
+
+static cuda_result fake_cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes,
+                                        cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemsetD8Async);
+        return ASK(&reply, GPU_SET, address, bytes, value, number_of(stream));
+}
+
+static int copy_host(cuda_address address, int fd, size_t bytes, bool out, cuda_stream stream) {
+        struct gpu_request request = { .call = GPU_COPY_HOST,
+                                       .arg = { address, bytes, out, number_of(stream) } };
+        struct gpu_reply reply;
+
+        return ask_with(&request, NULL, fd, &reply, NULL);
+}
+
+/* Memory that is not pinned is staged before the call returns. */
+static cuda_result fake_cuMemcpyHtoDAsync(cuda_address to, const void *from, size_t bytes,
+                                          cuda_stream stream) {
+        BEGIN(cuMemcpyHtoDAsync);
+        int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
+        int r = fd >= 0 && pwrite(fd, from, bytes, 0) == (ssize_t)bytes
+                        ? copy_host(to, fd, bytes, false, stream)
+                        : CUDA_OUT_OF_MEMORY;
+        close(fd);
+        return r;
+}
+
+static int wait_for(enum gpu_call call, uint64_t number) {
+        struct gpu_reply reply;
+        int r;
+
+        while ((r = ASK(&reply, call, number)) == CUDA_NOT_READY)
+                usleep(50);
+        return r;
+}
+
+/* To memory that is not pinned the call returns when the copy is done. */
+static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t bytes, cuda_stream stream) {
+        BEGIN(cuMemcpyDtoHAsync);
+        int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
+                return CUDA_OUT_OF_MEMORY;
+        int r = copy_host(from, fd, bytes, true, stream);
+        if (r == CUDA_OK)
+                r = wait_for(GPU_STREAM_QUERY, number_of(stream));
+        if (r == CUDA_OK && pread(fd, to, bytes, 0) != (ssize_t)bytes)
+                r = CUDA_UNKNOWN;
+        close(fd);
+        return r;
+}
+
+static cuda_result fake_cuMemcpyDtoDAsync(cuda_address to, cuda_address from, size_t bytes,
+                                          cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemcpyDtoDAsync);
+        return ASK(&reply, GPU_COPY, to, from, bytes, number_of(stream));
+}
+
+/* ---- legacy IPC ---- */
+
+_Static_assert(sizeof(struct gpu_ipc) <= sizeof(struct cuda_ipc), "a handle fits");
+_Static_assert(sizeof(struct gpu_ipc) <= sizeof(((struct gpu_reply *)0)->value), "and an answer");
+
+static cuda_result fake_cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_address base) {
+        struct gpu_reply reply;
+
+        BEGIN(cuIpcGetMemHandle);
+        int r = ASK(&reply, GPU_IPC_GET, base);
+        memset(handle, 0, sizeof(*handle));
+        if (r == CUDA_OK)
+                memcpy(handle, reply.value, sizeof(struct gpu_ipc));
+        return r;
+}
+
+static cuda_result fake_cuIpcOpenMemHandle(cuda_address *base, struct cuda_ipc handle, unsigned flags) {
+        struct gpu_request request = { .call = GPU_IPC_OPEN, .bytes = sizeof(struct gpu_ipc) };
+        struct gpu_reply reply;
+
+        BEGIN(cuIpcOpenMemHandle);
+        int r = flags != CUDA_IPC_LAZY_PEER_ACCESS ? CUDA_INVALID_VALUE
+                                                   : ask_with(&request, &handle, -1, &reply, NULL);
+        *base = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuIpcCloseMemHandle(cuda_address base) {
+        struct gpu_reply reply;
+
+        BEGIN(cuIpcCloseMemHandle);
+        return ASK(&reply, GPU_IPC_CLOSE, base);
+}
+
+/* ---- streams and events ---- */
+
+static uint64_t capturing; /* stream, plus 1 */
+
+static cuda_result fake_cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) {
+        struct gpu_reply reply;
+
+        BEGIN(cuStreamCreateWithPriority);
+        int r = ASK(&reply, GPU_STREAM_NEW, 0);
+        *stream = r == CUDA_OK ? (cuda_stream)(uintptr_t)reply.value[0] : NULL;
+        return r;
+}
+
+static cuda_result fake_cuStreamDestroy(cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuStreamDestroy);
+        return ASK(&reply, GPU_STREAM_FREE, number_of(stream));
+}
+
+static cuda_result fake_cuStreamQuery(cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuStreamQuery);
+        return ASK(&reply, GPU_STREAM_QUERY, number_of(stream));
+}
+
+static cuda_result fake_cuStreamSynchronize(cuda_stream stream) {
+        BEGIN(cuStreamSynchronize);
+        return wait_for(GPU_STREAM_QUERY, number_of(stream));
+}
+
+static cuda_result fake_cuStreamIsCapturing(cuda_stream stream, unsigned *status) {
+        BEGIN(cuStreamIsCapturing);
+        *status = capturing == number_of(stream) + 1;
+        return CUDA_OK;
+}
+
+/* For tests: whether the stream is in the middle of a capture. */
+EXPORT void fake_gpu_capture(cuda_stream stream, bool on);
+EXPORT void fake_gpu_capture(cuda_stream stream, bool on) {
+        capturing = on ? number_of(stream) + 1 : 0;
+}
+
+static cuda_result fake_cuEventCreate(cuda_event *event, unsigned flags) {
+        struct gpu_reply reply;
+
+        BEGIN(cuEventCreate);
+        int r = ASK(&reply, GPU_EVENT_NEW, 0);
+        *event = r == CUDA_OK ? (cuda_event)(uintptr_t)reply.value[0] : NULL;
+        return r;
+}
+
+static cuda_result fake_cuEventDestroy(cuda_event event) {
+        struct gpu_reply reply;
+
+        BEGIN(cuEventDestroy);
+        return ASK(&reply, GPU_EVENT_FREE, number_of(event));
+}
+
+static cuda_result fake_cuEventRecord(cuda_event event, cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuEventRecord);
+        return ASK(&reply, GPU_EVENT_RECORD, number_of(event), number_of(stream));
+}
+
+static cuda_result fake_cuEventQuery(cuda_event event) {
+        struct gpu_reply reply;
+
+        BEGIN(cuEventQuery);
+        return ASK(&reply, GPU_EVENT_QUERY, number_of(event));
+}
+
+static cuda_result fake_cuEventSynchronize(cuda_event event) {
+        BEGIN(cuEventSynchronize);
+        return wait_for(GPU_EVENT_QUERY, number_of(event));
+}
+
+/* ---- the table ---- */
+
+EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                                       unsigned *found);
+EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                                       unsigned *found) {
+        static const struct {
+                const char *name;
+                int version;
+                void *function;
+        } table[] = {
+#define ROW(member, call, since, arguments) { #call, since, (void *)(uintptr_t)fake_##call },
+                CUDA_CALLS(ROW)
+        };
+        const char *lacks = getenv("FAKE_GPU_LACKS");
+
+        *function = NULL;
+        *found = 1; /* no such symbol */
+        for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+                if (strcmp(table[i].name, name) == 0 && table[i].version == version &&
+                    (lacks == NULL || strcmp(lacks, name) != 0)) {
+                        *function = table[i].function;
+                        *found = 0;
+                        return CUDA_OK;
+                }
+        return CUDA_NOT_FOUND;
+}
+
+/* A function of another signature than the product's is an error here. */
+#define SAME(member, call, since, arguments)                                                                 \
+        _Static_assert(__builtin_types_compatible_p(__typeof__(fake_##call), cuda_result arguments), #call);
+CUDA_CALLS(SAME)

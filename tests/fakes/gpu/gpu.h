@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fake GPU. As a real one is, it is apart from the processes that use it: each client has a context
+ * process, which holds the memory and does the work, and goes on for a while when its client is killed. The
+ * client's libcuda (cuda.c) asks it over a socket. What all contexts of a machine share, who has how much
+ * memory and which ranges are in use, is a file that all map (machine.c).
+ *
+ * A device address is a number in a window where nothing is mapped in the client; in the context process the
+ * memory lies at just that address, so kernels run there on plain pointers.
+ *
+ * Environment:
+ *   FAKE_GPU          folder of the machine: `state`, and `log`, a line for each broken rule
+ *   FAKE_GPU_KERNELS  library of kernels (kernel.h)
+ *   FAKE_GPU_DEVICES  how many GPUs the machine has (1)
+ *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
+ *   FAKE_GPU_LATE     microseconds that an operation goes on when its client has been killed (100000)
+ *   FAKE_GPU_SEED     of the delays
+ *   FAKE_GPU_MPS      set: contexts work at the same time; else one at a time
+ *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, has that result
+ *   FAKE_GPU_BYTES    memory of each GPU (1 GiB)
+ *   FAKE_GPU_DRIVER   version of the driver (13000)
+ *   FAKE_GPU_LACKS    name of a function that the driver does not have
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "proto/cuda.h"
+
+#define GPU_WINDOW UINT64_C(0x2a0000000000) /* where device addresses begin */
+#define GPU_WINDOW_END UINT64_C(0x2b0000000000)
+#define GPU_GRANULARITY (2u << 20)
+#define GPU_DEVICES 4u
+#define GPU_QUEUES 8u      /* of a context: streams share them, first in, first out */
+#define GPU_PAYLOAD 16384u /* bytes after a request */
+
+enum gpu_call {
+        GPU_OPEN, /* device; the first one */
+        GPU_MEMORY_INFO,
+        GPU_CREATE,
+        GPU_RELEASE,
+        GPU_RESERVE,
+        GPU_UNRESERVE,
+        GPU_MAP,
+        GPU_UNMAP,
+        GPU_ACCESS,
+        GPU_EXPORT,
+        GPU_IMPORT,
+        GPU_PROPERTIES,
+        GPU_RETAIN,
+        GPU_ALLOCATE,
+        GPU_FREE,
+        GPU_RANGE,
+        GPU_ATTRIBUTE,
+        GPU_HOST, /* with a memfd: host memory that both sides map */
+        GPU_HOST_FREE,
+        GPU_SET,
+        GPU_COPY,
+        GPU_COPY_HOST, /* with a memfd, to or from it */
+        GPU_IPC_GET,
+        GPU_IPC_OPEN,
+        GPU_IPC_CLOSE,
+        GPU_STREAM_NEW,
+        GPU_STREAM_FREE,
+        GPU_STREAM_QUERY,
+        GPU_EVENT_NEW,
+        GPU_EVENT_FREE,
+        GPU_EVENT_RECORD,
+        GPU_EVENT_QUERY,
+        GPU_FUNCTION,
+        GPU_LAUNCH,
+};
+
+struct gpu_request {
+        uint32_t call, bytes; /* of the payload */
+        uint64_t arg[6];
+};
+
+struct gpu_reply {
+        int32_t result;
+        uint32_t pad;
+        uint64_t value[8];
+};
+
+struct gpu_ipc { /* what is in a struct cuda_ipc */
+        char magic[8];
+        uint64_t id;
+        int32_t context, client, fd;
+        uint32_t uid, device;
+};
+
+/* ---- machine.c ---- */
+
+#define MACHINE_MEMORIES 4096u
+#define MACHINE_LEASES 512u
+
+struct machine_memory {
+        uint64_t id; /* 0: a free place */
+        uint64_t bytes;
+        uint32_t device, uses; /* handles and mappings in contexts */
+};
+
+struct machine_lease {
+        uint64_t id, offset, bytes; /* id 0: a free place */
+        int32_t context;
+        bool write;
+};
+
+struct machine {
+        pthread_mutex_t lock;       /* of what follows */
+        pthread_mutex_t slice;      /* whose turn it is to compute, without MPS */
+        uint64_t last;              /* id given out */
+        uint32_t contexts;          /* that live */
+        uint64_t used[GPU_DEVICES]; /* bytes */
+        struct machine_memory memory[MACHINE_MEMORIES];
+        struct machine_lease lease[MACHINE_LEASES];
+};
+
+/* Maps the state, and makes it if need be. NULL if FAKE_GPU names no folder. */
+struct machine *machine_open(void);
+void machine_enter(pthread_mutex_t *mutex);
+/* A line of the log: a rule was broken. */
+void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+uint64_t machine_setting(const char *name, uint64_t otherwise);
+
+/* One more, or less, use of a memory; it is counted as long as there is one. False: no memory left. */
+bool machine_use(struct machine *machine, uint64_t id, uint32_t device, uint64_t bytes);
+void machine_unuse(struct machine *machine, uint64_t id);
+/* Notes that a context uses the range; logs an overlap with a use of another kind. Returns its place. */
+unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, uint64_t bytes, bool write,
+                       const char *what);
+void machine_unlease(struct machine *machine, unsigned place);
+bool machine_leased(struct machine *machine, uint64_t id, int32_t context);

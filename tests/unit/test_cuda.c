@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cuda backend on a fake GPU: real driver calls of the backend, real processes and sockets on the other
+ * side. The tests play the members, through a second context of the same fake GPU in a process of its own
+ * where they must be another process; else they look at memory through the daemon's own context.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/vmm.h"
+#include "base/cleanup.h"
+#include "gradsync.pb-c.h"
+#include "proto/cuda.h"
+
+#define MIB (1u << 20)
+
+struct seen {
+        unsigned n_done, n_made, n_failed;
+        struct backend_result done;
+        double input_sums[4];
+        uint64_t nonfinite[4];
+        struct memory_result made;
+        char failed[512];
+};
+
+static struct seen seen;
+static char error[512], folder[64];
+static struct cuda driver; /* the tests' own view of the GPU, in the same process */
+static cuda_context context;
+
+static void on_done(void *owner, const struct backend_result *result) {
+        seen.done = *result;
+        for (unsigned i = 0; i < result->n_inputs && i < 4; i++) {
+                seen.input_sums[i] = result->input_sum_squares[i];
+                seen.nonfinite[i] = result->input_nonfinite[i];
+        }
+        seen.n_done++;
+}
+
+static void on_made(void *owner, const struct memory_result *result) {
+        seen.made = *result;
+        seen.n_made++;
+}
+
+static void on_failed(void *owner, const char *why) {
+        snprintf(seen.failed, sizeof(seen.failed), "%s", why);
+        seen.n_failed++;
+}
+
+static int try_open(const char *device, struct backend **ret) {
+        const struct backend_config config = { .device = device,
+                                               .driver = FAKE_GPU_LIBRARY,
+                                               .done = on_done,
+                                               .made = on_made,
+                                               .failed = on_failed,
+                                               .error = error,
+                                               .error_size = sizeof(error) };
+
+        error[0] = '\0';
+        memset(&seen, 0, sizeof(seen));
+        return backend_cuda.open(&config, ret);
+}
+
+static struct backend *open_backend(void) {
+        struct backend *backend = NULL;
+        int r = try_open("cuda:0", &backend);
+
+        if (r != 0)
+                fail_msg("%s", error);
+        return backend;
+}
+
+static void wait_until(struct backend *backend, const unsigned *count, unsigned n) {
+        while (*count < n) {
+                struct pollfd fd = { .fd = backend->ops->fd(backend), .events = POLLIN };
+                assert_int_equal(poll(&fd, 1, 60000), 1);
+                backend->ops->dispatch(backend);
+        }
+}
+
+static struct memory_result ask(struct backend *backend, const struct memory_request *request) {
+        struct memory_result result;
+        unsigned before = seen.n_made;
+
+        if (backend->memory->request(backend, request, &result) == 1)
+                return result;
+        wait_until(backend, &seen.n_made, before + 1);
+        assert_int_equal(seen.made.id, request->id);
+        return seen.made;
+}
+
+static struct backend_memory *make(struct backend *backend, uint64_t bytes) {
+        struct memory_result result =
+                ask(backend, &(struct memory_request){ .id = 7, .kind = MEMORY_SHARED, .bytes = bytes });
+
+        assert_int_equal(result.error, 0);
+        struct backend_memory *memory = result.memory;
+        assert_true(backend->memory->bytes(memory) >= bytes);
+        result = ask(backend, &(struct memory_request){ .kind = MEMORY_ATTACH, .memory = memory });
+        assert_int_equal(result.error, 0);
+        return memory;
+}
+
+static void let_go(struct backend *backend, struct backend_memory *memory) {
+        assert_int_equal(ask(backend,
+                             &(struct memory_request){ .id = 8, .kind = MEMORY_FREE, .memory = memory })
+                                 .error,
+                         0);
+}
+
+static void put(const struct backend_memory *memory, uint64_t offset, const void *from, size_t bytes) {
+        assert_int_equal(driver.context_set(context), CUDA_OK);
+        assert_int_equal(driver.copy_in(vmm_of(memory)->address + offset, from, bytes, NULL), CUDA_OK);
+        assert_int_equal(driver.stream_wait(NULL), CUDA_OK);
+}
+
+static void get(const struct backend_memory *memory, uint64_t offset, void *to, size_t bytes) {
+        assert_int_equal(driver.context_set(context), CUDA_OK);
+        assert_int_equal(driver.copy_out(to, vmm_of(memory)->address + offset, bytes, NULL), CUDA_OK);
+}
+
+static struct backend_task task_of(const struct backend_range *ranges, unsigned n, uint64_t elements) {
+        static uint64_t id;
+
+        return (struct backend_task){ .id = ++id,
+                                      .turn = id % 3,
+                                      .dtype = WIRE__DTYPE__F32,
+                                      .reduce = WIRE__REDUCE__AVG,
+                                      .divisor = n,
+                                      .elements = elements,
+                                      .n_inputs = n,
+                                      .n_outputs = n,
+                                      .inputs = ranges,
+                                      .outputs = ranges,
+                                      .statistics = true };
+}
+
+static void run(struct backend *backend, const struct backend_task *task) {
+        struct backend_result result;
+        unsigned before = seen.n_done;
+
+        assert_int_equal(backend->compute->submit(backend, task, &result), 0);
+        wait_until(backend, &seen.n_done, before + 1);
+        assert_int_equal(seen.done.id, task->id);
+}
+
+/* ---- tests ---- */
+
+static void test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_memory *memory = make(backend, 3 * MIB);
+        unsigned char *bytes = malloc(4 * MIB), *zeros = calloc(1, 4 * MIB);
+        int fds[MEMORY_FDS];
+
+        assert_int_equal(backend->memory->bytes(memory), 4 * MIB);
+        get(memory, 0, bytes, 4 * MIB);
+        assert_memory_equal(bytes, zeros, 4 * MIB);
+        put(memory, 5, "gradient", 8);
+        backend->memory->fds(memory, fds);
+        assert_ptr_equal(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fds[0], 0), MAP_FAILED);
+        int copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+        struct memory_result again =
+                ask(backend,
+                    &(struct memory_request){
+                            .id = 9, .kind = MEMORY_RETURNED, .bytes = 4 * MIB, .fds = &copy, .n_fds = 1 });
+        assert_int_equal(again.error, 0);
+        assert_int_equal(copy, -1);
+        let_go(backend, memory);
+        get(again.memory, 5, bytes, 8);
+        assert_memory_equal(bytes, "gradient", 8);
+        let_go(backend, again.memory);
+        free(bytes);
+        free(zeros);
+        assert_null(backend->ops->close(backend));
+}
+
+static void test_averages_and_statistics(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_range ranges[3];
+        float values[1000], out[1000];
+
+        for (unsigned m = 0; m < 3; m++) {
+                ranges[m] = (struct backend_range){ make(backend, MIB), 4096 * m };
+                for (unsigned i = 0; i < 1000; i++)
+                        values[i] = (float)(i + m);
+                if (m == 1)
+                        values[700] = INFINITY;
+                put(ranges[m].memory, ranges[m].offset, values, sizeof(values));
+        }
+        struct backend_task task = task_of(ranges, 3, 1000);
+        run(backend, &task);
+        for (unsigned m = 0; m < 3; m++) {
+                get(ranges[m].memory, ranges[m].offset, out, sizeof(out));
+                for (unsigned i = 0; i < 1000; i++) {
+                        const float third = (float)(1.0 / 3);
+                        float expected = (float)i * third;
+                        expected += (i == 700 ? INFINITY : (float)(i + 1)) * third;
+                        expected += (float)(i + 2) * third;
+                        assert_true(out[i] == expected);
+                }
+        }
+        assert_true(seen.input_sums[0] == 999.0 * 1000 * 1999 / 6);
+        assert_int_equal(seen.nonfinite[0], 0);
+        assert_int_equal(seen.nonfinite[1], 1);
+        struct backend_task find = { .id = 99,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .first = 10,
+                                     .elements = 900,
+                                     .n_inputs = 1,
+                                     .inputs = ranges,
+                                     .find = true };
+        run(backend, &find);
+        assert_int_equal(seen.done.found, 700);
+        find.elements = 600;
+        run(backend, &find);
+        assert_true(seen.done.found == BACKEND_NOWHERE);
+        for (unsigned m = 0; m < 3; m++)
+                let_go(backend, ranges[m].memory);
+        assert_null(backend->ops->close(backend));
+}
+
+/* Many small tasks at once, in rooms of their own, of several turns; some are called off. */
+static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_range ranges[2] = { { make(backend, MIB), 0 }, { make(backend, MIB), 0 } };
+        struct backend_task task = task_of(ranges, 2, 16);
+        unsigned char *rooms = malloc(200 * backend->compute->room(backend, &task));
+        float ones[16], out[16];
+        struct backend_result ignored;
+        unsigned cancelled = 0;
+
+        for (unsigned i = 0; i < 16; i++)
+                ones[i] = 1;
+        put(ranges[0].memory, 0, ones, sizeof(ones));
+        put(ranges[1].memory, 0, ones, sizeof(ones));
+        task.reduce = WIRE__REDUCE__SUM;
+        task.turn = 2;
+        for (unsigned i = 0; i < 20; i++) { /* each doubles all: 2^20 if none is lost, and in order */
+                task.id = 1000 + i;
+                task.room = rooms + i * backend->compute->room(backend, &task);
+                assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
+        }
+        wait_until(backend, &seen.n_done, 20);
+        assert_int_equal(seen.done.id, 1019);
+        get(ranges[1].memory, 0, out, sizeof(out));
+        for (unsigned i = 0; i < 16; i++)
+                assert_true(out[i] == 0x1p20f);
+        for (unsigned i = 0; i < 100; i++) {
+                task.id = 2000 + i;
+                task.turn = i % 5;
+                task.reduce = i % 7 == 0 ? WIRE__REDUCE__MAX : WIRE__REDUCE__MIN;
+                task.room = rooms + i * backend->compute->room(backend, &task);
+                assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
+                backend->compute->cancel(backend, 2000 + i / 2);
+        }
+        for (unsigned n = 20; n < 120; n++) {
+                wait_until(backend, &seen.n_done, n + 1);
+                cancelled += seen.done.cancelled;
+        }
+        assert_in_range(cancelled, 0, 100);
+        task.dtype = WIRE__DTYPE__I32;
+        task.reduce = WIRE__REDUCE__AVG;
+        assert_int_equal(backend->compute->submit(backend, &task, &ignored), -EINVAL);
+        let_go(backend, ranges[0].memory);
+        let_go(backend, ranges[1].memory);
+        free(rooms);
+        assert_null(backend->ops->close(backend));
+}
+
+static void refused(struct backend *backend, const struct memory_request *request, int code,
+                    const char *text) {
+        struct memory_result result = ask(backend, request);
+
+        assert_int_equal(result.error, code);
+        assert_null(result.memory);
+        if (strstr(result.refusal.text, text) == NULL)
+                fail_msg("\"%s\" is not in \"%s\"", text, result.refusal.text);
+}
+
+static void test_bad_memory_is_refused_by_name(void **state) {
+        struct backend *backend = open_backend();
+        int fd = memfd_create("no memory of a GPU", MFD_CLOEXEC);
+        struct memory_request request = {
+                .id = 5, .kind = MEMORY_OFFERED, .bytes = 2 * MIB, .fds = &fd, .n_fds = 1
+        };
+        struct cuda_ipc ipc = { "forged" };
+        struct memory_result made =
+                ask(backend, &(struct memory_request){ .id = 1, .kind = MEMORY_SHARED, .bytes = 2 * MIB });
+        int fds[MEMORY_FDS];
+
+        assert_int_equal(ftruncate(fd, 2 * MIB), 0);
+        refused(backend, &request, WIRE__CODE__INVALID, "no memory of the GPU");
+        backend->memory->fds(made.memory, fds);
+        fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+        request.bytes = 4 * MIB; /* more than there is */
+        refused(backend, &request, WIRE__CODE__INVALID, "fewer than 4194304 bytes");
+        request = (struct memory_request){ .id = 6, .kind = MEMORY_OFFERED, .bytes = 64, .ipc = &ipc };
+        refused(backend, &request, WIRE__CODE__INVALID, "no memory of the GPU");
+        request = (struct memory_request){ .id = 7, .kind = MEMORY_SHARED, .bytes = UINT64_C(4) << 30 };
+        refused(backend, &request, WIRE__CODE__QUOTA, "of 1073741824 are free");
+        assert_int_equal(ask(backend, &(struct memory_request){ .kind = MEMORY_OWN, .bytes = 4096 }).error,
+                         -ENOTSUP);
+        let_go(backend, made.memory);
+        assert_int_equal(seen.n_failed, 0);
+        assert_null(backend->ops->close(backend));
+}
+
+/* Each in a process of its own: the driver is initialised once, with the environment of that moment. */
+static void in_child(const char *name, const char *value, const char *device, const char *text) {
+        pid_t pid = fork();
+        int status;
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                setenv(name, value, 1);
+                execl("/proc/self/exe", "test_cuda", device, text, NULL);
+                _exit(99);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+}
+
+static void test_what_cannot_be_served_is_refused_by_name(void **state) {
+        in_child("FAKE_GPU_DRIVER", "12080", "cuda:0",
+                 "is of CUDA 12.8; 13.0 is needed (driver 580 or newer)");
+        in_child("FAKE_GPU_LACKS", "cuMemCreate", "cuda:0", "lacks cuMemCreate (CUDA 10.2)");
+        in_child("FAKE_GPU_FAIL", "cuInit:1:100", "cuda:0",
+                 "finds no GPU that it can use: CUDA_ERROR_NO_DEVICE");
+        in_child("FAKE_GPU_FAIL", "cuDevicePrimaryCtxRetain:1:2", "cuda:0",
+                 "no context can be made: CUDA_ERROR_OUT_OF_MEMORY");
+        in_child("FAKE_GPU_FAIL", "cuModuleGetFunction:3:500", "cuda:0", "the kernels cannot be loaded");
+        in_child("FAKE_GPU_FAIL", "cuEventCreate:3:2", "cuda:0",
+                 "the GPU cannot be used: CUDA_ERROR_OUT_OF_MEMORY");
+        in_child("FAKE_GPU_DEVICES", "2", "cuda:2",
+                 "there is no such GPU; there are: 0 (GPU-fafafafa-fafa-fafa-fafa-fafafafafa00), "
+                 "1 (GPU-fafafafa-fafa-fafa-fafa-fafafafafa01)");
+        in_child("FAKE_GPU_DEVICES", "1", "cuda:00", "there is no such GPU");
+        in_child("FAKE_GPU_DEVICES", "2", "cuda:GPU-fafafafa-fafa-fafa-fafa-fafafafafa01", "");
+}
+
+static void test_a_sticky_error_is_told_once(void **state) {
+        in_child("FAKE_GPU_FAIL", "cuLaunchKernel:2:719", "launch",
+                 "a reduction could not be launched: CUDA_ERROR_LAUNCH_FAILED");
+        in_child("FAKE_GPU_FAIL", "cuEventQuery:1:700", "launch",
+                 "a reduction did not end: CUDA_ERROR_ILLEGAL_ADDRESS");
+        in_child("FAKE_GPU_FAIL", "cuMemSetAccess:1:700", "memory",
+                 "failed while memory was made: CUDA_ERROR_ILLEGAL_ADDRESS");
+}
+
+/* ---- in children ---- */
+
+static int fail_in_child(const char *what, const char *text) {
+        struct backend *backend = NULL;
+        struct backend_result ignored;
+        struct memory_result result;
+        struct memory_request request = { .id = 1, .kind = MEMORY_SHARED, .bytes = MIB };
+
+        if (try_open("cuda:0", &backend) != 0)
+                return 2;
+        if (strcmp(what, "memory") == 0) {
+                backend->memory->request(backend, &request, &result);
+        } else {
+                struct backend_range range = { ask(backend, &request).memory, 0 };
+                for (unsigned i = 0; i < 2; i++) {
+                        struct backend_task task = task_of(&range, 1, 16);
+                        if (i == 1 && seen.n_failed == 0)
+                                wait_until(backend, &seen.n_done, 1);
+                        backend->compute->submit(backend, &task, &ignored);
+                        if (strstr(text, "did not end") != NULL)
+                                break;
+                }
+        }
+        wait_until(backend, &seen.n_failed, 1);
+        backend->ops->ping(backend);
+        backend->ops->dispatch(backend);
+        if (seen.n_failed != 1 || strstr(seen.failed, text) == NULL) {
+                fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, seen.failed);
+                return 3;
+        }
+        _exit(0); /* as the daemon does */
+}
+
+static int child(const char *device, const char *text) {
+        struct backend *backend = NULL;
+
+        if (strncmp(device, "cuda:", 5) != 0)
+                return fail_in_child(device, text);
+        int r = try_open(device, &backend);
+        if (text[0] == '\0') {
+                if (r == 0)
+                        backend->ops->close(backend);
+                return r != 0;
+        }
+        if (r == 0 || strstr(error, text) == NULL) {
+                fprintf(stderr, "\"%s\" is not in \"%s\"\n", text, error);
+                return 1;
+        }
+        return 0;
+}
+
+/* ---- the machine ---- */
+
+static int setup(void **state) {
+        cuda_device device;
+
+        snprintf(folder, sizeof(folder), "/tmp/fake-gpu.XXXXXX");
+        if (mkdtemp(folder) == NULL)
+                return -1;
+        setenv("FAKE_GPU", folder, 1);
+        setenv("FAKE_GPU_KERNELS", FAKE_GPU_KERNELS_LIBRARY, 1);
+        if (cuda_load(&driver, FAKE_GPU_LIBRARY, error, sizeof(error)) < 0 ||
+            driver.device_get(&device, 0) != CUDA_OK || driver.primary_retain(&context, device) != CUDA_OK) {
+                fprintf(stderr, "%s\n", error);
+                return -1;
+        }
+        return 0;
+}
+
+/* No rule was broken, and nothing is left. */
+static int teardown(void **state) {
+        char command[512];
+        int status;
+
+        driver.primary_release(0);
+        snprintf(command, sizeof(command), "%s check > /dev/null", FAKE_GPU_CONTEXT);
+        for (unsigned i = 0; (status = system(command)) != 0 && i < 3000; i++)
+                usleep(10000);
+        snprintf(command, sizeof(command),
+                 "cat %s/log >&2 2> /dev/null; test ! -s %s/log; r=$?; rm -r %s; exit $r", folder, folder,
+                 folder);
+        return system(command) != 0 || status != 0 ? -1 : 0;
+}
+
+int main(int argc, char **argv) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_what_cannot_be_served_is_refused_by_name),
+                cmocka_unit_test(test_a_sticky_error_is_told_once),
+                cmocka_unit_test(test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others),
+                cmocka_unit_test(test_averages_and_statistics),
+                cmocka_unit_test(test_many_tasks_are_done_in_the_order_of_their_turn),
+                cmocka_unit_test(test_bad_memory_is_refused_by_name),
+        };
+
+        if (argc == 3)
+                return child(argv[1], argv[2]);
+        return cmocka_run_group_tests(tests, setup, teardown);
+}
