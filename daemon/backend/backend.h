@@ -205,6 +205,7 @@ struct backend_ops {
          * yet. */
         unsigned (*ping)(struct backend *backend);
 
+        const char *(*uuid)(const struct backend *backend); /* of the GPU; NULL: it is none */
         unsigned (*workers)(const struct backend *backend);
         const char *(*simd)(const struct backend *backend); /* "avx512", "avx2", "baseline"; "sm_90" */
         uint64_t (*cpu_us)(const struct backend *backend);  /* CPU time of all workers */

@@ -69,6 +69,8 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
+        if (config->backend != NULL && session->minor >= FRAME_MINOR_2)
+                welcome.uuid = (char *)config->backend->ops->uuid(config->backend);
         session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, &welcome.base);
         return 0;
 }

@@ -123,6 +123,26 @@
  * else.
  *
  *
+ * GPUS
+ *
+ * A daemon whose device is cuda:N serves one GPU. Then arenas are memory of that GPU:
+ * gradsync_gradient() returns an address of the GPU, in the primary context that CUDA's runtime and
+ * frameworks use, and no CPU can read there. Kernels of the trainer write gradients, and
+ * gradsync_ready_on() says in which stream. A gradient that is marked with ready() must be complete
+ * already. After finish() has returned OK, work that is put into any stream finds the averages.
+ *
+ *      launch_backward(i, gradsync_gradient(plan, i), stream);
+ *      check(gradsync_ready_on(plan, i, stream));
+ *
+ * Parameters of an absent() are cleared by a stream of the library's own, those of an absent_on() by
+ * the caller's. Data of collectives, and pieces of a state, may lie on the GPU or in host memory.
+ *
+ * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, and
+ * finds the daemon's GPU by its UUID. It then has one thread of its own for each connection to such
+ * a daemon: the thread sleeps until events of the trainer's streams have ended, then tells the
+ * daemon. It has all signals blocked, and ends with gradsync_close().
+ *
+ *
  * ZEROING
  *
  * The library never clears gradients. A backward pass that overwrites (dW = …) needs no zeroing. A
@@ -262,10 +282,10 @@
  *
  * SIGNALS
  *
- * The library installs no signal handlers, raises no SIGPIPE, starts no threads, and neither logs
- * nor ends the process. A call that waits returns INTERRUPTED when a signal handler has run in its
- * thread (whether or not SA_RESTART is set). Called again with the same arguments, it goes on where
- * it was. Only gradsync_open() cannot be interrupted. All file descriptors of the library are
+ * The library installs no signal handlers, raises no SIGPIPE, starts no threads (but see GPUS), and
+ * neither logs nor ends the process. A call that waits returns INTERRUPTED when a signal handler has
+ * run in its thread (whether or not SA_RESTART is set). Called again with the same arguments, it
+ * goes on where it was. Only gradsync_open() cannot be interrupted. All file descriptors of the library are
  * close-on-exec.
  *
  *
@@ -771,6 +791,17 @@ int gradsync_ready(struct gradsync_plan *plan, uint32_t param);
  *   STATE        the parameter is marked already in this step
  */
 int gradsync_absent(struct gradsync_plan *plan, uint32_t param);
+
+/*
+ * As ready() and absent(), for gradients on a GPU (see GPUS) that work in this stream makes, a
+ * CUstream or cudaStream_t of the GPU's primary context: what is in the stream by now is waited for
+ * before the gradient is used. Never waits; any thread.
+ *   INVALID      also: the daemon serves no GPU
+ *   UNSUPPORTED  the stream is being captured into a graph: call it after the launch of the graph;
+ *                or more than four streams make the gradients of one bucket
+ */
+int gradsync_ready_on(struct gradsync_plan *plan, uint32_t param, void *stream);
+int gradsync_absent_on(struct gradsync_plan *plan, uint32_t param, void *stream);
 
 /*
  * Gradient accumulation: while it is on, ready() and absent() do nothing, and gradients stay the

@@ -23,19 +23,13 @@
 
 #include <gradsync/gradsync.h>
 
+#include "gradients.h"
 #include "kinds.h"
 #include "second.h"
 #include "values.h"
 
 #define SLOTS 8
 #define WORDS 2048
-
-struct planned {
-        struct gradsync_plan *plan;
-        uint32_t n; /* parameters */
-        uint64_t *elements;
-        unsigned *dtype;
-};
 
 static struct gradsync *gs;
 static struct gradsync_job *jobs[SLOTS];
@@ -251,39 +245,21 @@ static int do_plan(char *out, size_t size) {
         return r;
 }
 
-static void fill(double base, uint32_t first, uint32_t end) {
-        const struct planned *p = &plans[plan_slot];
-
-        for (uint32_t i = first; i < end; i++)
-                for (uint64_t j = 0; j < p->elements[i]; j++)
-                        store(gradsync_gradient(p->plan, i), p->dtype[i], j, base + (double)(j % 4));
-}
-
 /* fill VALUE [PARAMETER]: element j becomes VALUE + j % 4. */
 static int do_fill(char *out, size_t size) {
         uint32_t first = words > 2 ? index_at(2) : 0;
 
-        fill(strtod(word[1], NULL), first, words > 2 ? first + 1 : plans[plan_slot].n);
+        gradients_fill(&plans[plan_slot], strtod(word[1], NULL), first,
+                       words > 2 ? first + 1 : plans[plan_slot].n);
         return GRADSYNC_OK;
 }
 
 /* check VALUE [PARAMETER]: whether element j is VALUE + j % 4. */
 static int do_check(char *out, size_t size) {
         const struct planned *p = &plans[plan_slot];
-        double base = strtod(word[1], NULL);
-        uint32_t first = words > 2 ? index_at(2) : 0, end = words > 2 ? first + 1 : p->n;
+        uint32_t first = words > 2 ? index_at(2) : 0;
 
-        for (uint32_t i = first; i < end; i++) {
-                for (uint64_t j = 0; j < p->elements[i]; j++) {
-                        double is = load(gradsync_gradient(p->plan, i), p->dtype[i], j);
-
-                        if (is == base + (double)(j % 4))
-                                continue;
-                        snprintf(out, size, "wrong: parameter %u, element %" PRIu64 " is %.17g", i, j, is);
-                        return GRADSYNC_OK;
-                }
-        }
-        snprintf(out, size, "right");
+        gradients_check(p, strtod(word[1], NULL), first, words > 2 ? first + 1 : p->n, out, size);
         return GRADSYNC_OK;
 }
 
@@ -292,7 +268,7 @@ static int do_get(char *out, size_t size) {
         const struct planned *p = &plans[plan_slot];
 
         snprintf(out, size, "%.17g",
-                 load(gradsync_gradient(p->plan, index_at(1)), p->dtype[index_at(1)], index_at(2)));
+                 load(gradients_view(p, index_at(1)), p->dtype[index_at(1)], index_at(2)));
         return GRADSYNC_OK;
 }
 
@@ -314,9 +290,9 @@ static int do_ready(char *out, size_t size) {
         int r = GRADSYNC_OK;
 
         if (words > 1)
-                return mark_list(gradsync_ready);
+                return mark_list(gradients_ready);
         for (uint32_t i = plans[plan_slot].n; i-- > 0 && r == GRADSYNC_OK;)
-                r = gradsync_ready(PLAN, i);
+                r = gradients_ready(PLAN, i);
         return r;
 }
 
@@ -364,21 +340,6 @@ static int do_steps(char *out, size_t size) {
         return r;
 }
 
-#define LAST 64.0 /* added to all averages of the last step */
-
-static uint64_t count_wrong(bool *ret_last) {
-        const struct planned *p = &plans[plan_slot];
-        double base = (gradsync_world_size(JOB) + 1) / 2.0;
-        uint64_t n = 0;
-
-        *ret_last = load(gradsync_gradient(p->plan, 0), p->dtype[0], 0) >= LAST;
-        for (uint32_t i = 0; i < p->n; i++)
-                for (uint64_t j = 0; j < p->elements[i]; j++) /* of large values a third is not exact */
-                        n += fabs(load(gradsync_gradient(p->plan, i), p->dtype[i], j) - base -
-                                  (double)(j % 4) - (*ret_last ? LAST : 0)) > (*ret_last ? 0.01 : 0);
-        return n;
-}
-
 static uint64_t now_ms(void) {
         struct timespec now;
 
@@ -399,12 +360,15 @@ static int do_train(char *out, size_t size) {
         words = 1;
         while ((info.step < goal && !last) || r != GRADSYNC_OK) {
                 last = file && gradsync_rank(JOB) == 0 && access(file, F_OK) == 0;
-                fill(gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0,
-                     plans[plan_slot].n);
+                gradients_fill(&plans[plan_slot],
+                               gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0,
+                               plans[plan_slot].n);
                 last = false;
                 if ((r = do_ready(out, size)) == GRADSYNC_OK)
                         r = gradsync_finish(PLAN, &info);
-                wrong += r == GRADSYNC_OK ? count_wrong(&last) : 0;
+                wrong += r == GRADSYNC_OK ? gradients_wrong(&plans[plan_slot],
+                                                            (gradsync_world_size(JOB) + 1) / 2.0, &last)
+                                          : 0;
                 if (r == GRADSYNC_OK) {
                         committed++;
                         gap = now_ms() - before > gap ? now_ms() - before : gap;

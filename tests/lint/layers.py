@@ -44,7 +44,7 @@ CLI_MAY_INCLUDE = {
     "cmd": {"doctor", "run", "view", "ask", "base"},
 }
 # Folder of client/lib/ -> likewise: each may use those named before it.
-LIBRARY = ["base", "wire", "job", "memory", "plan", "collective", "member", "core"]
+LIBRARY = ["base", "device", "wire", "job", "memory", "plan", "collective", "member", "core"]
 # Folder -> the top folders whose headers it may include besides its own.
 TOP = {
     "daemon": {"proto", "include"},

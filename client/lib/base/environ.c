@@ -30,7 +30,7 @@ struct row {
         void (*name)(char *text, size_t size);
 };
 
-static const char *environ_get(const char *name) {
+const char *environ_get(const char *name) {
         const char *value = name ? getenv(name) : NULL;
 
         return value != NULL && *value != 0 ? value : NULL;

@@ -26,6 +26,9 @@ struct environ_job {
         int64_t instance;
 };
 
+/* A variable that is set and not empty, else NULL. */
+const char *environ_get(const char *name);
+
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
 

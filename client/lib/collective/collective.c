@@ -99,8 +99,30 @@ static int collective_say_mapped(struct gradsync_job *job) {
                             &mapped.base, -1, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
 }
 
-static void collective_copy_part(uint8_t *to, const uint8_t *from, uint64_t bytes, uint64_t stride) {
-        memcpy(to, from, bytes);
+/* The caller's data may lie on the GPU, if there is one. */
+static void collective_fetch(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,
+                             uint64_t bytes) {
+        struct device *device = job->gs->device;
+
+        if (device == NULL || !device_has(device, from))
+                memcpy(to, from, bytes);
+        else if (device_copy_out(device, to, from, bytes) != GRADSYNC_OK)
+                job->collective->copied = GRADSYNC_SYSTEM;
+}
+
+static void collective_hand_over(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,
+                                 uint64_t bytes) {
+        struct device *device = job->gs->device;
+
+        if (device == NULL || !device_has(device, to))
+                memcpy(to, from, bytes);
+        else if (device_copy_in(device, to, from, bytes) != GRADSYNC_OK)
+                job->collective->copied = GRADSYNC_SYSTEM;
+}
+
+static void collective_copy_part(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,
+                                 uint64_t bytes, uint64_t stride) {
+        collective_fetch(job, to, from, bytes);
         memset(to + bytes, 0, stride - bytes);
 }
 
@@ -111,10 +133,10 @@ static void collective_copy_in(const struct gradsync_job *job, uint64_t bytes, u
 
         if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
                 for (uint32_t rank = 0; rank < c->world; rank++)
-                        collective_copy_part(job->collective->staging.base + rank * stride,
+                        collective_copy_part(job, job->collective->staging.base + rank * stride,
                                              in + rank * c->bytes + c->at, bytes, stride);
         } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == c->rank) {
-                collective_copy_part(job->collective->staging.base, in + c->at, bytes, stride);
+                collective_copy_part(job, job->collective->staging.base, in + c->at, bytes, stride);
         }
 }
 
@@ -134,9 +156,9 @@ static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, 
 
         if (c->kind == WIRE__OPERATION_KIND__ALLGATHER) {
                 for (uint32_t rank = 0; rank < c->world; rank++)
-                        memcpy(out + rank * c->bytes + c->at, from + rank * stride, bytes);
+                        collective_hand_over(job, out + rank * c->bytes + c->at, from + rank * stride, bytes);
         } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || (c->root != c->rank && out != NULL)) {
-                memcpy(out + c->at, from, bytes);
+                collective_hand_over(job, out + c->at, from, bytes);
         }
 }
 
@@ -232,7 +254,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         if (bytes > 0)
                 collective_copy(job, collective_copy_out, bytes, stride);
         c->at += bytes;
-        return GRADSYNC_OK;
+        return c->copied;
 }
 
 static int collective_run_chunks(struct gradsync_job *job) {

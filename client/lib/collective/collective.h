@@ -41,6 +41,8 @@ struct collective {
         uint32_t root;
         const void *in;
         void *out;
+        /* OK, or SYSTEM: the GPU that data lies on has failed, for good. */
+        int copied;
         /* Of one member's part, see Wire__Operation. */
         uint64_t bytes;
         /* The generation in which it was called, and the place in it. */

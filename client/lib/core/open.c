@@ -48,6 +48,7 @@ static void open_free(struct gradsync *gs) {
                 member_free(gs->jobs);
         link_deinit(&gs->link);
         request_close(gs, &gs->hello);
+        device_free(gs->device);
         free(gs);
 }
 
@@ -118,8 +119,11 @@ void gradsync_close(struct gradsync *gs) {
         if (gs->epoch != fork_epoch()) {
                 for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
                         member_forget(job);
+                gs->signals = NULL; /* threads and contexts are the parent's */
+                gs->device = NULL;
         } else {
                 open_hang_up(gs);
+                signal_end(gs);
                 fork_unregister(gs);
         }
         open_free(gs);

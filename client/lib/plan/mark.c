@@ -43,6 +43,20 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         return GRADSYNC_OK;
 }
 
+/* The GPU has made all gradients of a bucket, which counted as missing until now. */
+static void mark_complete(struct gradsync_plan *plan, uint32_t bucket) {
+        struct link *link = &plan->job->gs->link;
+
+        if (plan->step.outcome != WIRE__OUTCOME__OPEN)
+                return;
+        plan->step.missing[bucket] = 0;
+        ready_append(plan);
+        int r = ready_send(plan);
+        if (r != GRADSYNC_OK)
+                link_fail(link, r);
+        link_notify(link);
+}
+
 static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         uint32_t b = plan->layout.bucket_of[param];
         struct step *step = &plan->step;
@@ -51,6 +65,9 @@ static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         if (step->mark[param] == MARK_ABSENT)
                 step->absent[b]++;
         diagnosis_mark(plan->page, param);
+        /* What waits for events counts as missing until they have ended. */
+        if (step->missing[b] == 1 && signal_defer(plan, b, mark_complete))
+                return GRADSYNC_OK;
         if (--step->missing[b] > 0)
                 return GRADSYNC_OK;
         ready_append(plan);
@@ -81,6 +98,38 @@ int gradsync_ready(struct gradsync_plan *plan, uint32_t param) {
         return plan_leave(plan, r);
 }
 
+static int mark_check_gpu(const struct gradsync_plan *plan, const char *call) {
+        if (plan->signal.bucket != NULL)
+                return GRADSYNC_OK;
+        return fail(GRADSYNC_INVALID, "%s(): the plan's gradients are not on a GPU: gradsyncd serves %s",
+                    call,
+                    plan->job->gs->standalone ? "none, this process is alone" : plan->job->gs->device_name);
+}
+
+/* The mark is undone if the stream is of no use: the caller may try again. */
+static int mark_record(struct gradsync_plan *plan, uint32_t param, cuda_stream stream) {
+        int r = signal_record(plan, plan->layout.bucket_of[param], stream);
+
+        if (r != GRADSYNC_OK)
+                plan->step.mark[param] = MARK_NONE;
+        return r == GRADSYNC_OK ? mark_end(plan, param) : r;
+}
+
+int gradsync_ready_on(struct gradsync_plan *plan, uint32_t param, void *stream) {
+        bool count = false;
+        int r = plan_enter(plan, "gradsync_ready_on");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = mark_check_gpu(plan, "gradsync_ready_on");
+        if (r == GRADSYNC_OK)
+                r = mark_begin(plan, param, MARK_READY, "gradsync_ready_on", &count);
+        if (count)
+                r = mark_record(plan, param, stream);
+        mark_tend(plan);
+        return plan_leave(plan, r);
+}
+
 static int mark_check_absent(const struct gradsync_plan *plan) {
         if (plan->reduce == GRADSYNC_AVG || plan->reduce == GRADSYNC_SUM)
                 return GRADSYNC_OK;
@@ -88,6 +137,36 @@ static int mark_check_absent(const struct gradsync_plan *plan) {
                     "gradsync_absent(): the plan computes the %s, to which an absent parameter contributes "
                     "nothing that is defined",
                     reduce_name(plan->reduce));
+}
+
+/* On a GPU: cleared by the stream, so nothing is waited for. */
+static int mark_absent_on(struct gradsync_plan *plan, uint32_t param, bool own, cuda_stream stream) {
+        struct device *device = plan->job->gs->device;
+        void *address = plan_address(plan, param);
+        uint64_t bytes = plan->params.list[param].bytes;
+        int r = own ? device_clear(device, address, bytes, &stream)
+                    : device_clear_on(device, address, bytes, stream);
+
+        if (r != GRADSYNC_OK)
+                plan->step.mark[param] = MARK_NONE;
+        return r == GRADSYNC_OK ? mark_record(plan, param, stream) : r;
+}
+
+int gradsync_absent_on(struct gradsync_plan *plan, uint32_t param, void *stream) {
+        bool count = false;
+        int r = plan_enter(plan, "gradsync_absent_on");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = mark_check_gpu(plan, "gradsync_absent_on");
+        if (r == GRADSYNC_OK)
+                r = mark_check_absent(plan);
+        if (r == GRADSYNC_OK)
+                r = mark_begin(plan, param, MARK_ABSENT, "gradsync_absent_on", &count);
+        if (count)
+                r = mark_absent_on(plan, param, false, stream);
+        mark_tend(plan);
+        return plan_leave(plan, r);
 }
 
 /* An absent parameter adds zero. It may be large, so other threads go on while it is cleared; the bucket
@@ -101,6 +180,10 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
         r = mark_check_absent(plan);
         if (r == GRADSYNC_OK)
                 r = mark_begin(plan, param, MARK_ABSENT, "gradsync_absent", &count);
+        if (count && plan->signal.bucket != NULL) {
+                r = mark_absent_on(plan, param, true, NULL);
+                count = false;
+        }
         if (!count)
                 return plan_leave(plan, r);
         uint64_t number = plan->step.number;

@@ -35,13 +35,22 @@ void plan_close_fds(struct gradsync_plan *plan) {
         plan->control_fd = fd_close(plan->control_fd);
 }
 
+static bool plan_is_on_gpu(const struct gradsync_plan *plan) {
+        return device_is_cuda(plan->job->gs->device_name);
+}
+
 static void plan_unmap(struct gradsync_plan *plan) {
+        if (plan_is_on_gpu(plan) && plan->arena.base != NULL) {
+                device_unmap(plan->job->gs->device, plan->arena.base, plan->arena.bytes);
+                plan->arena = (struct shared){ 0 };
+        }
         shared_unmap(&plan->arena);
         shared_unmap(&plan->control);
 }
 
 void plan_free(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
+        signal_deinit(plan);
         plan_unmap(plan);
         plan_close_fds(plan);
         step_deinit(plan);
@@ -114,7 +123,8 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
         int none[FRAME_FDS_MAX];
         unsigned n = 0, wanted = plan_list_fds(plan, none);
 
-        if (packet->n_fds != wanted || arena->bytes != layout->arena_bytes)
+        if (packet->n_fds != wanted || arena->bytes < layout->arena_bytes ||
+            (arena->bytes > layout->arena_bytes && !plan_is_on_gpu(plan)))
                 return fail(GRADSYNC_PROTOCOL,
                             "job '%s', plan %u: gradsyncd sent an arena of %llu bytes and %u fds, one of "
                             "%llu and %u were asked for",
@@ -128,11 +138,38 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
         return GRADSYNC_OK;
 }
 
+static int plan_map_on_gpu(struct gradsync_plan *plan) {
+        int r = device_map(plan->job->gs->device, plan->fd, plan->layout.arena_bytes, &plan->arena.base);
+
+        plan->arena.bytes = plan->layout.arena_bytes;
+        return r;
+}
+
+/* Making a context takes long: other threads go on meanwhile. One thread at a time makes plans of a job, but
+ * several jobs may come here at once. */
+static int plan_open_gpu(struct gradsync *gs) {
+        static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+        struct device *device = NULL;
+        int r = GRADSYNC_OK;
+
+        pthread_mutex_unlock(&gs->link.lock);
+        pthread_mutex_lock(&opening);
+        if (gs->device == NULL)
+                r = device_open(gs->device_name, gs->device_uuid, &device);
+        pthread_mutex_lock(&gs->link.lock);
+        if (device != NULL)
+                gs->device = device;
+        pthread_mutex_unlock(&opening);
+        return r;
+}
+
 static int plan_map_both(struct gradsync_plan *plan) {
         const struct layout *layout = &plan->layout;
         int r = GRADSYNC_OK;
 
-        if (layout->arena_bytes > 0)
+        if (layout->arena_bytes > 0 && plan_is_on_gpu(plan))
+                r = plan_map_on_gpu(plan);
+        else if (layout->arena_bytes > 0)
                 r = shared_map(&plan->arena, plan->fd, layout->arena_bytes, "the arena", plan->job->name);
         if (r == GRADSYNC_OK && layout->control_bytes > 0)
                 r = shared_map(&plan->control, plan->control_fd, layout->control_bytes, "the control memory",
@@ -143,7 +180,7 @@ static int plan_map_both(struct gradsync_plan *plan) {
 static int plan_populate(const struct gradsync_plan *plan) {
         int r = GRADSYNC_OK;
 
-        if (plan->arena.base != NULL)
+        if (plan->arena.base != NULL && !plan_is_on_gpu(plan))
                 r = shared_populate(&plan->arena, "the arena", plan->job->name);
         if (r == GRADSYNC_OK && plan->control.base != NULL)
                 r = shared_populate(&plan->control, "the control memory", plan->job->name);
@@ -174,7 +211,12 @@ static void plan_clear_padding(const struct gradsync_plan *plan) {
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int plan_map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
-        int r = plan_map_both(plan);
+        int r = plan_is_on_gpu(plan) ? plan_open_gpu(job->gs) : GRADSYNC_OK;
+
+        if (r == GRADSYNC_OK)
+                r = plan_map_both(plan);
+        if (r == GRADSYNC_OK && plan_is_on_gpu(plan))
+                r = signal_init(plan);
 
         /* No other daemon will ask for them. */
         if (job->gs->link.timer < 0)
@@ -185,7 +227,7 @@ static int plan_map_arena(struct gradsync_plan *plan) {
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
         r = plan_populate(plan);
-        if (r == GRADSYNC_OK)
+        if (r == GRADSYNC_OK && !plan_is_on_gpu(plan)) /* an arena on a GPU begins as zeros */
                 plan_clear_padding(plan);
         pthread_mutex_lock(&job->gs->link.lock);
         plan->page = plan_find_page(plan);
@@ -236,6 +278,7 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
  * speak another minor version. */
 static int plan_start_again(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
+        signal_deinit(plan);
         plan_unmap(plan);
         plan_close_fds(plan);
         plan->phase = PLAN_DESCRIBE;

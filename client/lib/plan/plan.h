@@ -15,6 +15,7 @@
 #include "client/lib/plan/params.h"
 #include "client/lib/plan/ready.h"
 #include "client/lib/plan/results.h"
+#include "client/lib/plan/signal.h"
 #include "client/lib/plan/step.h"
 #include "proto/diagnosis.h"
 
@@ -44,6 +45,7 @@ struct gradsync_plan {
         bool accumulating;
         struct params params;
         struct layout layout;
+        /* An address of the GPU, if the daemon serves one. */
         struct shared arena;
         /* For the diagnosis page; empty if that lies at the start of the arena. */
         struct shared control;
@@ -66,6 +68,7 @@ struct gradsync_plan {
         /* Its steps. */
         struct step step;
         struct ready ready;
+        struct signal_plan signal;
         /* Of the open step, and of the last finished one; `current` is the index of the open one's. */
         struct results results[2];
         /* Index of the open one's. */

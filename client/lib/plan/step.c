@@ -36,6 +36,7 @@ void step_begin(struct gradsync_plan *plan, uint64_t number) {
         struct step *step = &plan->step;
 
         results_world(&plan->results[plan->current], plan->job->standing.world);
+        signal_begin(plan);
         step->number = number;
         step->outcome = WIRE__OUTCOME__OPEN;
         step->touched = false;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/lib/device/device.h"
 #include "client/lib/wire/link.h"
 #include "client/lib/wire/request.h"
 #include "gradsync/gradsync.h"
@@ -39,6 +40,12 @@ struct gradsync {
         char tried[512];
         /* Of the daemon. */
         uint64_t instance;
+        /* What it serves, and the UUID of a GPU. */
+        char device_name[128], device_uuid[64];
+        /* The GPU, once a job has needed it. */
+        struct device *device;
+        /* Of signal.c, likewise. */
+        struct signals *signals;
         /* For HELLO. */
         char program[128];
         /* How long a daemon that is gone is waited for; 0: not at all. */

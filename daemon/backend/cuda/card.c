@@ -9,6 +9,7 @@
 
 #include "backend/cuda/image.h"
 #include "backend/cuda/launch.h"
+#include "base/clock.h"
 
 struct report {
         const struct cuda *cuda;
@@ -127,7 +128,7 @@ int card_open(struct card *card, const char *device, const char *library, char *
         struct report report = { &card->cuda, device, error, size };
         int r;
 
-        *card = (struct card){ 0 };
+        *card = (struct card){ .opened = clock_now() };
         r = cuda_load(&card->cuda, library, error, size);
         if (r < 0)
                 return r;

@@ -16,6 +16,7 @@ struct card {
         char name[64], uuid[CUDA_UUID_TEXT], architecture[16];
         int processors; /* multiprocessors */
         bool mps;
+        uint64_t opened;    /* clock_now() */
         size_t granularity; /* of memory, bytes */
         cuda_function kernel[GRID_KERNELS];
 };

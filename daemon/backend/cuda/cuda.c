@@ -179,6 +179,10 @@ static unsigned cuda_ping(struct backend *backend) {
         return (unsigned)keeper_ping(cuda->keeper) + (unsigned)issuer_ping(cuda->issuer);
 }
 
+static const char *cuda_uuid(const struct backend *backend) {
+        return container_of(backend, struct cuda_backend, backend)->card.uuid;
+}
+
 static unsigned cuda_workers(const struct backend *backend) {
         return 2;
 }
@@ -219,6 +223,7 @@ const struct backend_ops backend_cuda = {
         .fd = cuda_fd,
         .dispatch = cuda_dispatch,
         .ping = cuda_ping,
+        .uuid = cuda_uuid,
         .workers = cuda_workers,
         .simd = cuda_simd,
         .cpu_us = cuda_cpu_us,

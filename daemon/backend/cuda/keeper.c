@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/thread.h"
 
@@ -33,6 +35,20 @@ struct keeper {
         cuda_stream stream;
 };
 
+/*
+ * A daemon that was killed may have left a kernel that still writes, for as long as the driver takes to
+ * notice the end of its process: nothing tells when it is over. So memory of a former daemon is left alone
+ * until this one, which came after that end, has been here for a while.
+ */
+#define QUARANTINE (500 * USEC_PER_MSEC)
+
+static void keeper_wait_for_quiet(const struct keeper *keeper) {
+        uint64_t age = clock_now() - keeper->card->opened;
+
+        if (age < QUARANTINE)
+                usleep((useconds_t)(QUARANTINE - age));
+}
+
 static void keeper_do(struct keeper *keeper, struct wish *wish) {
         struct memory_result *result = &wish->result;
 
@@ -41,6 +57,8 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
                 wish->vmm = NULL;
                 return;
         }
+        if (wish->request.kind == MEMORY_RETURNED)
+                keeper_wait_for_quiet(keeper);
         result->error = vmm_new(keeper->card, keeper->stream, &wish->request, wish->fd, &wish->vmm,
                                 &result->refusal, &keeper->sticky);
         wish->fd = -1;

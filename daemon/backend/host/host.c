@@ -220,6 +220,10 @@ static unsigned host_ping(struct backend *backend) {
         return pool_ping(host_of(backend)->pool);
 }
 
+static const char *host_uuid(const struct backend *backend) {
+        return NULL;
+}
+
 static unsigned host_workers(const struct backend *backend) {
         return pool_workers(host_of_const(backend)->pool);
 }
@@ -258,6 +262,7 @@ const struct backend_ops backend_host = {
         .fd = host_fd,
         .dispatch = host_dispatch,
         .ping = host_ping,
+        .uuid = host_uuid,
         .workers = host_workers,
         .simd = host_simd,
         .cpu_us = host_cpu_us,

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See device.h. */
+#include "client/lib/device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/base/environ.h"
+#include "client/lib/base/fail.h"
+#include "gradsync/gradsync.h"
+
+struct device {
+        struct cuda cuda;
+        cuda_device number;
+        cuda_context context;
+        cuda_stream stream;
+        size_t granularity;
+        char name[64]; /* as the daemon calls it */
+};
+
+/* The calling thread's context while it is in here. */
+static cuda_result device_enter(const struct device *device, cuda_context *ret_before) {
+        cuda_result r = device->cuda.context_get(ret_before);
+
+        return r == CUDA_OK && *ret_before != device->context ? device->cuda.context_set(device->context) : r;
+}
+
+static void device_leave(const struct device *device, cuda_context before) {
+        if (before != device->context)
+                device->cuda.context_set(before);
+}
+
+static int device_fail(const struct device *device, const char *what, cuda_result result) {
+        char name[64];
+
+        return fail(result == CUDA_OUT_OF_MEMORY ? GRADSYNC_NO_MEMORY : GRADSYNC_SYSTEM, "%s: %s: %s",
+                    device->name, what, cuda_error(&device->cuda, result, name, sizeof(name)));
+}
+
+static int device_find(struct device *device, const char *uuid) {
+        struct cuda_uuid own;
+        char text[CUDA_UUID_TEXT];
+        int n = 0;
+        cuda_result r = device->cuda.device_count(&n);
+
+        for (int i = 0; i < n && r == CUDA_OK; i++) {
+                r = device->cuda.device_get(&device->number, i);
+                if (r == CUDA_OK)
+                        r = device->cuda.device_uuid(&own, device->number);
+                cuda_uuid_text(&own, text);
+                if (r == CUDA_OK && strcmp(text, uuid) == 0)
+                        return GRADSYNC_OK;
+        }
+        return fail(GRADSYNC_UNSUPPORTED,
+                    "gradsyncd serves the GPU %s (%s), which this process does not see: look at "
+                    "CUDA_VISIBLE_DEVICES, or choose the daemon of another GPU (GRADSYNC_DEVICE)",
+                    device->name, uuid);
+}
+
+static int device_start(struct device *device) {
+        const struct cuda_properties properties = {
+                .type = CUDA_ALLOCATION_PINNED,
+                .handle_types = CUDA_HANDLE_FD,
+                .location = { CUDA_LOCATION_DEVICE, device->number },
+        };
+        cuda_context before;
+        cuda_result r = device->cuda.primary_retain(&device->context, device->number);
+
+        if (r != CUDA_OK) {
+                device->context = NULL;
+                return device_fail(device, "this process gets no context on the GPU", r);
+        }
+        r = device_enter(device, &before);
+        if (r == CUDA_OK)
+                r = device->cuda.granularity(&device->granularity, &properties, CUDA_GRANULARITY_RECOMMENDED);
+        if (r == CUDA_OK)
+                r = device->cuda.stream_new(&device->stream, CUDA_STREAM_NON_BLOCKING, 0);
+        device_leave(device, before);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "the GPU cannot be used", r);
+}
+
+int device_open(const char *name, const char *uuid, struct device **ret) {
+        struct device *device = calloc(1, sizeof(*device));
+        char error[512];
+        int r;
+
+        if (device == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for a GPU");
+        strncpy(device->name, name, sizeof(device->name) - 1);
+        if (cuda_load(&device->cuda, environ_get("GRADSYNC_CUDA_DRIVER"), error, sizeof(error)) < 0)
+                r = fail(GRADSYNC_UNSUPPORTED,
+                         "gradsyncd serves the GPU %s, and this process cannot use it: %s", name, error);
+        else
+                r = device_find(device, uuid);
+        if (r == GRADSYNC_OK)
+                r = device_start(device);
+        if (r != GRADSYNC_OK) {
+                device_free(device);
+                return r;
+        }
+        *ret = device;
+        return GRADSYNC_OK;
+}
+
+void device_free(struct device *device) {
+        if (device == NULL)
+                return;
+        if (device->stream != NULL)
+                device->cuda.stream_free(device->stream);
+        if (device->context != NULL)
+                device->cuda.primary_release(device->number);
+        free(device);
+}
+
+static cuda_result device_place(const struct device *device, cuda_handle handle, uint64_t bytes,
+                                cuda_address *ret) {
+        const struct cuda_access access = { { CUDA_LOCATION_DEVICE, device->number },
+                                            CUDA_ACCESS_READ_WRITE };
+        cuda_result r = device->cuda.reserve(ret, bytes, 0, 0, 0);
+
+        if (r != CUDA_OK)
+                return r;
+        r = device->cuda.map(*ret, bytes, 0, handle, 0);
+        if (r == CUDA_OK)
+                r = device->cuda.set_access(*ret, bytes, &access, 1);
+        if (r != CUDA_OK) {
+                device->cuda.unmap(*ret, bytes);
+                device->cuda.unreserve(*ret, bytes);
+        }
+        return r;
+}
+
+static uint64_t device_round_up(const struct device *device, uint64_t bytes) {
+        return (bytes + device->granularity - 1) / device->granularity * device->granularity;
+}
+
+int device_map(struct device *device, int fd, uint64_t bytes, uint8_t **ret) {
+        cuda_address address = 0;
+        cuda_context before;
+        cuda_handle handle;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = device->cuda.import_handle(&handle, (void *)(intptr_t)fd, CUDA_HANDLE_FD);
+        if (r == CUDA_OK) {
+                r = device_place(device, handle, device_round_up(device, bytes), &address);
+                device->cuda.release(handle);
+        }
+        device_leave(device, before);
+        if (r != CUDA_OK)
+                return device_fail(device, "the arena cannot be mapped", r);
+        *ret = (uint8_t *)(uintptr_t)address;
+        return GRADSYNC_OK;
+}
+
+void device_unmap(struct device *device, uint8_t *mapped, uint64_t bytes) {
+        cuda_address address = (uintptr_t)mapped;
+        uint64_t whole = device_round_up(device, bytes);
+        cuda_context before;
+
+        if (device_enter(device, &before) == CUDA_OK) {
+                device->cuda.unmap(address, whole);
+                device->cuda.unreserve(address, whole);
+        }
+        device_leave(device, before);
+}
+
+int device_clear_on(struct device *device, void *address, uint64_t bytes, cuda_stream stream) {
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = device->cuda.set_async((uintptr_t)address, 0, bytes, stream);
+        device_leave(device, before);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "memory cannot be cleared", r);
+}
+
+int device_clear(struct device *device, void *address, uint64_t bytes, cuda_stream *stream) {
+        *stream = device->stream;
+        return device_clear_on(device, address, bytes, device->stream);
+}
+
+static int device_fail_capture(const struct device *device) {
+        return fail(GRADSYNC_UNSUPPORTED,
+                    "%s: the stream is being captured into a graph: mark the parameters after the graph has "
+                    "been launched, on the stream that it was launched in",
+                    device->name);
+}
+
+int device_record(struct device *device, cuda_event *event, cuda_stream stream) {
+        unsigned capturing = 0;
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = device->cuda.stream_capturing(stream, &capturing);
+        if (r == CUDA_OK && capturing == 0 && *event == NULL)
+                r = device->cuda.event_new(event, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC);
+        if (r == CUDA_OK && capturing == 0)
+                r = device->cuda.event_record(*event, stream);
+        device_leave(device, before);
+        if (r == CUDA_STREAM_CAPTURE_IMPLICIT || (r == CUDA_OK && capturing != 0))
+                return device_fail_capture(device);
+        return r == CUDA_OK ? GRADSYNC_OK
+                            : device_fail(device,
+                                          "the stream is none of this GPU's primary context, or failed", r);
+}
+
+int device_wait_event(struct device *device, cuda_event event) {
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = device->cuda.event_wait(event);
+        device_leave(device, before);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "the work that makes a gradient failed", r);
+}
+
+void device_free_event(struct device *device, cuda_event event) {
+        cuda_context before;
+
+        if (event == NULL || device_enter(device, &before) != CUDA_OK)
+                return;
+        device->cuda.event_free(event);
+        device_leave(device, before);
+}
+
+bool device_has(struct device *device, const void *address) {
+        unsigned type = 0;
+
+        return device->cuda.pointer_attribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)address) ==
+                       CUDA_OK &&
+               type == CUDA_MEMORY_DEVICE;
+}
+
+static int device_copy(struct device *device, void *to, const void *from, uint64_t bytes, bool in) {
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = in ? device->cuda.copy_in((uintptr_t)to, from, bytes, device->stream)
+                       : device->cuda.copy_out(to, (uintptr_t)from, bytes, device->stream);
+        if (r == CUDA_OK)
+                r = device->cuda.stream_wait(device->stream);
+        device_leave(device, before);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "a copy failed", r);
+}
+
+int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes) {
+        return device_copy(device, to, from, bytes, true);
+}
+
+int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes) {
+        return device_copy(device, to, from, bytes, false);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The GPU that the daemon serves, as this process uses it: its primary context, and a stream of the library's
+ * own. The driver is loaded when a job first needs it. Calls may come from any thread, and leave the thread's
+ * current context as it was. None is made in a forked child.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/cuda.h"
+
+struct device;
+
+/* Whether a daemon's device is a GPU. */
+static inline bool device_is_cuda(const char *name) {
+        return name[0] == 'c' && name[1] == 'u';
+}
+
+/* `name` as the daemon calls it, for errors. UNSUPPORTED with the text, if this
+ * process has no driver, or cannot see or use the GPU. */
+int device_open(const char *name, const char *uuid, struct device **ret);
+/* NULL is fine. */
+void device_free(struct device *device);
+
+/* Maps an arena that the daemon has made. The fd stays the caller's. */
+int device_map(struct device *device, int fd, uint64_t bytes, uint8_t **ret);
+void device_unmap(struct device *device, uint8_t *address, uint64_t bytes);
+
+/* Clears on the library's own stream, which *stream then is. */
+int device_clear(struct device *device, void *address, uint64_t bytes, cuda_stream *stream);
+/* Clears on the caller's stream. */
+int device_clear_on(struct device *device, void *address, uint64_t bytes, cuda_stream stream);
+/* What was put into the stream before must have ended when the event has. A new event is made if *event is
+ * NULL. UNSUPPORTED if the stream is being captured: the event would be of no work that ever runs. */
+int device_record(struct device *device, cuda_event *event, cuda_stream stream);
+/* Sleeps until it has ended. Without any lock. */
+int device_wait_event(struct device *device, cuda_event event);
+void device_free_event(struct device *device, cuda_event event);
+
+/* Whether the address is one of the GPU's memory. */
+bool device_has(struct device *device, const void *address);
+/* Copies between host memory and the GPU's, and waits. */
+int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes);
+int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes);

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See gpu.h. */
+#include "gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "proto/cuda.h"
+
+static struct cuda cuda;
+static cuda_stream stream;
+
+static void check(cuda_result r, const char *what) {
+        if (r == CUDA_OK)
+                return;
+        fprintf(stderr, "%s: CUDA error %d\n", what, r);
+        exit(70);
+}
+
+void *gpu_stream(void) {
+        cuda_context context;
+        cuda_device device;
+        char error[512];
+
+        if (stream != NULL || getenv("MEMBER_CUDA") == NULL)
+                return stream;
+        if (cuda_load(&cuda, NULL, error, sizeof(error)) < 0) {
+                fprintf(stderr, "%s\n", error);
+                exit(70);
+        }
+        check(cuda.device_get(&device, 0), "device");
+        check(cuda.primary_retain(&context, device), "context");
+        check(cuda.context_set(context), "current context");
+        check(cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0), "stream");
+        return stream;
+}
+
+void *gpu_get(void *address, size_t bytes) {
+        static void *copy;
+
+        if (gpu_stream() == NULL)
+                return address;
+        copy = realloc(copy, bytes + 1);
+        check(cuda.copy_out(copy, (cuda_address)(uintptr_t)address, bytes, stream), "copy from the GPU");
+        check(cuda.stream_wait(stream), "stream");
+        return copy;
+}
+
+void gpu_put(void *address, const void *copy, size_t bytes) {
+        if (gpu_stream() != NULL)
+                check(cuda.copy_in((cuda_address)(uintptr_t)address, copy, bytes, stream), "copy to the GPU");
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients of member.c that lie on a GPU: if MEMBER_CUDA is set they are copied to and from host memory, in
+ * a stream of the member's own. Otherwise they are used where they are.
+ */
+#pragma once
+
+#include <stddef.h>
+
+/* NULL: gradients lie in host memory. */
+void *gpu_stream(void);
+/* A copy of what is at that address, or the address itself. */
+void *gpu_get(void *address, size_t bytes);
+/* Puts the copy back, later: the stream says when. */
+void gpu_put(void *address, const void *copy, size_t bytes);

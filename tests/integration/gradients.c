@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See gradients.h. */
+#include "gradients.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "gpu.h"
+#include "values.h"
+
+void *gradients_view(const struct planned *p, uint32_t i) {
+        return gpu_get(gradsync_gradient(p->plan, i), p->elements[i] * dtype_bytes(p->dtype[i]));
+}
+
+int gradients_ready(struct gradsync_plan *plan, uint32_t param) {
+        return gpu_stream() != NULL ? gradsync_ready_on(plan, param, gpu_stream())
+                                    : gradsync_ready(plan, param);
+}
+
+void gradients_fill(const struct planned *p, double base, uint32_t first, uint32_t end) {
+        for (uint32_t i = first; i < end; i++) {
+                void *at = gradients_view(p, i);
+
+                for (uint64_t j = 0; j < p->elements[i]; j++)
+                        store(at, p->dtype[i], j, base + (double)(j % 4));
+                gpu_put(gradsync_gradient(p->plan, i), at, p->elements[i] * dtype_bytes(p->dtype[i]));
+        }
+}
+
+void gradients_check(const struct planned *p, double base, uint32_t first, uint32_t end, char *out,
+                     size_t size) {
+        snprintf(out, size, "right");
+        for (uint32_t i = first; i < end; i++) {
+                const void *at = gradients_view(p, i);
+
+                for (uint64_t j = 0; j < p->elements[i]; j++) {
+                        double is = load(at, p->dtype[i], j);
+
+                        if (is == base + (double)(j % 4))
+                                continue;
+                        snprintf(out, size, "wrong: parameter %u, element %" PRIu64 " is %.17g", i, j, is);
+                        return;
+                }
+        }
+}
+
+uint64_t gradients_wrong(const struct planned *p, double base, bool *ret_last) {
+        uint64_t n = 0;
+
+        *ret_last = load(gradients_view(p, 0), p->dtype[0], 0) >= LAST;
+        for (uint32_t i = 0; i < p->n; i++) {
+                const void *at = gradients_view(p, i);
+
+                for (uint64_t j = 0; j < p->elements[i]; j++) /* of large values a third is not exact */
+                        n += fabs(load(at, p->dtype[i], j) - base - (double)(j % 4) -
+                                  (*ret_last ? LAST : 0)) > (*ret_last ? 0.01 : 0);
+        }
+        return n;
+}

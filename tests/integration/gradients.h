@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gradients of member.c's plans: what they are filled with, and whether they are as they should be. They
+ * may lie on a GPU, see gpu.h. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gradsync/gradsync.h>
+
+#define LAST 64.0 /* added to all averages of the last step */
+
+struct planned {
+        struct gradsync_plan *plan;
+        uint32_t n; /* parameters */
+        uint64_t *elements;
+        unsigned *dtype;
+};
+
+/* A gradient where it can be read here, until the next call. */
+void *gradients_view(const struct planned *p, uint32_t i);
+/* Marks it, behind the work of the stream that has made it, if it is on a GPU. */
+int gradients_ready(struct gradsync_plan *plan, uint32_t param);
+/* Element j of parameters first to end - 1 becomes base + j % 4. */
+void gradients_fill(const struct planned *p, double base, uint32_t first, uint32_t end);
+/* Says "right" if they are that, else which is not. */
+void gradients_check(const struct planned *p, double base, uint32_t first, uint32_t end, char *out,
+                     size_t size);
+/* How many are not; *ret_last: whether this is the last step. */
+uint64_t gradients_wrong(const struct planned *p, double base, bool *ret_last);

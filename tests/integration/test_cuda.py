@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs on one GPU, which is a fake one: real daemons and members, kernels that run on the CPU.
+
+What the members do is what those of other tests do; their gradients lie on the GPU, and are marked behind
+a stream's work.
+"""
+import subprocess
+
+import pytest
+
+from harness import DAEMON, kill, stop, wait_until
+from teams import Team
+from trainers import ask, bring, crew, end, fields, join, step, together
+
+PARAMS = ("a f32 5", "b f32 300 20", "c bf16 70000", "d f64 3", "e i32 9")
+FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
+
+
+@pytest.fixture
+def machine(build, scratch, monkeypatch):
+    """A machine with a fake GPU, for all processes that the test starts. No rule of the GPU may be
+    broken."""
+    folder = scratch / "gpu"
+    folder.mkdir()
+    fakes = build / "tests/fakes"
+    monkeypatch.setenv("FAKE_GPU", str(folder))
+    monkeypatch.setenv("FAKE_GPU_KERNELS", str(fakes / "fake-kernels.so"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fakes / "gpu"))
+    yield folder
+    log = folder / "log"
+    assert not log.exists(), log.read_text()
+
+
+def check_nothing_left(build):
+    said = []
+
+    def nothing():
+        done = subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"], capture_output=True,
+                              text=True, check=False)
+        said.append(done.stdout)
+        return done.returncode == 0
+    wait_until(nothing, "all memory and contexts of the GPU to be gone")
+
+
+@pytest.fixture
+def gpu(machine, build, monkeypatch, request):
+    """gpu(**options) -> a daemon that serves the GPU. Members that are started keep their gradients there."""
+    daemon = request.getfixturevalue("daemon")
+    monkeypatch.setenv("MEMBER_CUDA", "1")
+
+    def start(**options):
+        return daemon(device="cuda:0", **options)
+    return start
+
+
+@pytest.fixture
+def nothing_left(machine, build, request):
+    """Looked at when members and daemons have ended: so it is asked for before them."""
+    yield
+    check_nothing_left(build)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.usefixtures("nothing_left")
+def test_averages(world, gpu, member):
+    members = crew(member, gpu(), world, params=FLOATS)
+    for number in range(1, 4):
+        assert step(members) == number
+    together(members, "leave")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_every_type_and_sum(gpu, member):
+    members = crew(member, gpu(), 3, params=PARAMS, options="reduce=sum")
+    bring(members)
+    rests = [fields(rest) for rest in together(members, "finish")]
+    assert len({rest["norm"] for rest in rests}) == 1
+    for each in members:
+        assert ask(each, "get 4 0") == "6" and ask(each, "get 3 2") == "12"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_absent_parameters_add_zero(gpu, member):
+    members = crew(member, gpu(), 2, params=FLOATS)
+    step(members)
+    for each in members:
+        ask(each, "fill 4")
+    ask(members[0], "ready 0 1 2")
+    ask(members[1], "ready 0 2")
+    ask(members[1], "absent 1")
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "get 1 0") == "2"
+        assert ask(each, "get 0 0") == "4"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_several_plans_and_jobs(gpu, member):
+    served = gpu()
+    first, second = crew(member, served, 2, params=FLOATS), None
+    for each in first:
+        ask(each, "slot 1")
+        for param in PARAMS[:1]:
+            ask(each, f"param {param}")
+    together(first, "plan")
+    second = [member(served) for _ in range(2)]
+    for each in second:
+        ask(each, "open")
+    join(second, "other")
+    for each in second:
+        ask(each, "param z f32 100000")
+    together(second, "plan")
+    for _ in range(3):
+        bring(first)
+        step(second)
+        end(first)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_killed_member_is_replaced(gpu, member, build):
+    served = gpu(settings={"rejoin_grace": "30s"})
+
+    def one(daemon):
+        made = member(daemon)
+        made.build_ctl = build / "client/cli/gradsyncctl"
+        return made
+    it = Team(one, served)
+    it.step()
+    stay = it.members[:1] + it.members[2:]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    it.kill(1)
+    it.replace(1)
+    for each in stay:
+        assert each.line().startswith("VOID_BEHIND ")
+    together(it.members, f"sync {it.status()['step']}")
+    it.step()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_collectives_beside_a_plan(gpu, member):
+    members = crew(member, gpu(), 2, params=FLOATS)
+    together(members, "barrier")
+    step(members)
+
+
+def test_without_a_driver_it_says_so_in_one_line(build, scratch, monkeypatch):
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    done = subprocess.run([build / DAEMON, "--device", "cuda:0", "--socket", scratch / "s", "--cuda-driver",
+                           scratch / "libcuda.so.1"],
+                          capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    line, = done.stderr.splitlines()
+    assert "there is no NVIDIA driver" in line and "libcuda.so.1" in line
+
+
+def test_a_trainer_without_a_driver_is_told_so(gpu, member, monkeypatch):
+    served = gpu()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    monkeypatch.delenv("MEMBER_CUDA")
+    each = member(served)
+    ask(each, "open")
+    join([each])
+    ask(each, "param a f32 5")
+    said = ask(each, "plan", "UNSUPPORTED")
+    assert "gradsyncd serves the GPU cuda:0, and this process cannot use it: there is no NVIDIA" in said
+
+
+def test_a_gpu_that_fails_ends_the_daemon_and_the_next_one_goes_on(gpu, member, monkeypatch, machine):
+    monkeypatch.setenv("FAKE_GPU_FAIL", "cuLaunchKernel:3:719")
+    served = gpu()
+    monkeypatch.delenv("FAKE_GPU_FAIL")
+    members = crew(member, served, 2, params=("a f32 5",))
+    step(members)
+    step(members)
+    bring(members)
+    for each in members:
+        each.say("finish")
+    assert served.program.wait() == 3
+    assert "the GPU (fake GPU) failed: a reduction could not be launched: CUDA_ERROR_LAUNCH_FAILED; " \
+           "this gradsyncd ends with status 3" in served.log
+    served.start()
+    for each in members:
+        assert each.line().startswith("VOID_RETRY ")
+    assert step(members) == 3
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_the_next_daemon_goes_on_with_the_same_memory(end_daemon, gpu, member):
+    served = gpu()
+    members = crew(member, served, 3, params=FLOATS)
+    step(members)
+    addresses = [ask(each, "address 1") for each in members]
+    end_daemon(served)
+    served.start()
+    assert step(members) == 2
+    assert step(members) == 3
+    assert [ask(each, "address 1") for each in members] == addresses
+
+
+def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, monkeypatch):
+    """The fake GPU reports who touches memory that a late kernel still writes."""
+    monkeypatch.setenv("FAKE_GPU_DELAY", "60000")
+    served = gpu()
+    monkeypatch.delenv("FAKE_GPU_DELAY")
+    members = crew(member, served, 2, params=FLOATS)
+    for _ in range(3):
+        bring(members)
+        for each in members:
+            each.say("finish")
+        kill(served)
+        served.start()
+        for each in members:
+            code = each.line().partition(" ")[0]
+            assert code in ("OK", "VOID_RETRY"), code
+    step(members)
+
+
+@pytest.mark.parametrize("marks", ["ready 1", "ready"])
+def test_members_killed_in_the_middle_of_a_step(marks, gpu, member, monkeypatch):
+    monkeypatch.setenv("FAKE_GPU_DELAY", "20000")
+    served = gpu(settings={"rejoin_grace": "30s"})
+    members = crew(member, served, 3, params=FLOATS)
+    step(members)
+    for each in members:
+        ask(each, "fill 1")
+    ask(members[0], marks)
+    for each in members[1:]:
+        ask(each, "ready")
+        each.say("finish")
+    members[0].kill()
+    members[0] = member(served)
+    ask(members[0], "open")
+    members[0].say("join name=job world=3 rank=0")
+    for each in members[1:]:
+        code = each.line().partition(" ")[0]
+        assert code == ("VOID_BEHIND" if marks == "ready 1" else code) and code in ("OK", "VOID_BEHIND")
+    assert members[0].line().startswith("OK ")
