@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/proc.h"
 #include "job/plan/plan.h"
+#include "proto/cuda.h"
 #include "proto/names.h"
 #include "session/private.h"
 
@@ -183,9 +185,41 @@ int on_plan_drop(struct session *session, struct request *request, const Protobu
                          &request->refusal);
 }
 
+/* The driver opens such a handle for processes of one user only. */
+static int register_ipc(const struct session *session, struct request *request, const Wire__Register *offer) {
+        const struct backend *backend = session->sessions->config.backend;
+        struct cuda_ipc ipc;
+
+        if (backend == NULL || backend->ops->uuid(backend) == NULL)
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "memory of a GPU cannot be registered: this gradsyncd serves %s",
+                              session->sessions->config.device);
+        if (offer->ipc.len != sizeof(ipc) || request->n_fds > 0 || offer->offset % ARENA_ALIGN != 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "a CUDA IPC handle has %zu bytes and comes without a descriptor, and the range "
+                              "begins at a multiple of %u bytes",
+                              sizeof(ipc), ARENA_ALIGN);
+        if (session->peer.uid != geteuid())
+                return refuse(
+                        &request->refusal, WIRE__CODE__DENIED,
+                        "memory of a trainer on a GPU can be opened by processes of the same user only: "
+                        "this trainer has uid %u, gradsyncd has %u. Let gradsyncd allocate the gradients "
+                        "(gradsync_param), or run it as that user (gradsyncctl run)",
+                        (unsigned)session->peer.uid, (unsigned)geteuid());
+        memcpy(&ipc, offer->ipc.data, sizeof(ipc));
+        return memory_offer(request->member, request->id,
+                            &(struct memory_request){ .kind = MEMORY_OFFERED,
+                                                      .bytes = offer->bytes,
+                                                      .offset = offer->offset,
+                                                      .ipc = &ipc },
+                            &request->refusal);
+}
+
 int on_register(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Register *offer = CAST(Wire__Register, message);
 
+        if (offer->has_ipc)
+                return register_ipc(session, request, offer);
         if (request->n_fds == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "REGISTER came without the memory's file descriptor");

@@ -697,6 +697,19 @@ int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_
  *                call gradsync_plan() first
  */
 int gradsync_unregister(struct gradsync_memory *memory);
+/*
+ * As gradsync_register(), for memory on the GPU that the daemon serves: `bytes` from `address` on, a
+ * multiple of 64, in one allocation of cudaMalloc(), or in one of cuMemCreate() that can be exported
+ * as a descriptor. The first needs a daemon of the same user. The whole allocation becomes visible to
+ * the daemon. It must not be freed before gradsync_unregister(), leave() or close() has returned.
+ *   INVALID      also: the daemon serves no GPU; no such memory, or of another GPU, or not all of one
+ *                allocation
+ *   UNSUPPORTED  managed memory, memory of pools (cudaMallocAsync()) or of several handles, which cannot
+ *                be shared
+ *   DENIED       the daemon is of another user; the text says what to do
+ */
+int gradsync_register_device(struct gradsync_job *job, void *address, uint64_t bytes,
+                             struct gradsync_memory **memory);
 /* Where the range is mapped in this process. NULL for NULL. */
 void *gradsync_memory_address(const struct gradsync_memory *memory);
 

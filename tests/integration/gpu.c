@@ -50,3 +50,14 @@ void gpu_put(void *address, const void *copy, size_t bytes) {
         if (gpu_stream() != NULL)
                 check(cuda.copy_in((cuda_address)(uintptr_t)address, copy, bytes, stream), "copy to the GPU");
 }
+
+unsigned char *gpu_allocate(size_t bytes) {
+        cuda_address address;
+
+        check(cuda.allocate(&address, bytes), "memory of the GPU");
+        return (unsigned char *)(uintptr_t)address;
+}
+
+void gpu_free(unsigned char *address) {
+        check(cuda.free((cuda_address)(uintptr_t)address), "freeing memory of the GPU");
+}

@@ -13,3 +13,6 @@ void *gpu_stream(void);
 void *gpu_get(void *address, size_t bytes);
 /* Puts the copy back, later: the stream says when. */
 void gpu_put(void *address, const void *copy, size_t bytes);
+/* Memory of the GPU. */
+unsigned char *gpu_allocate(size_t bytes);
+void gpu_free(unsigned char *address);

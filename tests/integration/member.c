@@ -23,6 +23,7 @@
 
 #include <gradsync/gradsync.h>
 
+#include "gpu.h"
 #include "gradients.h"
 #include "kinds.h"
 #include "second.h"
@@ -117,6 +118,7 @@ static struct own {
         struct gradsync_memory *memory;
         int fd;       /* 0: none */
         uint8_t *map; /* of the range, if the trainer maps it */
+        uint8_t *gpu; /* or memory of the GPU */
         uint64_t bytes;
 } owned[SLOTS];
 
@@ -127,6 +129,8 @@ static int make_fd(uint64_t bytes) {
 }
 
 static void drop(struct own *own) {
+        if (own->gpu != NULL)
+                gpu_free(own->gpu);
         if (own->fd > 0)
                 close(own->fd);
         if (own->map != NULL && own->map != MAP_FAILED)
@@ -150,6 +154,12 @@ static int do_register(char *out, size_t size) {
         int64_t map = number_of("map", 0);
         int r;
 
+        if (gpu_stream() != NULL) {
+                own->bytes = strtoull(word[2], NULL, 0);
+                if (own->gpu == NULL)
+                        own->gpu = gpu_allocate((uint64_t)number_of("of", (int64_t)(own->bytes + offset)));
+                return gradsync_register_device(JOB, own->gpu + offset, own->bytes, &own->memory);
+        }
         if (own->fd == 0) {
                 own->bytes = strtoull(word[2], NULL, 0);
                 own->fd = value_of("file", NULL) ? dup(owned[number_of("file", 0) % SLOTS].fd)

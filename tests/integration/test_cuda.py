@@ -145,6 +145,53 @@ def test_collectives_beside_a_plan(gpu, member):
     step(members)
 
 
+PLACED = ("a f32 5", "b f32 300 20", "c f32 1000")
+
+
+def placed(members, bytes_=1 << 20, offset=0):
+    """A plan in memory that the members have allocated on the GPU."""
+    join(members)
+    together(members, f"register 0 {bytes_} offset={offset}")
+    for each in members:
+        at = 0
+        for param in PLACED:
+            ask(each, f"param_at 0 {at} {param}")
+            elements = 1
+            for dim in param.split()[2:]:
+                elements *= int(dim)
+            at += (elements * 4 + 63) // 64 * 64
+    together(members, "plan")
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("offset", [0, 4096])
+def test_memory_of_the_trainers_own(offset, gpu, member):
+    served = gpu()
+    members = [member(served) for _ in range(2)]
+    together(members, "open")
+    placed(members, offset=offset)
+    assert step(members) == 1
+    kill(served)
+    served.start()
+    assert step(members) == 2
+    together(members, "plan_free")
+    together(members, "unregister 0")
+    together(members, "leave")
+
+
+def test_memory_that_cannot_be_registered(gpu, member):
+    served = gpu()
+    each = member(served)
+    ask(each, "open")
+    join([each])
+    for number, (command, text) in enumerate([
+            ("2000000 of=1000000", "are not all of one allocation"),
+            ("64 offset=99000000 of=4096", "no address of a GPU's memory"),
+            ("64 offset=4", "begins at a multiple of 64 bytes")]):
+        assert text in ask(each, f"register {number} {command}", "INVALID")
+    ask(each, "leave")
+
+
 def test_without_a_driver_it_says_so_in_one_line(build, scratch, monkeypatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     done = subprocess.run([build / DAEMON, "--device", "cuda:0", "--socket", scratch / "s", "--cuda-driver",

@@ -225,6 +225,83 @@ void device_free_event(struct device *device, cuda_event event) {
         device_leave(device, before);
 }
 
+int device_wait(struct device *device) {
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+
+        if (r == CUDA_OK)
+                r = device->cuda.stream_wait(device->stream);
+        device_leave(device, before);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "work on the GPU failed", r);
+}
+
+static uint64_t device_attribute(const struct device *device, unsigned attribute, const void *address) {
+        uint64_t value = 0;
+
+        device->cuda.pointer_attribute(&value, attribute, (uintptr_t)address);
+        return value;
+}
+
+static int device_check_range(struct device *device, const void *address, uint64_t bytes,
+                              struct device_range *range) {
+        uint64_t size = device_attribute(device, CUDA_POINTER_RANGE_SIZE, address);
+
+        range->base = device_attribute(device, CUDA_POINTER_RANGE_START, address);
+        range->offset = (uintptr_t)address - range->base;
+        if (!device_has(device, address))
+                return fail(GRADSYNC_INVALID, "%s: %p is no address of a GPU's memory", device->name,
+                            address);
+        if (device_attribute(device, CUDA_POINTER_IS_MANAGED, address) != 0)
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "%s: managed memory cannot be shared: allocate it with cudaMalloc()",
+                            device->name);
+        if ((int)device_attribute(device, CUDA_POINTER_DEVICE_ORDINAL, address) != device->number)
+                return fail(GRADSYNC_INVALID, "%s: the memory at %p is another GPU's", device->name, address);
+        if (bytes == 0 || range->offset > size || bytes > size - range->offset)
+                return fail(GRADSYNC_INVALID,
+                            "%s: the %llu bytes at %p are not all of one allocation, which ends after %llu",
+                            device->name, (unsigned long long)bytes, address,
+                            (unsigned long long)(size - range->offset));
+        return GRADSYNC_OK;
+}
+
+static cuda_result device_export(struct device *device, struct device_range *range) {
+        cuda_handle handle;
+        cuda_result r;
+
+        range->legacy =
+                (device_attribute(device, CUDA_POINTER_LEGACY_IPC, (void *)(uintptr_t)range->base) & 1) != 0;
+        if (range->legacy)
+                return device->cuda.ipc_get(&range->ipc, range->base);
+        r = device->cuda.retain_handle(&handle, (void *)(uintptr_t)range->base);
+        if (r != CUDA_OK)
+                return r;
+        r = device->cuda.export_handle(&range->fd, handle, CUDA_HANDLE_FD, 0);
+        device->cuda.release(handle);
+        return r;
+}
+
+int device_share(struct device *device, const void *address, uint64_t bytes, struct device_range *ret) {
+        cuda_context before;
+        cuda_result r = device_enter(device, &before);
+        char name[64];
+
+        *ret = (struct device_range){ .fd = -1 };
+        int code = r == CUDA_OK ? device_check_range(device, address, bytes, ret)
+                                : device_fail(device, "the GPU cannot be used", r);
+        if (code == GRADSYNC_OK)
+                r = device_export(device, ret);
+        device_leave(device, before);
+        if (code == GRADSYNC_OK && r != CUDA_OK)
+                code = fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "%s: this memory cannot be shared with other processes (%s): allocate it with "
+                        "cudaMalloc(), not from a pool or in expandable segments, or let gradsyncd allocate "
+                        "the gradients",
+                        device->name, cuda_error(&device->cuda, r, name, sizeof(name)));
+        return code;
+}
+
 bool device_has(struct device *device, const void *address) {
         unsigned type = 0;
 

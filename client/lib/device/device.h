@@ -39,6 +39,21 @@ int device_record(struct device *device, cuda_event *event, cuda_stream stream);
 int device_wait_event(struct device *device, cuda_event event);
 void device_free_event(struct device *device, cuda_event event);
 
+struct device_range {
+        uint64_t base;   /* address of the allocation */
+        uint64_t offset; /* of the range in it */
+        bool legacy;
+        struct cuda_ipc ipc; /* legacy: names it for other processes */
+        int fd;              /* else: the same; the caller's */
+};
+
+/* What other processes need to use the trainer's own memory. INVALID or UNSUPPORTED, with the reason, for
+ * memory that is none of this GPU's, is not all of one allocation, or cannot be shared. */
+int device_share(struct device *device, const void *address, uint64_t bytes, struct device_range *ret);
+
+/* Waits for the library's own stream. */
+int device_wait(struct device *device);
+
 /* Whether the address is one of the GPU's memory. */
 bool device_has(struct device *device, const void *address);
 /* Copies between host memory and the GPU's, and waits. */

@@ -154,12 +154,16 @@ static int registered_take_registered(struct request *request, const ProtobufCMe
         return GRADSYNC_OK;
 }
 
-static Wire__Register registered_message(const struct gradsync_memory *memory) {
+static Wire__Register registered_message(struct gradsync_memory *memory) {
         Wire__Register message = WIRE__REGISTER__INIT;
 
         SET(message, job, memory->job->handle);
         SET(message, offset, memory->offset);
         SET(message, bytes, memory->map.bytes);
+        if (memory->legacy) {
+                message.has_ipc = true;
+                message.ipc = (ProtobufCBinaryData){ sizeof(memory->ipc), (uint8_t *)memory->ipc.bytes };
+        }
         return message;
 }
 
@@ -223,8 +227,31 @@ static int registered_ask_until_known(struct gradsync_memory *memory, int (*ask)
 
 static bool registered_same_call(const struct gradsync_memory *memory, int fd, uint64_t offset,
                                  uint64_t bytes, const void *address) {
-        return memory->fd == fd && memory->offset == offset && memory->map.bytes == bytes &&
+        return !memory->on_gpu && memory->fd == fd && memory->offset == offset &&
+               memory->map.bytes == bytes &&
                (memory->mapped_here ? address == NULL : address == memory->map.base);
+}
+
+/* From here on as other memory: the daemon looks at it again. */
+static int registered_finish(struct gradsync_memory *memory, struct gradsync_memory **ret) {
+        struct gradsync_job *job = memory->job;
+        int r = registered_touch(memory);
+
+        if (r == GRADSYNC_OK)
+                r = job->gs->standalone ? registered_offer_alone(memory)
+                                        : registered_ask_until_known(memory, registered_ask);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return r;
+        job->registering = NULL;
+        if (r != GRADSYNC_OK) {
+                registered_free(memory);
+                return r;
+        }
+        memory->fd = -1;
+        memory->next = job->memories;
+        job->memories = memory;
+        *ret = memory;
+        return GRADSYNC_OK;
 }
 
 static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
@@ -247,22 +274,7 @@ static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, 
         if (r != GRADSYNC_OK)
                 return r;
         job->registering = memory;
-        r = registered_touch(memory);
-        if (r == GRADSYNC_OK)
-                r = job->gs->standalone ? registered_offer_alone(memory)
-                                        : registered_ask_until_known(memory, registered_ask);
-        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
-                return r;
-        job->registering = NULL;
-        if (r != GRADSYNC_OK) {
-                registered_free(memory);
-                return r;
-        }
-        memory->fd = -1;
-        memory->next = job->memories;
-        job->memories = memory;
-        *ret = memory;
-        return GRADSYNC_OK;
+        return registered_finish(memory, ret);
 }
 
 int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
@@ -272,6 +284,67 @@ int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_
         int r = job_enter(job, "gradsync_register");
         return r != GRADSYNC_OK ? r
                                 : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
+}
+
+/* Files that are placed in are told apart by device and inode: allocations by their address. */
+static int registered_create_on_gpu(struct gradsync_job *job, void *address, uint64_t bytes,
+                                    struct gradsync_memory **ret) {
+        struct gradsync_memory *memory;
+        struct device_range range;
+
+        if (!device_is_cuda(job->gs->device_name))
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': memory of a GPU cannot be registered: gradsyncd serves %s", job->name,
+                            job->gs->standalone ? "nobody here, this process is alone"
+                                                : job->gs->device_name);
+        int r = context_open_device(job->gs);
+        if (r == GRADSYNC_OK)
+                r = device_share(job->gs->device, address, bytes, &range);
+        if (r != GRADSYNC_OK)
+                return r;
+        memory = calloc(1, sizeof(*memory));
+        if (memory == NULL) {
+                fd_close(range.fd);
+                return fail(GRADSYNC_NO_MEMORY, "no memory to register memory");
+        }
+        *memory = (struct gradsync_memory){ .job = job,
+                                            .file = { .device = (dev_t)-1, .inode = (ino_t)range.base },
+                                            .offset = range.offset,
+                                            .map = { address, bytes },
+                                            .on_gpu = true,
+                                            .legacy = range.legacy,
+                                            .ipc = range.ipc,
+                                            .touched = true,
+                                            .fd = range.fd,
+                                            .kept = range.fd };
+        *ret = memory;
+        return GRADSYNC_OK;
+}
+
+static int registered_enlist_on_gpu(struct gradsync_job *job, void *address, uint64_t bytes,
+                                    struct gradsync_memory **ret) {
+        struct gradsync_memory *memory = job->registering;
+        int r = GRADSYNC_OK;
+
+        if (memory != NULL && !(memory->on_gpu && memory->map.base == address && memory->map.bytes == bytes))
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s': other memory is being registered; repeat that call until it has finished",
+                        job->name);
+        if (memory == NULL)
+                r = registered_create_on_gpu(job, address, bytes, &memory);
+        if (r != GRADSYNC_OK)
+                return r;
+        job->registering = memory;
+        return registered_finish(memory, ret);
+}
+
+int gradsync_register_device(struct gradsync_job *job, void *address, uint64_t bytes,
+                             struct gradsync_memory **memory) {
+        if (memory == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_register_device(): no place for the memory");
+        int r = job_enter(job, "gradsync_register_device");
+        return r != GRADSYNC_OK ? r : job_leave(job, registered_enlist_on_gpu(job, address, bytes, memory));
 }
 
 static int registered_ask_back(struct gradsync_memory *memory) {

@@ -8,6 +8,7 @@
 
 #include "client/lib/memory/shared.h"
 #include "client/lib/wire/request.h"
+#include "proto/cuda.h"
 #include "proto/memfd.h"
 
 struct gradsync_job;
@@ -20,6 +21,11 @@ struct gradsync_memory {
         /* In the file. */
         uint64_t offset;
         struct shared map;
+        /* It is the GPU's. */
+        bool on_gpu;
+        /* And named by a handle instead of a descriptor. */
+        bool legacy;
+        struct cuda_ipc ipc;
         /* And not by the trainer. */
         bool mapped_here;
         /* All pages of the range are there. */

@@ -145,24 +145,6 @@ static int plan_map_on_gpu(struct gradsync_plan *plan) {
         return r;
 }
 
-/* Making a context takes long: other threads go on meanwhile. One thread at a time makes plans of a job, but
- * several jobs may come here at once. */
-static int plan_open_gpu(struct gradsync *gs) {
-        static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-        struct device *device = NULL;
-        int r = GRADSYNC_OK;
-
-        pthread_mutex_unlock(&gs->link.lock);
-        pthread_mutex_lock(&opening);
-        if (gs->device == NULL)
-                r = device_open(gs->device_name, gs->device_uuid, &device);
-        pthread_mutex_lock(&gs->link.lock);
-        if (device != NULL)
-                gs->device = device;
-        pthread_mutex_unlock(&opening);
-        return r;
-}
-
 static int plan_map_both(struct gradsync_plan *plan) {
         const struct layout *layout = &plan->layout;
         int r = GRADSYNC_OK;
@@ -195,23 +177,35 @@ static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
 }
 
 /* It is reduced with its bucket and counts in the norm: registered memory may have held other things. */
-static void plan_clear_padding(const struct gradsync_plan *plan) {
-        const struct layout *layout = &plan->layout;
+static int plan_clear(const struct gradsync_plan *plan, void *address, uint64_t bytes) {
+        cuda_stream ignored;
 
-        for (uint32_t i = 0; i + 1 < layout->n_params; i++) {
+        if (plan_is_on_gpu(plan))
+                return bytes > 0 ? device_clear(plan->job->gs->device, address, bytes, &ignored)
+                                 : GRADSYNC_OK;
+        memset(address, 0, bytes);
+        return GRADSYNC_OK;
+}
+
+static int plan_clear_padding(const struct gradsync_plan *plan) {
+        const struct layout *layout = &plan->layout;
+        int r = GRADSYNC_OK;
+
+        for (uint32_t i = 0; i + 1 < layout->n_params && r == GRADSYNC_OK; i++) {
                 uint32_t param = layout->order[i], next = layout->order[i + 1];
                 uint64_t bytes = plan->params.list[param].bytes;
 
                 if (layout->bucket_of[param] == layout->bucket_of[next])
-                        memset((unsigned char *)plan_address(plan, param) + bytes, 0,
-                               layout->offset[next] - layout->offset[param] - bytes);
+                        r = plan_clear(plan, (unsigned char *)plan_address(plan, param) + bytes,
+                                       layout->offset[next] - layout->offset[param] - bytes);
         }
+        return r == GRADSYNC_OK && plan_is_on_gpu(plan) ? device_wait(plan->job->gs->device) : r;
 }
 
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int plan_map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
-        int r = plan_is_on_gpu(plan) ? plan_open_gpu(job->gs) : GRADSYNC_OK;
+        int r = plan_is_on_gpu(plan) ? context_open_device(job->gs) : GRADSYNC_OK;
 
         if (r == GRADSYNC_OK)
                 r = plan_map_both(plan);
@@ -227,8 +221,8 @@ static int plan_map_arena(struct gradsync_plan *plan) {
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
         r = plan_populate(plan);
-        if (r == GRADSYNC_OK && !plan_is_on_gpu(plan)) /* an arena on a GPU begins as zeros */
-                plan_clear_padding(plan);
+        if (r == GRADSYNC_OK)
+                r = plan_clear_padding(plan);
         pthread_mutex_lock(&job->gs->link.lock);
         plan->page = plan_find_page(plan);
         if (r == GRADSYNC_OK)

@@ -22,6 +22,24 @@ int context_leave(struct gradsync *gs, int r) {
         return r;
 }
 
+int context_open_device(struct gradsync *gs) {
+        static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+        struct device *device = NULL;
+        int r = GRADSYNC_OK;
+
+        if (gs->device != NULL)
+                return GRADSYNC_OK;
+        pthread_mutex_unlock(&gs->link.lock);
+        pthread_mutex_lock(&opening);
+        if (gs->device == NULL) /* several jobs may come here at once */
+                r = device_open(gs->device_name, gs->device_uuid, &device);
+        pthread_mutex_lock(&gs->link.lock);
+        if (device != NULL)
+                gs->device = device;
+        pthread_mutex_unlock(&opening);
+        return r;
+}
+
 int context_wait(struct gradsync *gs, uint64_t deadline) {
         if (gs->link.failed != 0)
                 return link_failure(&gs->link);

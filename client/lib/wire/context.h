@@ -73,5 +73,9 @@ int context_enter(struct gradsync *gs);
 /* Gives the lock back and passes `r` through. */
 int context_leave(struct gradsync *gs, int r);
 
+/* Makes gs->device, if the daemon serves a GPU. Other threads go on meanwhile: making a context takes
+ * long. */
+int context_open_device(struct gradsync *gs);
+
 /* link_wait(), and then the handler. On a link that has failed: its result. */
 int context_wait(struct gradsync *gs, uint64_t deadline);

@@ -4,7 +4,7 @@
 
 /* The block that ends last finds the others' sums in memory: each has made its own visible before it took a
  * ticket. */
-static __device__ __forceinline__ void grid_end(const struct grid_launch *launch, bool find) {
+DEVICE void grid_end(const struct grid_launch *launch, bool find) {
         __shared__ bool last;
 
         __threadfence();

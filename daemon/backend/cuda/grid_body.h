@@ -18,7 +18,8 @@
 #include "grid.h"
 
 #ifdef __CUDACC__
-#define DEVICE static __device__ __forceinline__
+/* With internal linkage, names of shared variables would depend on where the source lies. */
+#define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
 #define EACH_THREAD

@@ -95,11 +95,9 @@ static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, st
         return r;
 }
 
-int memory_register(struct member *member, uint32_t request, int *fds, unsigned n_fds, uint64_t offset,
-                    uint64_t bytes, struct refusal *refusal) {
-        struct memory_request what = {
-                .kind = MEMORY_OFFERED, .bytes = bytes, .offset = offset, .fds = fds, .n_fds = n_fds
-        };
+int memory_offer(struct member *member, uint32_t request, const struct memory_request *what,
+                 struct refusal *refusal) {
+        uint64_t bytes = what->bytes;
         struct memory *memory;
         struct refusal why;
 
@@ -108,11 +106,11 @@ int memory_register(struct member *member, uint32_t request, int *fds, unsigned 
                               "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
                               " are possible",
                               member->job->name, bytes, LIMIT_ARENA);
-        int r = memory_new(member, offset, bytes, &memory, refusal);
+        int r = memory_new(member, what->offset, bytes, &memory, refusal);
         if (r != 0)
                 return r;
         memory->request = request;
-        r = holding_ask(memory->arena, member->job, &what, &why);
+        r = holding_ask(memory->arena, member->job, what, &why);
         if (r > 0)
                 memory_refuse(memory, &why, refusal);
         else if (r < 0)

@@ -49,9 +49,19 @@ struct memory_claim {              /* what one plan has of one memory */
 };
 
 /* Both are answered through events, now or later; a code with *refusal, or a negative errno. Fds that are
- * taken over are -1. */
-int memory_register(struct member *member, uint32_t request, int *fds, unsigned n_fds, uint64_t offset,
-                    uint64_t bytes, struct refusal *refusal);
+ * taken over are -1. `what` is of kind OFFERED, without an id. */
+int memory_offer(struct member *member, uint32_t request, const struct memory_request *what,
+                 struct refusal *refusal);
+static inline int memory_register(struct member *member, uint32_t request, int *fds, unsigned n_fds,
+                                  uint64_t offset, uint64_t bytes, struct refusal *refusal) {
+        return memory_offer(member, request,
+                            &(struct memory_request){ .kind = MEMORY_OFFERED,
+                                                      .bytes = bytes,
+                                                      .offset = offset,
+                                                      .fds = fds,
+                                                      .n_fds = n_fds },
+                            refusal);
+}
 /* STATE while a plan uses it. */
 int memory_unregister(struct member *member, uint32_t request, uint32_t handle, struct refusal *refusal);
 /* All of a member that is gone; its plans have no claims any more. */
