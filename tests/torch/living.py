@@ -107,6 +107,45 @@ def child():
     say(status=status, same=same_everywhere(model))
 
 
+def child_in_pass():
+    """A process that is forked between forward and backward ends the pass by itself: it has not got the
+    memory in which gradients would be made."""
+    inner = models.mlp()
+    model = wrap(inner)
+    work(inner).backward()
+    expected = [param.grad.clone() for param in inner.parameters()]
+    model.zero_grad()
+    loss = work(model)
+    pid = os.fork()
+    if pid == 0:
+        loss.backward()
+        grads = [param.grad for param in inner.parameters()]
+        os._exit(0 if all(torch.equal(*pair) for pair in zip(grads, expected, strict=True)) else 3)
+    status = os.waitpid(pid, 0)[1]
+    loss.backward()
+    say(status=status, same=same_everywhere(model))
+
+
+def child_in_backward():
+    """One that is forked when the gradient of a weight has just been made there can read all gradients."""
+    inner = models.mlp()
+    model = wrap(inner)
+    loss = work(model)
+    pids = []
+
+    def fork(_param):
+        pids.append(os.fork())
+        if pids == [0]:
+            grads = [param.grad for param in inner.parameters()]
+            os._exit(0 if all(grad is None or grad.isfinite().all() for grad in grads) else 3)
+
+    handle = inner[2].weight.register_post_accumulate_grad_hook(fork)
+    loss.backward()
+    handle.remove()
+    status = os.waitpid(*pids, 0)[1]
+    say(status=status, same=same_everywhere(model))
+
+
 def in_turn():
     """Layers that were frozen when the model was wrapped take turns: no plan for each turn."""
     inner = models.mlp()
@@ -291,8 +330,8 @@ def two_models(folder, doomed):
 
 
 
-CASES = ("wrapped_again many child in_turn alone frozen_whole converted names lengths strided storages "
-         "left").split()
+CASES = ("wrapped_again many child child_in_pass child_in_backward in_turn alone frozen_whole converted "
+         "names lengths strided storages left").split()
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

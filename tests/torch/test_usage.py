@@ -61,8 +61,9 @@ class TestLife:
                 assert error == "StateError" and "left" in text
             assert each["grads"], "the module alone trains on"
 
-    def test_child(self, lived):
-        for each in lived("child"):
+    @pytest.mark.parametrize("case", ["child", "child_in_pass", "child_in_backward"])
+    def test_child(self, lived, case):
+        for each in lived(case):
             assert (each["status"], each["same"]) == (0, True)
 
     def test_layers_in_turn(self, lived):

@@ -156,7 +156,7 @@ class Reducer:
                              ".module"))
         if self._layout is not None:
             for slot, view in zip(self.slots, self._layout.views, strict=True):
-                if slot.param.grad is view:
+                if _lies_at(slot.param.grad, view.data_ptr()):
                     slot.param.grad = None
 
     def __del__(self) -> None:
@@ -207,10 +207,10 @@ class Reducer:
         places = [where[i] for i in range(len(order))]
         self._layout = Layout(order, plan, self.world.next_plan(), places, [offsets[at] for at in places],
                               [views[at] for at in places])
+        self._hook()
         for slot, home, view in zip(self.slots, self._homes, self._layout.views, strict=True):
             if slot.wire is slot.dtype:
                 home.view, home.address = view, view.data_ptr()
-        self._hook()
 
     def make_first_plan(self) -> None:
         """All members together: in the order in which backward passes give gradients to most models."""
@@ -248,8 +248,7 @@ class Reducer:
         for slot, view in zip(self.slots, self._layout.views, strict=True):
             if slot.param.grad is view:
                 slot.param.grad = view.clone()
-        for home in self._homes:
-            home.view = None
+        self._leave_homes()
         self._layout.plan.free()
         self._layout = None
 
@@ -272,11 +271,17 @@ class Reducer:
             self._memory = None
 
     def close(self) -> None:
-        """Takes the hooks away, and leaves the layers as they were."""
+        """Takes the hooks away, and leaves the layers as they were. Graphs of passes that have begun may
+        outlive this: their gradients are not made in shared memory any more."""
         self.linears.remove()
+        self._leave_homes()
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def _leave_homes(self) -> None:
+        for home in self._homes:
+            home.view = None
 
     # ---- a backward pass
 
@@ -612,6 +617,11 @@ def _alive(me: weakref.ref[Reducer]) -> Reducer:
     reducer = me()
     assert reducer is not None
     return reducer
+
+
+def _lies_at(grad: torch.Tensor | None, address: int) -> bool:
+    """Also one that the hook has not seen yet, which is not the view itself."""
+    return grad is not None and grad.layout is torch.strided and grad.data_ptr() == address
 
 
 def _end_in_child() -> None:
