@@ -4,6 +4,7 @@ with PyTorch's DDP first, then with gradsync.
 
     linears.py FOLDER CASE...
 """
+import concurrent.futures
 import contextlib
 import copy
 import io
@@ -114,6 +115,51 @@ def used_twice(side):
     model = Twice()
     model.register_buffer("turn", torch.linspace(-1, 1, 12 * 16).view(12, 16))
     return made_directly(train(side, side.wrap(model)), STEPS)
+
+
+def within_backward(side, run):
+    """In the middle of a backward pass, when a weight has one of the two gradients that it gets, `run` has
+    another pass accumulate to it."""
+    class Twice(Net):
+        hook = None
+
+        def forward(self, x):
+            x = self.first(x).tanh() @ self.turn
+            if self.hook is not None:
+                x.register_hook(self.hook)
+            return self.last(self.first(x).tanh())
+
+    model = Twice()
+    model.register_buffer("turn", torch.linspace(-1, 1, 12 * 16).view(12, 16))
+
+    def loss_of(model, x, y):
+        def another():
+            with torch.enable_grad():
+                functional.cross_entropy(model(x + 1), y).backward()
+
+        def hook(_grad):
+            model.module.hook = None
+            run(another)
+
+        with model.no_sync():
+            model.module.hook = hook
+            functional.cross_entropy(model(x), y).backward()
+        return functional.cross_entropy(model(x), y)
+
+    return made_directly(train(side, side.wrap(model), loss_of=loss_of), 2 * STEPS)
+
+
+def pass_of_a_thread(side):
+    """Both are within no_sync(): their gradients are added up."""
+    def run(another):
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(another).result()
+
+    return within_backward(side, run)
+
+
+def pass_within_a_pass(side):
+    return within_backward(side, lambda another: another())
 
 
 def shared_weight(side):

@@ -10,6 +10,7 @@ gradients that are added up, torch.autograd.grad()), things go on as without us.
 """
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Iterable
 from typing import Any
@@ -23,28 +24,50 @@ from torch.nn import functional
 LEAST_BYTES = 256 << 10
 
 
+#: Two threads may want one memory.
+_making = threading.Lock()
+
+
 class Home:
     """Where gradsync has the gradient of a parameter."""
 
-    __slots__ = ("param", "node", "view", "address", "taken")
+    __slots__ = ("param", "node", "view", "address", "maker")
 
     def __init__(self, param: torch.Tensor, node: Any) -> None:
         self.param, self.node = param, node
         #: none without a plan, and for a gradient that is converted on its way
         self.view: torch.Tensor | None = None
         self.address = 0
-        #: a gradient was made there that autograd may still have to add others to
-        self.taken = False
+        #: thread and backward pass that have made a gradient there which is not in .grad yet
+        self.maker: tuple[int, int] | None = None
 
     def give(self) -> torch.Tensor | None:
         """The memory, if the gradient that is computed now may be made in it. Within backward passes only."""
         view, param = self.view, self.param
-        if view is None or self.taken or param.grad is not None or torch.is_grad_enabled():
+        if view is None or self.maker is not None or param.grad is not None or torch.is_grad_enabled():
             return None
         if view.data_ptr() != self.address or param._backward_hooks or not _is_accumulated(self.node):
             return None
-        self.taken = True
+        with _making:
+            if self.maker is not None:
+                return None
+            self.maker = threading.get_ident(), torch._C._current_graph_task_id()
         return view.detach()
+
+    def settle(self) -> bool:
+        """A pass has added to .grad. False if the memory has a gradient of another pass, which that has still
+        to add: of another thread, or one within which this pass runs."""
+        if self.maker is None:
+            return True
+        if self.maker[1] != torch._C._current_graph_task_id():
+            return False
+        self.maker = None
+        return True
+
+    def forget_failed(self) -> None:
+        """Between the backward passes of this thread: one that has left a gradient has failed."""
+        if self.maker is not None and self.maker[0] == threading.get_ident():
+            self.maker = None
 
 
 def _is_accumulated(node: Any) -> bool:
@@ -135,7 +158,7 @@ class Linears:
         """Before a forward pass. A layer that has a forward() of somebody else's keeps it."""
         if torch._C._current_graph_task_id() < 0:
             for home in self._homes:
-                home.taken = False
+                home.forget_failed()
         if self._placed:
             return
         self._placed = True

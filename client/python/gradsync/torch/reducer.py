@@ -330,11 +330,13 @@ class Reducer:
         flags, fired, me = self.flags, self._fired, weakref.ref(self)
         copy, strided = view.copy_, torch.strided
         alike, may_miss = self.slots[i].wire is param.dtype, self.options.missing is Missing.ABSENT
-        address, where = view.data_ptr(), view.data_ptr
+        address, where, home = view.data_ptr(), view.data_ptr, self._homes[i]
 
         def hook(*_: object) -> None:
             if where() != address:
                 _alive(me).bring_home(i)
+            if home.maker is not None and not home.settle() and not flags.sync:
+                return  # the pass whose gradient is there comes here, too
             grad = param.grad
             if grad is not view:
                 # What move() does in the usual case.
@@ -365,11 +367,12 @@ class Reducer:
         """For graphs that are the same in each step: a parameter is ready at the last of its gradients."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
         plan, place, me = self.layout.plan, self.layout.places[i], weakref.ref(self)
-        flags, fired, counts = self.flags, self._fired, self.counts
+        flags, fired, counts, home = self.flags, self._fired, self.counts, self._homes[i]
         assert counts is not None
 
         def hook(*_: object) -> None:
-            move()
+            if home.settle():
+                move()
             if not flags.sync:
                 return
             if not flags.queued:
@@ -381,6 +384,7 @@ class Reducer:
             if counts.now[i] > counts.expected[i]:
                 _alive(me).refused(i, StateError())
             if counts.now[i] == counts.expected[i]:
+                move()
                 if flags.order is not None:
                     flags.order.append(i)
                 fired[i] = 1
@@ -520,6 +524,8 @@ class Reducer:
         """At the end of the first step of a static graph."""
         for i, count in enumerate(counts.now):
             if count:
+                if self.slots[i].param.grad is not None:
+                    self._move_of(i)()
                 self.layout.plan.ready(self.layout.places[i])
         counts.expected = list(counts.now)
 
