@@ -380,6 +380,24 @@ def doubled(side):
     return made_directly(train(side, side.wrap(Net(nn.Tanh())), loss_of=loss_of), 2 * STEPS)
 
 
+def copies_wrapped(side):
+    """Copies that were made between forward and backward are wrapped, and forward() is copied alone."""
+    model = side.wrap(Net(nn.Tanh()))
+    x, y = batch(side, 0)
+    loss = functional.cross_entropy(model(x), y)
+    alone = copy.deepcopy(model.module.first.forward)
+    assert torch.equal(alone(x), model.module.first(x))
+    file = io.BytesIO()
+    torch.save(model.module, file)
+    file.seek(0)
+    copies = [copy.deepcopy(model.module), torch.load(file, weights_only=False)]
+    loss.backward()
+    model.zero_grad()
+    assert torch.equal(alone(x), model.module.first(x))
+    return {str(i): made_directly(train(side, side.wrap(each)), 2 * STEPS)
+            for i, each in enumerate(copies)}
+
+
 def scripted(side):
     """The module between steps."""
     net = Net(nn.Tanh())

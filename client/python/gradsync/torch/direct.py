@@ -10,6 +10,7 @@ gradients that are added up, torch.autograd.grad()), things go on as without us.
 """
 from __future__ import annotations
 
+import copy
 import threading
 import types
 from collections.abc import Iterable
@@ -126,7 +127,7 @@ class _Forward:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A copy of the layer is a layer like any other."""
-        copied = memo[id(self.module)]
+        copied = copy.deepcopy(self.module, memo)
         return types.MethodType(type(copied).forward, copied)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -163,7 +164,9 @@ class Linears:
             return
         self._placed = True
         for forward in self._forwards:
-            forward.module.__dict__.setdefault("forward", forward)
+            own = forward.module.__dict__
+            if "forward" not in own or _is_usual(own["forward"], forward.module):
+                own["forward"] = forward
 
     def remove(self) -> None:
         """The layers are as they were."""
@@ -173,6 +176,12 @@ class Linears:
         for forward in self._forwards:
             if forward.module.__dict__.get("forward") is forward:
                 del forward.module.__dict__["forward"]
+
+
+def _is_usual(forward: object, module: nn.Module) -> bool:
+    """The method of the class, which a copy has where its original had a forward() of ours."""
+    return (isinstance(forward, types.MethodType) and forward.__func__ is nn.Linear.forward
+            and forward.__self__ is module)
 
 
 def _is_compiled(module: nn.Module) -> bool:
