@@ -190,6 +190,28 @@ def shapes(side):
     return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), STEPS)
 
 
+def wrong_width(side):
+    """Errors are those of functional.linear()."""
+    def loss_of(model, x, y):
+        told.append([raised(functional.linear, each, model.module.last.weight, model.module.last.bias)
+                     for each in wrong])
+        out = model(x)
+        assert [raised(model.module.last, each) for each in wrong] == told[-1]
+        return functional.cross_entropy(out, y)
+
+    told, wrong = [], [torch.zeros(shape) for shape in ((2, 4, 16), (3, 12, 5), (12, 5), (4, 3, 4), (5, 6))]
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of, told=told), 2 * STEPS)
+
+
+def raised(function, *arguments):
+    """What it raises."""
+    try:
+        function(*arguments)
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
 def sequences(side):
     """Inputs of three dimensions only."""
     def loss_of(model, x, y):

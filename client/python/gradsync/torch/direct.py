@@ -137,7 +137,8 @@ class _Forward:
 def _is_ordinary(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return (not torch.compiler.is_compiling() and torch.is_grad_enabled() and weight.requires_grad
             and type(x) in (torch.Tensor, nn.Parameter) and x.dtype is weight.dtype and x.is_contiguous()
-            and x.dim() in (2, 3) and x.numel() > 0 and not torch.is_autocast_enabled("cpu")
+            and x.dim() in (2, 3) and x.shape[-1] == weight.shape[1] and x.numel() > 0
+            and not torch.is_autocast_enabled("cpu")
             and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0)
 
 
