@@ -173,7 +173,14 @@ suite_gcc() { build_gcc; }
 suite_clang() { build_clang && unit "unit clang" clang; }
 suite_unit() { build_gcc && unit unit gcc; }
 suite_lint() { build_gcc && python lint gcc tests/lint; }
-suite_integration() { build_gcc && python integration gcc tests/integration; }
+# What members do is the same wherever their gradients are: so some of it is tried again on a fake GPU.
+ON_GPU="client_again collectives completion replace restart spares void_plan"
+suite_integration() {
+        build_gcc || return 1
+        python integration gcc tests/integration
+        # shellcheck disable=SC2046
+        python "integration on a GPU" gcc --on-gpu $(printf 'tests/integration/test_%s.py ' $ON_GPU)
+}
 
 # The Python package, with torch, in an environment of its own: see tests/torch/run.sh.
 suite_torch() {

@@ -5,12 +5,28 @@ Those that need no more than processes are in fixtures.py; what they are made of
 """
 import pytest
 
+import gpus
 import harness
 import served
-from fixtures import build, daemon, processes, program, scratch  # noqa: F401
+from fixtures import build, daemon, machine, processes, program, scratch  # noqa: F401
 from peer import small_plan
 from returning import Returning
 from teams import GRACE, Team
+
+
+def pytest_addoption(parser):
+    parser.addoption("--on-gpu", action="store_true", help="daemons serve a fake GPU; see gpus.py")
+
+
+def pytest_configure(config):
+    gpus.everywhere = config.getoption("on_gpu")
+
+
+def pytest_collection_modifyitems(config, items):
+    if gpus.everywhere:
+        left = [item for item in items if item.get_closest_marker("host")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+import gpus
 import harness
 
 
@@ -45,7 +46,16 @@ def processes():
 
 
 @pytest.fixture
-def daemon(build, scratch, processes):
+def machine(build, scratch, monkeypatch):
+    """A machine with a fake GPU, for all processes that the test starts. No rule of the GPU may be broken."""
+    for name, value in gpus.settings(build, scratch).items():
+        monkeypatch.setenv(name, value)
+    yield
+    gpus.check_rules(scratch)
+
+
+@pytest.fixture
+def daemon(build, scratch, processes, request):
     """daemon(*flags, config="", settings={}, env={}, uid=None, nofile=None, device="cpu", socket=True) -> a
     running harness.Daemon.
 
@@ -54,8 +64,13 @@ def daemon(build, scratch, processes):
     SIGTERM with status 0; set `.expect_clean = False` on one whose end the test judges itself.
     """
     daemons = []
+    if gpus.everywhere:
+        request.getfixturevalue("machine")
+        request.getfixturevalue("monkeypatch").setenv("MEMBER_CUDA", "1")
 
     def start(*flags, **options):
+        if gpus.everywhere:
+            options.setdefault("device", "cuda:0")
         made = harness.Daemon(build, scratch / f"d{len(daemons)}", *flags, **options)
         daemons.append(made)
         made.start()

@@ -5,41 +5,17 @@ What the members do is what those of other tests do; their gradients lie on the 
 a stream's work.
 """
 import subprocess
+from random import Random
 
 import pytest
 
-from harness import DAEMON, kill, stop, wait_until
+import gpus
+from harness import DAEMON, kill, stop
 from teams import Team
 from trainers import ask, bring, crew, end, fields, join, step, together
 
 PARAMS = ("a f32 5", "b f32 300 20", "c bf16 70000", "d f64 3", "e i32 9")
 FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
-
-
-@pytest.fixture
-def machine(build, scratch, monkeypatch):
-    """A machine with a fake GPU, for all processes that the test starts. No rule of the GPU may be
-    broken."""
-    folder = scratch / "gpu"
-    folder.mkdir()
-    fakes = build / "tests/fakes"
-    monkeypatch.setenv("FAKE_GPU", str(folder))
-    monkeypatch.setenv("FAKE_GPU_KERNELS", str(fakes / "fake-kernels.so"))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(fakes / "gpu"))
-    yield folder
-    log = folder / "log"
-    assert not log.exists(), log.read_text()
-
-
-def check_nothing_left(build):
-    said = []
-
-    def nothing():
-        done = subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"], capture_output=True,
-                              text=True, check=False)
-        said.append(done.stdout)
-        return done.returncode == 0
-    wait_until(nothing, "all memory and contexts of the GPU to be gone")
 
 
 @pytest.fixture
@@ -57,7 +33,7 @@ def gpu(machine, build, monkeypatch, request):
 def nothing_left(machine, build, request):
     """Looked at when members and daemons have ended: so it is asked for before them."""
     yield
-    check_nothing_left(build)
+    gpus.check_nothing_left(build)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
@@ -284,3 +260,50 @@ def test_members_killed_in_the_middle_of_a_step(marks, gpu, member, monkeypatch)
         code = each.line().partition(" ")[0]
         assert code == ("VOID_BEHIND" if marks == "ready 1" else code) and code in ("OK", "VOID_BEHIND")
     assert members[0].line().startswith("OK ")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_killed_at_any_point(gpu, member):
+    """Members and daemons end without notice, again and again; nothing of them is left on the GPU."""
+    random = Random(12)
+    served = gpu(settings={"rejoin_grace": "60s"})
+    members = crew(member, served, 3, params=FLOATS)
+    for _ in range(50):
+        for rank, each in enumerate(members):
+            for command in (f"fill {rank + 1}", "ready", "finish"):
+                each.say(command)
+        said = random.randrange(0, 4)        # lines that the victim's neighbour has answered by then
+        for _ in range(said):
+            if said < 3:
+                members[0].line()
+        answered = said if said < 3 else 0
+        if random.random() < 0.5:
+            kill(served)
+            served.start()
+            settle(members, [answered, 0, 0])
+        else:
+            members[2].kill()
+            members[2] = member(served)
+            ask(members[2], "open")
+            members[2].say("join name=job world=3 rank=2")
+            settle(members[:2], [answered, 0])
+            assert members[2].line().startswith("OK ")
+            for param in FLOATS:
+                ask(members[2], f"param {param}")
+            together(members[2:], "plan")
+            together(members, "sync 0")
+    for _ in range(3):  # who knows of a commit that another one missed hears of the kill with its next step
+        for each in members:
+            for command in ("fill 1", "ready", "finish"):
+                each.say(command)
+        settle(members, [0, 0, 0])
+    step(members)
+    together(members, "leave")
+
+
+def settle(members, answered):
+    """Until each has the outcome of its step, be it void or not."""
+    for each, had in zip(members, answered):
+        for _ in range(3 - had):
+            line = each.line()
+        assert line.partition(" ")[0] in ("OK", "VOID_RETRY", "VOID_BEHIND"), line

@@ -517,6 +517,7 @@ def test_a_training_job_survives_kills(program, build, victims):
     assert run(list(victims)) == (undisturbed, len(victims))
 
 
+@pytest.mark.host
 @pytest.mark.heavy
 def test_run_has_the_place_kept(daemon, program, build):
     """The daemon itself would keep none."""

@@ -323,6 +323,7 @@ def test_under_load(daemon, crew, scratch, end_daemon):
     together(members, "leave")
 
 
+@pytest.mark.host
 @pytest.mark.heavy
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_training_that_nobody_could_tell_from_another(daemon, program, build, end_daemon):
@@ -474,6 +475,7 @@ def test_one_process_in_two_jobs(daemon, member):
     together(members, "leave")
 
 
+@pytest.mark.host
 def test_children_hold_nothing(daemon, crew):
     """The descriptors that are kept for the next daemon are not inherited."""
     served = daemon()

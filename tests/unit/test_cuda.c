@@ -137,7 +137,8 @@ static void get(const struct backend_memory *memory, uint64_t offset, void *to, 
 static struct backend_task task_of(const struct backend_range *ranges, unsigned n, uint64_t elements) {
         static uint64_t id;
 
-        return (struct backend_task){ .id = ++id,
+        id++;
+        return (struct backend_task){ .id = id,
                                       .turn = id % 3,
                                       .dtype = WIRE__DTYPE__F32,
                                       .reduce = WIRE__REDUCE__AVG,

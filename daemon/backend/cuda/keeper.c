@@ -20,6 +20,7 @@ struct wish {
         bool cancelled;
         struct vmm *vmm; /* what was made, or is to be freed */
         struct memory_result result;
+        cuda_result sticky; /* after which the GPU is of no use any more; CUDA_OK: it is */
 };
 
 struct keeper {
@@ -60,7 +61,7 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
         if (wish->request.kind == MEMORY_RETURNED)
                 keeper_wait_for_quiet(keeper);
         result->error = vmm_new(keeper->card, keeper->stream, &wish->request, wish->fd, &wish->vmm,
-                                &result->refusal, &keeper->sticky);
+                                &result->refusal, &wish->sticky);
         wish->fd = -1;
 }
 
@@ -84,6 +85,8 @@ static void *keeper_main(void *data) {
                         keeper_do(keeper, wish);
                         pthread_mutex_lock(&keeper->lock);
                 }
+                if (wish->sticky != CUDA_OK)
+                        keeper->sticky = wish->sticky;
                 list_append(&keeper->done, &wish->link);
                 eventfd_write(keeper->wake, 1);
         }

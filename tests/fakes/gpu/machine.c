@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gpu.h"
@@ -24,7 +25,10 @@ static int machine_file(const char *name, int flags) {
         if (folder == NULL)
                 return -1;
         snprintf(path, sizeof(path), "%s/%s", folder, name);
-        return open(path, flags | O_CREAT | O_CLOEXEC, 0666);
+        int fd = open(path, flags | O_CREAT | O_CLOEXEC, 0666);
+        if (fd >= 0)
+                fchmod(fd, 0666); /* a GPU is for all users; whoever is not the first need not, and cannot */
+        return fd;
 }
 
 void machine_log(const char *format, ...) {
