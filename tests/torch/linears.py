@@ -286,6 +286,29 @@ def hooks_of_layers(side):
     return made_directly(train(side, side.wrap(net)), 2 * STEPS) | {"seen": seen}
 
 
+def old_hooks(side):
+    """register_backward_hook() gives a hook the gradients of all that the last operation has used, the
+    weight's, too, and takes others: on a layer, on a module or a wrapper that ends with it, or on all."""
+    results = []
+    for where in ("layer", "module", "wrapper", "all"):
+        seen = []
+
+        def double(_layer, into, out):
+            seen.append([None if each is None else each.clone() for each in (*into, *out)])
+            return tuple(None if each is None else 2 * each for each in into)
+
+        net = Net()
+        model = side.wrap(net)
+        hooked = {"layer": net.first, "module": net, "wrapper": model}.get(where)
+        handle = nn.modules.module.register_module_backward_hook(double) if hooked is None else \
+            hooked.register_backward_hook(double)
+        results.append(made_directly(train(side, model), STEPS))
+        handle.remove()
+        nn.modules.module._global_is_full_backward_hook = None
+        results.append(made_directly(train(side, side.wrap(Net())), 2 * STEPS) | {"seen": seen})
+    return {"all": results}
+
+
 def forward_of_the_user(side):
     """A layer that has a forward() of its own keeps it; so do classes that are derived."""
     class Derived(nn.Linear):
