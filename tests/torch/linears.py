@@ -323,6 +323,46 @@ def forward_of_the_user(side):
     return result
 
 
+def forward_put_around(side):
+    """The script puts a forward() around that of a layer within a step. What it keeps is like the layer's own
+    between steps."""
+    net = Net()
+    model = side.wrap(net)
+
+    def loss_of(model, x, y):
+        out = model(x)
+        if "around" not in found:
+            found["around"] = net.last.forward
+            net.last.forward = lambda x: 2 * found["around"](x)
+        return functional.cross_entropy(out, y)
+
+    found = {}
+    first = train(side, model, loss_of=loss_of)
+    before = len(given)
+    net.zero_grad()
+    x, y = batch(side, 0)
+    with model.no_sync():
+        functional.cross_entropy(net(x), y).backward()
+    assert len(given) == before, "a pass of the module alone"
+    return {"first": first[0], "alone": [param.grad.clone() for param in net.parameters()]}
+
+
+def compiled_later(side):
+    """The module is compiled after steps of the wrapper: once, as without gradients in shared memory."""
+    counted = []
+
+    def count(graph, _inputs):
+        counted.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = side.wrap(Net())
+    first = made_directly(train(side, model, 3), 2 * 3)
+    model.module.compile(backend=count)
+    second = made_elsewhere(train(side, model, 3))
+    return {"first": first, "second": second, "compiled": len(counted)}
+
+
 def pruned(side):
     net = Net()
     prune.l1_unstructured(net.first, "weight", 0.3)

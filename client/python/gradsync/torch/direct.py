@@ -32,7 +32,7 @@ _making = threading.Lock()
 class Home:
     """Where gradsync has the gradient of a parameter."""
 
-    __slots__ = ("param", "node", "view", "address", "maker")
+    __slots__ = ("param", "node", "view", "address", "maker", "placed")
 
     def __init__(self, param: torch.Tensor, node: Any) -> None:
         self.param, self.node = param, node
@@ -41,6 +41,8 @@ class Home:
         self.address = 0
         #: thread and backward pass that have made a gradient there which is not in .grad yet
         self.maker: tuple[int, int] | None = None
+        #: a step runs; a script may have kept a layer's forward() of ours for longer
+        self.placed = False
 
     def give(self) -> torch.Tensor | None:
         """The memory, if the gradient that is computed now may be made in it. Within backward passes only."""
@@ -119,7 +121,7 @@ class _Forward:
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
         module, home = self.module, self.home
         weight, bias = module.weight, module.bias
-        if weight is not home.param or not _is_ordinary(input, weight):
+        if not home.placed or weight is not home.param or not _is_ordinary(input, weight):
             return functional.linear(input, weight, bias)
         rows = input if input.dim() == 2 else input.view(-1, weight.shape[1])
         out: torch.Tensor = _Linear.apply(bias, rows, weight.t(), home)  # type: ignore[no-untyped-call]
@@ -165,6 +167,7 @@ class Linears:
             return
         self._placed = True
         for forward in self._forwards:
+            forward.home.placed = True
             own = forward.module.__dict__
             if "forward" not in own or _is_usual(own["forward"], forward.module):
                 own["forward"] = forward
@@ -175,6 +178,7 @@ class Linears:
             return
         self._placed = False
         for forward in self._forwards:
+            forward.home.placed = False
             if forward.module.__dict__.get("forward") is forward:
                 del forward.module.__dict__["forward"]
 
