@@ -10,6 +10,9 @@
  *     cuMemRelease, cuMemExportToShareableHandle)
  *   - an IPC handle is opened by other processes only, describes a whole allocation, and is counted
  *     (cuda.h, cuIpcGetMemHandle, cuIpcOpenMemHandle)
+ *   - a copy from or to pinned memory is done later, too; others are over when the call returns ("API
+ *     synchronization behavior" of the driver API)
+ *   - an event is its last record (cuda.h, cuEventRecord)
  *   - an access to what is not mapped is an error that stays (cuda.h, CUDA_ERROR_ILLEGAL_ADDRESS)
  * Beyond that it is nasty where the documentation allows it: new memory holds garbage, what an operation
  * writes holds NaNs until it ends, and freed memory is overwritten.
@@ -49,6 +52,7 @@ enum kind { RESERVED, MAPPED, ALLOCATED, IPC, HOST };
 
 struct mapping {
         uint64_t address, bytes; /* 0: a free place */
+        uint64_t reserved;       /* RESERVED, MAPPED: bytes of the reservation */
         enum kind kind;
         struct memory *memory;
         bool access;
@@ -63,8 +67,9 @@ struct stream {
 };
 
 struct event {
-        bool there;
-        uint64_t issued, done;
+        bool there, freed;     /* freed: it goes when its records are over */
+        unsigned pending;      /* records in queues */
+        uint64_t issued, done; /* records are numbered: the last one that was asked for, and that was done */
 };
 
 struct operation {
@@ -228,6 +233,7 @@ struct uses {
         struct use use[RANGES];
         unsigned n;
         bool wrong;
+        unsigned queue;
         const char *what;
 };
 
@@ -243,12 +249,11 @@ static void uses_add(void *data, uint64_t address, uint64_t bytes, bool write) {
                 uses->wrong = true;
                 return;
         }
-        if (m->kind == HOST)
-                return;
-        uses->use[uses->n++] = (struct use){
-                address, bytes, write,
-                machine_lease(machine, m->memory->id, address - m->address, bytes, write, uses->what), NULL
-        };
+        unsigned lease = MACHINE_LEASES; /* none for memory of the host: it is seen by others as it is */
+        if (m->kind != HOST)
+                lease = machine_lease(machine, m->memory->id, address - m->address, bytes, write, uses->queue,
+                                      uses->what);
+        uses->use[uses->n++] = (struct use){ address, bytes, write, lease, NULL };
 }
 
 static void operation_uses(struct operation *operation, void **parameters, struct uses *uses) {
@@ -308,26 +313,17 @@ static void operation_show(struct uses *uses) {
                 }
 }
 
-static void operation_run(struct operation *operation) {
-        static uint64_t delay, late;
-        struct uses *uses = calloc(1, sizeof(*uses));
-        void *parameters[16];
-        unsigned char *next = operation->payload;
-        bool slice = getenv("FAKE_GPU_MPS") == NULL;
+/*
+ * The ranges are in use from the beginning, also while another context computes: work that was begun is
+ * interrupted by a time slice, not put off.
+ */
+static bool operation_begin(struct operation *operation, void **parameters, struct uses *uses,
+                            uint64_t pauses[2]) {
+        uint64_t delay = machine_setting("FAKE_GPU_DELAY", 200);
 
-        for (unsigned i = 0; operation->kernel != NULL && i < operation->kernel->n_parameters; i++) {
-                parameters[i] = next;
-                next += (operation->kernel->parameter_bytes[i] + 7) / 8 * 8;
-        }
         pthread_mutex_lock(&lock);
-        delay = machine_setting("FAKE_GPU_DELAY", 200);
-        late = machine_setting("FAKE_GPU_LATE", 100000);
-        uint64_t before = random_below(delay / 2 + 1), after = random_below(delay / 2 + 1);
-        pthread_mutex_unlock(&lock);
-        pause_for(before);
-        if (slice)
-                machine_enter(&machine->slice);
-        pthread_mutex_lock(&lock);
+        pauses[0] = random_below(delay / 2 + 1);
+        pauses[1] = random_below(delay / 2 + 1);
         if (!client_gone && sticky == 0)
                 operation_uses(operation, parameters, uses);
         if (uses->wrong) {
@@ -337,25 +333,62 @@ static void operation_run(struct operation *operation) {
         bool runs = !client_gone && sticky == 0;
         running += runs;
         pthread_mutex_unlock(&lock);
-        if (runs) {
-                operation_do(operation, parameters);
-                operation_hide(uses);
-                pause_for(after);
-                pthread_mutex_lock(&lock);
-                bool gone = client_gone;
-                pthread_mutex_unlock(&lock);
-                if (gone)
-                        pause_for(late);
-                operation_show(uses);
-        }
-        for (unsigned i = 0; i < uses->n; i++)
-                machine_unlease(machine, uses->use[i].lease);
+        return runs;
+}
+
+static void operation_compute(const struct operation *operation, void **parameters, struct uses *uses,
+                              const uint64_t pauses[2]) {
+        bool slice = getenv("FAKE_GPU_MPS") == NULL;
+
+        pause_for(pauses[0]);
+        if (slice)
+                machine_enter(&machine->slice);
+        operation_do(operation, parameters);
+        operation_hide(uses);
+        pause_for(pauses[1]);
+        while (machine_holds())
+                pause_for(1000);
+        pthread_mutex_lock(&lock);
+        bool gone = client_gone;
+        pthread_mutex_unlock(&lock);
+        if (gone)
+                pause_for(machine_setting("FAKE_GPU_LATE", 100000));
+        operation_show(uses);
         if (slice)
                 pthread_mutex_unlock(&machine->slice);
+}
+
+static void operation_run(struct operation *operation, unsigned number) {
+        struct uses *uses = calloc(1, sizeof(*uses));
+        void *parameters[16];
+        unsigned char *next = operation->payload;
+        uint64_t pauses[2];
+
+        if (uses == NULL)
+                abort();
+        uses->queue = number;
+        for (unsigned i = 0; operation->kernel != NULL && i < operation->kernel->n_parameters; i++) {
+                parameters[i] = next;
+                next += (operation->kernel->parameter_bytes[i] + 7) / 8 * 8;
+        }
+        bool runs = operation_begin(operation, parameters, uses, pauses);
+        if (runs)
+                operation_compute(operation, parameters, uses, pauses);
+        for (unsigned i = 0; i < uses->n; i++)
+                machine_unlease(machine, uses->use[i].lease);
         free(uses);
         pthread_mutex_lock(&lock);
         running -= runs;
         pthread_mutex_unlock(&lock);
+}
+
+/* `lock` is held. An event is what its last record is. */
+static void event_note_done(struct event *of, uint64_t record) {
+        if (record > of->done)
+                of->done = record;
+        of->pending--;
+        if (of->freed && of->pending == 0)
+                *of = (struct event){ 0 };
 }
 
 static void *queue_main(void *data) {
@@ -369,10 +402,10 @@ static void *queue_main(void *data) {
                         continue;
                 }
                 if (operation->call == GPU_EVENT_RECORD) {
-                        event[operation->arg[0]].done++;
+                        event_note_done(&event[operation->arg[0]], operation->arg[2]);
                 } else {
                         pthread_mutex_unlock(&lock);
-                        operation_run(operation);
+                        operation_run(operation, (unsigned)(own - queue));
                         pthread_mutex_lock(&lock);
                 }
                 stream[operation->stream].done++;
@@ -394,6 +427,8 @@ static int enqueue(const struct gpu_request *request, const void *payload, unsig
 
         if (operation == NULL || number >= OBJECTS || !stream[number].there) {
                 free(operation);
+                if (fd >= 0)
+                        close(fd);
                 return CUDA_INVALID_HANDLE;
         }
         *operation =
@@ -441,10 +476,12 @@ static int answer_map(const uint64_t *arg) {
         if (m == NULL || memory == NULL || m->kind != RESERVED || m->memory != NULL || arg[0] != m->address ||
             arg[1] > m->bytes || arg[1] > memory->bytes || arg[1] % GPU_GRANULARITY != 0)
                 return CUDA_INVALID_VALUE;
-        m->kind = MAPPED;
         m->bytes = arg[1];
-        if (!mapping_fill(m, memory))
+        if (!mapping_fill(m, memory)) {
+                m->bytes = m->reserved;
                 return CUDA_OUT_OF_MEMORY;
+        }
+        m->kind = MAPPED;
         memory->uses++;
         return CUDA_OK;
 }
@@ -456,6 +493,7 @@ static int answer_unmap(const uint64_t *arg) {
                 return CUDA_INVALID_VALUE;
         mapping_empty(m);
         m->kind = RESERVED;
+        m->bytes = m->reserved;
         m->access = false;
         return CUDA_OK;
 }
@@ -474,7 +512,6 @@ static int answer_allocate(uint64_t bytes, struct gpu_reply *reply) {
         return CUDA_OK;
 }
 
-/* cuMemFree() waits for all work of the context. */
 static bool is_idle(void) {
         for (unsigned q = 0; q < GPU_QUEUES; q++)
                 if (queue[q].first != NULL)
@@ -482,16 +519,24 @@ static bool is_idle(void) {
         return running == 0;
 }
 
-static int answer_free(uint64_t address) {
-        struct mapping *m = mapping_at(address);
-
-        if (m == NULL || m->kind != ALLOCATED || m->address != address)
-                return CUDA_INVALID_VALUE;
+/* cuMemFree() and cuMemFreeHost() wait for all work of the context. */
+static void wait_until_idle(void) {
         while (!is_idle()) {
                 pthread_mutex_unlock(&lock);
                 usleep(100);
                 pthread_mutex_lock(&lock);
         }
+}
+
+static int answer_free(uint64_t address) {
+        struct mapping *m = mapping_at(address);
+
+        if (m == NULL || m->kind != ALLOCATED || m->address != address)
+                return CUDA_INVALID_VALUE;
+        wait_until_idle();
+        if (machine_uses(machine, m->memory->id) > 1)
+                machine_log("memory %llu is freed while another context has it open",
+                            (unsigned long long)m->memory->id);
         memset(AT(m->address), FREED, m->bytes);
         mapping_empty(m);
         m->bytes = 0;
@@ -593,6 +638,7 @@ static int answer_host_free(uint64_t address) {
 
         if (m == NULL || m->kind != HOST || m->address != address)
                 return CUDA_INVALID_VALUE;
+        wait_until_idle();
         munmap(AT(m->address), m->bytes);
         close(m->memory->fd);
         free(m->memory);
@@ -646,7 +692,7 @@ static int answer_stream_new(struct gpu_reply *reply) {
 
 static int answer_event_new(struct gpu_reply *reply) {
         for (unsigned i = 1; i < OBJECTS; i++)
-                if (!event[i].there) {
+                if (!event[i].there && !event[i].freed) {
                         event[i] = (struct event){ .there = true };
                         reply->value[0] = i;
                         return CUDA_OK;
@@ -688,11 +734,15 @@ static int answer_event(const struct gpu_request *request, const void *payload) 
         if (request->call == GPU_EVENT_QUERY)
                 return event[number].done == event[number].issued ? CUDA_OK : CUDA_NOT_READY;
         if (request->call == GPU_EVENT_FREE) {
-                event[number].there = event[number].done != event[number].issued;
+                event[number].there = false;
+                event[number].freed = event[number].pending > 0;
                 return CUDA_OK;
         }
-        int r = enqueue(request, payload, (unsigned)request->arg[1], -1, NULL);
+        struct gpu_request numbered = *request;
+        numbered.arg[2] = event[number].issued + 1;
+        int r = enqueue(&numbered, payload, (unsigned)request->arg[1], -1, NULL);
         event[number].issued += r == CUDA_OK;
+        event[number].pending += r == CUDA_OK;
         return r;
 }
 
@@ -722,6 +772,7 @@ static int answer_reserve(uint64_t bytes, struct gpu_reply *reply) {
 
         if (m == NULL)
                 return CUDA_INVALID_VALUE;
+        m->reserved = bytes;
         reply->value[0] = m->address;
         return CUDA_OK;
 }
@@ -742,6 +793,43 @@ static int answer_retain(uint64_t address, struct gpu_reply *reply) {
                 return CUDA_INVALID_VALUE;
         m->memory->uses++;
         reply->value[0] = handle_new(m->memory);
+        return CUDA_OK;
+}
+
+/* The driver looks at the addresses of sets and copies at once, at those of a kernel never. */
+static bool range_is(uint64_t address, uint64_t bytes) {
+        const struct mapping *m = mapping_at(address);
+
+        return m != NULL && m->memory != NULL && m->access && bytes <= m->address + m->bytes - address;
+}
+
+static int answer_set_or_copy(const struct gpu_request *request, const void *payload, int fd) {
+        const uint64_t *arg = request->arg;
+        bool between = request->call == GPU_COPY;
+
+        if (!range_is(arg[0], between ? arg[2] : arg[1]) || (between && !range_is(arg[1], arg[2]))) {
+                if (fd >= 0)
+                        close(fd);
+                return CUDA_INVALID_VALUE;
+        }
+        return enqueue(request, payload, (unsigned)arg[3], fd, NULL);
+}
+
+/* All of it goes with the context; a client that ends in good order has given it back before. */
+static int answer_close(void) {
+        unsigned handles = 0, mappings = 0, streams = 0, events = 0;
+
+        wait_until_idle();
+        for (unsigned i = 1; i < OBJECTS; i++) {
+                handles += handle[i] != NULL;
+                streams += stream[i].there;
+                events += event[i].there;
+        }
+        for (unsigned i = 0; i < MAPPINGS; i++)
+                mappings += mapping[i].bytes > 0;
+        if (handles + mappings + streams + events > 0)
+                machine_log("the client has left %u handles, %u mappings, %u streams, %u events", handles,
+                            mappings, streams, events);
         return CUDA_OK;
 }
 
@@ -785,9 +873,9 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
         case GPU_ATTRIBUTE: return answer_attribute(arg, reply);
         case GPU_HOST: *fd = -1; return answer_host(arg[0], take, reply);
         case GPU_HOST_FREE: return answer_host_free(arg[0]);
-        case GPU_SET: return enqueue(request, payload, (unsigned)arg[3], -1, NULL);
-        case GPU_COPY: return enqueue(request, payload, (unsigned)arg[3], -1, NULL);
-        case GPU_COPY_HOST: *fd = -1; return enqueue(request, payload, (unsigned)arg[3], take, NULL);
+        case GPU_SET:
+        case GPU_COPY: return answer_set_or_copy(request, payload, -1);
+        case GPU_COPY_HOST: *fd = -1; return answer_set_or_copy(request, payload, take);
         case GPU_IPC_GET: return answer_ipc_get(arg[0], reply);
         case GPU_IPC_OPEN: return answer_ipc_open(payload, reply);
         case GPU_IPC_CLOSE: return answer_ipc_close(arg[0]);
@@ -803,47 +891,12 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                 if (arg[0] < 1 || arg[0] > n_kernels)
                         return CUDA_INVALID_HANDLE;
                 return enqueue(request, payload, (unsigned)arg[4], -1, &kernels[arg[0] - 1]);
+        case GPU_CLOSE: return answer_close();
         default: return CUDA_NOT_SUPPORTED;
         }
 }
 
 /* ---- the socket ---- */
-
-static bool receive(struct gpu_request *request, void *payload, int *ret_fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control;
-        struct iovec parts[] = { { request, sizeof(*request) }, { payload, GPU_PAYLOAD } };
-        struct msghdr message = {
-                .msg_iov = parts, .msg_iovlen = 2, .msg_control = &control, .msg_controllen = sizeof(control)
-        };
-        ssize_t n = recvmsg(client, &message, MSG_CMSG_CLOEXEC);
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-        *ret_fd = -1;
-        if (n > 0 && header != NULL && header->cmsg_type == SCM_RIGHTS)
-                memcpy(ret_fd, CMSG_DATA(header), sizeof(int));
-        return n >= (ssize_t)sizeof(*request) && (size_t)n == sizeof(*request) + request->bytes;
-}
-
-static void send_reply(const struct gpu_reply *reply, int fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control = { { 0 } };
-        struct iovec part = { (void *)reply, sizeof(*reply) };
-        struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-
-        if (fd >= 0) {
-                message.msg_control = &control;
-                message.msg_controllen = sizeof(control);
-                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-                *header = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
-                memcpy(CMSG_DATA(header), &fd, sizeof(int));
-        }
-        sendmsg(client, &message, MSG_NOSIGNAL);
-}
 
 static void load_kernels(void) {
         const char *path = getenv("FAKE_GPU_KERNELS");
@@ -923,14 +976,14 @@ int main(int argc, char **argv) {
                 pthread_cond_init(&queue[q].work, NULL);
                 pthread_create(&queue[q].thread, NULL, queue_main, &queue[q]);
         }
-        while (receive(&request, payload, &fd)) {
+        while (packet_receive(client, &request, payload, &fd)) {
                 struct gpu_reply reply = { 0 };
                 int pass = -1;
                 payload[request.bytes] = '\0';
                 pthread_mutex_lock(&lock);
                 reply.result = answer(&request, payload, &fd, &pass, &reply);
                 pthread_mutex_unlock(&lock);
-                send_reply(&reply, pass);
+                packet_reply(client, &reply, pass);
                 if (fd >= 0)
                         close(fd);
                 if (pass >= 0)

@@ -156,6 +156,13 @@ static unsigned devices(void) {
         return n > GPU_DEVICES ? GPU_DEVICES : (unsigned)n;
 }
 
+#define BEGIN_ON(name, number)                                                                               \
+        do {                                                                                                 \
+                BEGIN(name);                                                                                 \
+                if ((number) < 0 || (unsigned)(number) >= devices())                                         \
+                        return CUDA_INVALID_DEVICE;                                                          \
+        } while (0)
+
 static cuda_result fake_cuInit(unsigned flags) {
         int failed = begin("cuInit");
 
@@ -202,28 +209,26 @@ static cuda_result fake_cuDeviceGetCount(int *n) {
 }
 
 static cuda_result fake_cuDeviceGet(cuda_device *device, int ordinal) {
-        BEGIN(cuDeviceGet);
-        if (ordinal < 0 || (unsigned)ordinal >= devices())
-                return CUDA_INVALID_DEVICE;
+        BEGIN_ON(cuDeviceGet, ordinal);
         *device = ordinal;
         return CUDA_OK;
 }
 
 static cuda_result fake_cuDeviceGetName(char *name, int size, cuda_device device) {
-        BEGIN(cuDeviceGetName);
+        BEGIN_ON(cuDeviceGetName, device);
         snprintf(name, (size_t)size, "fake GPU");
         return CUDA_OK;
 }
 
 static cuda_result fake_cuDeviceGetUuid(struct cuda_uuid *uuid, cuda_device device) {
-        BEGIN(cuDeviceGetUuid);
+        BEGIN_ON(cuDeviceGetUuid, device);
         memset(uuid, 0xfa, sizeof(*uuid));
         uuid->bytes[15] = (unsigned char)device;
         return CUDA_OK;
 }
 
 static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cuda_device device) {
-        BEGIN(cuDeviceGetAttribute);
+        BEGIN_ON(cuDeviceGetAttribute, device);
         switch (attribute) {
         case CUDA_DEVICE_MULTIPROCESSORS: *value = 4; return CUDA_OK;
         case CUDA_DEVICE_COMPUTE_MODE: *value = 0; return CUDA_OK;
@@ -237,7 +242,7 @@ static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cud
 }
 
 static cuda_result fake_cuDeviceTotalMem(size_t *bytes, cuda_device device) {
-        BEGIN(cuDeviceTotalMem);
+        BEGIN_ON(cuDeviceTotalMem, device);
         *bytes = machine_setting("FAKE_GPU_BYTES", UINT64_C(1) << 30);
         return CUDA_OK;
 }
@@ -276,9 +281,7 @@ static int spawn(struct CUctx_st *context) {
 static cuda_result fake_cuDevicePrimaryCtxRetain(cuda_context *ret, cuda_device device) {
         int r = CUDA_OK;
 
-        BEGIN(cuDevicePrimaryCtxRetain);
-        if (device < 0 || (unsigned)device >= devices())
-                return CUDA_INVALID_DEVICE;
+        BEGIN_ON(cuDevicePrimaryCtxRetain, device);
         struct CUctx_st *context = &contexts[device];
         pthread_mutex_lock(&lock);
         if (context->retained == 0) {
@@ -294,16 +297,29 @@ static cuda_result fake_cuDevicePrimaryCtxRetain(cuda_context *ret, cuda_device 
 }
 
 static cuda_result fake_cuDevicePrimaryCtxRelease(cuda_device device) {
-        BEGIN(cuDevicePrimaryCtxRelease);
+        BEGIN_ON(cuDevicePrimaryCtxRelease, device);
+        struct CUctx_st *context = &contexts[device], *before = current;
+        struct gpu_reply reply;
+        int r = CUDA_OK;
+
         pthread_mutex_lock(&lock);
-        if (contexts[device].retained > 0 && --contexts[device].retained == 0)
-                close(contexts[device].socket);
+        if (context->retained == 0) {
+                r = CUDA_INVALID_CONTEXT;
+        } else if (context->retained > 1) {
+                context->retained--;
+        } else {
+                current = context;
+                ASK(&reply, GPU_CLOSE, 0);
+                current = before;
+                context->retained = 0;
+                close(context->socket);
+        }
         pthread_mutex_unlock(&lock);
-        return CUDA_OK;
+        return r;
 }
 
 static cuda_result fake_cuDevicePrimaryCtxSetFlags(cuda_device device, unsigned flags) {
-        BEGIN(cuDevicePrimaryCtxSetFlags);
+        BEGIN_ON(cuDevicePrimaryCtxSetFlags, device);
         return CUDA_OK;
 }
 
@@ -636,6 +652,21 @@ static cuda_result fake_cuMemsetD8Async(cuda_address address, unsigned char valu
         return ASK(&reply, GPU_SET, address, bytes, value, number_of(stream));
 }
 
+/* Where the GPU sees that pinned memory; 0: it is not pinned. */
+static cuda_address pinned_at(const void *address, size_t bytes) {
+        uintptr_t at = (uintptr_t)address;
+        cuda_address found = 0;
+
+        pthread_mutex_lock(&lock);
+        for (unsigned i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+                uintptr_t begin = (uintptr_t)hosts[i].address;
+                if (begin != 0 && at >= begin && at + bytes <= begin + hosts[i].bytes)
+                        found = hosts[i].device + (at - begin);
+        }
+        pthread_mutex_unlock(&lock);
+        return found;
+}
+
 static int copy_host(cuda_address address, int fd, size_t bytes, bool out, cuda_stream stream) {
         struct gpu_request request = { .call = GPU_COPY_HOST,
                                        .arg = { address, bytes, out, number_of(stream) } };
@@ -647,7 +678,12 @@ static int copy_host(cuda_address address, int fd, size_t bytes, bool out, cuda_
 /* Memory that is not pinned is staged before the call returns. */
 static cuda_result fake_cuMemcpyHtoDAsync(cuda_address to, const void *from, size_t bytes,
                                           cuda_stream stream) {
+        struct gpu_reply reply;
+
         BEGIN(cuMemcpyHtoDAsync);
+        cuda_address pinned = pinned_at(from, bytes);
+        if (pinned != 0)
+                return ASK(&reply, GPU_COPY, to, pinned, bytes, number_of(stream));
         int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
         int r = fd >= 0 && pwrite(fd, from, bytes, 0) == (ssize_t)bytes
                         ? copy_host(to, fd, bytes, false, stream)
@@ -667,7 +703,12 @@ static int wait_for(enum gpu_call call, uint64_t number) {
 
 /* To memory that is not pinned the call returns when the copy is done. */
 static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t bytes, cuda_stream stream) {
+        struct gpu_reply reply;
+
         BEGIN(cuMemcpyDtoHAsync);
+        cuda_address pinned = pinned_at(to, bytes);
+        if (pinned != 0)
+                return ASK(&reply, GPU_COPY, pinned, from, bytes, number_of(stream));
         int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
                 return CUDA_OUT_OF_MEMORY;

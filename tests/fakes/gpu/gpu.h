@@ -9,7 +9,8 @@
  * memory lies at just that address, so kernels run there on plain pointers.
  *
  * Environment:
- *   FAKE_GPU          folder of the machine: `state`, and `log`, a line for each broken rule
+ *   FAKE_GPU          folder of the machine: `state`, and `log`, a line for each broken rule. As long as
+ *                     there is a file `hold` in it, operations begin and do not end
  *   FAKE_GPU_KERNELS  library of kernels (kernel.h)
  *   FAKE_GPU_DEVICES  how many GPUs the machine has (1)
  *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
@@ -72,6 +73,7 @@ enum gpu_call {
         GPU_EVENT_QUERY,
         GPU_FUNCTION,
         GPU_LAUNCH,
+        GPU_CLOSE, /* the last one, of a client that ends its use in good order */
 };
 
 struct gpu_request {
@@ -92,6 +94,12 @@ struct gpu_ipc { /* what is in a struct cuda_ipc */
         uint32_t uid, device;
 };
 
+/* ---- packet.c ---- */
+
+/* `payload` has room for GPU_PAYLOAD bytes; No descriptor: `ret_fd` is -1. False: the client has gone. */
+bool packet_receive(int client, struct gpu_request *request, void *payload, int *ret_fd);
+void packet_reply(int client, const struct gpu_reply *reply, int fd);
+
 /* ---- machine.c ---- */
 
 #define MACHINE_MEMORIES 4096u
@@ -106,6 +114,7 @@ struct machine_memory {
 struct machine_lease {
         uint64_t id, offset, bytes; /* id 0: a free place */
         int32_t context;
+        uint32_t queue; /* of the context */
         bool write;
 };
 
@@ -129,8 +138,13 @@ uint64_t machine_setting(const char *name, uint64_t otherwise);
 /* One more, or less, use of a memory; it is counted as long as there is one. False: no memory left. */
 bool machine_use(struct machine *machine, uint64_t id, uint32_t device, uint64_t bytes);
 void machine_unuse(struct machine *machine, uint64_t id);
-/* Notes that a context uses the range; logs an overlap with a use of another kind. Returns its place. */
+/* How many contexts' uses there are. */
+unsigned machine_uses(struct machine *machine, uint64_t id);
+/* Notes that an operation of a context's queue uses the range; logs an overlap with a use of another queue
+ * unless both read. Returns its place. */
 unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, uint64_t bytes, bool write,
-                       const char *what);
+                       uint32_t queue, const char *what);
+/* Operations shall not end yet. */
+bool machine_holds(void);
 void machine_unlease(struct machine *machine, unsigned place);
 bool machine_leased(struct machine *machine, uint64_t id, int32_t context);

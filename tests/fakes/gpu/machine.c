@@ -115,8 +115,25 @@ void machine_unuse(struct machine *machine, uint64_t id) {
         pthread_mutex_unlock(&machine->lock);
 }
 
+unsigned machine_uses(struct machine *machine, uint64_t id) {
+        machine_enter(&machine->lock);
+        const struct machine_memory *memory = machine_find(machine, id);
+        unsigned uses = memory != NULL ? memory->uses : 0;
+
+        pthread_mutex_unlock(&machine->lock);
+        return uses;
+}
+
+bool machine_holds(void) {
+        const char *folder = getenv("FAKE_GPU");
+        char path[4096];
+
+        snprintf(path, sizeof(path), "%s/hold", folder != NULL ? folder : "");
+        return access(path, F_OK) == 0;
+}
+
 unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, uint64_t bytes, bool write,
-                       const char *what) {
+                       uint32_t queue, const char *what) {
         unsigned place = MACHINE_LEASES;
 
         machine_enter(&machine->lock);
@@ -126,7 +143,7 @@ unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, ui
                         place = i;
                 else if (other->id == id && other->offset < offset + bytes &&
                          offset < other->offset + other->bytes && (write || other->write) &&
-                         other->context != getpid())
+                         (other->context != getpid() || other->queue != queue))
                         machine_log("%s %s bytes %llu to %llu of memory %llu, which context %d %s", what,
                                     write ? "writes" : "reads", (unsigned long long)offset,
                                     (unsigned long long)(offset + bytes), (unsigned long long)id,
@@ -135,7 +152,7 @@ unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, ui
         if (place == MACHINE_LEASES)
                 machine_log("too many ranges are in use");
         else
-                machine->lease[place] = (struct machine_lease){ id, offset, bytes, getpid(), write };
+                machine->lease[place] = (struct machine_lease){ id, offset, bytes, getpid(), queue, write };
         pthread_mutex_unlock(&machine->lock);
         return place;
 }
