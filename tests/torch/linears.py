@@ -162,6 +162,21 @@ def pass_within_a_pass(side):
     return within_backward(side, lambda another: another())
 
 
+def checkpoint_within_a_pass(side):
+    """A weight is used before, in and after a reentrant checkpoint, whose pass runs within the other one."""
+    class Within(Net):
+        def forward(self, x):
+            def block(x):
+                return self.first(x).tanh() @ self.turn
+
+            x = checkpoint(block, block(x), use_reentrant=True)
+            return self.last(self.first(x).tanh())
+
+    model = Within()
+    model.register_buffer("turn", torch.linspace(-1, 1, 12 * 16).view(12, 16))
+    return made_directly(train(side, side.wrap(model, static_graph=True)), 2 * STEPS)
+
+
 def shared_weight(side):
     """Two layers have one weight."""
     class Shared(nn.Module):

@@ -10,8 +10,8 @@ GROUPS = [Group("usual without_bias changed_in_place used_twice shared_weight sh
                 "hooks_of_layers forward_of_the_user pruned frozen_weight autocast saved_elsewhere "
                 "functions_of_functions compiled_within checkpoints_after_the_step doubled scripted "
                 "failed_backward graph_of_graphs pass_of_a_thread pass_within_a_pass "
-                "copies_wrapped wrong_width old_hooks "
-                "forward_put_around compiled_later", script="linears.py")]
+                "checkpoint_within_a_pass copies_wrapped wrong_width old_hooks forward_put_around "
+                "compiled_later", script="linears.py")]
 CASES = [pytest.param(group, case, id=case, marks=pytest.mark.xdist_group(group.names[0]))
          for group in GROUPS for case in group.names]
 
