@@ -129,7 +129,8 @@
  * gradsync_gradient() returns an address of the GPU, in the primary context that CUDA's runtime and
  * frameworks use, and no CPU can read there. Kernels of the trainer write gradients, and
  * gradsync_ready_on() says in which stream. A gradient that is marked with ready() must be complete
- * already. After finish() has returned OK, work that is put into any stream finds the averages.
+ * already. After finish() has returned OK, work that is put into any stream finds the averages. A
+ * gradient counts as marked, for what LOSSES says, once the work that makes it has ended.
  *
  *      launch_backward(i, gradsync_gradient(plan, i), stream);
  *      check(gradsync_ready_on(plan, i, stream));
@@ -285,8 +286,8 @@
  * The library installs no signal handlers, raises no SIGPIPE, starts no threads (but see GPUS), and
  * neither logs nor ends the process. A call that waits returns INTERRUPTED when a signal handler has
  * run in its thread (whether or not SA_RESTART is set). Called again with the same arguments, it
- * goes on where it was. Only gradsync_open() cannot be interrupted. All file descriptors of the library are
- * close-on-exec.
+ * goes on where it was. Only gradsync_open() cannot be interrupted. All file descriptors of the
+ * library are close-on-exec.
  *
  *
  * FORK
