@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "gpu.h"
@@ -57,4 +58,36 @@ uint64_t gradients_wrong(const struct planned *p, double base, bool *ret_last) {
                                   (*ret_last ? LAST : 0)) > (*ret_last ? 0.01 : 0);
         }
         return n;
+}
+
+struct reduction {
+        struct gradsync_job *job;
+        void *data;
+        uint32_t n;
+        int result;
+};
+
+static void *reduction_main(void *data) {
+        struct reduction *it = data;
+
+        it->result = gradsync_allreduce(it->job, it->data, it->n, GRADSYNC_F32, GRADSYNC_SUM);
+        return NULL;
+}
+
+int gradients_allreduce(struct gradsync_job *job, uint32_t n, float value, char *out, size_t size) {
+        unsigned char *gpu = gpu_stream() != NULL ? gpu_allocate(n * sizeof(float)) : NULL;
+        struct reduction it = { job, gpu, n, GRADSYNC_SYSTEM };
+        float *values = gpu_get(gpu, n * sizeof(float));
+        pthread_t thread;
+
+        for (uint32_t i = 0; i < n; i++)
+                values[i] = value;
+        gpu_put(gpu, values, n * sizeof(float));
+        gpu_get(gpu, 1); /* which waits */
+        if (pthread_create(&thread, NULL, reduction_main, &it) == 0)
+                pthread_join(thread, NULL);
+        values = gpu_get(gpu, n * sizeof(float));
+        snprintf(out, size, "%g %g", (double)values[0], (double)values[n - 1]);
+        gpu_free(gpu);
+        return it.result;
 }

@@ -749,6 +749,11 @@ static int do_facts(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
+/* allreduce_on_gpu N VALUE: N floats of that value on the GPU, summed in a thread that has no context. */
+static int do_allreduce_on_gpu(char *out, size_t size) {
+        return gradients_allreduce(JOB, index_at(1), strtof(word[2], NULL), out, size);
+}
+
 /* Every call on what a child has inherited, in one word each. */
 static void child_calls(char *out, size_t size) {
         struct gradsync_job *job = NULL;
@@ -860,6 +865,7 @@ static const struct command {
         { "unregister", do_unregister },
         { "punch", do_punch },
         { "param_at", do_param_at },
+        { "allreduce_on_gpu", do_allreduce_on_gpu },
         { "plan", do_plan },
         { "fill", do_fill },
         { "check", do_check },

@@ -121,6 +121,17 @@ def test_collectives_beside_a_plan(gpu, member):
     step(members)
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_data_of_collectives_may_lie_on_the_gpu(gpu, member):
+    served = gpu()
+    members = [member(served) for _ in range(2)]
+    together(members, "open")
+    join(members)
+    for rank, each in enumerate(members):
+        each.say(f"allreduce_on_gpu 5000000 {rank + 1}")
+    assert [each.line() for each in members] == ["OK 3 3", "OK 3 3"]
+
+
 PLACED = ("a f32 5", "b f32 300 20", "c f32 1000")
 
 

@@ -85,6 +85,9 @@ static int collective_touch_staging(struct gradsync_job *job) {
 
         if (r != GRADSYNC_OK)
                 return r;
+        /* Whoever cannot use the GPU has no data there. */
+        if (device_is_cuda(job->gs->device_name))
+                context_open_device(job->gs);
         pthread_mutex_unlock(&job->gs->link.lock);
         r = shared_populate(&job->collective->staging, "the staging memory", job->name);
         pthread_mutex_lock(&job->gs->link.lock);

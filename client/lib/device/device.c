@@ -302,12 +302,18 @@ int device_share(struct device *device, const void *address, uint64_t bytes, str
         return code;
 }
 
+/* Drivers may want a context for the question. */
 bool device_has(struct device *device, const void *address) {
+        cuda_context before;
         unsigned type = 0;
+        cuda_result r = device_enter(device, &before);
+        bool has = r == CUDA_OK &&
+                   device->cuda.pointer_attribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)address) ==
+                           CUDA_OK &&
+                   type == CUDA_MEMORY_DEVICE;
 
-        return device->cuda.pointer_attribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)address) ==
-                       CUDA_OK &&
-               type == CUDA_MEMORY_DEVICE;
+        device_leave(device, before);
+        return has;
 }
 
 static int device_copy(struct device *device, void *to, const void *from, uint64_t bytes, bool in) {
