@@ -33,8 +33,9 @@ class Machine:
         wait_until(check, "the GPU to be empty")
 
 
-def run(command, environment):
-    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+def run(command, environment, timeout=None):
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False,
+                          timeout=timeout)
 
 
 def wait_until(condition, what):
@@ -46,7 +47,8 @@ def wait_until(condition, what):
 
 @pytest.fixture
 def machine(build, tmp_path):
-    return Machine(build, tmp_path)
+    yield Machine(build, tmp_path)
+    (tmp_path / "hold").unlink(missing_ok=True)     # or contexts stay for ever
 
 
 @pytest.mark.parametrize("mode", [{}, {"FAKE_GPU_MPS": "1"}, {"FAKE_GPU_DELAY": "10000"}],
@@ -103,8 +105,7 @@ def test_who_breaks_a_rule_is_noticed(mode, rule, machine):
     "work_outlives_its_killed_process"])
 @pytest.mark.parametrize("mode", [{}, {"FAKE_GPU_MPS": "1"}], ids=["turns", "mps"])
 def test_what_breaks_no_rule_is_left_in_peace(mode, rule, machine):
-    done = run([machine.fakes / "gpu/rules", f"good_{rule}"], machine.environment(**mode))
-    (machine.folder / "hold").unlink(missing_ok=True)
+    done = run([machine.fakes / "gpu/rules", f"good_{rule}"], machine.environment(**mode), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     machine.wait_until_quiet()
     assert machine.log() == ""
