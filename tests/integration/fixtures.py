@@ -66,7 +66,7 @@ def daemon(build, scratch, processes, request):
     daemons = []
     if gpus.everywhere:
         request.getfixturevalue("machine")
-        request.getfixturevalue("monkeypatch").setenv("MEMBER_CUDA", "1")
+        request.getfixturevalue("monkeypatch").setenv("MEMBER_CUDA", "complete")
 
     def start(*flags, **options):
         if gpus.everywhere:

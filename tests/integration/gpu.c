@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/cuda.h"
 
@@ -60,4 +61,15 @@ unsigned char *gpu_allocate(size_t bytes) {
 
 void gpu_free(unsigned char *address) {
         check(cuda.free((cuda_address)(uintptr_t)address), "freeing memory of the GPU");
+}
+
+bool gpu_is_waited_for(void) {
+        const char *mode = getenv("MEMBER_CUDA");
+
+        return mode != NULL && strcmp(mode, "complete") == 0;
+}
+
+void gpu_wait(void) {
+        if (gpu_stream() != NULL)
+                check(cuda.stream_wait(stream), "stream");
 }

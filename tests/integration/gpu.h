@@ -2,9 +2,13 @@
 /*
  * Gradients of member.c that lie on a GPU: if MEMBER_CUDA is set they are copied to and from host memory, in
  * a stream of the member's own. Otherwise they are used where they are.
+ *
+ * MEMBER_CUDA=complete: gradients are complete when they are marked, so the daemon has heard of a mark when the
+ * command that makes it is answered, as with host memory.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* NULL: gradients lie in host memory. */
@@ -16,3 +20,6 @@ void gpu_put(void *address, const void *copy, size_t bytes);
 /* Memory of the GPU. */
 unsigned char *gpu_allocate(size_t bytes);
 void gpu_free(unsigned char *address);
+/* Whether gradients are waited for before they are marked, and that waiting. */
+bool gpu_is_waited_for(void);
+void gpu_wait(void);

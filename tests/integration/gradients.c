@@ -15,8 +15,10 @@ void *gradients_view(const struct planned *p, uint32_t i) {
 }
 
 int gradients_ready(struct gradsync_plan *plan, uint32_t param) {
-        return gpu_stream() != NULL ? gradsync_ready_on(plan, param, gpu_stream())
-                                    : gradsync_ready(plan, param);
+        if (gpu_stream() != NULL && !gpu_is_waited_for())
+                return gradsync_ready_on(plan, param, gpu_stream());
+        gpu_wait();
+        return gradsync_ready(plan, param);
 }
 
 void gradients_fill(const struct planned *p, double base, uint32_t first, uint32_t end) {
