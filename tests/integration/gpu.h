@@ -3,8 +3,8 @@
  * Gradients of member.c that lie on a GPU: if MEMBER_CUDA is set they are copied to and from host memory, in
  * a stream of the member's own. Otherwise they are used where they are.
  *
- * MEMBER_CUDA=complete: gradients are complete when they are marked, so the daemon has heard of a mark when the
- * command that makes it is answered, as with host memory.
+ * MEMBER_CUDA=complete: gradients are complete when they are marked, so the daemon has heard of a mark when
+ * the command that makes it is answered, as with host memory.
  */
 #pragma once
 
