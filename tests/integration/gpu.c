@@ -2,6 +2,7 @@
 /* See gpu.h. */
 #include "gpu.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,4 +73,12 @@ bool gpu_is_waited_for(void) {
 void gpu_wait(void) {
         if (gpu_stream() != NULL)
                 check(cuda.stream_wait(stream), "stream");
+}
+
+void gpu_capture(bool on) {
+        void (*capture)(cuda_stream captured, bool on);
+
+        gpu_stream();
+        *(void **)&capture = dlsym(cuda.library, "fake_gpu_capture");
+        capture(stream, on);
 }

@@ -23,3 +23,5 @@ void gpu_free(unsigned char *address);
 /* Whether gradients are waited for before they are marked, and that waiting. */
 bool gpu_is_waited_for(void);
 void gpu_wait(void);
+/* Fake GPU only: whether the stream is being captured into a graph. */
+void gpu_capture(bool on);

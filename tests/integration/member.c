@@ -750,6 +750,12 @@ static int do_facts(char *out, size_t size) {
 }
 
 /* allreduce_on_gpu N VALUE: N floats of that value on the GPU, summed in a thread that has no context. */
+/* capture 0|1 */
+static int do_capture(char *out, size_t size) {
+        gpu_capture(index_at(1) != 0);
+        return GRADSYNC_OK;
+}
+
 static int do_allreduce_on_gpu(char *out, size_t size) {
         return gradients_allreduce(JOB, index_at(1), strtof(word[2], NULL), out, size);
 }
@@ -866,6 +872,7 @@ static const struct command {
         { "punch", do_punch },
         { "param_at", do_param_at },
         { "allreduce_on_gpu", do_allreduce_on_gpu },
+        { "capture", do_capture },
         { "plan", do_plan },
         { "fill", do_fill },
         { "check", do_check },

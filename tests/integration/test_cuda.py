@@ -179,6 +179,29 @@ def test_memory_that_cannot_be_registered(gpu, member):
     ask(each, "leave")
 
 
+def test_memory_of_another_user_is_refused_by_name(gpu, member):
+    served = gpu(settings={"socket_mode": "0666"})
+    each = member(served, uid=65533)
+    ask(each, "open")
+    join([each])
+    said = ask(each, "register 0 4096", "DENIED")
+    assert "this trainer has uid 65533, gradsyncd has 0. Let gradsyncd allocate the gradients" in said
+    ask(each, "param a f32 5")
+    ask(each, "plan")
+    step([each])
+
+
+def test_marks_in_a_stream_that_is_captured_are_refused(gpu, member):
+    members = crew(member, gpu(), 2, params=FLOATS)
+    for each in members:
+        ask(each, "fill 1")
+        ask(each, "capture 1")
+        assert "the stream is being captured into a graph" in ask(each, "ready 1", "UNSUPPORTED")
+        ask(each, "capture 0")
+    bring(members)
+    end(members)
+
+
 def test_without_a_driver_it_says_so_in_one_line(build, scratch, monkeypatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     done = subprocess.run([build / DAEMON, "--device", "cuda:0", "--socket", scratch / "s", "--cuda-driver",
