@@ -103,10 +103,14 @@ int device_open(const char *name, const char *uuid, struct device **ret) {
 }
 
 void device_free(struct device *device) {
+        cuda_context before;
+
         if (device == NULL)
                 return;
-        if (device->stream != NULL)
+        if (device->stream != NULL && device_enter(device, &before) == CUDA_OK) {
                 device->cuda.stream_free(device->stream);
+                device_leave(device, before);
+        }
         if (device->context != NULL)
                 device->cuda.primary_release(device->number);
         free(device);
