@@ -138,8 +138,8 @@
  * Parameters of an absent() are cleared by a stream of the library's own, those of an absent_on() by
  * the caller's. Data of collectives, and pieces of a state, may lie on the GPU or in host memory.
  *
- * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, and
- * finds the daemon's GPU by its UUID. It then has one thread of its own for each connection to such
+ * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, or
+ * gradsync_device() is called, and finds the daemon's GPU by its UUID. It then has one thread of its own for each connection to such
  * a daemon: the thread sleeps until events of the trainer's streams have ended, then tells the
  * daemon. It has all signals blocked, and ends with gradsync_close().
  *
@@ -345,7 +345,8 @@
  *
  * The socket is gradsync_options.socket, else GRADSYNC_SOCKET, else
  * $XDG_RUNTIME_DIR/gradsync/DEVICE/socket, else /run/gradsync/DEVICE/socket. DEVICE is
- * gradsync_options.device, else GRADSYNC_DEVICE, else "cpu".
+ * gradsync_options.device, else GRADSYNC_DEVICE, else that of the daemon which serves the GPU of
+ * this thread's current CUDA context, else "cpu".
  *
  * Names of jobs and parameters are UTF-8 of 1 to 255 bytes without control characters; those of
  * jobs without '/'.
@@ -510,7 +511,7 @@ struct gradsync_options {
         size_t size;
         const char *socket;           /* NULL: GRADSYNC_SOCKET, else the default places of
                                          `device` */
-        const char *device;           /* NULL: GRADSYNC_DEVICE, else "cpu" */
+        const char *device;           /* NULL: GRADSYNC_DEVICE, else a GPU's, else "cpu" */
         const char *program;          /* name in `gradsyncctl status`; NULL: the process's own */
         int64_t reconnect_timeout_ms; /* how long to wait for a lost daemon; -1: not at all;
                                          0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
@@ -551,6 +552,18 @@ int gradsync_fd(const struct gradsync *gs);
  * OK, or why the connection is over.
  */
 int gradsync_dispatch(struct gradsync *gs);
+
+/* What the daemon serves. Strings live as long as the handle. */
+struct gradsync_device {
+        size_t size;
+        const char *name; /* "cpu", "cuda:0", ...: as the daemon calls it; "" of a process that is alone */
+        const char *uuid; /* of a GPU, "GPU-8e0f...", as nvidia-smi prints it; else "" */
+        int64_t ordinal;  /* of that GPU in this process, as cudaSetDevice() takes it; -1: it is none */
+};
+#define GRADSYNC_DEVICE_INIT                                                                                 \
+        { sizeof(struct gradsync_device), "", "", -1 }
+/* On a GPU this loads the driver, as making a plan does. UNSUPPORTED: this process cannot use it. */
+int gradsync_device(struct gradsync *gs, struct gradsync_device *device);
 
 /*
  * Text of this thread's last call that did not return OK; "" before. Valid until the next such call

@@ -275,11 +275,28 @@ int environ_sockets(struct environ_sockets *ret, const char *socket, const char 
                 device = environ_get("GRADSYNC_DEVICE") ? environ_get("GRADSYNC_DEVICE") : "cpu";
         if (!name_valid_job(device) || device[0] == '.')
                 return fail(GRADSYNC_INVALID,
-                            "\"%.64s\" is no name of a device; it is \"cpu\" or \"cpu:LABEL\"",
+                            "\"%.64s\" is no name of a device; it is \"cpu\", \"cpu:LABEL\", \"cuda:N\" or "
+                            "\"cuda:UUID\"",
                             utf8_valid(device, strlen(device)) ? device : "?");
         if (runtime != NULL)
                 r = environ_add_socket(ret, "XDG_RUNTIME_DIR", "%s/gradsync/%s/socket", runtime, device);
         if (r == GRADSYNC_OK)
                 r = environ_add_socket(ret, "the device", "/run/gradsync/%s/socket", device, "");
         return r;
+}
+
+bool environ_has_choice(void) {
+        return environ_get("GRADSYNC_SOCKET") != NULL || environ_get("GRADSYNC_DEVICE") != NULL;
+}
+
+void environ_gpu_sockets(glob_t *ret) {
+        const char *runtime = environ_get("XDG_RUNTIME_DIR");
+        char pattern[256];
+        int n = runtime != NULL ? snprintf(pattern, sizeof(pattern), "%s/gradsync/cuda:*/socket", runtime)
+                                : 0;
+
+        *ret = (glob_t){ 0 };
+        if (n > 0 && (size_t)n < sizeof(pattern))
+                glob(pattern, 0, NULL, ret);
+        glob("/run/gradsync/cuda:*/socket", GLOB_APPEND, NULL, ret);
 }

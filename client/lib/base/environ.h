@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <glob.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,3 +59,8 @@ struct environ_sockets {
 /* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be
  * a socket. */
 int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device);
+
+/* Whether the environment says which daemon it is to be. */
+bool environ_has_choice(void);
+/* Sockets at which daemons of GPUs may be, the user's own first. For globfree(), whatever it holds. */
+void environ_gpu_sockets(glob_t *ret);

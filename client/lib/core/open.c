@@ -75,9 +75,57 @@ static void open_hang_up(struct gradsync *gs) {
         pthread_mutex_unlock(&gs->link.lock);
 }
 
+static int open_one(struct gradsync **ret, const struct gradsync_options *options) {
+        struct gradsync *gs = calloc(1, sizeof(*gs));
+
+        if (gs == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for a handle");
+        gs->handlers = &open_handlers;
+        gs->stall = options->stall;
+        gs->stall_data = options->stall_data;
+        gs->reconnect_ms = (uint64_t)options->reconnect_timeout_ms;
+        pthread_mutex_init(&gs->link.lock, NULL);
+        gs->link.sock = gs->link.epoll = gs->link.wake = gs->link.timer = -1;
+        if (fork_register(gs) != 0) {
+                free(gs);
+                return fail(GRADSYNC_NO_MEMORY, "no memory for the handlers of fork()");
+        }
+        int r = connect_daemon(gs, options);
+        if (r != GRADSYNC_OK) {
+                open_hang_up(gs);
+                fork_unregister(gs);
+                open_free(gs);
+                return r;
+        }
+        gs->link.nonblocking = options->nonblocking;
+        *ret = gs;
+        return GRADSYNC_OK;
+}
+
+/* The daemon that serves the GPU, if there is one that can be asked. */
+static bool open_gpu(struct gradsync **ret, const struct gradsync_options *options, const char *uuid) {
+        struct gradsync_options one = *options;
+        bool found = false;
+        glob_t sockets;
+
+        environ_gpu_sockets(&sockets);
+        for (size_t i = 0; i < sockets.gl_pathc && !found; i++) {
+                struct gradsync *gs = NULL;
+
+                one.socket = sockets.gl_pathv[i];
+                found = open_one(&gs, &one) == GRADSYNC_OK && strcmp(gs->device_uuid, uuid) == 0;
+                if (found)
+                        *ret = gs;
+                else
+                        gradsync_close(gs);
+        }
+        globfree(&sockets);
+        return found;
+}
+
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-        struct gradsync *gs;
+        char uuid[CUDA_UUID_TEXT];
 
         if (ret == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_open(): no place for the handle");
@@ -86,29 +134,10 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
                 r = open_take_reconnect(&options);
         if (r != GRADSYNC_OK)
                 return r;
-        gs = calloc(1, sizeof(*gs));
-        if (gs == NULL)
-                return fail(GRADSYNC_NO_MEMORY, "no memory for a handle");
-        gs->handlers = &open_handlers;
-        gs->stall = options.stall;
-        gs->stall_data = options.stall_data;
-        gs->reconnect_ms = (uint64_t)options.reconnect_timeout_ms;
-        pthread_mutex_init(&gs->link.lock, NULL);
-        gs->link.sock = gs->link.epoll = gs->link.wake = gs->link.timer = -1;
-        if (fork_register(gs) != 0) {
-                free(gs);
-                return fail(GRADSYNC_NO_MEMORY, "no memory for the handlers of fork()");
-        }
-        r = connect_daemon(gs, &options);
-        if (r != GRADSYNC_OK) {
-                open_hang_up(gs);
-                fork_unregister(gs);
-                open_free(gs);
-                return r;
-        }
-        gs->link.nonblocking = options.nonblocking;
-        *ret = gs;
-        return GRADSYNC_OK;
+        if (options.socket == NULL && options.device == NULL && !environ_has_choice() &&
+            device_current(uuid) && open_gpu(ret, &options, uuid))
+                return GRADSYNC_OK;
+        return open_one(ret, &options);
 }
 
 /* A child has inherited a copy of memory, and nothing else: its descriptors are closed, and the arenas are
@@ -127,6 +156,23 @@ void gradsync_close(struct gradsync *gs) {
                 fork_unregister(gs);
         }
         open_free(gs);
+}
+
+int gradsync_device(struct gradsync *gs, struct gradsync_device *ret) {
+        int r = context_enter(gs);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = ret == NULL ? fail(GRADSYNC_INVALID, "gradsync_device(): nowhere to put it")
+                        : options_check(ret, sizeof(*ret), "struct gradsync_device");
+        if (r == GRADSYNC_OK && device_is_cuda(gs->device_name))
+                r = context_open_device(gs);
+        if (r == GRADSYNC_OK) {
+                const struct gradsync_device ours = { sizeof(ours), gs->device_name, gs->device_uuid,
+                                                      gs->device != NULL ? device_ordinal(gs->device) : -1 };
+                options_give(ret, &ours, sizeof(ours));
+        }
+        return context_leave(gs, r);
 }
 
 int gradsync_fd(const struct gradsync *gs) {

@@ -2,6 +2,7 @@
 /* See device.h. */
 #include "client/lib/device/device.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 struct device {
         struct cuda cuda;
         cuda_device number;
+        int ordinal;
         cuda_context context;
         cuda_stream stream;
         size_t granularity;
@@ -48,6 +50,7 @@ static int device_find(struct device *device, const char *uuid) {
                 if (r == CUDA_OK)
                         r = device->cuda.device_uuid(&own, device->number);
                 cuda_uuid_text(&own, text);
+                device->ordinal = i;
                 if (r == CUDA_OK && strcmp(text, uuid) == 0)
                         return GRADSYNC_OK;
         }
@@ -77,6 +80,31 @@ static int device_start(struct device *device) {
                 r = device->cuda.stream_new(&device->stream, CUDA_STREAM_NON_BLOCKING, 0);
         device_leave(device, before);
         return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "the GPU cannot be used", r);
+}
+
+/* A library that is loaded already has its context made current by others, or none is. */
+bool device_current(char uuid[CUDA_UUID_TEXT]) {
+        const char *path = environ_get("GRADSYNC_CUDA_DRIVER");
+        void *loaded = dlopen(path != NULL ? path : CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+        cuda_context context = NULL;
+        struct cuda_uuid own;
+        cuda_device number;
+        struct cuda cuda;
+        char ignored[512];
+
+        if (loaded == NULL)
+                return false;
+        bool found = cuda_load(&cuda, path, ignored, sizeof(ignored)) == 0 &&
+                     cuda.context_get(&context) == CUDA_OK && context != NULL &&
+                     cuda.context_device(&number) == CUDA_OK && cuda.device_uuid(&own, number) == CUDA_OK;
+        dlclose(loaded);
+        if (found)
+                cuda_uuid_text(&own, uuid);
+        return found;
+}
+
+int device_ordinal(const struct device *device) {
+        return device->ordinal;
 }
 
 int device_open(const char *name, const char *uuid, struct device **ret) {

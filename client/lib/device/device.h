@@ -18,11 +18,17 @@ static inline bool device_is_cuda(const char *name) {
         return name[0] == 'c' && name[1] == 'u';
 }
 
+/* UUID of the GPU whose context is current in the calling thread; false: there is none. Loads nothing. */
+bool device_current(char uuid[CUDA_UUID_TEXT]);
+
 /* `name` as the daemon calls it, for errors. UNSUPPORTED with the text, if this
  * process has no driver, or cannot see or use the GPU. */
 int device_open(const char *name, const char *uuid, struct device **ret);
 /* NULL is fine. */
 void device_free(struct device *device);
+
+/* As cudaSetDevice() takes it. */
+int device_ordinal(const struct device *device);
 
 /* Maps an arena that the daemon has made. The fd stays the caller's. */
 int device_map(struct device *device, int fd, uint64_t bytes, uint8_t **ret);

@@ -26,11 +26,12 @@ from .errors import (Again, DaemonLostError, DeniedError, ForkedError, GradsyncE
                      VoidRetry, VoidStep)
 from .job import Job
 from .memory import Memory
-from .plan import Plan
-from .types import BucketStats, DType, Info, Param, Raw, Reduce, Stall
+from .plan import DeviceArray, Plan
+from .types import BucketStats, Device, DType, Info, Param, Raw, Reduce, Stall
 
 __all__ = [
-    "Again", "BucketStats", "Connection", "DType", "DaemonLostError", "DeniedError", "ForkedError",
+    "Again", "BucketStats", "Connection", "DType", "DaemonLostError", "DeniedError", "Device", "DeviceArray",
+    "ForkedError",
     "GradsyncError", "Info", "InvalidError", "Job", "JobFullError", "LibraryNotFoundError",
     "MemberLostError", "Memory", "NoDaemonError", "NoMemoryError", "OperationMismatchError", "Param", "Plan",
     "PlanMismatchError", "ProtocolError", "QuotaError", "RankTakenError", "Raw", "Reduce", "Result", "Stall",

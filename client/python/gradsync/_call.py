@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -96,22 +97,27 @@ _release_buffer.restype = None
 _SIMPLE, _WRITABLE = 0, 1
 
 
-def _raw_of_tensor(thing: Any) -> Raw:
-    if thing.device.type != "cpu":
-        raise ValueError(f"a tensor on {thing.device}: only memory of the host can be given")
+def _raw_of_tensor(thing: Any, gpu: bool) -> Raw:
+    if thing.device.type == "cuda" and gpu:
+        # What its stream has not done yet is not seen by the library's own.
+        sys.modules["torch"].cuda.current_stream(thing.device).synchronize()
+    elif thing.device.type != "cpu":
+        raise ValueError(f"a tensor on {thing.device}: only memory of the host"
+                         f"{', or of a GPU,' if gpu else ''} can be given to this daemon")
     if not thing.is_contiguous():
         raise ValueError("a tensor that is not contiguous: give its .contiguous() copy")
     return Raw(thing.data_ptr(), thing.numel() * thing.element_size())
 
 
 @contextlib.contextmanager
-def memory_of(thing: Any, writable: bool) -> Iterator[Raw]:
-    """Address and size of a contiguous buffer, a tensor, or Raw; a buffer cannot be resized meanwhile."""
+def memory_of(thing: Any, writable: bool, gpu: bool = False) -> Iterator[Raw]:
+    """Address and size of a contiguous buffer, a tensor, or Raw; a buffer cannot be resized meanwhile. `gpu`:
+    memory of a GPU can be given, too."""
     if isinstance(thing, Raw):
         yield thing
         return
     if hasattr(thing, "data_ptr"):
-        yield _raw_of_tensor(thing)
+        yield _raw_of_tensor(thing, gpu)
         return
     view = _PyBuffer()
     _get_buffer(thing, ctypes.byref(view), _WRITABLE if writable else _SIMPLE)

@@ -31,6 +31,12 @@ class StallStruct(Structure):
 StallFunction = CFUNCTYPE(None, c_void_p, c_void_p, POINTER(StallStruct))
 
 
+class DeviceStruct(Structure):
+    """struct gradsync_device"""
+
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("uuid", c_char_p), ("ordinal", c_int64)]
+
+
 class OptionsStruct(Structure):
     """struct gradsync_options"""
 
@@ -92,6 +98,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "gradsync_bucket_stats": BucketStatsStruct,
     "gradsync_state": StateStruct,
     "gradsync_culprit": CulpritStruct,
+    "gradsync_device": DeviceStruct,
 }
 
 # Of each function: what it returns, and its arguments. Objects of the library are c_void_p; NULL is None.
@@ -100,6 +107,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_close": (None, [c_void_p]),
     "gradsync_fd": (c_int, [c_void_p]),
     "gradsync_dispatch": (c_int, [c_void_p]),
+    "gradsync_device": (c_int, [c_void_p, POINTER(DeviceStruct)]),
     "gradsync_error": (c_char_p, []),
     "gradsync_culprit": (c_int, [POINTER(CulpritStruct)]),
     "gradsync_result_name": (c_char_p, [c_int]),
@@ -114,6 +122,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_job_name": (c_char_p, [c_void_p]),
     "gradsync_param": (c_int, [c_void_p, c_char_p, c_int, c_uint32, POINTER(c_uint64)]),
     "gradsync_register": (c_int, [c_void_p, c_int, c_uint64, c_uint64, c_void_p, POINTER(c_void_p)]),
+    "gradsync_register_device": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_void_p)]),
     "gradsync_unregister": (c_int, [c_void_p]),
     "gradsync_memory_address": (c_void_p, [c_void_p]),
     "gradsync_param_at": (c_int, [c_void_p, c_char_p, c_int, c_uint32, POINTER(c_uint64), c_void_p,
@@ -128,6 +137,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_gradient": (c_void_p, [c_void_p, c_uint32]),
     "gradsync_ready": (c_int, [c_void_p, c_uint32]),
     "gradsync_absent": (c_int, [c_void_p, c_uint32]),
+    "gradsync_ready_on": (c_int, [c_void_p, c_uint32, c_void_p]),
+    "gradsync_absent_on": (c_int, [c_void_p, c_uint32, c_void_p]),
     "gradsync_accumulate": (c_int, [c_void_p, c_bool]),
     "gradsync_divisor": (c_int, [c_void_p, c_uint32]),
     "gradsync_wait": (c_int, [c_void_p, c_uint32]),
@@ -149,7 +160,8 @@ QUICK = frozenset({
     "gradsync_local_rank", "gradsync_world_size", "gradsync_generation", "gradsync_member_id",
     "gradsync_job_name", "gradsync_param", "gradsync_memory_address", "gradsync_param_at",
     "gradsync_plan_params", "gradsync_plan_buckets", "gradsync_plan_bytes", "gradsync_plan_bucket_of",
-    "gradsync_gradient", "gradsync_ready", "gradsync_accumulate", "gradsync_divisor", "gradsync_unused",
+    "gradsync_gradient", "gradsync_ready", "gradsync_ready_on", "gradsync_accumulate", "gradsync_divisor",
+    "gradsync_unused",
     "gradsync_bucket_stats",
 })
 

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from ._call import Inside, failure
-from ._native import JoinOptionsStruct, OptionsStruct, StallFunction, library
+from ._call import Inside, check, failure
+from ._native import DeviceStruct, JoinOptionsStruct, OptionsStruct, StallFunction, library
 from .errors import Again, GradsyncError, StateError
 from .job import Job, _encode
-from .types import Stall
+from .types import Device, Stall
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +40,8 @@ class Connection:
     """A connection to one daemon. Opens at once, in 10 s at most, and is a context manager that closes.
 
     socket             path of the daemon's socket; None: GRADSYNC_SOCKET, else the default places of `device`
-    device             None: GRADSYNC_DEVICE, else "cpu"
+    device             None: GRADSYNC_DEVICE, else that of the GPU whose context is current in this thread, if
+                       a daemon serves it, else "cpu"
     program            name in `gradsyncctl status`; None: the process's own
     reconnect_timeout  seconds to wait for a daemon that is lost; negative: not at all; None:
                        GRADSYNC_RECONNECT_TIMEOUT, else 30 s
@@ -69,6 +70,7 @@ class Connection:
         self._jobs: set[Job] = set()
         self._pid = os.getpid()
         self._stall = stall
+        self._device: Device | None = None
         self._waiters: list[asyncio.Future[None]] = []
         #: Kept for as long as the library may call it.
         self._callback = StallFunction(self._stalled) if stall is not None else StallFunction()
@@ -99,6 +101,22 @@ class Connection:
     def _check(self) -> None:
         if self._handle is None:
             raise StateError("the connection has been closed")
+
+    @property
+    def _is_gpu(self) -> bool:
+        return self._handle is not None and self.device.ordinal is not None
+
+    @property
+    def device(self) -> Device:
+        """What the daemon serves. UnsupportedError if that is a GPU which this process does not see or cannot
+        use."""
+        if self._device is None:
+            self._check()
+            raw = DeviceStruct(ctypes.sizeof(DeviceStruct), b"", b"", -1)
+            check(library().device(self._handle, raw))
+            self._device = Device(raw.name.decode("utf-8", "replace"), raw.uuid.decode(),
+                                  raw.ordinal if raw.ordinal >= 0 else None)
+        return self._device
 
     def join(self, name: str | None = None, *, world_size: int | None = None, min_world: int | None = None,
              max_world: int | None = None, rank: int | None = None, local_rank: int | None = None,

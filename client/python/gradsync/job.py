@@ -186,6 +186,21 @@ class Job:
         self._check()
         return self._register(fd, offset, nbytes, address, None)
 
+    def register_device(self, address: int, nbytes: int) -> Memory:
+        """Registers memory of a GPU that this process has allocated: `nbytes` bytes from `address`, all of
+        one allocation. It stays the caller's, who frees it after Memory.unregister().
+
+        UnsupportedError: this memory cannot be shared, and why. DeniedError: the daemon runs as another user.
+        InvalidError, QuotaError.
+        """
+        self._check()
+        handle = ctypes.c_void_p()
+        self._wait(library().register_device, self._handle, address, nbytes, handle)
+        assert handle.value is not None
+        made = Memory(self, handle.value, nbytes, None)
+        self._memories.add(made)
+        return made
+
     def _register(self, fd: int, offset: int, nbytes: int, address: int | None,
                   whole: ctypes.Array[Any] | None) -> Memory:
         handle = ctypes.c_void_p()
@@ -207,7 +222,7 @@ class Job:
         first_bucket_bytes  the first bucket of each type closes at this payload, the others at bucket_bytes
         arena               gradients lie in memory of the daemon's, which is unmapped when the plan is freed,
                             instead of memory of this process's, which stays for as long as anything refers to
-                            it
+                            it. On a GPU they always do, unless `places` says otherwise
         places              of each parameter, the registered memory in which it lies and the offset there, a
                             multiple of 64; None for one in the arena
         void_on_loss        a loss ends the call, on all members alike: VoidStep. Otherwise they wait for a
@@ -229,7 +244,8 @@ class Job:
         options = PlanOptionsStruct(ctypes.sizeof(PlanOptionsStruct), reduce, first_bucket_bytes,
                                     bucket_bytes, void_on_loss)
         try:
-            made = self._make(self._making, options, own=not arena and places is None)
+            own = not arena and places is None and not self._connection._is_gpu
+            made = self._make(self._making, options, own)
         except BaseException as error:
             over = isinstance(error, GradsyncError) and not isinstance(error, Again)
             if over or not self._making.waiting:
@@ -290,26 +306,29 @@ class Job:
         self._wait(function, self._handle, *arguments)
         self._held = None
 
+    def _memory_of(self, data: Any, writable: bool) -> contextlib.AbstractContextManager[Raw]:
+        return memory_of(data, writable, self._connection._is_gpu)
+
     def barrier(self) -> None:
         """Returns when all members have called it."""
         self._collective(library().barrier, held=None)
 
     def broadcast(self, data: Any, root: int = 0) -> None:
         """Rank `root`'s bytes, in place, on all members. `data`: a writable contiguous buffer, a tensor, or
-        Raw."""
-        with memory_of(data, True) as raw:
+        Raw; on a GPU's daemon also a tensor, or Raw, of that GPU, here and in all collectives."""
+        with self._memory_of(data, True) as raw:
             self._collective(library().broadcast, raw.address, raw.nbytes, root, held=data)
 
     def allgather(self, data: Any, out: Any) -> None:
         """`data` of each member, in the order of ranks, in `out` (world × its size)."""
-        with memory_of(data, False) as one, memory_of(out, True) as all_of_them:
+        with self._memory_of(data, False) as one, self._memory_of(out, True) as all_of_them:
             self._fits("allgather", all_of_them, one)
             self._collective(library().allgather, one.address, all_of_them.address, one.nbytes,
                              held=(data, out))
 
     def reduce_scatter(self, data: Any, out: Any, dtype: DType, reduce: Reduce = Reduce.SUM) -> None:
         """Reduces `data` (world × the size of `out`) and leaves part `rank` of the result in `out`."""
-        with memory_of(data, False) as whole, memory_of(out, True) as part:
+        with self._memory_of(data, False) as whole, self._memory_of(out, True) as part:
             count = self._count(part, dtype, "reduce_scatter")
             self._fits("reduce_scatter", whole, part)
             self._collective(library().reduce_scatter, whole.address, part.address, count, dtype, reduce,
@@ -317,7 +336,7 @@ class Job:
 
     def allreduce(self, data: Any, dtype: DType, reduce: Reduce = Reduce.SUM) -> None:
         """Reduces `data` over all members, in place. AVG divides by the world size."""
-        with memory_of(data, True) as raw:
+        with self._memory_of(data, True) as raw:
             self._collective(library().allreduce, raw.address, self._count(raw, dtype, "allreduce"), dtype,
                              reduce, held=data)
 
@@ -344,7 +363,7 @@ class Job:
         whole any more, restart from a checkpoint.
         """
         with contextlib.ExitStack() as stack:
-            raws = [stack.enter_context(memory_of(each, True)) for each in pieces]
+            raws = [stack.enter_context(self._memory_of(each, True)) for each in pieces]
             state = (StateStruct * len(raws))(*(StateStruct(raw.address, raw.nbytes) for raw in raws))
             count = ctypes.c_uint64(step)
             self._collective(library().sync_state, state, len(raws), count, held=(pieces, state))

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import _dlpack
 from ._call import failure
 from ._native import BucketStatsStruct, InfoStruct, library
 from .errors import GradsyncError, StateError, VoidStep
@@ -30,6 +31,44 @@ def _info_of(raw: InfoStruct) -> Info:
                 lost_pid=raw.lost_pid, cause=raw.cause.decode("utf-8", "replace"))
 
 
+class DeviceArray:
+    """A gradient on a GPU, flat: what torch.from_dlpack(), cupy.from_dlpack() and the like take without a
+    copy. It may be read and written whenever the gradient is this process's: the average is complete then,
+    for work in any stream."""
+
+    def __init__(self, address: int, dtype: DType, elements: int, device: tuple[int, int]) -> None:
+        #: On the GPU: no CPU can read there.
+        self.address = address
+        self.dtype = dtype
+        self.elements = elements
+        self._device = device
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.elements * self.dtype.itemsize
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: object = None, max_version: object = None, dl_device: object = None,
+                   copy: bool | None = None) -> object:
+        if copy or dl_device not in (None, self._device):
+            raise BufferError("a gradient is lent as it is, where it is: copy what was made of it")
+        return _dlpack.capsule(self.address, self.dtype, self.elements, self._device, self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._device[0] != _dlpack.CUDA or self.dtype is DType.BF16:
+            raise AttributeError("the interface has no name for bf16: use DLPack")
+        kinds = {DType.I32: "i", DType.I64: "i", DType.U8: "u"}
+        return {"shape": (self.elements,), "typestr": f"<{kinds.get(self.dtype, 'f')}{self.dtype.itemsize}",
+                "data": (self.address, False), "version": 3, "strides": None, "stream": None}
+
+    def __repr__(self) -> str:
+        return f"<gradsync.DeviceArray of {self.elements} {self.dtype.name} at {self.address:#x}>"
+
+
 class Plan:
     """Made by Job.plan(). Parameters are numbered in the order in which they were given, from 0.
 
@@ -47,6 +86,7 @@ class Plan:
         lib = library()
         # Bound once: this is the hot path.
         self._c_ready = lib.ready
+        self._c_ready_on = lib.ready_on
         self._c_absent = lib.absent
         self._c_finish = lib.finish
         self._c_wait = lib.wait
@@ -89,15 +129,25 @@ class Plan:
         same place until the plan is freed."""
         return self._addresses[param]
 
-    def gradient(self, param: int) -> ctypes.Array[Any]:
+    def gradient(self, param: int) -> Any:
         """The parameter's gradient as a writable buffer: a flat ctypes array of its elements (of c_uint16 for
-        F16 and BF16).
+        F16 and BF16); or a DeviceArray, if the daemon serves a GPU.
 
         torch.frombuffer(plan.gradient(i), dtype=…).view(shape) and numpy.frombuffer(plan.gradient(i), …) lie
         on it without a copy. The memory stays mapped for as long as the array, or anything made of it, lives.
         """
         self._check()
+        ordinal = self._job._connection.device.ordinal
+        if ordinal is not None:
+            return self._lend_device(param, (_dlpack.CUDA, ordinal))
         return self._lend(param, _ELEMENTS[self.params[param].dtype] * self.params[param].elements)
+
+    def _lend_device(self, param: int, device: tuple[int, int]) -> DeviceArray:
+        given = self.params[param]
+        lent = DeviceArray(self._addresses[param], DType(given.dtype), given.elements, device)
+        if self._places[param] is None:
+            self._lent.append(weakref.ref(lent))
+        return lent
 
     def _lend(self, param: int, kind: Any) -> ctypes.Array[Any]:
         place = self._places[param]
@@ -140,6 +190,24 @@ class Plan:
         InvalidError for MIN, MAX and PROD; StateError if the parameter is marked already in this step.
         """
         result = self._c_absent(self._handle, param)
+        if result:
+            raise self._failure(result)
+
+    def ready_on(self, param: int, stream: int) -> None:
+        """As ready(), on a GPU: the gradient is complete when all that has been put into the stream so far
+        has ended. `stream` is a cudaStream_t as a number, 0 the default one:
+        torch.cuda.current_stream().cuda_stream.
+
+        UnsupportedError if the stream is being captured into a graph; InvalidError if the daemon serves no
+        GPU.
+        """
+        result = self._c_ready_on(self._handle, param, stream)
+        if result:
+            raise self._failure(result)
+
+    def absent_on(self, param: int, stream: int) -> None:
+        """As absent(), on a GPU: the gradient is cleared in this stream."""
+        result = library().absent_on(self._handle, param, stream)
         if result:
             raise self._failure(result)
 

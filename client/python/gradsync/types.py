@@ -74,6 +74,18 @@ class Raw(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Device:
+    """What a daemon serves."""
+
+    #: "cpu", "cuda:0", …: as the daemon calls it; "" of a process that is alone
+    name: str
+    #: of a GPU, as nvidia-smi prints it; else ""
+    uuid: str
+    #: of that GPU in this process, as CUDA counts them here; None: it is none
+    ordinal: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Info:
     """What finish() knows of a step."""
 

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package and a daemon that serves a GPU, which is a fake one; and memory that others take by DLPack."""
+import ctypes
+import gc
+
+import pytest
+
+import gradsync
+import gpus
+from fixtures import machine  # noqa: F401
+from gradsync import DType, _dlpack
+
+#: What a script needs of the driver.
+DRIVER = """
+import array, ctypes, os, sys
+import gradsync
+from gradsync import DType, Raw
+
+class Driver:
+    def __init__(self):
+        self.find = ctypes.CDLL("libcuda.so.1").cuGetProcAddress_v2
+        self.call("cuInit", 2000, 0)
+
+    def call(self, name, version, *arguments):
+        function, found = ctypes.c_void_p(), ctypes.c_int()
+        assert self.find(name.encode(), ctypes.byref(function), version, ctypes.c_uint64(1),
+                         ctypes.byref(found)) == 0
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *(type(each) if not isinstance(each, int) else ctypes.c_int
+                                                for each in arguments))
+        assert kind(function.value)(*arguments) == 0, name
+
+    def make_current(self, ordinal):
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", 7000, ctypes.pointer(context), ordinal)
+        self.call("cuCtxSetCurrent", 4000, context)
+
+    def allocate(self, nbytes):
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc", 3020, ctypes.pointer(address), ctypes.c_size_t(nbytes))
+        return address.value
+
+def fails(kind, function, *arguments):
+    try:
+        function(*arguments)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"{function} did not fail")
+"""
+
+
+@pytest.fixture
+def gpu(machine, build, request):  # noqa: F811
+    """gpu() -> a daemon that serves the GPU."""
+    daemon = request.getfixturevalue("daemon")
+    yield lambda device="cuda:0", **options: daemon(device=device, **options)
+
+
+@pytest.fixture
+def passes(script):
+    """passes(text, **options): the script ends well."""
+    def run(text, **options):
+        made = script(DRIVER + text, **options)
+        assert made.wait() == 0, made.err
+    return run
+
+
+def test_gradients_on_a_gpu(gpu, passes):
+    passes("""
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    assert gs.device.name == "cuda:0" and gs.device.uuid.startswith("GPU-") and gs.device.ordinal == 0
+    plan = job.plan([("a", DType.F32, (3,)), ("b", DType.BF16, (5, 7)), ("c", DType.I32, (2,))],
+                    reduce=gradsync.Reduce.SUM)
+    a, b, c = (plan.gradient(i) for i in range(3))
+    assert a.address == plan.address(0) and a.elements == 3 and a.nbytes == 12
+    assert b.__dlpack_device__() == (2, 0) and b.elements == 35
+    assert a.__cuda_array_interface__ == {"shape": (3,), "typestr": "<f4", "data": (a.address, False),
+                                          "version": 3, "strides": None, "stream": None}
+    assert not hasattr(b, "__cuda_array_interface__")
+    assert c.__cuda_array_interface__["typestr"] == "<i4"
+    value, back = array.array("f", [1, 2, 4]), array.array("f", [0, 0, 0])
+    job.allgather(value, Raw(a.address, a.nbytes))
+    for i in (2, 0):
+        plan.ready_on(i, 0)
+    plan.absent_on(1, 0)
+    assert plan.finish().step == 1
+    job.allgather(Raw(a.address, a.nbytes), back)
+    assert back == value
+    assert "in use" in fails(BufferError, plan.free)
+    capsule = a.__dlpack__(stream=1, max_version=(1, 0))
+    del a, b, c
+    assert "1 gradients" in fails(BufferError, plan.free)
+    del capsule
+    plan.free()
+""", socket=gpu().socket)
+
+
+def test_memory_of_the_trainers_own(gpu, passes):
+    passes("""
+driver = Driver()
+driver.make_current(0)
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    address = driver.allocate(1 << 20)
+    memory = job.register_device(address, 1 << 20)
+    assert memory.address == address
+    with job.plan([("a", DType.F32, (3,))], places=[(memory, 64)]) as plan:
+        assert plan.gradient(0).address == address + 64
+        job.allgather(array.array("f", [1, 2, 4]), Raw(plan.address(0), 12))
+        plan.ready_on(0, 0)
+        plan.finish()
+    memory.unregister()
+    assert "no address of a GPU" in fails(gradsync.InvalidError, job.register_device, 4096, 4096)
+""", socket=gpu().socket)
+
+
+def test_two_members(gpu, passes):
+    passes("""
+import threading
+def member(rank):
+    with gradsync.Connection() as gs, gs.join("two", world_size=2, rank=rank) as job:
+        with job.plan([("a", DType.F32, (1000,))]) as plan:
+            host = array.array("f", [rank + 1.]) * 1000
+            with gs.join(f"own{rank}", world_size=1) as own:
+                own.allgather(host, Raw(plan.address(0), 4000))
+                plan.ready_on(0, 0)
+                plan.finish()
+                own.allgather(Raw(plan.address(0), 4000), host)
+            averages.append(set(host))
+averages = []
+threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert averages == [{1.5}, {1.5}], averages
+""", socket=gpu().socket)
+
+
+def test_no_gpu_where_none_is_served(daemon, passes):
+    passes("""
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    assert gs.device == gradsync.Device("cpu", "", None)
+    with job.plan([("a", DType.F32, (3,))]) as plan:
+        fails(gradsync.InvalidError, plan.ready_on, 0, 0)
+        plan.ready(0)
+        plan.finish()
+    fails(gradsync.InvalidError, job.register_device, 4096, 4096)
+""", socket=daemon().socket)
+
+
+@pytest.fixture
+def places(gpu, daemon, scratch, monkeypatch):
+    """A user's folder with the daemons of two GPUs and the CPU where the library looks for them."""
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
+    runtime = scratch / "user"
+    for device in ("cuda:0", "cuda:1", "cpu"):
+        served = daemon(device=device)
+        folder = runtime / "gradsync" / device
+        folder.mkdir(parents=True)
+        (folder / "socket").symlink_to(served.socket)
+    return {"XDG_RUNTIME_DIR": str(runtime), "GRADSYNC_SOCKET": ""}
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_the_daemon_of_the_current_gpu_is_found(ordinal, places, passes):
+    passes(f"""
+driver = Driver()
+driver.make_current({ordinal})
+with gradsync.Connection() as gs:
+    assert gs.device.name == "cuda:{ordinal}" and gs.device.ordinal == {ordinal}
+with gradsync.Connection(device="cpu") as gs:
+    assert gs.device.name == "cpu"
+os.environ["GRADSYNC_DEVICE"] = "cuda:{1 - ordinal}"
+with gradsync.Connection() as gs:
+    assert gs.device.name == "cuda:{1 - ordinal}"
+""", env=places)
+
+
+def test_without_a_context_it_is_the_cpu(places, passes):
+    passes("""
+with gradsync.Connection() as gs:
+    assert gs.device.name == "cpu"
+driver = Driver()       # loaded, and nothing current
+with gradsync.Connection() as gs:
+    assert gs.device.name == "cpu"
+""", env=places)
+
+
+class Lent:
+    """What gives its memory away."""
+
+    def __init__(self, buffer, dtype, elements):
+        self.buffer, self.dtype, self.elements = buffer, dtype, elements
+
+    def __dlpack_device__(self):
+        return _dlpack.CPU, 0
+
+    def __dlpack__(self, **_):
+        return _dlpack.capsule(ctypes.addressof(self.buffer), self.dtype, self.elements, (_dlpack.CPU, 0),
+                               self)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_dlpack_lends_without_a_copy(dtype):
+    torch = pytest.importorskip("torch")
+    names = {DType.F32: "float32", DType.F64: "float64", DType.F16: "float16", DType.BF16: "bfloat16",
+             DType.I32: "int32", DType.I64: "int64", DType.U8: "uint8"}
+    kind = getattr(torch, names[dtype])
+    buffer = (ctypes.c_char * (10 * dtype.itemsize))()
+    tensor = torch.from_dlpack(Lent(buffer, dtype, 10))
+    assert tensor.dtype is kind and tensor.shape == (10,) and tensor.is_contiguous()
+    assert tensor.data_ptr() == ctypes.addressof(buffer)
+    tensor.fill_(3)
+    assert torch.frombuffer(buffer, dtype=kind).eq(3).all()
+    part = tensor[2:4]
+    del tensor
+    assert len(_dlpack._lent) == 1
+    del part
+    assert not _dlpack._lent
+
+
+def test_a_capsule_that_nobody_takes_is_given_back():
+    capsule = Lent((ctypes.c_char * 40)(), DType.F32, 10).__dlpack__()
+    assert len(_dlpack._lent) == 1
+    del capsule
+    gc.collect()
+    assert not _dlpack._lent
