@@ -153,8 +153,6 @@ static void set_up(struct trainer *t) {
         t->image = allocate(t, t->options.batch * DATASET_PIXELS, sizeof(*t->image));
         t->label = allocate(t, t->options.batch, sizeof(*t->label));
         t->hashes = allocate(t, t->world, sizeof(*t->hashes));
-        if (mlp_init(&t->mlp, widths, LAYERS, t->options.batch, t->options.seed))
-                fail(t, "cannot set up", "out of memory");
 }
 
 /* All members get the newest state among them: at the start, and when a member is new. */
@@ -165,6 +163,7 @@ static void synchronise_state(struct trainer *t) {
         };
         int r;
 
+        mlp_wait(&t->mlp); /* the library does not know of a stream of ours */
         while ((r = gradsync_sync_state(t->job, state, 2, &t->step)) == GRADSYNC_INTERRUPTED)
                 ;
         check(t, "cannot synchronise the state", r);
@@ -196,6 +195,13 @@ static void gather(struct trainer *t, size_t step) {
         }
 }
 
+/* Where backward only puts work into a stream, the daemon gets the gradient when that work is done. */
+static void mark_ready(struct trainer *t, uint32_t param) {
+        void *stream = mlp_stream(&t->mlp);
+        check(t, "ready",
+              stream ? gradsync_ready_on(t->plan, param, stream) : gradsync_ready(t->plan, param));
+}
+
 /* Backward and synchronisation side by side: from ready() on a gradient belongs to the daemon, until
  * finish(). */
 static int synchronise(struct trainer *t, struct gradsync_info *info) {
@@ -204,8 +210,8 @@ static int synchronise(struct trainer *t, struct gradsync_info *info) {
                              gradsync_gradient(t->plan, 2 * l + 1));
                 if (t->options.no_sync)
                         continue;
-                check(t, "ready", gradsync_ready(t->plan, 2 * l + 1));
-                check(t, "ready", gradsync_ready(t->plan, 2 * l));
+                mark_ready(t, 2 * l + 1);
+                mark_ready(t, 2 * l);
         }
         int r = GRADSYNC_OK;
         if (!t->options.no_sync)
@@ -219,7 +225,7 @@ static int train_step(struct trainer *t, struct epoch *epoch) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
 
         gather(t, t->step % t->steps);
-        double loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
+        mlp_forward(&t->mlp, t->image, t->label, t->share);
         int r = synchronise(t, &info);
         if (is_void(r)) {
                 fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank, t->step + 1,
@@ -228,10 +234,10 @@ static int train_step(struct trainer *t, struct epoch *epoch) {
         }
         check(t, "finish", r);
 
+        epoch->loss += mlp_loss(&t->mlp);
         for (uint32_t l = 0; l < LAYERS; l++)
                 mlp_update(&t->mlp, l, gradsync_gradient(t->plan, 2 * l),
                            gradsync_gradient(t->plan, 2 * l + 1), t->options.rate, t->options.momentum);
-        epoch->loss += loss;
         epoch->exposed += info.exposed_s;
         epoch->norm += info.norm;
         epoch->rows += (double)t->share;
@@ -417,6 +423,8 @@ int main(int argc, char **argv) {
         setvbuf(stdout, NULL, _IOLBF, 0); /* a line is seen when it is written, in a pipe too */
         options_parse(&t.options, argc, argv);
         if (dataset_init(&t.data, t.options.data))
+                return 1;
+        if (mlp_init(&t.mlp, widths, LAYERS, t.options.batch, t.options.seed))
                 return 1;
         join(&t);
         set_up(&t);

@@ -7,59 +7,24 @@
  */
 #include "mlp.h"
 
+#include "mlp_shape.h"
+
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DOT_LANES 8
 
-/* splitmix64: a full-period generator whose whole state is one counter. */
-static uint64_t random_next(uint64_t *state) {
-        uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-        return z ^ (z >> 31);
-}
-
-/* Uniform within ±sqrt(6 / in), which keeps the variance of ReLU layers level; biases start at zero. */
-static void layer_fill(struct mlp_layer *layer, uint64_t *state) {
-        float range = sqrtf(6.f / (float)layer->in);
-        for (size_t i = 0; i < layer->in * layer->out; i++) {
-                float unit = (float)(random_next(state) >> 40) * 0x1p-24f;
-                layer->weight[i] = (2.f * unit - 1.f) * range;
-        }
-}
-
-static float *take(float **memory, size_t count) {
-        float *taken = *memory;
-        *memory += count;
-        return taken;
-}
-
 int mlp_init(struct mlp *mlp, const size_t *widths, size_t layers, size_t batch, uint64_t seed) {
-        *mlp = (struct mlp){ .layers = layers, .batch = batch };
-        size_t outputs = 0;
-        for (size_t l = 0; l < layers; l++) {
-                mlp->params += (widths[l] + 1) * widths[l + 1];
-                outputs += widths[l + 1] * batch;
-        }
-        mlp->memory = calloc(2 * mlp->params + 2 * outputs, sizeof(float));
-        if (!mlp->memory)
+        size_t count = mlp_shape(mlp, widths, layers, batch);
+        float *memory = calloc(count, sizeof(*memory));
+        if (!memory) {
+                fprintf(stderr, "digits: out of memory\n");
                 return -1;
-
-        float *value = mlp->memory, *velocity = value + mlp->params, *pass = velocity + mlp->params;
-        for (size_t l = 0; l < layers; l++) {
-                struct mlp_layer *layer = &mlp->layer[l];
-                layer->in = widths[l];
-                layer->out = widths[l + 1];
-                layer->weight = take(&value, layer->in * layer->out);
-                layer->bias = take(&value, layer->out);
-                layer->weight_velocity = take(&velocity, layer->in * layer->out);
-                layer->bias_velocity = take(&velocity, layer->out);
-                layer->output = take(&pass, layer->out * batch);
-                layer->delta = take(&pass, layer->out * batch);
-                layer_fill(layer, &seed);
         }
+        mlp_place(mlp, memory);
+        mlp_fill(mlp, memory, seed);
         return 0;
 }
 
@@ -119,18 +84,21 @@ static void forward(struct mlp *mlp, const float *input, size_t rows) {
         }
 }
 
-double mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows) {
+void mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows) {
         struct mlp_layer *last = &mlp->layer[mlp->layers - 1];
-        double loss = 0.;
 
         forward(mlp, input, rows);
+        mlp->loss = 0.;
         for (size_t r = 0; r < rows; r++) {
                 float *out = last->output + r * last->out, *delta = last->delta + r * last->out;
-                loss += softmax_row(out, last->out, label[r]);
+                mlp->loss += softmax_row(out, last->out, label[r]);
                 for (size_t o = 0; o < last->out; o++)
                         delta[o] = (out[o] - (o == label[r] ? 1.f : 0.f)) / (float)rows;
         }
-        return loss;
+}
+
+double mlp_loss(struct mlp *mlp) {
+        return mlp->loss;
 }
 
 /* Sum of products in a fixed order that fills a vector register. */
@@ -194,29 +162,17 @@ void mlp_update(struct mlp *mlp, size_t l, const float *weight_gradient, const f
         descend(layer->bias, layer->bias_velocity, bias_gradient, layer->out, rate, momentum);
 }
 
-size_t mlp_correct(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows) {
-        const struct mlp_layer *first = &mlp->layer[0], *last = &mlp->layer[mlp->layers - 1];
-        size_t correct = 0;
-
-        for (size_t start = 0; start < rows; start += mlp->batch) {
-                size_t n = rows - start < mlp->batch ? rows - start : mlp->batch;
-                forward(mlp, input + start * first->in, n);
-                for (size_t r = 0; r < n; r++) {
-                        const float *out = last->output + r * last->out;
-                        size_t best = 0;
-                        for (size_t o = 1; o < last->out; o++)
-                                best = out[o] > out[best] ? o : best;
-                        correct += best == label[start + r];
-                }
-        }
-        return correct;
+void *mlp_stream(const struct mlp *mlp) {
+        return NULL;
 }
 
-/* FNV-1a over the parameters' bytes. */
-uint64_t mlp_hash(const struct mlp *mlp) {
-        const unsigned char *byte = (const unsigned char *)mlp->memory;
-        uint64_t hash = UINT64_C(0xcbf29ce484222325);
-        for (size_t i = 0; i < mlp->params * sizeof(float); i++)
-                hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
-        return hash;
+void mlp_wait(struct mlp *mlp) {}
+
+const float *mlp_parameters(struct mlp *mlp) {
+        return mlp->memory;
+}
+
+const float *mlp_scores(struct mlp *mlp, const float *input, size_t rows) {
+        forward(mlp, input, rows);
+        return mlp->layer[mlp->layers - 1].output;
 }

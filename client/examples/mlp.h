@@ -3,6 +3,9 @@
  * A multi-layer perceptron in plain C: dense layers with ReLU between them, softmax and cross entropy on
  * top, trained by stochastic gradient descent with momentum. It knows nothing of gradsync: backward writes a
  * layer's gradients wherever the caller says, and that may be memory shared with the daemon.
+ *
+ * A program links one of its implementations: mlp.c computes on the CPU. Where work is put into a stream
+ * of a GPU instead, mlp_stream() says so; the functions that return numbers wait for it.
  */
 #ifndef DIGITS_MLP_H
 #define DIGITS_MLP_H
@@ -25,6 +28,7 @@ struct mlp {
         size_t batch;       /* most rows of one forward pass */
         size_t params;      /* numbers to be learned, all layers together */
         size_t rows;        /* of the latest forward pass */
+        double loss;        /* likewise, on the CPU */
         const float *input; /* likewise; the caller's, until backward is done */
         /* What the layers point into. It starts with the state, which is the parameters and their velocities:
          * 2 × params numbers. */
@@ -32,14 +36,15 @@ struct mlp {
         struct mlp_layer layer[MLP_LAYERS_MAX];
 };
 
-/* `widths` has layers + 1 entries: inputs, hidden layers, classes. Equal seeds give equal parameters. -1: no
- * memory. */
+/* `widths` has layers + 1 entries: inputs, hidden layers, classes. Equal seeds give equal parameters. -1:
+ * there is a message on standard error. */
 int mlp_init(struct mlp *mlp, const size_t *widths, size_t layers, size_t batch, uint64_t seed);
 void mlp_deinit(struct mlp *mlp);
 
-/* Sum over the rows of the cross entropy. At most `batch` rows; `input` must stay until the last
- * mlp_backward(). */
-double mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
+/* At most `batch` rows; `input` must stay until the last mlp_backward(). */
+void mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
+/* Of the latest forward pass: the sum over the rows of the cross entropy. */
+double mlp_loss(struct mlp *mlp);
 
 /* The gradient of the mean loss of the rows, written over whatever was there. From the last layer to the
  * first. */
@@ -48,10 +53,20 @@ void mlp_backward(struct mlp *mlp, size_t layer, float *weight_gradient, float *
 void mlp_update(struct mlp *mlp, size_t layer, const float *weight_gradient, const float *bias_gradient,
                 float rate, float momentum);
 
+/* The stream that the work of the calls above is in; NULL: it is done when they return. */
+void *mlp_stream(const struct mlp *mlp);
+/* Until that work is done, so that others may read and write the state. */
+void mlp_wait(struct mlp *mlp);
+
+/* In memory of the host, until the next call: the parameters, and what the last layer makes of at most
+ * `batch` rows, before softmax. */
+const float *mlp_parameters(struct mlp *mlp);
+const float *mlp_scores(struct mlp *mlp, const float *input, size_t rows);
+
 /* How many rows get their own label the highest probability; any number of rows. */
 size_t mlp_correct(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
 
 /* 64 bits over all parameters: equal exactly if they are, bit by bit (except for a chance of 2^-64). */
-uint64_t mlp_hash(const struct mlp *mlp);
+uint64_t mlp_hash(struct mlp *mlp);
 
 #endif

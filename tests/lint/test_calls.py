@@ -19,7 +19,7 @@ LONGEST_CYCLE = {
     "proto": 3,
 }
 FOLDERS_IN_CYCLES = 0
-NAMESAKES = 3
+NAMESAKES = 2
 
 
 def tree_of(tmp_path, files):
