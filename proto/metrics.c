@@ -271,6 +271,7 @@ static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
                 { "arenas", daemon->has_refused_arenas, daemon->refused_arenas },
                 { "fds", daemon->has_refused_fds, daemon->refused_fds },
                 { "bytes", daemon->has_refused_bytes, daemon->refused_bytes },
+                { "device_bytes", daemon->has_refused_device, daemon->refused_device },
         };
 
         metrics_head(to, "quota_rejections", "counter",
@@ -338,6 +339,13 @@ static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         metrics_gauge(to, "jobs", "Jobs.", daemon->jobs);
         metrics_gauge(to, "arenas", "Arenas and staging memories.", daemon->arenas);
         metrics_gauge(to, "arena_bytes", "Bytes of these, of plans and of records.", daemon->arena_bytes);
+        if (daemon->gpu != NULL) {
+                metrics_gauge(to, "gpu_memory_bytes", "Memory of the GPU.", daemon->gpu->bytes);
+                metrics_gauge(to, "gpu_memory_free_bytes", "What nobody has taken of it.",
+                              daemon->gpu->free_bytes);
+                metrics_gauge(to, "gpu_arena_bytes", "Arenas and registered buffers on the GPU.",
+                              daemon->gpu->arena_bytes);
+        }
         metrics_head(to, "cpu_seconds", "counter", "CPU time of the daemon's threads.");
         fputs("gradsync_cpu_seconds_total{thread=\"loop\"} ", to);
         metrics_write_seconds(to, daemon->loop_cpu_us);

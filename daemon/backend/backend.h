@@ -188,6 +188,13 @@ struct compute_ops {
         void (*cancel)(struct backend *backend, uint64_t id);
 };
 
+struct backend_gpu {
+        const char *uuid, *name;
+        int driver;           /* version, as CUDA counts: 13000 is 13.0 */
+        bool mps;             /* clients of an MPS server work at the same time; else in turn */
+        uint64_t bytes, free; /* its memory, and what nobody had taken when it was last looked at */
+};
+
 struct backend_ops {
         const char *name;
         const struct memory_ops *memory;
@@ -205,7 +212,7 @@ struct backend_ops {
          * yet. */
         unsigned (*ping)(struct backend *backend);
 
-        const char *(*uuid)(const struct backend *backend); /* of the GPU; NULL: it is none */
+        bool (*gpu)(const struct backend *backend, struct backend_gpu *ret); /* false: it is none */
         unsigned (*workers)(const struct backend *backend);
         const char *(*simd)(const struct backend *backend); /* "avx512", "avx2", "baseline"; "sm_90" */
         uint64_t (*cpu_us)(const struct backend *backend);  /* CPU time of all workers */

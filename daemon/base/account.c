@@ -19,6 +19,7 @@ static const struct {
         [ACCOUNT_ARENAS] = { "arenas_per_uid", "arenas" },
         [ACCOUNT_FDS] = { "fds_per_uid", "file descriptors" },
         [ACCOUNT_BYTES] = { "bytes_per_uid", "bytes of shared memory and plans" },
+        [ACCOUNT_DEVICE] = { "device_bytes_per_uid", "bytes of the GPU's memory" },
 };
 
 void accounts_set_limits(struct users *users, const uint64_t limits[ACCOUNT_SLOTS]) {
@@ -92,11 +93,13 @@ void charge_release(struct charge *charge) {
 }
 
 int charges_take(struct charges *charges, struct users *users, uid_t uid, unsigned arenas, uint64_t bytes,
-                 unsigned fds, struct refusal *refusal) {
+                 unsigned fds, uint64_t device, struct refusal *refusal) {
         int r = charge_take(&charges->arenas, users, uid, ACCOUNT_ARENAS, arenas, refusal);
 
         if (r == 0)
                 r = charge_take(&charges->bytes, users, uid, ACCOUNT_BYTES, bytes, refusal);
+        if (r == 0)
+                r = charge_take(&charges->device, users, uid, ACCOUNT_DEVICE, device, refusal);
         return r == 0 ? charge_take(&charges->fds, users, uid, ACCOUNT_FDS, fds, refusal) : r;
 }
 
@@ -104,4 +107,5 @@ void charges_release(struct charges *charges) {
         charge_release(&charges->arenas);
         charge_release(&charges->bytes);
         charge_release(&charges->fds);
+        charge_release(&charges->device);
 }

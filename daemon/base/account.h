@@ -17,6 +17,7 @@ enum account_slot {
         ACCOUNT_ARENAS,  /* arenas, staging and registered memories */
         ACCOUNT_BYTES,   /* bytes of them, and of plans kept for comparison */
         ACCOUNT_FDS,     /* file descriptors that the daemon holds for them */
+        ACCOUNT_DEVICE,  /* bytes of memories on a GPU */
         ACCOUNT_SLOTS,
 };
 
@@ -37,7 +38,7 @@ struct charge {            /* zero-initialised: empty */
 };
 
 struct charges { /* of a memory; the same */
-        struct charge arenas, bytes, fds;
+        struct charge arenas, bytes, fds, device;
 };
 
 /* What is held already stays. */
@@ -61,5 +62,5 @@ void charge_force(struct charge *charge, struct users *users, uid_t uid, enum ac
 void charge_release(struct charge *charge); /* harmless on an empty one */
 /* As charge_take(); what has been taken is to be released also if it fails. */
 int charges_take(struct charges *charges, struct users *users, uid_t uid, unsigned arenas, uint64_t bytes,
-                 unsigned fds, struct refusal *refusal);
+                 unsigned fds, uint64_t device, struct refusal *refusal);
 void charges_release(struct charges *charges);

@@ -380,6 +380,9 @@ const struct option_row option_rows[] = {
         { "limits", "bytes_per_uid", BYTES,
           .help = "bytes of them, and of plans, of one user: half of the machine's memory",
           LIMIT(ACCOUNT_BYTES) },
+        { "limits", "device_bytes_per_uid", "SIZE",
+          "bytes of the GPU's memory for one user; 0: half of what it has", "0", .set = option_set_size,
+          .format = option_format_size, .max = UINT64_C(1) << 60, LIMIT(ACCOUNT_DEVICE) },
 };
 const unsigned option_count = array_size(option_rows);
 

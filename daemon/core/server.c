@@ -252,10 +252,21 @@ static void server_open_state(struct server *server) {
         server->past_until = clock_now() + PAST_KEPT;
 }
 
+static void server_apply_limits(struct server *server) {
+        const struct backend *backend = server->backends.device;
+        uint64_t limits[ACCOUNT_SLOTS];
+        struct backend_gpu gpu;
+
+        memcpy(limits, server->config.limits, sizeof(limits));
+        if (limits[ACCOUNT_DEVICE] == 0 && backend != NULL && backend->ops->gpu(backend, &gpu))
+                limits[ACCOUNT_DEVICE] = gpu.bytes / 2;
+        accounts_set_limits(server->users, limits);
+}
+
 /* Settings that may change at run time. */
 static void server_apply(struct server *server) {
         log_set_priority(server->config.log_priority);
-        accounts_set_limits(server->users, server->config.limits);
+        server_apply_limits(server);
         server->jobs->config.step_deadline = server->config.step_deadline;
         server->jobs->config.stall_notice = server->config.stall_notice;
         server->jobs->config.rejoin_grace = server->config.rejoin_grace;

@@ -53,6 +53,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         const Wire__Hello *hello = CAST(Wire__Hello, message);
         const struct sessions_config *config = &session->sessions->config;
         Wire__Welcome welcome = WIRE__WELCOME__INIT;
+        struct backend_gpu gpu;
         int r = hello_take_pidfd(session, request);
 
         if (r > 0)
@@ -71,8 +72,9 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
-        if (config->backend != NULL && session->minor >= FRAME_MINOR_2)
-                welcome.uuid = (char *)config->backend->ops->uuid(config->backend);
+        if (session->minor >= FRAME_MINOR_2 && config->backend != NULL &&
+            config->backend->ops->gpu(config->backend, &gpu))
+                welcome.uuid = (char *)gpu.uuid;
         session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, &welcome.base);
         return 0;
 }
@@ -188,9 +190,10 @@ int on_plan_drop(struct session *session, struct request *request, const Protobu
 /* The driver opens such a handle for processes of one user only. */
 static int register_ipc(const struct session *session, struct request *request, const Wire__Register *offer) {
         const struct backend *backend = session->sessions->config.backend;
+        struct backend_gpu gpu;
         struct cuda_ipc ipc;
 
-        if (backend == NULL || backend->ops->uuid(backend) == NULL)
+        if (backend == NULL || !backend->ops->gpu(backend, &gpu))
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "memory of a GPU cannot be registered: this gradsyncd serves %s",
                               session->sessions->config.device);

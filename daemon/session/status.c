@@ -94,10 +94,27 @@ static void status_add_identity(const struct sessions_identity *identity, Wire__
                 row->no_identity = (char *)identity->no_identity;
 }
 
+static void status_add_gpu(const struct sessions_config *config, Wire__StatusDaemon *row,
+                           Wire__StatusGpu *gpu) {
+        struct backend_gpu seen;
+
+        if (config->backend == NULL || !config->backend->ops->gpu(config->backend, &seen))
+                return;
+        gpu->uuid = (char *)seen.uuid;
+        gpu->name = (char *)seen.name;
+        gpu->mode = (char *)(seen.mps ? "mps" : "time slices");
+        SET(*gpu, driver, (uint32_t)seen.driver);
+        SET(*gpu, bytes, seen.bytes);
+        SET(*gpu, free_bytes, seen.free);
+        SET(*gpu, arena_bytes, accounts_total(config->accounts, ACCOUNT_DEVICE));
+        row->gpu = gpu;
+}
+
 static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend != NULL ? config->backend->ops : NULL;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
+        Wire__StatusGpu gpu = WIRE__STATUS_GPU__INIT;
 
         row.device = (char *)config->device;
         row.version = (char *)GRADSYNC_RELEASE;
@@ -115,11 +132,14 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, loop_cpu_us, clock_thread_cpu());
         SET(row, worker_cpu_us, ops != NULL ? ops->cpu_us(config->backend) : 0);
         SET(row, process_start_time, answer->sessions->start_time);
+        status_add_gpu(config, &row, &gpu);
         status_add_identity(config->identity, &row);
         status_add_process(&row);
         SET(row, complete, session_sees_all(answer->viewer));
         if (row.complete)
                 status_add_refusals(config->accounts, &row);
+        SET_IF(row, refused_device, row.complete && row.gpu != NULL,
+               accounts_refused(config->accounts, ACCOUNT_DEVICE));
         SET(row, draining, config->jobs->gate != GATE_OPEN);
         SET_IF(row, open, answer->viewer != NULL && session_may_drain(answer->viewer),
                jobs_open(config->jobs));
@@ -271,6 +291,14 @@ static void status_send_member(const struct answer *answer, const struct member 
         answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
+static uint32_t status_count_placed(const struct plan *plan) {
+        uint32_t n = 0;
+
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                n += plan->part[local].claims != NULL;
+        return n;
+}
+
 static void status_send_plan(const struct answer *answer, const struct plan *plan) {
         const struct description *d = plan->reference;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
@@ -284,6 +312,7 @@ static void status_send_plan(const struct answer *answer, const struct plan *pla
         SET(row, arena_bytes, d->arena_bytes);
         row.reduce = (char *)reduce_name(d->reduce);
         SET(row, open, plan_unit(plan) != UNIT_IDLE);
+        SET(row, placed, status_count_placed(plan));
         answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 

@@ -139,9 +139,10 @@
  * the caller's. Data of collectives, and pieces of a state, may lie on the GPU or in host memory.
  *
  * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, or
- * gradsync_device() is called, and finds the daemon's GPU by its UUID. It then has one thread of its own for each connection to such
- * a daemon: the thread sleeps until events of the trainer's streams have ended, then tells the
- * daemon. It has all signals blocked, and ends with gradsync_close().
+ * gradsync_device() is called, and finds the daemon's GPU by its UUID. It then has one thread of
+ * its own for each connection to such a daemon: the thread sleeps until events of the trainer's
+ * streams have ended, then tells the daemon. It has all signals blocked, and ends with
+ * gradsync_close().
  *
  *
  * ZEROING

@@ -185,7 +185,8 @@ KEYS = {
     "status": "schema_version daemon jobs clients daemons",
     "each": "daemon jobs clients",
     "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
-              "loop_cpu_us worker_cpu_us complete draining node starts no_identity",
+              "loop_cpu_us worker_cpu_us complete draining node starts no_identity gpu",
+    "gpu": "uuid name driver bytes free_bytes arena_bytes mode",
     "client": "pid uid gid device program library connected_ms jobs",
     "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
            "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
@@ -194,7 +195,7 @@ KEYS = {
     "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
                  "committed_ms successor_pid",
     "member": "rank local_rank pid uid state step process_state program exposed",
-    "plan": "plan step parameters buckets bytes arena_bytes reduce open",
+    "plan": "plan step parameters buckets bytes arena_bytes reduce open placed_members",
     "wait": "rank pid process_state what plan bucket parameter step since_ms text",
 }
 
@@ -260,9 +261,9 @@ def test_the_documents_have_exactly_these_fields(daemon, peers, ctl):
     first, second = stepping.plans[0][0], stepping.plans[1][0]
     assert job["plans"] == [
         {"plan": 0, "step": 7, "parameters": 5, "buckets": 2, "bytes": 1008, "arena_bytes": first.bytes,
-         "reduce": "avg", "open": False},
+         "reduce": "avg", "open": False, "placed_members": 0},
         {"plan": 1, "step": 2, "parameters": 4, "buckets": 4, "bytes": 1024, "arena_bytes": second.bytes,
-         "reduce": "avg", "open": False}]
+         "reduce": "avg", "open": False, "placed_members": 0}]
     assert [job[key] for key in ("step", "buckets", "bytes", "bytes_reduced")] == [7, 6, 2032, 9104]
     assert job["nonfinite_first"] is None and job["last_loss"] is None
     assert job["waiting_for"] == [] and job["recoveries"] == 0
@@ -299,7 +300,9 @@ class Outspoken(FakeDaemon):
     said = wire.pb.StatusDaemon(
         device="cpu:x", version="9.8.7", pid=1001, uid=1002, uptime_ms=1003, socket="/elsewhere",
         clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, loop_cpu_us=1009,
-        worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011, no_identity="because")
+        worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011, no_identity="because",
+        gpu=wire.pb.StatusGpu(uuid="GPU-1", name="card", driver=1012, bytes=1013, free_bytes=1014,
+                              arena_bytes=1015, mode="mps"))
 
     def _send(self, client, head, kind, message):
         super()._send(client, head, kind, self.said if kind == "STATUS_DAEMON" else message)
@@ -323,7 +326,7 @@ SENT = [
                                            exposed=0.5)),
     ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, unranked=True)),
     ("STATUS_PLAN", wire.pb.StatusPlan(job=1, plan=5001, step=5002, params=5003, buckets=5004, bytes=5005,
-                                       arena_bytes=5006, reduce="sum", open=True)),
+                                       arena_bytes=5006, reduce="sum", open=True, placed=5007)),
     ("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, pid=6002, process_state="stopped", plan=6003,
                                        bucket=6004, parameter="v", since_ms=6005, what="step", step=6006)),
     *[("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, plan=6003, bucket=6004, since_ms=6005, step=6006,
@@ -336,7 +339,9 @@ SHOWN = {
     "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
                "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
                "arena_bytes": 1008, "loop_cpu_us": 1009, "worker_cpu_us": 1010, "complete": True,
-               "draining": False, "node": "ab12", "starts": 1011, "no_identity": "because"},
+               "draining": False, "node": "ab12", "starts": 1011, "no_identity": "because",
+               "gpu": {"uuid": "GPU-1", "name": "card", "driver": 1012, "bytes": 1013, "free_bytes": 1014,
+                       "arena_bytes": 1015, "mode": "mps"}},
     "clients": [{"pid": 2001, "uid": 2002, "gid": 2003, "device": "cpu:x", "program": "p", "library": "l",
                  "connected_ms": 2004, "jobs": 2005}],
     "jobs": [{
@@ -354,7 +359,7 @@ SHOWN = {
                     {"rank": None, "local_rank": None, "pid": 4003, "uid": None, "state": None, "step": 0,
                      "process_state": None, "program": None, "exposed": None}],
         "plans": [{"plan": 5001, "step": 5002, "parameters": 5003, "buckets": 5004, "bytes": 5005,
-                   "arena_bytes": 5006, "reduce": "sum", "open": True}],
+                   "arena_bytes": 5006, "reduce": "sum", "open": True, "placed_members": 5007}],
         "waiting_for": [{"rank": 6001, "pid": 6002, "process_state": "stopped", "what": "step", "plan": 6003,
                          "bucket": 6004, "parameter": "v", "step": 6006, "since_ms": 6005, "text": None},
                         {**NO_STEP, "what": "plan", "plan": 6003}, {**NO_STEP, "what": "join"},

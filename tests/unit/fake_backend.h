@@ -52,6 +52,7 @@ struct fake_backend {
         backend_made_fn made;
         void *owner;
         struct fake_memory *memories;
+        bool is_gpu;
         bool late; /* requests are kept until the test lets them end */
         struct fake_request request[64];
         unsigned n_requests;
@@ -341,10 +342,16 @@ static const struct compute_ops fake_compute_ops = {
         .cancel = fake_cancel,
 };
 
+static bool fake_gpu(const struct backend *backend, struct backend_gpu *ret) {
+        *ret = (struct backend_gpu){ .uuid = "GPU-fake", .name = "fake" };
+        return container_of(backend, struct fake_backend, backend)->is_gpu;
+}
+
 static const struct backend_ops fake_ops = {
         .name = "fake",
         .memory = &fake_memory_ops,
         .compute = &fake_compute_ops,
+        .gpu = fake_gpu,
         .workers = fake_workers,
         .simd = fake_simd,
         .cpu_us = fake_cpu_us,

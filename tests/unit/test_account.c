@@ -8,7 +8,7 @@
 #include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5 };
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 2000 };
 
 static void charges_add_up_and_come_back(void **state) {
         struct users *users;
@@ -91,7 +91,7 @@ static void a_refusal_names_the_key_of_its_slot(void **state) {
         static const char *const keys[ACCOUNT_SLOTS] = {
                 [ACCOUNT_CLIENTS] = "clients_per_uid", [ACCOUNT_JOBS] = "jobs_per_uid",
                 [ACCOUNT_ARENAS] = "arenas_per_uid",   [ACCOUNT_BYTES] = "bytes_per_uid",
-                [ACCOUNT_FDS] = "fds_per_uid",
+                [ACCOUNT_FDS] = "fds_per_uid",         [ACCOUNT_DEVICE] = "device_bytes_per_uid",
         };
         struct users *users;
         struct charge charge = { 0 };

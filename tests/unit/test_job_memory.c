@@ -124,6 +124,24 @@ static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucke
         return step_ready(f->member[rank], &message, &f->refusal);
 }
 
+/* What lies there, to an account of its own; what belongs to it on the host, as ever. */
+static void memory_of_a_gpu_is_charged(void **state) {
+        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 12, 8 * PAGE, 100, 20 * PAGE };
+        struct fixture *f = *state;
+        uint32_t handle;
+
+        f->fake.is_gpu = true;
+        accounts_set_limits(f->accounts, limits);
+        assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 16 * PAGE);
+        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) < 8 * PAGE);
+        assert_int_equal(enlist(f, 1, sealed(), 0, &handle), WIRE__CODE__QUOTA);
+        assert_non_null(strstr(f->refusal.text, "bytes of the GPU's memory"));
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
+        assert_int_equal(memory_unregister(f->member[0], 13, 1, &f->refusal), 0);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 0);
+}
+
 static void memory_is_charged(void **state) {
         struct fixture *f = *state;
         uint32_t handle[2];
@@ -310,6 +328,7 @@ static void punched_staging_evicts_its_member(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 TEST(memory_is_charged),
+                TEST(memory_of_a_gpu_is_charged),
                 TEST(members_have_their_own_places),
                 TEST(bytes_belong_to_one_plan),
                 TEST(punched_memory_evicts_its_member),

@@ -22,6 +22,8 @@ struct checkup {
 void doctor_daemon(const struct checkup *checkup, struct findings *findings);
 /* The limits under which this user and the daemon run. */
 void doctor_limits(const struct checkup *checkup, struct findings *findings);
+/* What a GPU needs of this host, and of both sides. */
+void doctor_gpu(const struct checkup *checkup, struct findings *findings);
 /* What the environment says about jobs and sockets. */
 void doctor_environment(struct findings *findings);
 /* What earlier runs left behind. */

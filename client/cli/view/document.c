@@ -15,13 +15,21 @@
 #define WHOLE_AS(key, from, field) AS(key, value_whole((from)->has_##field, (uint64_t)(from)->field))
 #define MS_AS(key, from, field) AS(key, value_ms((from)->has_##field, (from)->field))
 
+static json_t *document_gpu(const Wire__StatusGpu *g) {
+        if (!g)
+                return json_null();
+        return OBJECT(TEXT(g, uuid), TEXT(g, name), WHOLE(g, driver), WHOLE(g, bytes), WHOLE(g, free_bytes),
+                      WHOLE(g, arena_bytes), TEXT(g, mode));
+}
+
 static json_t *document_daemon(const struct snapshot *snapshot) {
         const Wire__StatusDaemon *d = snapshot->daemon;
         return OBJECT(TEXT(d, device), TEXT(d, version), WHOLE(d, pid), WHOLE(d, uid), WHOLE(d, uptime_ms),
                       AS("socket", value_text(snapshot->path)), WHOLE(d, clients), WHOLE(d, jobs),
                       WHOLE(d, workers), TEXT(d, simd), WHOLE(d, arenas), WHOLE(d, arena_bytes),
                       WHOLE(d, loop_cpu_us), WHOLE(d, worker_cpu_us), BOOLEAN(d, complete),
-                      BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts), TEXT(d, no_identity));
+                      BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts), TEXT(d, no_identity),
+                      AS("gpu", document_gpu(d->gpu)));
 }
 
 static json_t *document_client(const struct snapshot *snapshot, const Wire__StatusClient *c) {
@@ -39,7 +47,8 @@ static json_t *document_member(const Wire__StatusMember *m) {
 
 static json_t *document_plan(const Wire__StatusPlan *p) {
         return OBJECT(WHOLE(p, plan), NUMBER(p, step), WHOLE_AS("parameters", p, params), WHOLE(p, buckets),
-                      WHOLE(p, bytes), WHOLE(p, arena_bytes), TEXT(p, reduce), BOOLEAN(p, open));
+                      WHOLE(p, bytes), WHOLE(p, arena_bytes), TEXT(p, reduce), BOOLEAN(p, open),
+                      WHOLE_AS("placed_members", p, placed));
 }
 
 static json_t *document_wait(const Wire__StatusWait *w) {

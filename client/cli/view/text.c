@@ -15,6 +15,21 @@ static const char *text_or_empty(const char *text) {
         return text ? text : "";
 }
 
+static void text_gpu(const Wire__StatusGpu *g, bool color, FILE *to) {
+        _cleanup_(freep) char *name = escape_text(g->name), *uuid = escape_text(g->uuid);
+        bool mps = g->mode && strcmp(g->mode, "mps") == 0;
+        char bytes[FORMAT_SIZE], all[FORMAT_SIZE], taken[FORMAT_SIZE];
+
+        paint_printf(
+                to, color, PAINT_DIM,
+                "%s (%s), driver of CUDA %u.%u: %s of %s free, %s in arenas and registered buffers; %s\n",
+                text_or_empty(name), text_or_empty(uuid), g->driver / 1000, g->driver % 1000 / 10,
+                format_bytes(bytes, g->free_bytes), format_bytes(all, g->bytes),
+                format_bytes(taken, g->arena_bytes),
+                mps ? "MPS: processes work at the same time, and share their faults"
+                    : "no MPS: processes work in turn");
+}
+
 static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) {
         const Wire__StatusDaemon *d = from->daemon;
         _cleanup_(freep) char *device = escape_text(d->device), *version = escape_text(d->version);
@@ -34,6 +49,8 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
                 fprintf(to, ", %s in %u arena%s", format_bytes(bytes, d->arena_bytes), d->arenas,
                         format_plural(d->arenas));
         fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
+        if (d->gpu)
+                text_gpu(d->gpu, color, to);
         if (no_identity && *no_identity)
                 paint_printf(to, color, PAINT_DIM, "coordinates nothing beyond its own host: %s\n",
                              no_identity);
@@ -82,6 +99,17 @@ static void text_job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
                              format_plural(j->nonfinite));
         }
         fputc('\n', to);
+}
+
+/* Members that have given memory to the daemon, instead of getting some from it. */
+static void text_job_places(const struct snapshot_job *job, FILE *to) {
+        uint32_t placed = 0;
+
+        for (size_t i = 0; i < job->n_plans; i++)
+                placed = job->plan[i]->placed > placed ? job->plan[i]->placed : placed;
+        if (placed > 0)
+                fprintf(to, "  %u member%s %s gradients in memory of %s own\n", placed, format_plural(placed),
+                        placed > 1 ? "have" : "has", placed > 1 ? "their" : "its");
 }
 
 static void text_job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
@@ -250,6 +278,7 @@ static void text_job(const struct snapshot_job *job, bool whole, bool color, FIL
 
         text_job_head(job->job, color, to);
         text_job_facts(job->job, color, to);
+        text_job_places(job, to);
         text_job_nonfinite(job->job, color, to);
         text_job_members(job, whole, color, to);
         text_job_loss(job->job, color, to);

@@ -76,8 +76,10 @@ static int card_describe(struct card *card, const struct report *report) {
             major = card_attribute(card, CUDA_DEVICE_MAJOR);
         cuda_result r = card->cuda.device_name(card->name, sizeof(card->name), card->device);
 
+        if (r == CUDA_OK)
+                r = card->cuda.device_total(&card->bytes, card->device);
         if (r != CUDA_OK)
-                return report_failed(report, "the GPU has no name", r);
+                return report_failed(report, "the GPU tells neither its name nor its memory", r);
         snprintf(card->architecture, sizeof(card->architecture), "sm_%d%d", major,
                  card_attribute(card, CUDA_DEVICE_MINOR));
         card->processors = card_attribute(card, CUDA_DEVICE_MULTIPROCESSORS);

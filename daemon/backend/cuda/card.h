@@ -17,6 +17,7 @@ struct card {
         int processors; /* multiprocessors */
         bool mps;
         uint64_t opened;    /* clock_now() */
+        size_t bytes;       /* of its memory */
         size_t granularity; /* of memory, bytes */
         cuda_function kernel[GRID_KERNELS];
 };

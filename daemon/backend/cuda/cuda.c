@@ -179,8 +179,16 @@ static unsigned cuda_ping(struct backend *backend) {
         return (unsigned)keeper_ping(cuda->keeper) + (unsigned)issuer_ping(cuda->issuer);
 }
 
-static const char *cuda_uuid(const struct backend *backend) {
-        return container_of(backend, struct cuda_backend, backend)->card.uuid;
+static bool cuda_gpu(const struct backend *backend, struct backend_gpu *ret) {
+        const struct cuda_backend *cuda = container_of(backend, struct cuda_backend, backend);
+
+        *ret = (struct backend_gpu){ .uuid = cuda->card.uuid,
+                                     .name = cuda->card.name,
+                                     .driver = cuda->card.cuda.version,
+                                     .mps = cuda->card.mps,
+                                     .bytes = cuda->card.bytes,
+                                     .free = keeper_free_bytes(cuda->keeper) };
+        return true;
 }
 
 static unsigned cuda_workers(const struct backend *backend) {
@@ -223,7 +231,7 @@ const struct backend_ops backend_cuda = {
         .fd = cuda_fd,
         .dispatch = cuda_dispatch,
         .ping = cuda_ping,
-        .uuid = cuda_uuid,
+        .gpu = cuda_gpu,
         .workers = cuda_workers,
         .simd = cuda_simd,
         .cpu_us = cuda_cpu_us,

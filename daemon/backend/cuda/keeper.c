@@ -34,6 +34,7 @@ struct keeper {
         uint64_t asked, answered; /* pings */
         cuda_result sticky;
         cuda_stream stream;
+        _Atomic uint64_t free;
 };
 
 /*
@@ -65,6 +66,14 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
         wish->fd = -1;
 }
 
+/* Others take memory, too. */
+static void keeper_look(struct keeper *keeper) {
+        size_t free, total;
+
+        if (keeper->card->cuda.memory_info(&free, &total) == CUDA_OK)
+                keeper->free = free;
+}
+
 static void *keeper_main(void *data) {
         struct keeper *keeper = data;
 
@@ -74,6 +83,11 @@ static void *keeper_main(void *data) {
                 keeper->answered = keeper->asked;
                 if (list_empty(&keeper->waiting)) {
                         pthread_cond_wait(&keeper->work, &keeper->lock);
+                        if (list_empty(&keeper->waiting) && !keeper->stop) { /* a ping */
+                                pthread_mutex_unlock(&keeper->lock);
+                                keeper_look(keeper);
+                                pthread_mutex_lock(&keeper->lock);
+                        }
                         continue;
                 }
                 struct wish *wish = list_entry(keeper->waiting.next, struct wish, link);
@@ -83,6 +97,7 @@ static void *keeper_main(void *data) {
                 } else {
                         pthread_mutex_unlock(&keeper->lock);
                         keeper_do(keeper, wish);
+                        keeper_look(keeper);
                         pthread_mutex_lock(&keeper->lock);
                 }
                 if (wish->sticky != CUDA_OK)
@@ -105,6 +120,7 @@ int keeper_new(const struct card *card, int wake, struct keeper **ret) {
         list_init(&keeper->done);
         pthread_mutex_init(&keeper->lock, NULL);
         pthread_cond_init(&keeper->work, NULL);
+        keeper_look(keeper);
         int r = card->cuda.stream_new(&keeper->stream, CUDA_STREAM_NON_BLOCKING, 0) == CUDA_OK ? 0 : -EIO;
         if (r == 0)
                 r = thread_start(&keeper->thread, "gs-keeper", 0, keeper_main, keeper);
@@ -209,4 +225,8 @@ bool keeper_ping(struct keeper *keeper) {
 
 uint64_t keeper_cpu_us(const struct keeper *keeper) {
         return thread_cpu_us(keeper->thread);
+}
+
+uint64_t keeper_free_bytes(const struct keeper *keeper) {
+        return keeper->free;
 }

@@ -18,4 +18,6 @@ void keeper_cancel(struct keeper *keeper, uint64_t id);
 /* Hands over what is done; returns the error after which the GPU is of no use any more, or CUDA_OK. */
 cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made, void *owner);
 bool keeper_ping(struct keeper *keeper);
+/* Of the GPU's memory, when the thread last looked: after each request, and at each ping. */
+uint64_t keeper_free_bytes(const struct keeper *keeper);
 uint64_t keeper_cpu_us(const struct keeper *keeper);

@@ -220,8 +220,8 @@ static unsigned host_ping(struct backend *backend) {
         return pool_ping(host_of(backend)->pool);
 }
 
-static const char *host_uuid(const struct backend *backend) {
-        return NULL;
+static bool host_gpu(const struct backend *backend, struct backend_gpu *ret) {
+        return false;
 }
 
 static unsigned host_workers(const struct backend *backend) {
@@ -262,7 +262,7 @@ const struct backend_ops backend_host = {
         .fd = host_fd,
         .dispatch = host_dispatch,
         .ping = host_ping,
-        .uuid = host_uuid,
+        .gpu = host_gpu,
         .workers = host_workers,
         .simd = host_simd,
         .cpu_us = host_cpu_us,

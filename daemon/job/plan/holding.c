@@ -31,6 +31,16 @@ static void holding_discharge(struct holding *holding) {
         charges_release(&holding->charges);
 }
 
+struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside) {
+        struct backend_gpu gpu;
+        bool device = backend->ops->gpu(backend, &gpu);
+
+        return (struct holding_cost){ .bytes = beside + (device ? 0 : bytes),
+                                      .device = device ? bytes : 0,
+                                      .arenas = bytes > 0,
+                                      .fds = bytes > 0 ? backend->memory->n_fds : 0 };
+}
+
 int holding_new(struct job *job, const struct member *member, uint32_t number, struct backend *backend,
                 const struct holding_cost *cost, holding_done_fn done, struct holding **ret,
                 struct refusal *refusal) {
@@ -48,7 +58,7 @@ int holding_new(struct job *job, const struct member *member, uint32_t number, s
         holding->done = done;
         list_append(&holdings->list, &holding->link);
         r = charges_take(&holding->charges, job->table->config.accounts, job->uid, cost->arenas,
-                         sizeof(*holding) + cost->bytes, cost->fds, refusal);
+                         sizeof(*holding) + cost->bytes, cost->fds, cost->device, refusal);
         if (r != 0) {
                 holding_discharge(holding);
                 free(holding);

@@ -62,7 +62,7 @@ struct holdings { /* embedded */
 };
 
 struct holding_cost {
-        uint64_t bytes;
+        uint64_t bytes, device; /* in the daemon's own kind of memory; on a GPU */
         unsigned arenas, fds;
 };
 
@@ -70,10 +70,8 @@ struct holding_cost {
 int holding_new(struct job *job, const struct member *member, uint32_t number, struct backend *backend,
                 const struct holding_cost *cost, holding_done_fn done, struct holding **ret,
                 struct refusal *refusal);
-/* One memory of so many bytes, with what belongs to it. */
-static inline struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes) {
-        return (struct holding_cost){ .bytes = bytes, .arenas = 1, .fds = backend->memory->n_fds };
-}
+/* One memory of so many bytes, where this backend has it, and what belongs to it on the host. */
+struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside);
 /* A request about it, without an id: anything but MEMORY_FREE. 0: it is done, or, if it is busy then, done()
  * will be called. A code with *refusal, or a negative errno: it came to nothing. */
 int holding_ask(struct holding *holding, const struct job *job, const struct memory_request *what,

@@ -36,13 +36,13 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
-/* Of this member's own: the arena and the control memory, what belongs to each bucket, and the claims. */
-static uint64_t cost_of(const struct plan *plan, const struct description *d) {
+/* Of this member's own beside the arena: the control memory, what belongs to each bucket, and the claims. */
+static uint64_t cost_beside(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 
         if (has_places(plan, d))
                 each += sizeof(struct backend_range) + sizeof(struct memory_claim) + MEMORY_SPAN_COST;
-        return d->arena_bytes + d->control_bytes + d->n_buckets * each;
+        return d->control_bytes + d->n_buckets * each;
 }
 
 /* All that the part needs besides its memory, and the charges. */
@@ -50,9 +50,9 @@ static int provide_part(struct plan *plan, struct member *member, struct refusal
         struct backend *backend = plan->job->table->config.backend;
         struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
-        struct holding_cost cost = { .bytes = cost_of(plan, d),
-                                     .arenas = d->arena_bytes > 0,
-                                     .fds = memories_of(backend, d) };
+        struct holding_cost cost = holding_cost(backend, d->arena_bytes, cost_beside(plan, d));
+
+        cost.fds = memories_of(backend, d);
         int r = holding_new(plan->job, member, plan->ordinal, backend, &cost, plan_late, &part->arena,
                             refusal);
 

@@ -33,7 +33,7 @@ int shared_check(const struct job *job, struct refusal *refusal) {
 /* Memory of the daemon's own is there at once, see MEMORY_OWN: no late answer comes. */
 static int shared_allocate(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
                            struct refusal *refusal) {
-        struct holding_cost cost = holding_cost(backend, bytes);
+        struct holding_cost cost = holding_cost(backend, bytes, 0);
         struct memory_request what = { .kind = MEMORY_OWN, .bytes = bytes };
         int r = holding_new(job, NULL, 0, backend, &cost, NULL, &shared->holding, refusal);
 
