@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What status and doctor say of a daemon that serves a GPU, and the quota of its memory; the GPU is a fake."""
+"""What status and doctor say of a daemon that serves a GPU, and the quota of its memory."""
 import json
 import os
 import pathlib
