@@ -56,6 +56,13 @@ def gpu(machine, build, request):  # noqa: F811
 
 
 @pytest.fixture
+def nothing_left(machine, build, request):  # noqa: F811
+    """Looked at when all processes have ended."""
+    yield
+    gpus.check_nothing_left(build)
+
+
+@pytest.fixture
 def passes(script):
     """passes(text, **options): the script ends well."""
     def run(text, **options):
@@ -85,12 +92,49 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
     assert plan.finish().step == 1
     job.allgather(Raw(a.address, a.nbytes), back)
     assert back == value
-    assert "in use" in fails(BufferError, plan.free)
+    plan.free()
+    job.allgather(Raw(a.address, a.nbytes), back)       # it stays for as long as something refers to it
+    assert back == value
+    assert "on a GPU" in fails(gradsync.StateError, lambda: job.memory(100).buffer)
+""", socket=gpu().socket)
+
+
+def test_an_arena_of_the_daemons_is_lent(gpu, passes):
+    passes("""
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    plan = job.plan([("a", DType.F32, (3,)), ("b", DType.BF16, (5, 7))], arena=True)
+    a, b = plan.gradient(0), plan.gradient(1)
+    for i in range(2):
+        plan.ready_on(i, 0)
+    plan.finish()
+    assert "2 gradients" in fails(BufferError, plan.free)
     capsule = a.__dlpack__(stream=1, max_version=(1, 0))
-    del a, b, c
+    del a, b
     assert "1 gradients" in fails(BufferError, plan.free)
     del capsule
     plan.free()
+""", socket=gpu().socket)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_memory_of_a_gpu_goes_with_the_last_that_refers_to_it(gpu, passes):
+    passes("""
+import gc
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    memory = job.memory(3 << 20)
+    assert memory.nbytes == 4 << 20
+    part = memory.array(DType.F32, 64, 16)
+    assert part.address == memory.address + 64 and part.nbytes == 64
+    fails(gradsync.InvalidError, memory.array, DType.F32, 4 << 20, 1)
+    host = array.array("f", range(16))
+    job.allgather(host, Raw(part.address, 64))
+    memory.unregister()
+    del memory
+    gc.collect()
+    back = array.array("f", [0.]) * 16
+    job.allgather(Raw(part.address, 64), back)
+    assert back == host
+    assert "OUT_OF_MEMORY" in fails(gradsync.NoMemoryError, job.memory, 4 << 30)
 """, socket=gpu().socket)
 
 

@@ -17,6 +17,7 @@ finish(): the step is to be computed again.
 """
 from typing import Any
 
+from ._dlpack import DeviceArray
 from ._native import LibraryNotFoundError, library as _library
 from .connection import Connection
 from .errors import (Again, DaemonLostError, DeniedError, ForkedError, GradsyncError, InvalidError,
@@ -26,7 +27,7 @@ from .errors import (Again, DaemonLostError, DeniedError, ForkedError, GradsyncE
                      VoidRetry, VoidStep)
 from .job import Job
 from .memory import Memory
-from .plan import DeviceArray, Plan
+from .plan import Plan
 from .types import BucketStats, Device, DType, Info, Param, Raw, Reduce, Stall
 
 __all__ = [

@@ -79,3 +79,43 @@ def capsule(address: int, dtype: DType, elements: int, device: tuple[int, int], 
     managed = _Managed(tensor, number, _deleter)
     _lent[number] = managed, shape, keep
     return _new_capsule(ctypes.addressof(managed), _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+
+
+class DeviceArray:
+    """A gradient on a GPU, flat: what torch.from_dlpack(), cupy.from_dlpack() and the like take without a
+    copy. It may be read and written whenever the gradient is this process's: the average is complete then,
+    for work in any stream."""
+
+    def __init__(self, address: int, dtype: DType, elements: int, device: tuple[int, int],
+                 keep: object = None) -> None:
+        #: On the GPU: no CPU can read there.
+        self.address = address
+        self.dtype = dtype
+        self.elements = elements
+        self._device = device
+        self._keep = keep
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self.elements * self.dtype.itemsize
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, *, stream: object = None, max_version: object = None, dl_device: object = None,
+                   copy: bool | None = None) -> object:
+        if copy or dl_device not in (None, self._device):
+            raise BufferError("a gradient is lent as it is, where it is: copy what was made of it")
+        return capsule(self.address, self.dtype, self.elements, self._device, self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._device[0] != CUDA or self.dtype is DType.BF16:
+            raise AttributeError("the interface has no name for bf16: use DLPack")
+        kinds = {DType.I32: "i", DType.I64: "i", DType.U8: "u"}
+        return {"shape": (self.elements,), "typestr": f"<{kinds.get(self.dtype, 'f')}{self.dtype.itemsize}",
+                "data": (self.address, False), "version": 3, "strides": None, "stream": None}
+
+    def __repr__(self) -> str:
+        return f"<gradsync.DeviceArray of {self.elements} {self.dtype.name} at {self.address:#x}>"

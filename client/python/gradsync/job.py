@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import memory as _memory
+from . import _cuda, memory as _memory
 from ._call import check, memory_of
 from ._native import PlanOptionsStruct, StateStruct, library
 from .errors import Again, GradsyncError, InvalidError, StateError
@@ -39,6 +39,14 @@ class _Making:
     named: bool = False
     #: The library is, or will be, in a call that can go on.
     waiting: bool = False
+
+
+@dataclass
+class _Allocated:
+    """Memory of a GPU that is being registered."""
+
+    whole: _cuda.Allocation
+    wanted: int
 
 
 @dataclass
@@ -96,6 +104,7 @@ class Job:
         self._memories: set[Memory] = set()
         self._making: _Making | None = None
         self._registering: _Registering | None = None
+        self._allocated: _Allocated | None = None
         self._held: object = None
 
     def __repr__(self) -> str:
@@ -148,13 +157,17 @@ class Job:
     # ---- memory
 
     def memory(self, nbytes: int) -> Memory:
-        """New memory of at least so many bytes (whole pages), mapped and registered; .buffer is it.
+        """New memory of at least so many bytes (whole pages), mapped and registered; .buffer is it. On the GPU,
+        if that is what the daemon serves: Memory.array() is it then.
 
         QuotaError, NoMemoryError, UnsupportedError: see Memory in the manual (gradsync.h, gradsync_register).
         """
         self._check()
         if nbytes <= 0:
             raise InvalidError(f"memory of {nbytes} bytes")
+        ordinal = self._connection.device.ordinal
+        if ordinal is not None:
+            return self._memory_on(ordinal, nbytes)
         if self._registering is None:
             fd, whole = _memory.allocate(nbytes)
             self._registering = _Registering(fd, nbytes, whole)
@@ -169,6 +182,20 @@ class Job:
                 self._forget_registering()
             raise
         self._forget_registering()
+        return made
+
+    def _memory_on(self, ordinal: int, nbytes: int) -> Memory:
+        if self._allocated is None or self._allocated.wanted != nbytes:
+            self._allocated = _Allocated(_cuda.allocate(ordinal, nbytes), nbytes)
+        whole = self._allocated.whole
+        try:
+            made = self._register_device(whole.address, whole.nbytes, whole)
+        except Again:
+            raise
+        except BaseException:
+            self._allocated = None
+            raise
+        self._allocated = None
         return made
 
     def _forget_registering(self) -> None:
@@ -194,10 +221,13 @@ class Job:
         InvalidError, QuotaError.
         """
         self._check()
+        return self._register_device(address, nbytes, None)
+
+    def _register_device(self, address: int, nbytes: int, whole: _cuda.Allocation | None) -> Memory:
         handle = ctypes.c_void_p()
         self._wait(library().register_device, self._handle, address, nbytes, handle)
         assert handle.value is not None
-        made = Memory(self, handle.value, nbytes, None)
+        made = Memory(self, handle.value, nbytes, whole)
         self._memories.add(made)
         return made
 
@@ -222,7 +252,7 @@ class Job:
         first_bucket_bytes  the first bucket of each type closes at this payload, the others at bucket_bytes
         arena               gradients lie in memory of the daemon's, which is unmapped when the plan is freed,
                             instead of memory of this process's, which stays for as long as anything refers to
-                            it. On a GPU they always do, unless `places` says otherwise
+                            it
         places              of each parameter, the registered memory in which it lies and the offset there, a
                             multiple of 64; None for one in the arena
         void_on_loss        a loss ends the call, on all members alike: VoidStep. Otherwise they wait for a
@@ -244,8 +274,7 @@ class Job:
         options = PlanOptionsStruct(ctypes.sizeof(PlanOptionsStruct), reduce, first_bucket_bytes,
                                     bucket_bytes, void_on_loss)
         try:
-            own = not arena and places is None and not self._connection._is_gpu
-            made = self._make(self._making, options, own)
+            made = self._make(self._making, options, own=not arena and places is None)
         except BaseException as error:
             over = isinstance(error, GradsyncError) and not isinstance(error, Again)
             if over or not self._making.waiting:
@@ -399,7 +428,7 @@ class Job:
             memory._end()
         self._plans.clear()
         self._memories.clear()
-        self._making = self._held = None
+        self._making = self._held = self._allocated = None
         self._forget_registering()
         self._connection._jobs.discard(self)
 

@@ -14,8 +14,11 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from . import _cuda, _dlpack
+from ._dlpack import DeviceArray
 from ._native import library
-from .errors import NoMemoryError, StateError, SystemCallError
+from .errors import InvalidError, NoMemoryError, StateError, SystemCallError
+from .types import DType
 
 if TYPE_CHECKING:
     from .job import Job
@@ -71,7 +74,8 @@ class Memory:
     """Registered memory, in which parameters of a job's plans can be placed. Made by Job.memory() or
     Job.register(); all offsets and sizes are bytes."""
 
-    def __init__(self, job: Job, handle: int, nbytes: int, whole: ctypes.Array[Any] | None) -> None:
+    def __init__(self, job: Job, handle: int, nbytes: int,
+                 whole: ctypes.Array[Any] | _cuda.Allocation | None) -> None:
         self._job = job
         self._handle: int | None = handle
         #: Bytes.
@@ -84,9 +88,21 @@ class Memory:
     def buffer(self) -> ctypes.Array[Any]:
         """All of it, as a writable buffer of bytes that keeps it mapped. StateError if this package has not
         mapped it (Job.register())."""
-        if self._whole is None:
-            raise StateError("this memory was mapped by others: use what has mapped it")
+        if not isinstance(self._whole, ctypes.Array):
+            raise StateError("this memory was mapped by others: use what has mapped it" if self._whole is None
+                             else "this memory is on a GPU, and no CPU can read there: use array()")
         return self._whole
+
+    def array(self, dtype: DType, offset: int, elements: int) -> DeviceArray:
+        """A part of it, if it is on a GPU, which keeps all of it where it is. StateError for memory of the
+        host, or that this package has not allocated."""
+        if not isinstance(self._whole, _cuda.Allocation):
+            raise StateError("array() is for memory of a GPU that Job.memory() has made")
+        if offset < 0 or elements < 0 or offset + elements * dtype.itemsize > self.nbytes:
+            raise InvalidError(f"{elements} elements of {dtype.name} at {offset} are not within {self.nbytes} "
+                               "bytes")
+        return DeviceArray(self.address + offset, dtype, elements, (_dlpack.CUDA, self._whole.ordinal),
+                           self._whole)
 
     def unregister(self) -> None:
         """Takes the memory back: the daemon has no access to it any more. It stays mapped here.

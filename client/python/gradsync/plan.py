@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _dlpack
+from ._dlpack import DeviceArray
 from ._call import failure
 from ._native import BucketStatsStruct, InfoStruct, library
 from .errors import GradsyncError, StateError, VoidStep
@@ -29,44 +30,6 @@ def _info_of(raw: InfoStruct) -> Info:
                 nonfinite_rank=raw.nonfinite_rank if raw.nonfinite_rank >= 0 else None, bytes=raw.bytes,
                 exposed_s=raw.exposed_s, elapsed_s=raw.elapsed_s, lost_rank=raw.lost_rank,
                 lost_pid=raw.lost_pid, cause=raw.cause.decode("utf-8", "replace"))
-
-
-class DeviceArray:
-    """A gradient on a GPU, flat: what torch.from_dlpack(), cupy.from_dlpack() and the like take without a
-    copy. It may be read and written whenever the gradient is this process's: the average is complete then,
-    for work in any stream."""
-
-    def __init__(self, address: int, dtype: DType, elements: int, device: tuple[int, int]) -> None:
-        #: On the GPU: no CPU can read there.
-        self.address = address
-        self.dtype = dtype
-        self.elements = elements
-        self._device = device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes."""
-        return self.elements * self.dtype.itemsize
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device
-
-    def __dlpack__(self, *, stream: object = None, max_version: object = None, dl_device: object = None,
-                   copy: bool | None = None) -> object:
-        if copy or dl_device not in (None, self._device):
-            raise BufferError("a gradient is lent as it is, where it is: copy what was made of it")
-        return _dlpack.capsule(self.address, self.dtype, self.elements, self._device, self)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self._device[0] != _dlpack.CUDA or self.dtype is DType.BF16:
-            raise AttributeError("the interface has no name for bf16: use DLPack")
-        kinds = {DType.I32: "i", DType.I64: "i", DType.U8: "u"}
-        return {"shape": (self.elements,), "typestr": f"<{kinds.get(self.dtype, 'f')}{self.dtype.itemsize}",
-                "data": (self.address, False), "version": 3, "strides": None, "stream": None}
-
-    def __repr__(self) -> str:
-        return f"<gradsync.DeviceArray of {self.elements} {self.dtype.name} at {self.address:#x}>"
 
 
 class Plan:
@@ -144,14 +107,16 @@ class Plan:
 
     def _lend_device(self, param: int, device: tuple[int, int]) -> DeviceArray:
         given = self.params[param]
-        lent = DeviceArray(self._addresses[param], DType(given.dtype), given.elements, device)
-        if self._places[param] is None:
+        place = self._places[param]
+        lent = DeviceArray(self._addresses[param], DType(given.dtype), given.elements, device,
+                           place[0]._whole if place is not None else None)
+        if place is None:
             self._lent.append(weakref.ref(lent))
         return lent
 
     def _lend(self, param: int, kind: Any) -> ctypes.Array[Any]:
         place = self._places[param]
-        if place is not None and place[0]._whole is not None:
+        if place is not None and isinstance(place[0]._whole, ctypes.Array):
             lent: ctypes.Array[Any] = kind.from_buffer(place[0]._whole, place[1])
             return lent
         lent = kind.from_address(self._addresses[param])
