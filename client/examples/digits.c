@@ -12,7 +12,8 @@
  * time: the others wait for its successor, give it their state, and end with the parameters of the
  * undisturbed run.
  *
- * The model is in mlp.c, the reader of the data in dataset.c, the command line in options.c.
+ * The model is in mlp.c, the reader of the data in dataset.c, the command line in options.c. digits_cuda is
+ * this program with the model on a GPU, in mlp_cuda.c.
  */
 #include "dataset.h"
 #include "mlp.h"
@@ -93,12 +94,39 @@ static void stalled(void *trainer, struct gradsync_job *job, const struct gradsy
         fprintf(stderr, "digits: rank %zu: %s\n", t->rank, stall->text);
 }
 
+/* The model's gradients have to be where it computes. */
+static void check_device(const struct trainer *t) {
+        struct gradsync_device served = GRADSYNC_DEVICE_INIT;
+        int own = mlp_device(&t->mlp);
+        char why[256];
+
+        check(t, "cannot use what the daemon serves", gradsync_device(t->gs, &served));
+        if (served.ordinal == own)
+                return;
+        if (own < 0)
+                snprintf(why, sizeof(why),
+                         "gradsyncd serves %s, and this program computes on the CPU; digits_cuda is for GPUs",
+                         served.name);
+        else if (!*served.name)
+                snprintf(why, sizeof(why),
+                         "this program computes on GPU %d and needs a gradsyncd that serves it; try "
+                         "gradsyncctl --device cuda:%d run",
+                         own, own);
+        else
+                snprintf(why, sizeof(why),
+                         "gradsyncd serves %s, and this program computes on GPU %d; choose another daemon "
+                         "with GRADSYNC_DEVICE, or another GPU with --device",
+                         served.name, own);
+        fail(t, "cannot train", why);
+}
+
 static void join(struct trainer *t) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         options.program = "digits";
         options.stall = stalled;
         options.stall_data = t;
         check(t, "cannot reach the daemon", gradsync_open(&t->gs, &options));
+        check_device(t);
         check(t, "cannot join the job", gradsync_join(t->gs, NULL, &t->job));
 }
 
@@ -424,7 +452,7 @@ int main(int argc, char **argv) {
         options_parse(&t.options, argc, argv);
         if (dataset_init(&t.data, t.options.data))
                 return 1;
-        if (mlp_init(&t.mlp, widths, LAYERS, t.options.batch, t.options.seed))
+        if (mlp_init(&t.mlp, t.options.device, widths, LAYERS, t.options.batch, t.options.seed))
                 return 1;
         join(&t);
         set_up(&t);

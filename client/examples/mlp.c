@@ -2,21 +2,23 @@
 /*
  * The perceptron's arithmetic. The inner loops run over the outputs of a layer, which lie side by side in
  * memory, so that a compiler turns them into vector instructions without being allowed to reorder sums; the
- * one sum that needs reordering (backwards through the weights) does so by hand. All of it is deterministic:
- * equal inputs give equal bits.
+ * one sum that needs reordering (backwards through the weights) does so by hand, in mlp_body.h. All of it is
+ * deterministic: equal inputs give equal bits.
  */
 #include "mlp.h"
 
+#include "mlp_body.h"
 #include "mlp_shape.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DOT_LANES 8
-
-int mlp_init(struct mlp *mlp, const size_t *widths, size_t layers, size_t batch, uint64_t seed) {
+int mlp_init(struct mlp *mlp, int device, const size_t *widths, size_t layers, size_t batch, uint64_t seed) {
+        if (device >= 0) {
+                fprintf(stderr, "digits: this program computes on the CPU: --device is for digits_cuda\n");
+                return -1;
+        }
         size_t count = mlp_shape(mlp, widths, layers, batch);
         float *memory = calloc(count, sizeof(*memory));
         if (!memory) {
@@ -56,23 +58,6 @@ static void relu(float *value, size_t count) {
                 value[i] = value[i] > 0.f ? value[i] : 0.f;
 }
 
-/* Turns one row of the last layer's outputs into probabilities and returns the label's cross entropy. */
-static double softmax_row(float *out, size_t classes, uint8_t label) {
-        float top = out[0];
-        double sum = 0.;
-        for (size_t o = 1; o < classes; o++)
-                top = out[o] > top ? out[o] : top;
-        double label_score = (double)out[label] - top;
-        for (size_t o = 0; o < classes; o++) {
-                double e = exp((double)out[o] - top);
-                sum += e;
-                out[o] = (float)e;
-        }
-        for (size_t o = 0; o < classes; o++)
-                out[o] = (float)(out[o] / sum);
-        return log(sum) - label_score;
-}
-
 static void forward(struct mlp *mlp, const float *input, size_t rows) {
         mlp->input = input;
         mlp->rows = rows;
@@ -89,30 +74,13 @@ void mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size
 
         forward(mlp, input, rows);
         mlp->loss = 0.;
-        for (size_t r = 0; r < rows; r++) {
-                float *out = last->output + r * last->out, *delta = last->delta + r * last->out;
-                mlp->loss += softmax_row(out, last->out, label[r]);
-                for (size_t o = 0; o < last->out; o++)
-                        delta[o] = (out[o] - (o == label[r] ? 1.f : 0.f)) / (float)rows;
-        }
+        for (size_t r = 0; r < rows; r++)
+                mlp->loss += mlp_softmax(last->output + r * last->out, last->delta + r * last->out,
+                                         (uint32_t)last->out, label[r], (uint32_t)rows);
 }
 
 double mlp_loss(struct mlp *mlp) {
         return mlp->loss;
-}
-
-/* Sum of products in a fixed order that fills a vector register. */
-static float dot(const float *a, const float *b, size_t count) {
-        float lane[DOT_LANES] = { 0.f }, sum = 0.f;
-        size_t i = 0;
-        for (; i + DOT_LANES <= count; i += DOT_LANES)
-                for (size_t k = 0; k < DOT_LANES; k++)
-                        lane[k] += a[i + k] * b[i + k];
-        for (; i < count; i++)
-                sum += a[i] * b[i];
-        for (size_t k = 0; k < DOT_LANES; k++)
-                sum += lane[k];
-        return sum;
 }
 
 /* The delta of the layer below: back through the weights, and nothing where its ReLU was shut. */
@@ -121,8 +89,9 @@ static void backward_delta(const struct mlp_layer *layer, struct mlp_layer *belo
                 const float *delta = layer->delta + r * layer->out, *open = below->output + r * below->out;
                 float *into = below->delta + r * below->out;
                 for (size_t i = 0; i < layer->in; i++)
-                        into[i] =
-                                open[i] > 0.f ? dot(delta, layer->weight + i * layer->out, layer->out) : 0.f;
+                        into[i] = open[i] > 0.f ? mlp_dot(delta, layer->weight + i * layer->out,
+                                                          (uint32_t)layer->out)
+                                                : 0.f;
         }
 }
 
@@ -160,6 +129,10 @@ void mlp_update(struct mlp *mlp, size_t l, const float *weight_gradient, const f
         descend(layer->weight, layer->weight_velocity, weight_gradient, layer->in * layer->out, rate,
                 momentum);
         descend(layer->bias, layer->bias_velocity, bias_gradient, layer->out, rate, momentum);
+}
+
+int mlp_device(const struct mlp *mlp) {
+        return -1;
 }
 
 void *mlp_stream(const struct mlp *mlp) {

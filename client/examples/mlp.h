@@ -4,8 +4,9 @@
  * top, trained by stochastic gradient descent with momentum. It knows nothing of gradsync: backward writes a
  * layer's gradients wherever the caller says, and that may be memory shared with the daemon.
  *
- * A program links one of its implementations: mlp.c computes on the CPU. Where work is put into a stream
- * of a GPU instead, mlp_stream() says so; the functions that return numbers wait for it.
+ * A program links one of its two implementations: mlp.c computes on the CPU, mlp_cuda.c on a GPU. There all
+ * memory that the structures and gradients point to is the GPU's. Calls put work into a stream, those that
+ * return numbers wait for it, and a GPU that fails ends the program.
  */
 #ifndef DIGITS_MLP_H
 #define DIGITS_MLP_H
@@ -29,16 +30,17 @@ struct mlp {
         size_t params;      /* numbers to be learned, all layers together */
         size_t rows;        /* of the latest forward pass */
         double loss;        /* likewise, on the CPU */
-        const float *input; /* likewise; the caller's, until backward is done */
+        const float *input; /* likewise; on the CPU the caller's, until backward is done */
         /* What the layers point into. It starts with the state, which is the parameters and their velocities:
          * 2 × params numbers. */
         float *memory;
         struct mlp_layer layer[MLP_LAYERS_MAX];
+        struct mlp_gpu *gpu; /* of mlp_cuda.c */
 };
 
-/* `widths` has layers + 1 entries: inputs, hidden layers, classes. Equal seeds give equal parameters. -1:
- * there is a message on standard error. */
-int mlp_init(struct mlp *mlp, const size_t *widths, size_t layers, size_t batch, uint64_t seed);
+/* `widths` has layers + 1 entries: inputs, hidden layers, classes. Equal seeds give equal parameters.
+ * `device`: number of a GPU, or -1 if none was asked for. -1: there is a message on standard error. */
+int mlp_init(struct mlp *mlp, int device, const size_t *widths, size_t layers, size_t batch, uint64_t seed);
 void mlp_deinit(struct mlp *mlp);
 
 /* At most `batch` rows; `input` must stay until the last mlp_backward(). */
@@ -53,6 +55,8 @@ void mlp_backward(struct mlp *mlp, size_t layer, float *weight_gradient, float *
 void mlp_update(struct mlp *mlp, size_t layer, const float *weight_gradient, const float *bias_gradient,
                 float rate, float momentum);
 
+/* The GPU that it computes on; -1: the CPU. */
+int mlp_device(const struct mlp *mlp);
 /* The stream that the work of the calls above is in; NULL: it is done when they return. */
 void *mlp_stream(const struct mlp *mlp);
 /* Until that work is done, so that others may read and write the state. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command line of digits. The defaults are what the quickstart runs. */
+/* Command line of digits and digits_cuda. The defaults are what the quickstart runs. */
 #include "options.h"
 
 #include "dataset.h"
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static const char help[] =
         "  --momentum X      0 to below 1 (0.9)\n"
         "  --seed N          for the initial parameters and the order of the rows (1)\n"
         "  --data FILE       the digits as CSV, gzipped or not (what came with this program)\n"
+        "  --device N        the GPU to compute on (0), for digits_cuda\n"
         "  --exec COMMAND    rank 0 runs this in a shell while it trains, and waits for it before it leaves\n"
         "  --exec-epoch N    start the command after this epoch (1)\n"
         "  --json            every member prints one JSON object a line instead of text\n"
@@ -51,15 +53,22 @@ static float parse_real(const char *option, const char *value, float below) {
         return number;
 }
 
-enum { EPOCHS = 1, BATCH, RATE, MOMENTUM, SEED, DATA, EXEC, EXEC_EPOCH, JSON, NO_SYNC, HELP };
+enum { EPOCHS = 1, BATCH, RATE, MOMENTUM, SEED, DATA, DEVICE, EXEC, EXEC_EPOCH, JSON, NO_SYNC, HELP };
 
 static const struct option known[] = {
-        { "epochs", required_argument, NULL, EPOCHS }, { "batch", required_argument, NULL, BATCH },
-        { "lr", required_argument, NULL, RATE },       { "momentum", required_argument, NULL, MOMENTUM },
-        { "seed", required_argument, NULL, SEED },     { "data", required_argument, NULL, DATA },
-        { "exec", required_argument, NULL, EXEC },     { "exec-epoch", required_argument, NULL, EXEC_EPOCH },
-        { "json", no_argument, NULL, JSON },           { "no-sync", no_argument, NULL, NO_SYNC },
-        { "help", no_argument, NULL, HELP },           { NULL, 0, NULL, 0 },
+        { "epochs", required_argument, NULL, EPOCHS },
+        { "batch", required_argument, NULL, BATCH },
+        { "lr", required_argument, NULL, RATE },
+        { "momentum", required_argument, NULL, MOMENTUM },
+        { "seed", required_argument, NULL, SEED },
+        { "data", required_argument, NULL, DATA },
+        { "device", required_argument, NULL, DEVICE },
+        { "exec", required_argument, NULL, EXEC },
+        { "exec-epoch", required_argument, NULL, EXEC_EPOCH },
+        { "json", no_argument, NULL, JSON },
+        { "no-sync", no_argument, NULL, NO_SYNC },
+        { "help", no_argument, NULL, HELP },
+        { NULL, 0, NULL, 0 },
 };
 
 static void take(struct options *options, int option, const char *name) {
@@ -70,6 +79,7 @@ static void take(struct options *options, int option, const char *name) {
         case MOMENTUM: options->momentum = parse_real(name, optarg, 1.f); break;
         case SEED: options->seed = parse_number(name, optarg, 0, UINT64_MAX); break;
         case DATA: options->data = optarg; break;
+        case DEVICE: options->device = (int)parse_number(name, optarg, 0, INT_MAX); break;
         case EXEC: options->exec = optarg; break;
         case EXEC_EPOCH: options->exec_epoch = parse_number(name, optarg, 1, 1000000); break;
         case JSON: options->json = true; break;
@@ -86,6 +96,7 @@ void options_parse(struct options *options, int argc, char **argv) {
                 .rate = 0.05f,
                 .momentum = 0.9f,
                 .seed = 1,
+                .device = -1,
                 .data = dataset_file(),
                 .exec_epoch = 1,
         };

@@ -13,6 +13,7 @@ struct options {
         float rate;
         float momentum;
         uint64_t seed;
+        int device; /* -1 if none was named */
         const char *data;
         const char *exec;  /* a shell command that rank 0 runs … */
         size_t exec_epoch; /* … after this epoch, NULL and 0 if none */

@@ -18,7 +18,8 @@ def settings(build, scratch):
     folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
     fakes = build / "tests/fakes"
-    return {"FAKE_GPU": str(folder), "FAKE_GPU_KERNELS": str(fakes / "fake-kernels.so"),
+    kernels = [str(fakes / name) for name in ("fake-kernels.so", "fake-mlp-kernels.so")]
+    return {"FAKE_GPU": str(folder), "FAKE_GPU_KERNELS": ":".join(kernels),
             "LD_LIBRARY_PATH": str(fakes / "gpu")}
 
 

@@ -32,7 +32,7 @@ static void fill(float *input) {
 /* Biases start at 0, where a unit of mirrored inputs would sit on the kink of its ReLU: give each a value of
  * its own. */
 static void new_mlp(struct mlp *mlp, uint64_t seed) {
-        assert_int_equal(mlp_init(mlp, widths, LAYERS, ROWS, seed), 0);
+        assert_int_equal(mlp_init(mlp, -1, widths, LAYERS, ROWS, seed), 0);
         for (size_t l = 0; l < LAYERS; l++)
                 for (size_t o = 0; o < mlp->layer[l].out; o++)
                         mlp->layer[l].bias[o] = 0.05f * (float)(o + 1);

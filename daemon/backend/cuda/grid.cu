@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points. Compiled with contraction off (-fmad=false); see grid_image.py. */
+/* The entry points. Compiled with contraction off (-fmad=false); see kernel_image.py. */
 #include "grid_body.h"
 
 /* The block that ends last finds the others' sums in memory: each has made its own visible before it took a

@@ -17,7 +17,6 @@
  * Beyond that it is nasty where the documentation allows it: new memory holds garbage, what an operation
  * writes holds NaNs until it ends, and freed memory is overwritten.
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -100,8 +99,6 @@ static struct stream stream[OBJECTS];
 static struct event event[OBJECTS];
 static struct queue queue[GPU_QUEUES];
 static unsigned running;
-static const struct fake_kernel *kernels;
-static size_t n_kernels;
 static uint64_t seed, next_address = GPU_WINDOW;
 
 /* ---- memory ---- */
@@ -647,15 +644,16 @@ static int answer_host_free(uint64_t address) {
 }
 
 static int answer_function(const char *name, struct gpu_reply *reply) {
-        for (size_t i = 0; i < n_kernels; i++)
-                if (strcmp(kernels[i].name, name) == 0) {
-                        reply->value[0] = i + 1;
-                        reply->value[1] = kernels[i].n_parameters;
-                        for (unsigned p = 0; p < kernels[i].n_parameters && p < 6; p++)
-                                reply->value[2 + p] = kernels[i].parameter_bytes[p];
-                        return CUDA_OK;
-                }
-        return CUDA_NOT_FOUND;
+        uint64_t number = kernels_find(name);
+        const struct fake_kernel *kernel = kernels_get(number);
+
+        if (kernel == NULL)
+                return CUDA_NOT_FOUND;
+        reply->value[0] = number;
+        reply->value[1] = kernel->n_parameters;
+        for (unsigned p = 0; p < kernel->n_parameters && p < 6; p++)
+                reply->value[2 + p] = kernel->parameter_bytes[p];
+        return CUDA_OK;
 }
 
 static int answer_export(uint64_t number, int *ret_fd) {
@@ -888,28 +886,15 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
         case GPU_EVENT_QUERY: return answer_event(request, payload);
         case GPU_FUNCTION: return answer_function(payload, reply);
         case GPU_LAUNCH:
-                if (arg[0] < 1 || arg[0] > n_kernels)
+                if (kernels_get(arg[0]) == NULL)
                         return CUDA_INVALID_HANDLE;
-                return enqueue(request, payload, (unsigned)arg[4], -1, &kernels[arg[0] - 1]);
+                return enqueue(request, payload, (unsigned)arg[4], -1, kernels_get(arg[0]));
         case GPU_CLOSE: return answer_close();
         default: return CUDA_NOT_SUPPORTED;
         }
 }
 
 /* ---- the socket ---- */
-
-static void load_kernels(void) {
-        const char *path = getenv("FAKE_GPU_KERNELS");
-        void *library = path != NULL ? dlopen(path, RTLD_NOW) : NULL;
-        fake_kernels_fn function = NULL;
-
-        if (library != NULL)
-                *(void **)&function = dlsym(library, "fake_kernels");
-        if (function != NULL)
-                kernels = function(&n_kernels);
-        else if (path != NULL)
-                machine_log("no kernels in %s: %s", path, dlerror());
-}
 
 /* The client has gone: what has not begun is dropped, what runs ends late. */
 static void finish(void) {
@@ -932,11 +917,14 @@ static void finish(void) {
         pthread_mutex_unlock(&lock);
 }
 
-/* `context check`: what the machine still holds; nothing, once all clients have ended. */
+/* `context check`: what the machine still holds, and who is at work; nothing, once all clients have ended. */
 static int check(void) {
         unsigned memories = 0;
 
         machine_enter(&machine->lock);
+        for (unsigned i = 0; i < MACHINE_LEASES; i++)
+                if (machine->lease[i].id != 0)
+                        printf("context %d is at work\n", machine->lease[i].context);
         for (unsigned i = 0; i < MACHINE_MEMORIES; i++)
                 memories += machine->memory[i].id != 0;
         printf("%u contexts, %u memories\n", machine->contexts, memories);
@@ -969,7 +957,7 @@ int main(int argc, char **argv) {
         machine_enter(&machine->lock);
         machine->contexts++;
         pthread_mutex_unlock(&machine->lock);
-        load_kernels();
+        kernels_load();
         stream[0].there = true;
         for (unsigned q = 0; q < GPU_QUEUES; q++) {
                 queue[q].last = &queue[q].first;

@@ -11,7 +11,7 @@
  * Environment:
  *   FAKE_GPU          folder of the machine: `state`, and `log`, a line for each broken rule. As long as
  *                     there is a file `hold` in it, operations begin and do not end
- *   FAKE_GPU_KERNELS  library of kernels (kernel.h)
+ *   FAKE_GPU_KERNELS  libraries of kernels (kernel.h), with ':' between them
  *   FAKE_GPU_DEVICES  how many GPUs the machine has (1)
  *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
  *   FAKE_GPU_LATE     microseconds that an operation goes on when its client has been killed (100000)
@@ -99,6 +99,15 @@ struct gpu_ipc { /* what is in a struct cuda_ipc */
 /* `payload` has room for GPU_PAYLOAD bytes; No descriptor: `ret_fd` is -1. False: the client has gone. */
 bool packet_receive(int client, struct gpu_request *request, void *payload, int *ret_fd);
 void packet_reply(int client, const struct gpu_reply *reply, int fd);
+
+/* ---- kernels.c ---- */
+
+struct fake_kernel;
+
+void kernels_load(void);
+/* Numbers of kernels begin at 1; 0: there is none of that name. */
+uint64_t kernels_find(const char *name);
+const struct fake_kernel *kernels_get(uint64_t number);
 
 /* ---- machine.c ---- */
 
