@@ -26,6 +26,10 @@ GROUPS = [
     Group("mlp.copied transformer.copied accumulation.copied accumulation_of_averages.copied "
           "two_forwards.copied two_backwards.copied checkpoints.copied static_graph.copied clipping.copied "
           "gan.copied optimiser_in_backward.copied graph_of_gradients.copied"),
+    Group("mlp.streams transformer.streams cnn.streams mixed_types.streams complex_numbers.streams "
+          "odd_shapes.streams unused_by_some.streams unused_by_all.streams accumulation.streams "
+          "static_graph.streams gan.streams wrapped_again.streams saved_and_loaded.streams "
+          "optimiser_in_backward.streams uneven_inputs.streams"),
 ]
 
 

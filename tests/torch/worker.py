@@ -2,11 +2,13 @@
 """One rank of parity tests: each case first with PyTorch's DDP over Gloo, then with gradsync. Prints what
 differs, as one line of JSON for each case.
 
-    worker.py FOLDER CASE[.f64][.copied]...
+    worker.py FOLDER CASE[.f64][.copied|.streams]...
 
 FOLDER is empty and shared by the ranks. Cases run in single precision, or in double. Gradients of linear
-layers are made in shared memory, or, with .copied, are copied there, as all others.
+layers are made in shared memory, or, with .copied, are copied there, as all others. With .streams they are
+lent and marked as on a GPU.
 """
+import contextlib
 import json
 import os
 import sys
@@ -20,6 +22,7 @@ import counters
 import gradsync.torch
 from gradsync.torch import direct
 from gradsync.torch.reducer import Missing, Reducer
+from streams import pretended
 
 TAG = "RESULT "
 
@@ -126,7 +129,8 @@ def both(name, folder, rank, world):
     for kind in (Torchs, Ours):
         side = kind(f"{folder}/{name}", rank, world)
         torch.manual_seed(7)
-        results.append(getattr(cases, case)(side))
+        with pretended() if "streams" in how and kind is Ours else contextlib.nullcontext():
+            results.append(getattr(cases, case)(side))
         side.end()
     return results
 

@@ -51,6 +51,7 @@ class Plan:
         self._c_ready = lib.ready
         self._c_ready_on = lib.ready_on
         self._c_absent = lib.absent
+        self._c_absent_on = lib.absent_on
         self._c_finish = lib.finish
         self._c_wait = lib.wait
         #: Names, types and shapes.
@@ -172,7 +173,7 @@ class Plan:
 
     def absent_on(self, param: int, stream: int) -> None:
         """As absent(), on a GPU: the gradient is cleared in this stream."""
-        result = library().absent_on(self._handle, param, stream)
+        result = self._c_absent_on(self._handle, param, stream)
         if result:
             raise self._failure(result)
 

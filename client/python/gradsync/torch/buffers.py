@@ -18,7 +18,8 @@ def pack(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tens
     for each in tensors:
         offsets.append(at)
         at += -(-each.numel() * each.element_size() // ALIGN) * ALIGN
-    flat = torch.empty(at, dtype=torch.uint8)
+    devices = {each.device for each in tensors}
+    flat = torch.empty(at, dtype=torch.uint8, device=devices.pop() if len(devices) == 1 else None)
     parts = [flat[offset:offset + each.numel() * each.element_size()].view(each.dtype).view(each.shape)
              for offset, each in zip(offsets, tensors, strict=True)]
     return flat, parts

@@ -16,6 +16,7 @@ from ..errors import UnsupportedError, VoidStep
 from ..job import Job
 from ..types import Info
 from . import buffers, compress, layout, logs
+from .device import device_of
 from .errors import GradientKindError, ModelChangedError, NoStateError
 from .join import Joining
 from .order import Observer
@@ -26,7 +27,8 @@ from .world import World, world_of
 
 DEFAULT_CAP_MIB = 25
 #: What a copy has of its own.
-_NOT_COPIED = ("_world", "_reducer", "_observer", "_changes", "_buffers_found", "_joining", "_log", "_frozen")
+_NOT_COPIED = ("_world", "_host", "_reducer", "_observer", "_changes", "_buffers_found", "_joining", "_log",
+               "_frozen")
 _UNSUPPORTED = ("device_mesh", "mixed_precision", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
 
 
@@ -38,8 +40,10 @@ class DistributedDataParallel(nn.Module):
     When backward() returns, `.grad` of each parameter is the average over all members: a view into memory
     that is shared with the daemon, which has averaged while backward ran.
 
-    module                  on the CPU; at least one parameter that needs a gradient
-    device_ids, output_device   None, or empty, for a module on the CPU
+    module                  on the CPU, or on the GPU that the daemon serves; at least one parameter that
+                            needs a gradient
+    device_ids, output_device   None, or empty, for a module on the CPU; else its GPU, to which inputs are
+                            moved then
     broadcast_buffers       before each forward pass that is synchronised, buffers become those of rank 0.
                             forward_sync_buffers is its new name
     init_sync               parameters and buffers begin as those of rank 0
@@ -67,7 +71,8 @@ class DistributedDataParallel(nn.Module):
         super().__init__()
         _refuse(unsupported)
         self.module = module
-        self.dim, self.device_ids, self.output_device = dim, None, None
+        self.dim, self.output_device = dim, output_device
+        self.device_ids: list[int] | None = None
         self.parameters_to_ignore: set[str] = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self._check_module(device_ids, output_device)
         self.forward_sync_buffers = next((each for each in (forward_sync_buffers, broadcast_buffers)
@@ -80,14 +85,17 @@ class DistributedDataParallel(nn.Module):
         self._options = Options(Missing.ABSENT if find_unused_parameters else Missing.AWAITED, static_graph,
                                 first, cap)
         self._comm_hook = "none"
-        self._belong_to(world_of(process_group))
+        self._belong_to(process_group)
         self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
 
     # ---- the beginning
 
-    def _belong_to(self, world: World) -> None:
+    def _belong_to(self, job: Job | None) -> None:
         """What belongs to a job, of a new wrapper or a copy."""
-        self._world = world
+        self._host = device_of(next(param.device for _, param in self._parameters_of()))
+        with self._host.current():
+            self._world = world_of(job)
+        self._host.check(self.job.connection.device)
         self._optimisers_taken = False
         self._changes = Changes(self.module)
         self._buffers_found = buffers.Buffers(self.module, self.parameters_to_ignore)
@@ -104,15 +112,11 @@ class DistributedDataParallel(nn.Module):
         if not any(param.requires_grad and param.numel() > 0 for param in params.values()):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any "
                                "parameter that requires a gradient")
-        kinds = {param.device.type for param in params.values()}
-        if len(kinds) > 1:
-            raise ValueError(f"parameters are on devices of different types: {', '.join(sorted(kinds))}")
-        if kinds != {"cpu"}:
-            raise UnsupportedError(f"parameters are on {', '.join(kinds)}: this version averages gradients "
-                                   "on the CPU")
-        if device_ids or output_device is not None:
-            raise ValueError(f"device_ids ({device_ids}) and output_device ({output_device}) are for modules "
-                             "on a GPU; this one is on the CPU")
+        devices = {str(param.device) for param in params.values()}
+        if len(devices) > 1:
+            raise ValueError(f"parameters are on several devices: {', '.join(sorted(devices))}; gradsync "
+                             "averages those of one")
+        self.device_ids = device_of(next(iter(params.values())).device).named(device_ids, output_device)
         for name, kind in layout.sparse_names(self.module).items():
             if name in params and params[name].requires_grad:
                 raise GradientKindError(f"parameter {name}: {kind}(sparse=True) gives sparse gradients, and "
@@ -129,7 +133,7 @@ class DistributedDataParallel(nn.Module):
         taken = [(name, param) for name, param in found if param.requires_grad or name in names]
         self._frozen = [param for name, param in found if not param.requires_grad and name not in names]
         slots = [layout.slot_of(name, param, self._options.compressed) for name, param in taken]
-        self._reducer = Reducer(self._world, self.module, slots, self._options)
+        self._reducer = Reducer(self._world, self.module, slots, self._options, self._host)
         self._observer = Observer(self._reducer)
 
     def _start(self, init_sync: bool, with_buffers: bool) -> None:
@@ -287,6 +291,8 @@ class DistributedDataParallel(nn.Module):
         """torch.compile() compiles the module. What is before and after it depends on the step: it would be
         traced again and again. `direct`: large layers have a forward() of ours (direct.py)."""
         self._before_forward(direct)
+        if self.device_ids:
+            inputs, kwargs = moved_to(self._host.device, (tuple(inputs), dict(kwargs)))
         output = self.module(*inputs, **kwargs)
         self._after_forward(output)
         return output
@@ -437,18 +443,18 @@ class DistributedDataParallel(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """It belongs to the job that the environment names."""
-        self._restore(state, world_of(None))
+        self._restore(state, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
         """It belongs to the same job."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        made._restore(copy.deepcopy(self.__getstate__(), memo), self._world)
+        made._restore(copy.deepcopy(self.__getstate__(), memo), self.job)
         return made
 
-    def _restore(self, state: dict[str, Any], world: World) -> None:
+    def _restore(self, state: dict[str, Any], job: Job | None) -> None:
         nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
-        self._belong_to(world)
+        self._belong_to(job)
         self._reducer.postponed = True
 
 
@@ -467,6 +473,16 @@ def _limits(cap_mib: float | None, caps: Sequence[float] | None) -> tuple[int, i
     if cap_mib is None:
         return MIB, DEFAULT_CAP_MIB * MIB
     return max(int(cap_mib * MIB), 1), max(int(cap_mib * MIB), 1)
+
+
+def moved_to(device: torch.device, thing: Any) -> Any:
+    """Tensors in lists, tuples and dictionaries, and what has a method to(), on that device."""
+    if isinstance(thing, (list, tuple)) and not hasattr(thing, "to"):
+        each = [moved_to(device, part) for part in thing]
+        return type(thing)(*each) if hasattr(thing, "_fields") else type(thing)(each)
+    if isinstance(thing, dict):
+        return {key: moved_to(device, value) for key, value in thing.items()}
+    return thing.to(device, non_blocking=True) if hasattr(thing, "to") else thing
 
 
 def find_tensors(thing: Any) -> Iterator[torch.Tensor]:

@@ -15,6 +15,7 @@ import torch
 
 from ..memory import Memory
 from ..types import DType, Param
+from .device import Host
 from .errors import GradientKindError
 
 ALIGN = 64
@@ -109,13 +110,13 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
     return offsets, at
 
 
-def views_of(slots: Sequence[Slot], offsets: Sequence[int], memory: Memory) -> list[torch.Tensor]:
+def views_of(slots: Sequence[Slot], offsets: Sequence[int], memory: Memory, host: Host) -> list[torch.Tensor]:
     """Tensors on that memory, which keep it mapped. Each has a storage of its own: a gradient that a script
     saves or copies does not take all others with it."""
-    return [view_of(slot, offset, memory) for slot, offset in zip(slots, offsets, strict=True)]
+    return [view_of(slot, offset, memory, host) for slot, offset in zip(slots, offsets, strict=True)]
 
 
-def view_of(slot: Slot, offset: int, memory: Memory) -> torch.Tensor:
+def view_of(slot: Slot, offset: int, memory: Memory, host: Host) -> torch.Tensor:
     """One of these."""
-    flat = torch.frombuffer(memory.buffer, dtype=slot.wire, count=slot.param.numel(), offset=offset)
-    return torch.empty(0, dtype=slot.wire).set_(flat.untyped_storage(), 0, slot.param.shape, slot.stride)
+    storage = host.storage(memory, offset, slot.nbytes)
+    return torch.empty(0, dtype=slot.wire, device=host.device).set_(storage, 0, slot.param.shape, slot.stride)

@@ -70,8 +70,9 @@ def data_of(model: DistributedDataParallel) -> dict[str, Any]:
     rebuilt = model._observer.replanned > 0
     data: dict[str, Any] = {
         "module_name": type(model.module).__name__, "rank": job.rank, "world_size": job.world_size,
-        "backend_name": "gradsync", "gradsync_version": library_version(), "device_ids": "",
-        "output_device": -1,
+        "backend_name": "gradsync", "gradsync_version": library_version(),
+        "device_ids": ",".join(map(str, model.device_ids or ())),
+        "output_device": model.device_ids[0] if model.device_ids else -1,
         "is_multi_device_module": 0, "iteration": reducer.steps,
         "broadcast_buffers": int(model.forward_sync_buffers),
         "bucket_cap_bytes": reducer.options.bucket_bytes,

@@ -24,6 +24,7 @@ from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
 from . import compare, layout
+from .device import Host, Mark
 from .direct import Home, Linears
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
 from .layout import Slot
@@ -95,17 +96,33 @@ class Layout:
     plan: Plan
     #: number of the plan among all of the process
     number: int
+    #: how parameters of the plan are marked
+    mark_ready: Mark
+    mark_absent: Mark
     #: of each slot: its number in the plan, where its gradient lies in the memory, and a view of it
     places: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     views: list[torch.Tensor] = field(default_factory=list)
 
+    def ready(self, place: int) -> None:
+        """The gradient at this place is complete."""
+        self._check(self.mark_ready(self.plan._handle, place))
+
+    def absent(self, place: int) -> None:
+        """This member has none for it."""
+        self._check(self.mark_absent(self.plan._handle, place))
+
+    def _check(self, result: int) -> None:
+        if result:
+            raise self.plan._failure(result)
+
 
 class Reducer:
     """Slots in the order in which the model has them."""
 
-    def __init__(self, world: World, model: torch.nn.Module, slots: Sequence[Slot], options: Options) -> None:
-        self.world, self.slots, self.options = world, list(slots), options
+    def __init__(self, world: World, model: torch.nn.Module, slots: Sequence[Slot], options: Options,
+                 host: Host) -> None:
+        self.world, self.slots, self.options, self.host = world, list(slots), options, host
         self.flags = Flags()
         self.info: Info | None = None
         #: steps that were committed
@@ -129,7 +146,7 @@ class Reducer:
         # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
         self._nodes = [_node_of(slot.param) for slot in slots]
         self._homes = [Home(slot.param, node) for slot, node in zip(slots, self._nodes, strict=True)]
-        self.linears = Linears(model, self._homes)
+        self.linears = Linears(model, self._homes if host.direct else [])
         #: why it averages nothing any more, if it does not
         self.over: GradsyncError | None = None
         self._supersede()
@@ -201,11 +218,12 @@ class Reducer:
             self._memory = self.world.job.memory(size)
         memory = self._memory
         plan = self._plan(registered, [(memory, offset) for offset in offsets])
-        views = layout.views_of(registered, offsets, memory)
+        views = layout.views_of(registered, offsets, memory, self.host)
         last = len(order) - 1
         where = {slot: last - at for at, slot in enumerate(order)}
         places = [where[i] for i in range(len(order))]
-        self._layout = Layout(order, plan, self.world.next_plan(), places, [offsets[at] for at in places],
+        self._layout = Layout(order, plan, self.world.next_plan(), self.host.ready(plan),
+                              self.host.absent(plan), places, [offsets[at] for at in places],
                               [views[at] for at in places])
         self._hook()
         for slot, home, view in zip(self.slots, self._homes, self._layout.views, strict=True):
@@ -248,6 +266,7 @@ class Reducer:
         for slot, view in zip(self.slots, self._layout.views, strict=True):
             if slot.param.grad is view:
                 slot.param.grad = view.clone()
+        self.host.settle()      # the next plan has other things in the same memory
         self._leave_homes()
         self._layout.plan.free()
         self._layout = None
@@ -257,7 +276,7 @@ class Reducer:
         to where gradsync has the gradient, and the view with it."""
         assert self._memory is not None
         slot, view = self.slots[i], self.layout.views[i]
-        home = layout.view_of(slot, self.layout.offsets[i], self._memory)
+        home = layout.view_of(slot, self.layout.offsets[i], self._memory, self.host)
         if slot.param.grad is view:
             home.copy_(view.detach())
         view.data = home
@@ -326,7 +345,7 @@ class Reducer:
     def _hook_of(self, i: int) -> Callable[..., None]:
         """The hot path: once per parameter and backward pass."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
-        place, plan, ready = self.layout.places[i], self.layout.plan, self.layout.plan._c_ready
+        place, plan, ready = self.layout.places[i], self.layout.plan, self.layout.mark_ready
         flags, fired, me = self.flags, self._fired, weakref.ref(self)
         copy, strided = view.copy_, torch.strided
         alike, may_miss = self.slots[i].wire is param.dtype, self.options.missing is Missing.ABSENT
@@ -366,7 +385,7 @@ class Reducer:
     def _counting_hook(self, i: int) -> Callable[..., None]:
         """For graphs that are the same in each step: a parameter is ready at the last of its gradients."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
-        plan, place, me = self.layout.plan, self.layout.places[i], weakref.ref(self)
+        made, place, me = self.layout, self.layout.places[i], weakref.ref(self)
         flags, fired, counts, home = self.flags, self._fired, self.counts, self._homes[i]
         assert counts is not None
 
@@ -388,7 +407,7 @@ class Reducer:
                 if flags.order is not None:
                     flags.order.append(i)
                 fired[i] = 1
-                plan.ready(place)
+                made.ready(place)
 
         return hook
 
@@ -467,15 +486,15 @@ class Reducer:
         DDP."""
         layout = self.layout
         if self.slots[i].param.grad is None:
-            layout.plan.absent(layout.places[i])
+            layout.absent(layout.places[i])
         else:
             self._move_of(i)()
-            layout.plan.ready(layout.places[i])
+            layout.ready(layout.places[i])
 
     def mark_all_absent(self) -> None:
         """This member takes part in a step without gradients of its own."""
         for place in self.layout.places:
-            self.layout.plan.absent(place)
+            self.layout.absent(place)
 
     def finish(self) -> None:
         """Ends the step. VoidStep if it is void: gradients are gone then."""
@@ -526,7 +545,7 @@ class Reducer:
             if count:
                 if self.slots[i].param.grad is not None:
                     self._move_of(i)()
-                self.layout.plan.ready(self.layout.places[i])
+                self.layout.ready(self.layout.places[i])
         counts.expected = list(counts.now)
 
     def _take_averages(self) -> None:
@@ -598,12 +617,18 @@ class Reducer:
                                   parameter=missing[0] if missing else None, rank=self.world.job.rank)
 
     def _check_types(self) -> None:
-        """Autograd has forgotten the hooks of a parameter whose type has changed."""
+        """Autograd has forgotten the hooks of a parameter whose type has changed, and gradients are where the
+        parameters were."""
         for slot in self.slots:
             if slot.param.dtype is not slot.dtype:
                 raise ModelChangedError(f"rank {self.world.job.rank}: parameter {slot.name} was {slot.dtype} "
                                         f"when it was wrapped and is {slot.param.dtype}, so its gradient "
                                         "would not be averaged: convert the model first, then wrap it",
+                                        parameter=slot.name, rank=self.world.job.rank)
+            if slot.param.device != self.host.device:
+                raise ModelChangedError(f"rank {self.world.job.rank}: parameter {slot.name} was on "
+                                        f"{self.host.device} when it was wrapped and is on "
+                                        f"{slot.param.device}: move the model first, then wrap it",
                                         parameter=slot.name, rank=self.world.job.rank)
 
     def abandon(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch normalisation over the samples of all members.
 
-PyTorch's class of that name needs a GPU and a process group; this one works on the CPU, through gradsync. Its
-collectives are in forward() and backward(), so all members run the same layers in the same order.
+PyTorch's class of that name needs a GPU and a process group; this one works on CPUs too, through gradsync.
+Its collectives are in forward() and backward(), so all members run the same layers in the same order.
 """
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class _Normalise(torch.autograd.Function):
         shape = [1, -1] + [1] * (x.dim() - 2)
         exact = x.to(torch.float64)
         count = x.numel() // x.shape[1]
-        sums = _sum(job, torch.cat([exact.sum(dims), torch.tensor([count], dtype=torch.float64)]))
+        counted = torch.tensor([count], dtype=torch.float64, device=x.device)
+        sums = _sum(job, torch.cat([exact.sum(dims), counted]))
         total = sums[-1]
         mean = sums[:-1] / total
         variance = _sum(job, (exact - mean.view(shape)).square().sum(dims)) / total

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The path of a GPU on a machine without one: gradients are lent by DLPack and marked in the current stream,
+as gradsync.torch does it on a GPU, but they lie in memory of the host.
+
+What a CPU build of PyTorch cannot show is left out: tensors on a GPU, and work that is still under way when it
+is marked.
+"""
+import contextlib
+
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from gradsync import DeviceArray, DType, _dlpack
+from gradsync.torch import device, distributed
+
+STREAM = 7
+
+
+class Pretended(device.Gpu):
+    marked = settled = 0
+
+    def __init__(self):
+        super().__init__(0)
+        self.device = torch.device("cpu")
+
+    def check(self, served):
+        assert served.ordinal is None
+
+    named = device.Host.named
+
+    def current(self):
+        return contextlib.nullcontext()
+
+    def storage(self, memory, offset, nbytes):
+        array = DeviceArray(memory.address + offset, DType.U8, nbytes, (_dlpack.CPU, 0), memory.buffer)
+        return from_dlpack(array).untyped_storage()
+
+    def _of(self, function):
+        def mark(handle, place, stream):
+            assert stream == STREAM
+            Pretended.marked += 1
+            return function(handle, place)
+        return self._in_stream(mark)
+
+    def ready(self, plan):
+        return self._of(plan._c_ready)
+
+    def absent(self, plan):
+        return self._of(plan._c_absent)
+
+    def settle(self):
+        Pretended.settled += 1
+
+
+@contextlib.contextmanager
+def pretended():
+    """Wrappers that are made within it take this path, and no other."""
+    before, distributed.device_of = distributed.device_of, lambda _device: Pretended()
+    torch._C._cuda_getCurrentRawStream = lambda index: STREAM + index
+    Pretended.marked = Pretended.settled = 0
+    try:
+        yield
+        assert Pretended.marked > 0
+    finally:
+        distributed.device_of = before
+        del torch._C._cuda_getCurrentRawStream
