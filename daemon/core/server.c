@@ -511,7 +511,11 @@ int server_new(struct config *config, const struct config_source *source, struct
 
 int server_run(struct server *server) {
         struct backend *device = server->backends.device;
+        struct backend_gpu gpu;
 
+        if (device != NULL && device->ops->gpu(device, &gpu) && gpu.mps)
+                log_info("the GPU is used through an MPS server: a GPU fault of one of its clients ends the "
+                         "work of all, and this gradsyncd with status 3");
         if (device != NULL)
                 log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
                          server->config.device, server->config.socket, device->ops->workers(device),

@@ -73,8 +73,10 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
         if (session->minor >= FRAME_MINOR_2 && config->backend != NULL &&
-            config->backend->ops->gpu(config->backend, &gpu))
+            config->backend->ops->gpu(config->backend, &gpu)) {
                 welcome.uuid = (char *)gpu.uuid;
+                SET(welcome, mps, gpu.mps);
+        }
         session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, &welcome.base);
         return 0;
 }

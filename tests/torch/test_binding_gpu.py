@@ -156,6 +156,30 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
 """, socket=gpu().socket)
 
 
+def test_memory_that_cannot_be_shared(gpu, passes, monkeypatch):
+    """Each is refused by name, and a member beside it goes on."""
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
+    passes("""
+driver = Driver()
+driver.make_current(0)
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    managed, pooled = ctypes.c_uint64(), ctypes.c_uint64()
+    driver.call("cuMemAllocManaged", 6000, ctypes.pointer(managed), ctypes.c_size_t(4096), 1)
+    driver.call("cuMemAllocAsync", 11020, ctypes.pointer(pooled), ctypes.c_size_t(4096), ctypes.c_void_p())
+    assert "managed memory cannot be shared" in fails(gradsync.UnsupportedError, job.register_device,
+                                                      managed.value, 4096)
+    assert "not from a pool" in fails(gradsync.UnsupportedError, job.register_device, pooled.value, 4096)
+    driver.make_current(1)
+    other = driver.allocate(4096)
+    assert "is another GPU's" in fails(gradsync.InvalidError, job.register_device, other, 4096)
+    assert "is another GPU's" in fails(gradsync.InvalidError, job.allgather, Raw(other, 64), bytearray(64))
+with gradsync.Connection() as gs, gs.join("two", world_size=1) as job:
+    with job.plan([("a", DType.F32, (3,))]) as plan:    # from a thread whose current GPU is another one
+        plan.ready_on(0, 0)
+        plan.finish()
+""", socket=gpu().socket)
+
+
 def test_two_members(gpu, passes):
     passes("""
 import threading

@@ -106,21 +106,23 @@ static int collective_say_mapped(struct gradsync_job *job) {
 static void collective_fetch(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,
                              uint64_t bytes) {
         struct device *device = job->gs->device;
+        int r;
 
         if (device == NULL || !device_has(device, from))
                 memcpy(to, from, bytes);
-        else if (device_copy_out(device, to, from, bytes) != GRADSYNC_OK)
-                job->collective->copied = GRADSYNC_SYSTEM;
+        else if ((r = device_copy_out(device, to, from, bytes)) != GRADSYNC_OK)
+                job->collective->copied = r;
 }
 
 static void collective_hand_over(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,
                                  uint64_t bytes) {
         struct device *device = job->gs->device;
+        int r;
 
         if (device == NULL || !device_has(device, to))
                 memcpy(to, from, bytes);
-        else if (device_copy_in(device, to, from, bytes) != GRADSYNC_OK)
-                job->collective->copied = GRADSYNC_SYSTEM;
+        else if ((r = device_copy_in(device, to, from, bytes)) != GRADSYNC_OK)
+                job->collective->copied = r;
 }
 
 static void collective_copy_part(const struct gradsync_job *job, uint8_t *to, const uint8_t *from,

@@ -107,7 +107,29 @@ int device_ordinal(const struct device *device) {
         return device->ordinal;
 }
 
-int device_open(const char *name, const char *uuid, struct device **ret) {
+/* Memory is shared among the clients of one server, or among processes without one. */
+static int device_check_mps(struct device *device, bool mps) {
+        int value = 0;
+        cuda_result r = device->cuda.device_attribute(&value, CUDA_DEVICE_MPS, device->number);
+
+        if (r != CUDA_OK)
+                return device_fail(device, "the GPU does not say whether it is used through MPS", r);
+        if ((value != 0) == mps)
+                return GRADSYNC_OK;
+        if (mps)
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "gradsyncd uses the GPU %s through an MPS server, and this process does not: set "
+                            "CUDA_MPS_PIPE_DIRECTORY as gradsyncd has it (`gradsyncctl doctor` looks at it)",
+                            device->name);
+        return fail(
+                GRADSYNC_UNSUPPORTED,
+                "this process uses the GPU %s through an MPS server, and gradsyncd does not: let its "
+                "service see the server (PrivateTmp=no and CUDA_MPS_PIPE_DIRECTORY in its unit), or unset "
+                "CUDA_MPS_PIPE_DIRECTORY here",
+                device->name);
+}
+
+int device_open(const char *name, const char *uuid, bool mps, struct device **ret) {
         struct device *device = calloc(1, sizeof(*device));
         char error[512];
         int r;
@@ -120,6 +142,8 @@ int device_open(const char *name, const char *uuid, struct device **ret) {
                          "gradsyncd serves the GPU %s, and this process cannot use it: %s", name, error);
         else
                 r = device_find(device, uuid);
+        if (r == GRADSYNC_OK)
+                r = device_check_mps(device, mps);
         if (r == GRADSYNC_OK)
                 r = device_start(device);
         if (r != GRADSYNC_OK) {
@@ -274,6 +298,14 @@ static uint64_t device_attribute(const struct device *device, unsigned attribute
         return value;
 }
 
+static int device_fail_other(const struct device *device, const void *address) {
+        return fail(GRADSYNC_INVALID, "%s: the memory at %p is another GPU's", device->name, address);
+}
+
+static bool device_is_own(const struct device *device, const void *address) {
+        return (int)device_attribute(device, CUDA_POINTER_DEVICE_ORDINAL, address) == device->number;
+}
+
 static int device_check_range(struct device *device, const void *address, uint64_t bytes,
                               struct device_range *range) {
         uint64_t size = device_attribute(device, CUDA_POINTER_RANGE_SIZE, address);
@@ -287,8 +319,8 @@ static int device_check_range(struct device *device, const void *address, uint64
                 return fail(GRADSYNC_UNSUPPORTED,
                             "%s: managed memory cannot be shared: allocate it with cudaMalloc()",
                             device->name);
-        if ((int)device_attribute(device, CUDA_POINTER_DEVICE_ORDINAL, address) != device->number)
-                return fail(GRADSYNC_INVALID, "%s: the memory at %p is another GPU's", device->name, address);
+        if (!device_is_own(device, address))
+                return device_fail_other(device, address);
         if (bytes == 0 || range->offset > size || bytes > size - range->offset)
                 return fail(GRADSYNC_INVALID,
                             "%s: the %llu bytes at %p are not all of one allocation, which ends after %llu",
@@ -352,6 +384,10 @@ static int device_copy(struct device *device, void *to, const void *from, uint64
         cuda_context before;
         cuda_result r = device_enter(device, &before);
 
+        if (r == CUDA_OK && !device_is_own(device, in ? to : from)) {
+                device_leave(device, before);
+                return device_fail_other(device, in ? to : from);
+        }
         if (r == CUDA_OK)
                 r = in ? device->cuda.copy_in((uintptr_t)to, from, bytes, device->stream)
                        : device->cuda.copy_out(to, (uintptr_t)from, bytes, device->stream);

@@ -21,9 +21,9 @@ static inline bool device_is_cuda(const char *name) {
 /* UUID of the GPU whose context is current in the calling thread; false: there is none. Loads nothing. */
 bool device_current(char uuid[CUDA_UUID_TEXT]);
 
-/* `name` as the daemon calls it, for errors. UNSUPPORTED with the text, if this
- * process has no driver, or cannot see or use the GPU. */
-int device_open(const char *name, const char *uuid, struct device **ret);
+/* `name` as the daemon calls it, for errors; `mps`: it uses the GPU through an MPS server. UNSUPPORTED with
+ * the text, if this process has no driver, cannot see or use the GPU, or is on the other side of MPS. */
+int device_open(const char *name, const char *uuid, bool mps, struct device **ret);
 /* NULL is fine. */
 void device_free(struct device *device);
 
@@ -62,6 +62,6 @@ int device_wait(struct device *device);
 
 /* Whether the address is one of the GPU's memory. */
 bool device_has(struct device *device, const void *address);
-/* Copies between host memory and the GPU's, and waits. */
+/* Copies between host memory and the GPU's, and waits. INVALID for memory of another GPU. */
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes);
 int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes);

@@ -32,7 +32,7 @@ int context_open_device(struct gradsync *gs) {
         pthread_mutex_unlock(&gs->link.lock);
         pthread_mutex_lock(&opening);
         if (gs->device == NULL) /* several jobs may come here at once */
-                r = device_open(gs->device_name, gs->device_uuid, &device);
+                r = device_open(gs->device_name, gs->device_uuid, gs->device_mps, &device);
         pthread_mutex_lock(&gs->link.lock);
         if (device != NULL)
                 gs->device = device;

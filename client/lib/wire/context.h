@@ -42,6 +42,8 @@ struct gradsync {
         uint64_t instance;
         /* What it serves, and the UUID of a GPU. */
         char device_name[128], device_uuid[64];
+        /* It uses the GPU through an MPS server. */
+        bool device_mps;
         /* The GPU, once a job has needed it. */
         struct device *device;
         /* Of signal.c, likewise. */

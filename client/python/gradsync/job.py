@@ -157,8 +157,8 @@ class Job:
     # ---- memory
 
     def memory(self, nbytes: int) -> Memory:
-        """New memory of at least so many bytes (whole pages), mapped and registered; .buffer is it. On the GPU,
-        if that is what the daemon serves: Memory.array() is it then.
+        """New memory of at least so many bytes (whole pages), mapped and registered; .buffer is it. If the
+        daemon serves a GPU, it is there, and Memory.array() is it.
 
         QuotaError, NoMemoryError, UnsupportedError: see Memory in the manual (gradsync.h, gradsync_register).
         """

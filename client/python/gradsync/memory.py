@@ -99,8 +99,8 @@ class Memory:
         if not isinstance(self._whole, _cuda.Allocation):
             raise StateError("array() is for memory of a GPU that Job.memory() has made")
         if offset < 0 or elements < 0 or offset + elements * dtype.itemsize > self.nbytes:
-            raise InvalidError(f"{elements} elements of {dtype.name} at {offset} are not within {self.nbytes} "
-                               "bytes")
+            raise InvalidError(f"{elements} elements of {dtype.name} at {offset} are not within "
+                               f"{self.nbytes} bytes")
         return DeviceArray(self.address + offset, dtype, elements, (_dlpack.CUDA, self._whole.ordinal),
                            self._whole)
 

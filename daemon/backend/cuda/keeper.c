@@ -66,12 +66,24 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
         wish->fd = -1;
 }
 
-/* Others take memory, too. */
-static void keeper_look(struct keeper *keeper) {
+/* Others take memory, too. An error after which the GPU is of no use is returned. */
+static cuda_result keeper_look(struct keeper *keeper) {
         size_t free, total;
+        cuda_result r = keeper->card->cuda.memory_info(&free, &total);
 
-        if (keeper->card->cuda.memory_info(&free, &total) == CUDA_OK)
+        if (r == CUDA_OK)
                 keeper->free = free;
+        return cuda_is_sticky(r) ? r : CUDA_OK;
+}
+
+static void keeper_answer_ping(struct keeper *keeper) {
+        pthread_mutex_unlock(&keeper->lock);
+        cuda_result sticky = keeper_look(keeper);
+        pthread_mutex_lock(&keeper->lock);
+        if (sticky == CUDA_OK)
+                return;
+        keeper->sticky = sticky;
+        eventfd_write(keeper->wake, 1);
 }
 
 static void *keeper_main(void *data) {
@@ -83,11 +95,8 @@ static void *keeper_main(void *data) {
                 keeper->answered = keeper->asked;
                 if (list_empty(&keeper->waiting)) {
                         pthread_cond_wait(&keeper->work, &keeper->lock);
-                        if (list_empty(&keeper->waiting) && !keeper->stop) { /* a ping */
-                                pthread_mutex_unlock(&keeper->lock);
-                                keeper_look(keeper);
-                                pthread_mutex_lock(&keeper->lock);
-                        }
+                        if (list_empty(&keeper->waiting) && !keeper->stop)
+                                keeper_answer_ping(keeper);
                         continue;
                 }
                 struct wish *wish = list_entry(keeper->waiting.next, struct wish, link);
@@ -197,9 +206,11 @@ cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backe
                            void *owner) {
         for (;;) {
                 pthread_mutex_lock(&keeper->lock);
-                struct wish *wish =
-                        list_empty(&keeper->done) ? NULL : list_entry(keeper->done.next, struct wish, link);
-                cuda_result sticky = keeper->sticky;
+                cuda_result sticky =
+                        keeper->sticky; /* then nothing is told: the next daemon does it all again */
+                struct wish *wish = list_empty(&keeper->done) || sticky != CUDA_OK
+                                            ? NULL
+                                            : list_entry(keeper->done.next, struct wish, link);
                 if (wish != NULL)
                         list_remove(&wish->link);
                 pthread_mutex_unlock(&keeper->lock);

@@ -55,6 +55,7 @@ struct mapping {
         enum kind kind;
         struct memory *memory;
         bool access;
+        enum gpu_allocated how;
         unsigned opened;
         int32_t owner; /* IPC: context */
 };
@@ -93,6 +94,7 @@ static unsigned device;
 static int client, client_pid;
 static bool client_gone;
 static int sticky;
+static uint64_t faults_before;
 static struct memory *handle[OBJECTS];
 static struct mapping mapping[MAPPINGS];
 static struct stream stream[OBJECTS];
@@ -310,6 +312,23 @@ static void operation_show(struct uses *uses) {
                 }
 }
 
+static bool is_mps(void) {
+        return getenv("FAKE_GPU_MPS") != NULL;
+}
+
+/* `lock` is held. */
+static void fault(void) {
+        sticky = CUDA_ILLEGAL_ADDRESS;
+        if (is_mps())
+                machine_fault(machine, device);
+}
+
+/* Those of other clients of the MPS server on this GPU since this one began. `lock` is held. */
+static void take_faults(void) {
+        if (is_mps() && machine_faults(machine, device) != faults_before && sticky == 0)
+                sticky = CUDA_ILLEGAL_ADDRESS;
+}
+
 /*
  * The ranges are in use from the beginning, also while another context computes: work that was begun is
  * interrupted by a time slice, not put off.
@@ -321,11 +340,12 @@ static bool operation_begin(struct operation *operation, void **parameters, stru
         pthread_mutex_lock(&lock);
         pauses[0] = random_below(delay / 2 + 1);
         pauses[1] = random_below(delay / 2 + 1);
+        take_faults();
         if (!client_gone && sticky == 0)
                 operation_uses(operation, parameters, uses);
         if (uses->wrong) {
                 machine_log("%s uses memory that is not mapped", uses->what);
-                sticky = CUDA_ILLEGAL_ADDRESS;
+                fault();
         }
         bool runs = !client_gone && sticky == 0;
         running += runs;
@@ -335,7 +355,7 @@ static bool operation_begin(struct operation *operation, void **parameters, stru
 
 static void operation_compute(const struct operation *operation, void **parameters, struct uses *uses,
                               const uint64_t pauses[2]) {
-        bool slice = getenv("FAKE_GPU_MPS") == NULL;
+        bool slice = !is_mps();
 
         pause_for(pauses[0]);
         if (slice)
@@ -495,7 +515,7 @@ static int answer_unmap(const uint64_t *arg) {
         return CUDA_OK;
 }
 
-static int answer_allocate(uint64_t bytes, struct gpu_reply *reply) {
+static int answer_allocate(uint64_t bytes, enum gpu_allocated how, struct gpu_reply *reply) {
         uint64_t whole = (bytes + 511) / 512 * 512;
         struct memory *memory = bytes > 0 ? memory_new(whole) : NULL;
 
@@ -505,6 +525,7 @@ static int answer_allocate(uint64_t bytes, struct gpu_reply *reply) {
         if (m == NULL || !mapping_fill(m, memory))
                 return CUDA_OUT_OF_MEMORY;
         m->access = true;
+        m->how = how;
         reply->value[0] = m->address;
         return CUDA_OK;
 }
@@ -544,7 +565,7 @@ static int answer_ipc_get(uint64_t address, struct gpu_reply *reply) {
         const struct mapping *m = mapping_at(address);
         struct gpu_ipc ipc = { "fakeipc", 0, getpid(), client_pid, 0, geteuid(), device };
 
-        if (m == NULL || m->kind != ALLOCATED || m->address != address)
+        if (m == NULL || m->kind != ALLOCATED || m->how != ALLOCATED_PLAIN || m->address != address)
                 return CUDA_INVALID_VALUE;
         ipc.id = m->memory->id;
         ipc.fd = m->memory->fd;
@@ -606,9 +627,11 @@ static int answer_attribute(const uint64_t *arg, struct gpu_reply *reply) {
                 reply->value[0] = m->kind == HOST ? CUDA_MEMORY_HOST : CUDA_MEMORY_DEVICE;
                 break;
         case CUDA_POINTER_BUFFER_ID: reply->value[0] = m->memory->id; break;
-        case CUDA_POINTER_IS_MANAGED: reply->value[0] = 0; break;
+        case CUDA_POINTER_IS_MANAGED: reply->value[0] = m->how == ALLOCATED_MANAGED; break;
         case CUDA_POINTER_DEVICE_ORDINAL: reply->value[0] = device; break;
-        case CUDA_POINTER_LEGACY_IPC: reply->value[0] = m->kind == ALLOCATED; break;
+        case CUDA_POINTER_LEGACY_IPC:
+                reply->value[0] = m->kind == ALLOCATED && m->how == ALLOCATED_PLAIN;
+                break;
         case CUDA_POINTER_RANGE_START: reply->value[0] = m->address; break;
         case CUDA_POINTER_RANGE_SIZE: reply->value[0] = m->bytes; break;
         default: return CUDA_INVALID_VALUE;
@@ -837,6 +860,7 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
         const struct mapping *m;
         int take = *fd;
 
+        take_faults();
         if (sticky != 0)
                 return sticky;
         switch (request->call) {
@@ -859,7 +883,7 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                 reply->value[0] = handle_get(arg[0])->device;
                 return CUDA_OK;
         case GPU_RETAIN: return answer_retain(arg[0], reply);
-        case GPU_ALLOCATE: return answer_allocate(arg[0], reply);
+        case GPU_ALLOCATE: return answer_allocate(arg[0], (enum gpu_allocated)arg[1], reply);
         case GPU_FREE: return answer_free(arg[0]);
         case GPU_RANGE:
                 m = mapping_at(arg[0]);
@@ -917,21 +941,6 @@ static void finish(void) {
         pthread_mutex_unlock(&lock);
 }
 
-/* `context check`: what the machine still holds, and who is at work; nothing, once all clients have ended. */
-static int check(void) {
-        unsigned memories = 0;
-
-        machine_enter(&machine->lock);
-        for (unsigned i = 0; i < MACHINE_LEASES; i++)
-                if (machine->lease[i].id != 0)
-                        printf("context %d is at work\n", machine->lease[i].context);
-        for (unsigned i = 0; i < MACHINE_MEMORIES; i++)
-                memories += machine->memory[i].id != 0;
-        printf("%u contexts, %u memories\n", machine->contexts, memories);
-        pthread_mutex_unlock(&machine->lock);
-        return machine->contexts + memories > 0;
-}
-
 int main(int argc, char **argv) {
         static struct gpu_request request;
         static _Alignas(16) unsigned char payload[GPU_PAYLOAD + 1];
@@ -941,7 +950,7 @@ int main(int argc, char **argv) {
         if (machine == NULL)
                 return EXIT_FAILURE;
         if (argc == 2 && strcmp(argv[1], "check") == 0)
-                return check();
+                return machine_check(machine);
         if (argc != 4)
                 return EXIT_FAILURE;
         client = atoi(argv[1]);
@@ -953,9 +962,11 @@ int main(int argc, char **argv) {
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
+        next_address = GPU_WINDOW + device * ((GPU_WINDOW_END - GPU_WINDOW) / GPU_DEVICES);
         seed = machine_setting("FAKE_GPU_SEED", 1) * 0x9e3779b97f4a7c15 + (uint64_t)client_pid;
         machine_enter(&machine->lock);
         machine->contexts++;
+        faults_before = machine->faults[device];
         pthread_mutex_unlock(&machine->lock);
         kernels_load();
         stream[0].there = true;

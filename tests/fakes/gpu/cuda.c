@@ -542,7 +542,26 @@ static cuda_result fake_cuMemAlloc(cuda_address *address, size_t bytes) {
         struct gpu_reply reply;
 
         BEGIN(cuMemAlloc);
-        int r = ASK(&reply, GPU_ALLOCATE, bytes);
+        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_PLAIN);
+        *address = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+/* Trainers may have such memory; the product never makes any. */
+static cuda_result fake_cuMemAllocManaged(cuda_address *address, size_t bytes, unsigned flags) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemAllocManaged);
+        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_MANAGED);
+        *address = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+static cuda_result fake_cuMemAllocAsync(cuda_address *address, size_t bytes, cuda_stream stream) {
+        struct gpu_reply reply;
+
+        BEGIN(cuMemAllocAsync);
+        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_POOL);
         *address = r == CUDA_OK ? reply.value[0] : 0;
         return r;
 }
@@ -566,11 +585,25 @@ static cuda_result fake_cuMemGetAddressRange(cuda_address *base, size_t *bytes, 
         return r;
 }
 
+/* Addresses are those of the whole process: whichever context has it answers. */
+static int ask_anywhere(struct gpu_reply *reply, unsigned attribute, cuda_address address) {
+        struct CUctx_st *before = current;
+        int r = ASK(reply, GPU_ATTRIBUTE, attribute, address);
+
+        for (unsigned i = 0; i < GPU_DEVICES && r == CUDA_INVALID_VALUE; i++)
+                if (&contexts[i] != before && contexts[i].retained > 0) {
+                        current = &contexts[i];
+                        r = ASK(reply, GPU_ATTRIBUTE, attribute, address);
+                }
+        current = before;
+        return r;
+}
+
 static cuda_result fake_cuPointerGetAttribute(void *value, unsigned attribute, cuda_address address) {
         struct gpu_reply reply;
 
         BEGIN(cuPointerGetAttribute);
-        int r = ASK(&reply, GPU_ATTRIBUTE, attribute, address);
+        int r = ask_anywhere(&reply, attribute, address);
         if (r != CUDA_OK)
                 return r;
         if (attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_DEVICE_ORDINAL)
@@ -854,7 +887,8 @@ EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int ve
                 void *function;
         } table[] = {
 #define ROW(member, call, since, arguments) { #call, since, (void *)(uintptr_t)fake_##call },
-                CUDA_CALLS(ROW)
+                CUDA_CALLS(ROW){ "cuMemAllocManaged", 6000, (void *)(uintptr_t)fake_cuMemAllocManaged },
+                { "cuMemAllocAsync", 11020, (void *)(uintptr_t)fake_cuMemAllocAsync },
         };
         const char *lacks = getenv("FAKE_GPU_LACKS");
 

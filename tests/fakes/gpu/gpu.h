@@ -16,7 +16,8 @@
  *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
  *   FAKE_GPU_LATE     microseconds that an operation goes on when its client has been killed (100000)
  *   FAKE_GPU_SEED     of the delays
- *   FAKE_GPU_MPS      set: contexts work at the same time; else one at a time
+ *   FAKE_GPU_MPS      set: this process is a client of an MPS server. Such contexts work at the same time,
+ *                     and share their faults; others work one at a time
  *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, has that result
  *   FAKE_GPU_BYTES    memory of each GPU (1 GiB)
  *   FAKE_GPU_DRIVER   version of the driver (13000)
@@ -76,6 +77,12 @@ enum gpu_call {
         GPU_CLOSE, /* the last one, of a client that ends its use in good order */
 };
 
+enum gpu_allocated { /* what GPU_ALLOCATE makes */
+                     ALLOCATED_PLAIN,
+                     ALLOCATED_MANAGED, /* the CPU may use it, too */
+                     ALLOCATED_POOL,    /* out of a pool, in the order of a stream */
+};
+
 struct gpu_request {
         uint32_t call, bytes; /* of the payload */
         uint64_t arg[6];
@@ -128,11 +135,12 @@ struct machine_lease {
 };
 
 struct machine {
-        pthread_mutex_t lock;       /* of what follows */
-        pthread_mutex_t slice;      /* whose turn it is to compute, without MPS */
-        uint64_t last;              /* id given out */
-        uint32_t contexts;          /* that live */
-        uint64_t used[GPU_DEVICES]; /* bytes */
+        pthread_mutex_t lock;         /* of what follows */
+        pthread_mutex_t slice;        /* whose turn it is to compute, without MPS */
+        uint64_t last;                /* id given out */
+        uint32_t contexts;            /* that live */
+        uint64_t used[GPU_DEVICES];   /* bytes */
+        uint64_t faults[GPU_DEVICES]; /* of clients of its MPS server */
         struct machine_memory memory[MACHINE_MEMORIES];
         struct machine_lease lease[MACHINE_LEASES];
 };
@@ -157,3 +165,8 @@ unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, ui
 bool machine_holds(void);
 void machine_unlease(struct machine *machine, unsigned place);
 bool machine_leased(struct machine *machine, uint64_t id, int32_t context);
+/* A client of the MPS server of this GPU has faulted; how many have. */
+void machine_fault(struct machine *machine, unsigned device);
+uint64_t machine_faults(struct machine *machine, unsigned device);
+/* 1 if there is a context or memory, which is printed. */
+int machine_check(struct machine *machine);

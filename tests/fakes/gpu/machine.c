@@ -173,3 +173,30 @@ bool machine_leased(struct machine *machine, uint64_t id, int32_t context) {
         pthread_mutex_unlock(&machine->lock);
         return found;
 }
+
+void machine_fault(struct machine *machine, unsigned device) {
+        machine_enter(&machine->lock);
+        machine->faults[device]++;
+        pthread_mutex_unlock(&machine->lock);
+}
+
+uint64_t machine_faults(struct machine *machine, unsigned device) {
+        machine_enter(&machine->lock);
+        uint64_t n = machine->faults[device];
+        pthread_mutex_unlock(&machine->lock);
+        return n;
+}
+
+int machine_check(struct machine *machine) {
+        unsigned memories = 0;
+
+        machine_enter(&machine->lock);
+        for (unsigned i = 0; i < MACHINE_LEASES; i++)
+                if (machine->lease[i].id != 0)
+                        printf("context %d is at work\n", machine->lease[i].context);
+        for (unsigned i = 0; i < MACHINE_MEMORIES; i++)
+                memories += machine->memory[i].id != 0;
+        printf("%u contexts, %u memories\n", machine->contexts, memories);
+        pthread_mutex_unlock(&machine->lock);
+        return machine->contexts + memories > 0;
+}

@@ -89,8 +89,8 @@ class Gpu(Host):
     def named(self, device_ids: Sequence[Any] | None, output_device: Any) -> list[int] | None:
         for each in [*(device_ids or ()), *([] if output_device is None else [output_device])]:
             if (torch.device("cuda", each) if isinstance(each, int) else torch.device(each)) != self.device:
-                raise ValueError(f"device_ids ({device_ids}) and output_device ({output_device}) name another "
-                                 f"device than {self.device}, where the module is")
+                raise ValueError(f"device_ids ({device_ids}) and output_device ({output_device}) name "
+                                 f"another device than {self.device}, where the module is")
         return [self.index] if device_ids else None
 
     def current(self) -> contextlib.AbstractContextManager[object]:
