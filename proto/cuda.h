@@ -62,6 +62,7 @@ enum {
 enum {
         CUDA_DEVICE_MULTIPROCESSORS = 16,
         CUDA_DEVICE_COMPUTE_MODE = 20,
+        CUDA_DEVICE_L2 = 38, /* bytes of its cache */
         CUDA_DEVICE_MAJOR = 75,
         CUDA_DEVICE_MINOR = 76,
         CUDA_DEVICE_VMM = 102,

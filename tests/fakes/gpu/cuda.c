@@ -232,6 +232,7 @@ static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cud
         switch (attribute) {
         case CUDA_DEVICE_MULTIPROCESSORS: *value = 4; return CUDA_OK;
         case CUDA_DEVICE_COMPUTE_MODE: *value = 0; return CUDA_OK;
+        case CUDA_DEVICE_L2: *value = 1 << 20; return CUDA_OK;
         case CUDA_DEVICE_MAJOR: *value = 9; return CUDA_OK;
         case CUDA_DEVICE_MINOR: *value = 0; return CUDA_OK;
         case CUDA_DEVICE_VMM:
