@@ -53,7 +53,7 @@ def test_a_fault_is_shared_by_the_clients_of_an_mps_server(gpu, member, build, m
     step(members)
     fault(build, monkeypatch, scratch)
     members[0].say("fill 1")
-    assert members[0].wait() == 70 and "CUDA error 700" in members[0].err
+    assert members[0].wait() != 0 and "CUDA error 700" in members[0].err
     other = member(served)
     ask(other, "open")
     join([other], "next")
