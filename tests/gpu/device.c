@@ -47,22 +47,30 @@ static bool device_prepare(struct device *device) {
         return good && device_wait(device);
 }
 
-int device_open(struct device *device, const char *library) {
-        int64_t begin = clock_ns();
+int device_present(const char *library, char *error, size_t size) {
         struct cuda driver;
-        int r, n = 0;
+        int n = 0, r = cuda_load(&driver, library, error, size);
 
-        *device = (struct device){ .stream = NULL };
-        r = cuda_load(&driver, library, device->failed, sizeof device->failed);
         /* -ENODEV: the driver could not start, which is another thing than a machine without a GPU. */
         if (r == -ENODEV && driver.init(0) != CUDA_NO_DEVICE)
                 return -EIO;
         if (r < 0)
                 return r == -ENOENT || r == -ENODEV ? -ENODEV : -EIO;
         if (driver.device_count(&n) == CUDA_OK && n == 0) {
-                snprintf(device->failed, sizeof device->failed, "the driver finds no GPU");
+                snprintf(error, size, "the driver finds no GPU");
                 return -ENODEV;
         }
+        return 0;
+}
+
+int device_open(struct device *device, const char *library) {
+        int64_t begin = clock_ns();
+        int r;
+
+        *device = (struct device){ .stream = NULL };
+        r = device_present(library, device->failed, sizeof device->failed);
+        if (r < 0)
+                return r;
         if (card_open(&device->card, "0", library, device->failed, sizeof device->failed) < 0 ||
             !device_prepare(device))
                 return -EIO;

@@ -29,8 +29,11 @@ struct device {
         char failed[320];
 };
 
-/* 0, or a negative errno with the reason in `failed`: -ENODEV if there is neither a driver nor a GPU, -EIO
- * if there is one that does not work. */
+/* 0, or a negative errno with the reason in `error`: -ENODEV if there is no driver or no GPU, -EIO if there
+ * is one that does not work. */
+int device_present(const char *library, char *error, size_t size);
+
+/* Likewise, with the reason in `failed`. */
 int device_open(struct device *device, const char *library);
 void device_close(struct device *device);
 

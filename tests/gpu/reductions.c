@@ -37,13 +37,14 @@ static const char usage[] =
         "  --out FILE      rows are also appended there, each synced\n"
         "  --libcuda FILE  the driver's library\n"
         "  --list          names the questions\n"
+        "  --present       asks for nothing but a GPU: 0, 1 or 77\n"
         "Exit status: 0 nothing is wrong, 1 an answer is \"no\" or an error, 2 usage, 77 no GPU.\n";
 
 struct run {
         double seconds;
         const char *only[PATTERNS], *out, *library;
         unsigned n_only, n_questions, failed, skipped, printed;
-        bool small, list;
+        bool small, list, present;
         int64_t begin;
         struct rows rows;
         struct device device;
@@ -241,6 +242,7 @@ static bool run_set(struct run *run, int option) {
         case 'f': run->out = optarg; return true;
         case 'c': run->library = optarg; return true;
         case 'l': run->list = true; return true;
+        case 'p': run->present = true; return true;
         default: return false; /* getopt_long() has said it */
         }
 }
@@ -252,12 +254,26 @@ static int run_list(const struct run *run) {
         return 0;
 }
 
+static int run_present(const struct run *run) {
+        char error[320];
+        int r = device_present(run->library, error, sizeof error);
+
+        if (r < 0)
+                fprintf(stderr, "reductions: no GPU that works: %s\n", error);
+        return r == 0 ? 0 : r == -ENODEV ? STATUS_NO_GPU : STATUS_FAILED;
+}
+
 int main(int argc, char **argv) {
         static const struct option options[] = {
-                { "seconds", required_argument, NULL, 's' }, { "only", required_argument, NULL, 'o' },
-                { "small", no_argument, NULL, 'm' },         { "out", required_argument, NULL, 'f' },
-                { "libcuda", required_argument, NULL, 'c' }, { "list", no_argument, NULL, 'l' },
-                { "help", no_argument, NULL, 'h' },          { NULL, 0, NULL, 0 },
+                { "seconds", required_argument, NULL, 's' },
+                { "only", required_argument, NULL, 'o' },
+                { "small", no_argument, NULL, 'm' },
+                { "out", required_argument, NULL, 'f' },
+                { "libcuda", required_argument, NULL, 'c' },
+                { "list", no_argument, NULL, 'l' },
+                { "help", no_argument, NULL, 'h' },
+                { "present", no_argument, NULL, 'p' },
+                { NULL, 0, NULL, 0 },
         };
         static struct run run = { .seconds = 240 };
         int option, status;
@@ -272,6 +288,8 @@ int main(int argc, char **argv) {
                 fprintf(stderr, "reductions: what is '%s'?\n", argv[optind]);
                 return STATUS_USAGE;
         }
+        if (run.present)
+                return run_present(&run);
         run_add_bits(&run);
         run_add_speed(&run);
         if (run.list)

@@ -23,8 +23,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if gpus.everywhere:
-        left = [item for item in items if item.get_closest_marker("host")]
+    marks = [mark for mark, apply in (("host", gpus.everywhere), ("fake", gpus.hardware)) if apply]
+    left = [item for item in items if any(map(item.get_closest_marker, marks))]
+    if left:
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
 

@@ -191,6 +191,7 @@ def test_memory_of_another_user_is_refused_by_name(gpu, member):
     step([each])
 
 
+@pytest.mark.fake
 def test_marks_in_a_stream_that_is_captured_are_refused(gpu, member):
     members = crew(member, gpu(), 2, params=FLOATS)
     for each in members:
@@ -212,6 +213,7 @@ def test_without_a_driver_it_says_so_in_one_line(build, scratch, monkeypatch):
     assert "there is no NVIDIA driver" in line and "libcuda.so.1" in line
 
 
+@pytest.mark.fake
 def test_a_trainer_without_a_driver_is_told_so(gpu, member, monkeypatch):
     served = gpu()
     monkeypatch.delenv("LD_LIBRARY_PATH")
@@ -224,6 +226,7 @@ def test_a_trainer_without_a_driver_is_told_so(gpu, member, monkeypatch):
     assert "gradsyncd serves the GPU cuda:0, and this process cannot use it: there is no NVIDIA" in said
 
 
+@pytest.mark.fake
 def test_a_gpu_that_fails_ends_the_daemon_and_the_next_one_goes_on(gpu, member, monkeypatch, machine):
     monkeypatch.setenv("FAKE_GPU_FAIL", "cuLaunchKernel:3:719")
     served = gpu()

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a machine with a GPU is asked in one call (run.sh), on the fake GPU."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from test_fake import DEADLINE, wait_until
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+PARTS = ["conformance", "reductions", "integration", "digits", "probe", "risks"]
+
+
+class Suite:
+    """Runs of run.sh, whose processes are known by the variable OUT of their environment."""
+
+    def __init__(self, build, out):
+        self.build, self.out, self.script = build, out, TREE / "tests/gpu/run.sh"
+
+    def environment(self, **more):
+        return {**os.environ, "GRADSYNC_BUILD": str(self.build), "OUT": str(self.out), **more}
+
+    def start(self, *arguments, **more):
+        return subprocess.Popen(["sh", self.script, *arguments], env=self.environment(**more), text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def run(self, *arguments, **more):
+        """(status, rows, stderr)"""
+        process = self.start(*arguments, **more)
+        out, error = process.communicate(timeout=900)
+        kept = self.out / "rows.jsonl"
+        assert (kept.read_text() if kept.exists() else "") == out
+        return process.returncode, [json.loads(line) for line in out.splitlines()], error
+
+    def processes(self):
+        """Pids of what has been started and what still runs."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if f"OUT={self.out}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def kill_all(self):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+@pytest.fixture
+def suite(build, tmp_path):
+    made = Suite(build, tmp_path / "out")
+    yield made
+    made.kill_all()
+
+
+def only(*parts):
+    return [word for part in parts for word in ("--only", part)]
+
+
+def of(rows, part):
+    return {row["fact"]: row["answer"] for row in rows if row["part"] == part}
+
+
+@pytest.mark.heavy
+def test_everything_is_asked_in_order(suite, build):
+    parts = [part for part in PARTS if part != "integration"]
+    status, rows, _ = suite.run("--fake", *only(*parts), "--seconds", "2000")
+    assert status == 0, rows
+    for row in rows:
+        assert list(row) == ["part", "fact", "answer", "detail", "ms", "fake"] and row["fake"] is True, row
+    assert list(of(rows, "run")) == ["begin", *parts, "end"]
+    order = list(dict.fromkeys(row["part"] for row in rows if row["part"] != "run"))
+    assert order == [part for part in parts if of(rows, "run")[part] == "done"]
+    assert set(of(rows, "conformance").values()) == {"yes"}
+    assert of(rows, "reductions")["kernels"] == "yes"
+    assert of(rows, "digits")["digits.equal"] == "yes"
+    if not (build / "tests/gpu/probe").exists():
+        assert of(rows, "run")["probe"] == "skipped"
+        return
+    listed = subprocess.run([build / "tests/gpu/probe", "--list"], text=True, capture_output=True, check=True)
+    asked = [row["fact"] for row in rows if row["part"] in ("probe", "risks")]
+    assert sorted(fact for fact in asked if fact not in ("machine", "probe")) == \
+        sorted(fact for fact in listed.stdout.split() if fact != "machine")
+    risky = of(rows, "risks")
+    assert {"kill.exporter", "hardened:kill.queued", "nccl.two_ranks", "vmm.touch_beyond",
+            "fault.neighbour"} <= set(risky) and "vmm.same_uid" not in risky
+
+
+def test_what_the_fake_gpu_lacks_is_an_answer(suite, build):
+    if not (build / "tests/gpu/probe").exists():
+        pytest.skip("the probe is not built: no cuda.h")
+    status, rows, _ = suite.run("--fake", *only("probe"), "--seconds", "1000")
+    lacking = [row for row in rows if "the driver has no cuStreamCreate" in row["detail"]]
+    assert status == 0 and {row["answer"] for row in lacking} == {"error"}
+    assert of(rows, "probe")["vmm.fstat"] == "yes"
+    assert not {"hang", "crash"} & set(of(rows, "probe").values())
+
+
+def test_a_wrong_kernel_fails_it(suite, build):
+    wrong = {"FAKE_GPU_KERNELS": str(build / "tests/gpu/wrong-kernels.so"), "WRONG_HOW": "value",
+             "WRONG_KERNEL": "gradsync_sum_f32_3", "WRONG_RIGHT": str(build / "tests/fakes/fake-kernels.so")}
+    status, rows, _ = suite.run("--fake", *only("reductions"), **wrong)
+    assert status == 1
+    assert of(rows, "reductions")["bits.f32.avg"] == of(rows, "reductions")["bits.f32.sum"] == "no"
+    assert of(rows, "reductions")["bits.f64.avg"] == "yes"
+    assert of(rows, "run")["reductions"] == "failed"
+    assert rows[-1]["detail"] == "1 parts failed or were out of time"
+
+
+def test_a_gpu_that_conforms_not_fails_it(suite):
+    status, rows, _ = suite.run("--fake", *only("conformance"), FAKE_GPU_FAIL="cuStreamQuery:1:999")
+    assert status == 1 and "no" in of(rows, "conformance").values()
+    assert of(rows, "run")["conformance"] == "failed"
+
+
+def test_tests_are_rows(suite):
+    status, rows, _ = suite.run("--fake", *only("integration"), "--seconds", "1000", GPU_TESTS="gpu_rows")
+    assert (status, of(rows, "integration")) == (1, {}), "there is no such file"
+    if of(rows, "run")["integration"] == "skipped":
+        pytest.skip(rows[1]["detail"])
+    status, rows, _ = suite.run("--fake", *only("integration"), "--seconds", "1000", GPU_TESTS="void_plan")
+    assert status == 0, rows
+    tests = of(rows, "integration")
+    assert tests and set(tests.values()) == {"yes"}
+    assert all(name.startswith("tests/integration/test_void_plan.py::") for name in tests)
+
+
+def first_rows(process, n):
+    return [process.stdout.readline() for _ in range(n)]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_what_is_known_is_kept_when_it_is_killed(how, suite):
+    process = suite.start("--fake", *only("reductions", "digits"), TMPDIR=str(suite.out.parent))
+    seen = first_rows(process, 4)
+    process.send_signal(how)
+    if how == signal.SIGKILL:
+        process.wait(timeout=DEADLINE)
+    else:
+        seen += process.communicate(timeout=DEADLINE)[0].splitlines(keepends=True)
+        assert process.returncode == 1
+        wait_until(lambda: suite.processes() == [], "all processes to end")
+    rows = (suite.out / "rows.jsonl").read_text().splitlines(keepends=True)
+    assert rows[:len(seen)] == seen and json.loads(rows[1])["fact"] == "card"
+    assert "digits" not in {json.loads(row)["part"] for row in rows}
+    if how == signal.SIGTERM:
+        assert rows == seen
+        assert json.loads(rows[-1])["answer"] == "stopped"
+
+
+STUCK = """#!/bin/sh
+[ "$1" = --present ] && exit 0
+trap '' TERM
+echo '{"fact": "card", "answer": "stuck", "detail": "", "ms": 0.0}'
+while :; do :; done
+"""
+
+
+def test_a_part_that_forgets_the_time_is_ended(suite, tmp_path):
+    program = tmp_path / "build/tests/gpu/reductions"
+    program.parent.mkdir(parents=True)
+    program.write_text(STUCK)
+    program.chmod(0o755)
+    suite.build = tmp_path / "build"
+    status, rows, _ = suite.run("--seconds", "3", *only("reductions"))
+    assert status == 1 and of(rows, "reductions") == {"card": "stuck"} and "fake" not in rows[0]
+    assert of(rows, "run")["reductions"] == "out of time"
+    wait_until(lambda: suite.processes() == [], "all processes to end")
+
+
+def test_without_time_nothing_is_begun(suite):
+    status, rows, _ = suite.run("--fake", "--seconds", "1")
+    assert status == 1 and list(of(rows, "run")) == ["begin", *PARTS, "end"]
+    assert {of(rows, "run")[part] for part in PARTS} == {"skipped"}
+
+
+def test_what_is_not_built_is_skipped_in_words(suite, build, tmp_path):
+    for name in ("tests/gpu/reductions", "tests/fakes/gpu/libcuda.so.1", "tests/fakes/gpu/fake-gpu-context"):
+        (tmp_path / "build" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "build" / name).symlink_to(build / name)
+    suite.build = tmp_path / "build"
+    parts = [part for part in PARTS if part != "reductions"]
+    status, rows, _ = suite.run("--fake", *only(*parts))
+    assert status == 0
+    skipped = {row["fact"]: row["detail"] for row in rows if row["answer"] == "skipped"}
+    assert list(skipped) == parts and "there is no tests/gpu/probe in" in skipped["risks"]
+
+
+def test_without_a_gpu_there_are_no_rows(suite):
+    status, rows, error = suite.run("--fake", FAKE_GPU_FAIL="cuInit:1:100,cuInit:2:100")
+    assert (status, rows, len(error.splitlines())) == (77, [], 1)
+
+
+def test_a_driver_that_does_not_work_is_a_failure(suite):
+    status, rows, error = suite.run("--fake", FAKE_GPU_LACKS="cuMemCreate")
+    assert (status, rows) == (1, []) and "lacks cuMemCreate" in error
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--what"], "what is '--what'?"),
+    (["--only"], "--only '': there is no such part"),
+    (["--only", "40"], "--only '40': there is no such part"),
+    (["--seconds", "soon"], "--seconds 'soon': not a number of seconds"),
+])
+def test_wrong_arguments(suite, arguments, words):
+    status, rows, error = suite.run(*arguments)
+    assert (status, rows, len(error.splitlines())) == (2, [], 1) and words in error
+
+
+def test_all_parts_end_within_eight_minutes(suite):
+    """By the clock of the script, with the last one ended by force."""
+    text = suite.script.read_text()
+    settings = dict(line.split("#")[0].strip().split("=") for line in text.splitlines()
+                    if line.startswith("SECONDS_"))
+    assert int(settings["SECONDS_ALL"]) + 5 <= 480
+    listed = subprocess.run(["sh", suite.script, "--list"], text=True, capture_output=True, check=True)
+    assert listed.stdout.split() == PARTS
