@@ -21,12 +21,14 @@ set -u
 # NAME SECONDS: each part in its order, and its share of the time. part_NAME is given its limit in seconds.
 # What a part leaves of its time is shared out among those after it.
 PARTS='
-conformance 35
-reductions 130
-integration 110
-digits 30
-probe 110
-risks 50
+conformance 30
+reductions 115
+integration 90
+digits 25
+members 35
+torch 25
+probe 100
+risks 45
 '
 SECONDS_ALL=470
 SECONDS_LEAST=3  # with less a part is not begun
@@ -209,6 +211,43 @@ digits_rows() {
         }' "$1"
 }
 
+# members_of N SECONDS COMMAND...: so many processes, with a daemon of their own; what rank 0 prints. Its
+# lines come with the rank before them.
+members_of() {
+        n=$1 limit=$2 status=0
+        shift 2
+        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run --private --device cuda:0 -n "$n" -- "$@" \
+                >"$scratch/said" 2>"$scratch/errors" || status=$?
+        cat "$scratch/errors" >&2
+        sed 's/^\[0\] //' "$scratch/said"
+        return $status
+}
+
+# What gradsync costs members of a job, by their number.
+part_members() {
+        for file in tests/gpu/members client/cli/gradsyncctl daemon/core/gradsyncd; do
+                has $file || return
+        done
+        for members in 1 2 4; do
+                members_of $members $(($1 / 3)) "$GRADSYNC_BUILD/tests/gpu/members" ${fake:+--small} || return
+        done
+}
+
+# PyTorch, where it has CUDA: nothing of it comes with the bundle.
+part_torch() {
+        has client/cli/gradsyncctl || return
+        for python in python3 /usr/bin/python3; do
+                "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null && break
+                python=
+        done
+        [ -n "$python" ] || skip "there is no PyTorch that sees a GPU" || return
+        export PYTHONPATH="$root/client/python" PYTHONDONTWRITEBYTECODE=1
+        export GRADSYNC_LIBRARY="$GRADSYNC_BUILD/client/lib/libgradsync.so.0"
+        for members in 1 2; do
+                members_of $members $(($1 / 2)) "$python" -u "$root/tests/gpu/torch_rows.py" || return
+        done
+}
+
 # Questions of the probe that end no process in the middle of its work, and leave no GPU in a fault.
 SAFE='library.* mps.* driver.* vmm.[!t]* ipc.[!ne]* ipc.exporter_killed wait.* speed.* slices.*'
 RISKY='kill.* nccl.* ipc.neighbour ipc.exporter_frees_first vmm.touch_beyond fault.*'
@@ -295,7 +334,7 @@ lend_libraries() {
         LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$scratch/lib
         export LD_LIBRARY_PATH
         set -- daemon/core/gradsyncd client/cli/gradsyncctl client/examples/digits_cuda tests/gpu/reductions \
-                tests/integration/member
+                tests/gpu/members tests/integration/member
         again=1
         while [ -n "$again" ]; do
                 again=

@@ -11,7 +11,7 @@ import pytest
 from test_fake import DEADLINE, wait_until
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ["conformance", "reductions", "integration", "digits", "probe", "risks"]
+PARTS = ["conformance", "reductions", "integration", "digits", "members", "torch", "probe", "risks"]
 
 
 class Suite:
@@ -82,6 +82,8 @@ def test_everything_is_asked_in_order(suite, build):
     assert set(of(rows, "conformance").values()) == {"yes"}
     assert of(rows, "reductions")["kernels"] == "yes"
     assert of(rows, "digits")["digits.equal"] == "yes"
+    assert [of(rows, "members")[f"average of {n}"] for n in (1, 2, 4)] == ["yes"] * 3
+    assert "overlap of 4" in of(rows, "members")
     if not (build / "tests/gpu/probe").exists():
         assert of(rows, "run")["probe"] == "skipped"
         return
