@@ -4,13 +4,14 @@
 What the members do is what those of other tests do; their gradients lie on the GPU, and are marked behind
 a stream's work.
 """
+import pathlib
 import subprocess
 from random import Random
 
 import pytest
 
 import gpus
-from harness import DAEMON, kill, stop
+from harness import DAEMON, kill, stop, wait_until
 from teams import Team
 from trainers import ask, bring, crew, end, fields, join, step, together
 
@@ -259,16 +260,28 @@ def test_the_next_daemon_goes_on_with_the_same_memory(end_daemon, gpu, member):
     assert [ask(each, "address 1") for each in members] == addresses
 
 
-def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, monkeypatch):
+def is_at_work(build, pid):
+    """This process has begun something on the GPU that has not ended."""
+    done = subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"], capture_output=True, text=True,
+                          check=False)
+    for line in done.stdout.splitlines():
+        if line.endswith("is at work"):
+            command = pathlib.Path(f"/proc/{line.split()[1]}/cmdline")
+            if command.exists() and str(pid).encode() in command.read_bytes().split(b"\0"):
+                return True
+    return False
+
+
+def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, build, monkeypatch):
     """The fake GPU reports who touches memory that a late kernel still writes."""
-    monkeypatch.setenv("FAKE_GPU_DELAY", "60000")
-    served = gpu()
-    monkeypatch.delenv("FAKE_GPU_DELAY")
+    late = {"FAKE_GPU_DELAY": "60000", "FAKE_GPU_LATE": "200000"}
+    served = gpu(env=late)
     members = crew(member, served, 2, params=FLOATS)
     for _ in range(3):
         bring(members)
         for each in members:
             each.say("finish")
+        wait_until(lambda: is_at_work(build, served.pid), "a kernel of the daemon's to run")
         kill(served)
         served.start()
         settle(members, [2, 2])
