@@ -62,7 +62,7 @@ MUTANTS = {
         "jobs trainers_own"),
     "kernels of a former daemon are not left to end": (
         f"{CUDA}/keeper.c", "if (wish->request.kind == MEMORY_RETURNED)", "if (wish->fd < -1)",
-        "jobs left_to_end"),
+        "unit test_cuda"),
     "a sticky error is not told": (
         f"{CUDA}/keeper.c", "if (wish->sticky != CUDA_OK)", "if (wish->fd < -1)", "unit test_cuda"),
     "a NaN does not stay in a minimum": (

@@ -24,6 +24,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/vmm.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "proto/cuda.h"
 
@@ -291,6 +292,32 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
+/* A kernel of a daemon that was killed may still write there. */
+static void test_memory_of_a_former_daemon_is_left_alone_for_a_while(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_memory *memory = make(backend, MIB);
+        int fds[MEMORY_FDS];
+
+        put(memory, 5, "gradient", 8);
+        backend->memory->fds(memory, fds);
+        fds[0] = dup(fds[0]);
+        let_go(backend, memory);
+        assert_null(backend->ops->close(backend));
+        uint64_t begin = clock_now();
+        backend = open_backend();
+        struct memory_result result =
+                ask(backend,
+                    &(struct memory_request){
+                            .id = 9, .kind = MEMORY_RETURNED, .bytes = 2 * MIB, .fds = fds, .n_fds = 1 });
+        assert_int_equal(result.error, 0);
+        assert_true(clock_now() - begin >= 500 * USEC_PER_MSEC);
+        char text[8];
+        get(result.memory, 5, text, sizeof(text));
+        assert_memory_equal(text, "gradient", sizeof(text));
+        let_go(backend, result.memory);
+        assert_null(backend->ops->close(backend));
+}
+
 /* More than there are launches at a time, so several share one. */
 static void test_tasks_that_share_a_launch_have_their_own_statistics(void **state) {
         struct backend *backend = open_backend();
@@ -490,6 +517,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others),
                 cmocka_unit_test(test_averages_and_statistics),
                 cmocka_unit_test(test_many_tasks_are_done_in_the_order_of_their_turn),
+                cmocka_unit_test(test_memory_of_a_former_daemon_is_left_alone_for_a_while),
                 cmocka_unit_test(test_tasks_that_share_a_launch_have_their_own_statistics),
                 cmocka_unit_test(test_bad_memory_is_refused_by_name),
         };
