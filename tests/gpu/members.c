@@ -210,6 +210,45 @@ static void keep_busy(struct member *m, unsigned products) {
                 launch(m, MLP_KERNEL_delta, &work, m->beside);
 }
 
+/* A part of what a bucket takes, with nothing before it in the stream: until this process knows that. */
+static double event_us(struct member *m) {
+        cuda_event event;
+
+        check(m, "an event", m->cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC));
+        for (unsigned i = 0; i < 50; i++) {
+                int64_t begin = clock_ns();
+
+                check(m, "an event", m->cuda.event_record(event, m->stream));
+                check(m, "an event", m->cuda.event_wait(event));
+                m->samples[i] = clock_ns() - begin;
+        }
+        check(m, "an event", m->cuda.event_free(event));
+        samples_sort(m->samples, 50);
+        return (double)samples_percentile(m->samples, 50, 50) / 1e3;
+}
+
+/* Another part: a call to the daemon and back, of all members, without a GPU. */
+static double barrier_us(struct member *m) {
+        for (unsigned i = 0; i < 50; i++) {
+                int64_t begin = clock_ns();
+
+                sure("barrier", gradsync_barrier(m->job));
+                m->samples[i] = clock_ns() - begin;
+        }
+        samples_sort(m->samples, 50);
+        return (double)samples_percentile(m->samples, 50, 50) / 1e3;
+}
+
+static void ask_parts(struct member *m) {
+        double event = event_us(m), barrier = barrier_us(m);
+        char answer[64];
+
+        snprintf(answer, sizeof answer, "event %.1f us, barrier %.1f us", event, barrier);
+        tell(m, "parts of a bucket", answer,
+             "an event from its record to the wake-up of who waits for it; a barrier of all members, as a step "
+             "without work; the kernel's part is in the rows of reductions");
+}
+
 static void ask_small_buckets(struct member *m, unsigned n, const char *fact, bool busy) {
         struct gradsync_plan *plan = make_plan(m, n, PAGE_FLOATS);
         unsigned steps = m->sizes.steps < SAMPLES ? m->sizes.steps : SAMPLES;
@@ -341,6 +380,7 @@ static void ask_all(struct member *m) {
         m->world = gradsync_world_size(m->job);
         ask_average(m);
         ask_attach(m);
+        ask_parts(m);
         ask_small_buckets(m, 1, "isolated bucket", false);
         ask_small_buckets(m, m->sizes.buckets, "amortised bucket", false);
         ask_small_buckets(m, 1, "isolated bucket beside work", true);

@@ -165,29 +165,69 @@ part_integration() {
         limited "$limit" "$python" -m pytest -v --tb=short --color=no --on-gpu "$@"
 }
 
-# Two members train a model on the GPU.
+# Members train a model on the GPU: 1, 2 and 4 of them; and 2, of which one is killed, and then the daemon. All
+# of 2 end with the same parameters.
 part_digits() {
         for file in client/examples/digits_cuda client/cli/gradsyncctl daemon/core/gradsyncd; do
                 has $file || return
         done
         export GRADSYNC_SOCKET="$scratch/socket"
-        limited "$1" "$GRADSYNC_BUILD/daemon/core/gradsyncd" --device cuda:0 --socket "$GRADSYNC_SOCKET" >&2 &
-        daemon=$!
-        while ! [ -S "$GRADSYNC_SOCKET" ] && kill -0 $daemon; do
-                sleep 0.1
+        digits_daemon "$1"
+        wrong='' epochs=100
+        [ -z "$fake" ] || epochs=10
+        for members in 1 2 4; do
+                digits_run "$members" $(($1 / 4)) "$members" || wrong=1
         done
-        limited "$1" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n 2 --job digits -- \
-                "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs 10 >"$scratch/digits" 2>&1
-        status=$?
-        cat "$scratch/digits" >&2
-        [ "$status" = 0 ] && digits_rows "$scratch/digits"
+        digits_killed member "$1" || wrong=1
+        digits_killed daemon "$1" || wrong=1
+        [ -z "$wrong" ]
 }
 
-# What the members say at their ends. False: they have not the same parameters, or have learned nothing.
+digits_daemon() {
+        limited "$1" "$GRADSYNC_BUILD/daemon/core/gradsyncd" --device cuda:0 --socket "$GRADSYNC_SOCKET" >&2 &
+        daemon=$!
+        while ! "$GRADSYNC_BUILD/client/cli/gradsyncctl" status >/dev/null 2>&1 && kill -0 $daemon; do
+                sleep 0.1
+        done
+}
+
+# digits_run NAME SECONDS MEMBERS [OPTION...]
+digits_run() {
+        name=$1 limit=$2 members=$3 status=0
+        shift 3
+        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" "$@" -- \
+                "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$scratch/digits.$name" 2>&1 || status=$?
+        cat "$scratch/digits.$name" >&2
+        [ "$status" = 0 ] && digits_rows "$name" "$members" "$scratch/digits.$name"
+}
+
+# digits_killed WHOM SECONDS: in the middle of the training, a member or the daemon.
+digits_killed() {
+        digits_run "$1" $(($2 / 4)) 2 --restart 1 &
+        training=$!
+        until [ "$(digits_step "$1")" -ge 30 ]; do
+                kill -0 $training 2>/dev/null || break
+                sleep 0.05
+        done
+        case $1 in
+        member) victim=$(digits_status "digits-$1" | awk '$1 == 1 && $2 ~ /^[0-9]+$/ { print $2; exit }') ;;
+        daemon) victim=$(digits_status "digits-$1" | sed -n '1s/.* pid \([0-9]*\):.*/\1/p') ;;
+        esac
+        [ -n "$victim" ] && kill -9 "$victim"
+        killed=$?
+        [ "$1" = member ] || digits_daemon "$2"
+        wait $training && [ $killed = 0 ]
+}
+
+digits_status() { "$GRADSYNC_BUILD/client/cli/gradsyncctl" status "$1" 2>/dev/null; }
+digits_step() { digits_status "digits-$1" | sed -n 's/.*, step \([0-9]*\).*/\1/p' | grep . || echo 0; }
+
+# What N members say at their ends. False: they have not the same parameters, or others than two that nobody
+# has killed, or have learned nothing.
 digits_rows() {
-        awk '
+        awk -v name="$1" -v members="$2" -v undisturbed="$(cat "$scratch/hash" 2>/dev/null)" -v keep="$scratch/hash" '
         function row(fact, answer, detail) {
-                printf "{\"fact\": \"%s\", \"answer\": \"%s\", ", fact, answer
+                printf "{\"fact\": \"digits.%s.%s\", \"answer\": \"%s\", ", name, fact, answer
                 printf "\"detail\": \"%s\", \"ms\": 0.0}\n", detail
         }
         / images\/s / {
@@ -203,12 +243,14 @@ digits_rows() {
                 seen[hash] = 1
         }
         END {
-                equal = ended == 2 && !different
-                row("digits.speed", speed " images/s", "of each of 2 members in the last epoch")
-                row("digits.accuracy", accuracy, "of the rows that are held out, after 10 epochs")
-                row("digits.equal", equal ? "yes" : "no", "parameters of " ended " members, " hash)
+                equal = ended == members && !different && (name ~ /^[14]$/ || !undisturbed || hash == undisturbed)
+                row("speed", speed " images/s", "of all members together in the last epoch")
+                row("accuracy", accuracy, "of the rows that are held out")
+                row("equal", equal ? "yes" : "no", "parameters of " ended " members, " hash)
+                if (name == "2")
+                        print hash >keep
                 exit !(equal && accuracy >= 0.9)
-        }' "$1"
+        }' "$3"
 }
 
 # members_of N SECONDS COMMAND...: so many processes, with a daemon of their own; what rank 0 prints. Its

@@ -134,7 +134,7 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
                 r = open_take_reconnect(&options);
         if (r != GRADSYNC_OK)
                 return r;
-        if (options.socket == NULL && options.device == NULL && !environ_has_choice() &&
+        if (options.socket == NULL && options.device == NULL && !environ_has_choice() && fork_epoch() == 0 &&
             device_current(uuid) && open_gpu(ret, &options, uuid))
                 return GRADSYNC_OK;
         return open_one(ret, &options);

@@ -18,7 +18,8 @@ static inline bool device_is_cuda(const char *name) {
         return name[0] == 'c' && name[1] == 'u';
 }
 
-/* UUID of the GPU whose context is current in the calling thread; false: there is none. Loads nothing. */
+/* UUID of the GPU whose context is current in the calling thread; false: there is none. Loads nothing. Not in
+ * a forked child, where the driver is of no use. */
 bool device_current(char uuid[CUDA_UUID_TEXT]);
 
 /* `name` as the daemon calls it, for errors; `mps`: it uses the GPU through an MPS server. UNSUPPORTED with
