@@ -16,7 +16,7 @@ KIB_MOST=40960
 NEEDED='daemon/core/gradsyncd client/cli/gradsyncctl client/lib/libgradsync.so.0 tests/gpu/reductions
         tests/integration/member tests/fakes/gpu/conformance tests/fakes/gpu/libcuda.so.1
         tests/fakes/gpu/fake-gpu-context tests/fakes/fake-kernels.so tests/fakes/fake-mlp-kernels.so'
-OPTIONAL='tests/gpu/probe client/examples/digits_cuda client/examples/digits.csv.gz'
+OPTIONAL='tests/gpu/probe tests/gpu/members client/examples/digits_cuda client/examples/digits.csv.gz'
 SYSTEM='ld-linux* libc.so* libm.so* libdl.so* libpthread.so* librt.so* libgradsync.so* libcuda.so* *nccl*'
 
 fail() {
@@ -76,14 +76,17 @@ is_of_system() {
 
 mkdir "$to/lib"
 # shellcheck disable=SC2086
-(cd "$to/build" && ldd $NEEDED client/examples/digits_cuda 2>/dev/null) |
+(cd "$to/build" && ldd $NEEDED $OPTIONAL 2>/dev/null) |
         awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | sort -u |
         while read -r name path; do
                 is_of_system "$name" || cp -L "$path" "$to/lib/$name" || exit 1
         done || fail "a library could not be copied"
 
-mkdir -p "$to/tests/gpu" "$to/tests/integration" "$to/proto"
+mkdir -p "$to/tests/gpu" "$to/tests/integration" "$to/client" "$to/proto"
 cp "$root"/tests/gpu/run.sh "$root"/tests/gpu/probe.sh "$root"/tests/gpu/results.py "$to/tests/gpu/" &&
+        cp "$root"/tests/gpu/torch_rows.py "$to/tests/gpu/" &&
+        cp -R "$root"/client/python "$to/client/" &&
+        find "$to/client" -name __pycache__ -prune -exec rm -rf {} + &&
         cp "$root"/tests/pytest.ini "$root"/tests/conftest.py "$to/tests/" &&
         cp "$root"/tests/integration/*.py "$to/tests/integration/" &&
         cp "$root"/proto/*.proto "$to/proto/" &&

@@ -214,13 +214,14 @@ digits_rows() {
 # members_of N SECONDS COMMAND...: so many processes, with a daemon of their own; what rank 0 prints. Its
 # lines come with the rank before them.
 members_of() {
-        n=$1 limit=$2 status=0
+        n=$1 limit=$2
         shift 2
-        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run --private --device cuda:0 -n "$n" -- "$@" \
-                >"$scratch/said" 2>"$scratch/errors" || status=$?
-        cat "$scratch/errors" >&2
-        sed 's/^\[0\] //' "$scratch/said"
-        return $status
+        {
+                limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run --private --device cuda:0 \
+                        -n "$n" -- "$@"
+                echo $? >"$scratch/members"
+        } | sed -u 's/^\[0\] //'
+        return "$(cat "$scratch/members")"
 }
 
 # What gradsync costs members of a job, by their number.
