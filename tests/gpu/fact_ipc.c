@@ -331,7 +331,7 @@ void fact_ipc_neighbour(struct actor *actor) {
 
 /* Memory of the virtual memory management has no legacy handle, they say. */
 void fact_ipc_of_vmm(struct actor *actor) {
-        int vmm_capable = -1, alloc_capable = -1;
+        int vmm_capable = 0, alloc_capable = 0; /* drivers may write one byte only */
         CUipcMemHandle handle;
         CUdeviceptr allocated;
         CUresult result;

@@ -34,7 +34,7 @@ SECONDS_ALL=470
 SECONDS_LEAST=3  # with less a part is not begun
 SECONDS_GRACE=15 # for processes that do not end even when they are killed
 SKIPPED=75       # a part's status
-TESTS='completion collectives void_plan cuda' # what they take leaves room for slow starts of a real driver
+TESTS='collectives void_plan cuda' # what they take leaves room for slow starts of a real driver
 
 REDUCTIONS=tests/gpu/reductions
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -256,13 +256,14 @@ digits_rows() {
 # members_of N SECONDS COMMAND...: so many processes, with a daemon of their own; what rank 0 prints. Its
 # lines come with the rank before them.
 members_of() {
-        n=$1 limit=$2 status=0
+        n=$1 limit=$2
         shift 2
-        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run --private --device cuda:0 -n "$n" -- "$@" \
-                >"$scratch/said" 2>"$scratch/errors" || status=$?
-        cat "$scratch/errors" >&2
-        sed 's/^\[0\] //' "$scratch/said"
-        return $status
+        {
+                limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run --private --device cuda:0 \
+                        -n "$n" -- "$@"
+                echo $? >"$scratch/members"
+        } | sed -u 's/^\[0\] //'
+        return "$(cat "$scratch/members")"
 }
 
 # What gradsync costs members of a job, by their number.
@@ -465,8 +466,9 @@ present=$?
 [ "$present" = 0 ] || exit "$present"
 mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) && : >"$OUT/rows.jsonl" || exit 1
 trap give_up TERM INT HUP
+version=$(cat "$root/version" 2>/dev/null || git -C "$root" describe --always --dirty 2>/dev/null)
 driver=$(head -n 1 /proc/driver/nvidia/version 2>/dev/null || echo 'no version of a driver in /proc')
-note run begin "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$(uname -srm); $driver"
+note run begin "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "gradsync ${version:-unknown}; $(uname -srm); $driver"
 run_parts
 note run end done "$failed parts failed or were out of time" $((($(now) - start) * 1000)).0
 [ "$failed" = 0 ]

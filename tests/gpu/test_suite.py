@@ -97,6 +97,7 @@ def test_everything_is_asked_in_order(suite, build):
             "fault.neighbour"} <= set(risky) and "vmm.same_uid" not in risky
 
 
+@pytest.mark.cuda
 def test_what_the_fake_gpu_lacks_is_an_answer(suite, build):
     if not (build / "tests/gpu/probe").exists():
         pytest.skip("the probe is not built: no cuda.h")
@@ -104,6 +105,8 @@ def test_what_the_fake_gpu_lacks_is_an_answer(suite, build):
     lacking = [row for row in rows if "the driver has no cuStreamCreate" in row["detail"]]
     assert status == 0 and {row["answer"] for row in lacking} == {"error"}
     assert of(rows, "probe")["vmm.fstat"] == "yes"
+    legacy, = (row["detail"] for row in rows if row["fact"] == "ipc.of_vmm")
+    assert "IPC_CAPABLE is 0, and 1 of cuMemAlloc memory" in legacy
     assert not {"hang", "crash"} & set(of(rows, "probe").values())
 
 
@@ -127,8 +130,7 @@ def test_a_gpu_that_conforms_not_fails_it(suite):
 def test_tests_are_rows(suite):
     status, rows, _ = suite.run("--fake", *only("integration"), "--seconds", "1000", GPU_TESTS="gpu_rows")
     assert (status, of(rows, "integration")) == (1, {}), "there is no such file"
-    if of(rows, "run")["integration"] == "skipped":
-        pytest.skip(rows[1]["detail"])
+    assert of(rows, "run")["integration"] == "failed"
     status, rows, _ = suite.run("--fake", *only("integration"), "--seconds", "1000", GPU_TESTS="void_plan")
     assert status == 0, rows
     tests = of(rows, "integration")
@@ -226,3 +228,52 @@ def test_all_parts_end_within_eight_minutes(suite):
     assert int(settings["SECONDS_ALL"]) + 5 <= 480
     listed = subprocess.run(["sh", suite.script, "--list"], text=True, capture_output=True, check=True)
     assert listed.stdout.split() == PARTS
+
+
+def bundle(build, folder):
+    return subprocess.run(["sh", TREE / "tests/gpu/bundle.sh", folder], text=True, capture_output=True,
+                          check=False, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "GRADSYNC_BUILD": str(build)})
+
+
+@pytest.mark.heavy
+def test_a_bundle_is_all_that_is_needed(build, tmp_path):
+    """In an empty folder, without the variables of this test, and without a tool of the build."""
+    done = bundle(build, tmp_path / "bundle")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "bundle").rename(tmp_path / "elsewhere")
+    (tmp_path / "empty").mkdir()
+    parts = [part for part in PARTS if part not in ("integration", "reductions")]
+    ran = subprocess.run(["sh", tmp_path / "elsewhere/run.sh", "--fake", *only(*parts), "--seconds", "1000"],
+                         cwd=tmp_path / "empty", text=True, capture_output=True, check=False,
+                         stdin=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin"})
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert list(of(rows, "run")) == ["begin", *parts, "end"]
+    assert of(rows, "digits")["digits.equal"] == of(rows, "members")["average of 4"] == "yes"
+    assert (tmp_path / "empty/gpu-results/rows.jsonl").read_text() == ran.stdout
+    assert rows[0]["detail"].startswith(f"gradsync {(tmp_path / 'elsewhere/version').read_text().strip()};")
+
+
+def linked(build, to, besides):
+    """A build with the same files, except for those."""
+    for path in build.rglob("*"):
+        name = str(path.relative_to(build))
+        if path.is_file() and name.startswith(("daemon/core", "client", "tests")) and ".p/" not in name:
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            if name not in besides:
+                (to / name).symlink_to(path)
+
+
+def test_a_bundle_that_is_not_complete_is_none(build, tmp_path):
+    linked(build, tmp_path / "build", ["tests/integration/member"])
+    done = bundle(tmp_path / "build", tmp_path / "bundle")
+    assert done.returncode == 1 and "there is no tests/integration/member in" in done.stderr
+    assert bundle(build, tmp_path / "bundle").returncode == 1, "the folder exists"
+
+
+def test_a_bundle_is_not_too_large(build, tmp_path):
+    linked(build, tmp_path / "build", ["tests/gpu/probe"])
+    (tmp_path / "build/tests/gpu/probe").write_bytes(bytes(40 << 20))
+    done = bundle(tmp_path / "build", tmp_path / "bundle")
+    assert done.returncode == 1 and "40960 are the most" in done.stderr
