@@ -245,8 +245,8 @@ static void ask_parts(struct member *m) {
 
         snprintf(answer, sizeof answer, "event %.1f us, barrier %.1f us", event, barrier);
         tell(m, "parts of a bucket", answer,
-             "an event from its record to the wake-up of who waits for it; a barrier of all members, as a step "
-             "without work; the kernel's part is in the rows of reductions");
+             "an event from its record to the wake-up of who waits for it; a barrier of all members, as a "
+             "step without work; the kernel's part is in the rows of reductions");
 }
 
 static void ask_small_buckets(struct member *m, unsigned n, const char *fact, bool busy) {
@@ -323,8 +323,8 @@ static void ask_overlap(struct member *m) {
         int64_t alone = samples_percentile(m->samples, steps, 50), both = median_of(m, plan, steps, &exposed);
         snprintf(answer, sizeof answer, "%.2f ms exposed of %.2f", exposed * 1e3, ms(alone));
         tell(m, "overlap", answer,
-             "%u layers of %.1f MiB: backward alone %.2f ms, gradsync alone %.2f ms, both %.2f ms, of which the "
-             "last %.2f ms were waited for; backward and gradsync one after the other would be %.2f ms",
+             "%u layers of %.1f MiB: backward alone %.2f ms, gradsync alone %.2f ms, both %.2f ms, of which "
+             "the last %.2f ms were waited for; backward and gradsync one after the other would be %.2f ms",
              m->sizes.layers, (double)floats * 4 / 1048576., ms(computed), ms(alone), ms(both), exposed * 1e3,
              ms(computed + alone));
         sure("free", gradsync_plan_free(plan));

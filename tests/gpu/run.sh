@@ -165,8 +165,8 @@ part_integration() {
         limited "$limit" "$python" -m pytest -v --tb=short --color=no --on-gpu "$@"
 }
 
-# Members train a model on the GPU: 1, 2 and 4 of them; and 2, of which one is killed, and then the daemon. All
-# of 2 end with the same parameters.
+# Members train a model on the GPU: 1, 2 and 4 of them; and 2, of which one is killed; and 2 whose daemon is.
+# All of 2 end with the same parameters.
 part_digits() {
         for file in client/examples/digits_cuda client/cli/gradsyncctl daemon/core/gradsyncd; do
                 has $file || return
@@ -195,10 +195,11 @@ digits_daemon() {
 digits_run() {
         name=$1 limit=$2 members=$3 status=0
         shift 3
-        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" "$@" -- \
-                "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$scratch/digits.$name" 2>&1 || status=$?
-        cat "$scratch/digits.$name" >&2
-        [ "$status" = 0 ] && digits_rows "$name" "$members" "$scratch/digits.$name"
+        said=$scratch/digits.$name
+        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" "$@" \
+                -- "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$said" 2>&1 || status=$?
+        cat "$said" >&2
+        [ "$status" = 0 ] && digits_rows "$name" "$members" "$said"
 }
 
 # digits_killed WHOM SECONDS: in the middle of the training, a member or the daemon.
@@ -225,7 +226,8 @@ digits_step() { digits_status "digits-$1" | sed -n 's/.*, step \([0-9]*\).*/\1/p
 # What N members say at their ends. False: they have not the same parameters, or others than two that nobody
 # has killed, or have learned nothing.
 digits_rows() {
-        awk -v name="$1" -v members="$2" -v undisturbed="$(cat "$scratch/hash" 2>/dev/null)" -v keep="$scratch/hash" '
+        hash=$(cat "$scratch/hash" 2>/dev/null)
+        awk -v name="$1" -v members="$2" -v undisturbed="$hash" -v keep="$scratch/hash" '
         function row(fact, answer, detail) {
                 printf "{\"fact\": \"digits.%s.%s\", \"answer\": \"%s\", ", name, fact, answer
                 printf "\"detail\": \"%s\", \"ms\": 0.0}\n", detail
@@ -243,7 +245,8 @@ digits_rows() {
                 seen[hash] = 1
         }
         END {
-                equal = ended == members && !different && (name ~ /^[14]$/ || !undisturbed || hash == undisturbed)
+                equal = ended == members && !different
+                equal = equal && (name ~ /^[14]$/ || !undisturbed || hash == undisturbed)
                 row("speed", speed " images/s", "of all members together in the last epoch")
                 row("accuracy", accuracy, "of the rows that are held out")
                 row("equal", equal ? "yes" : "no", "parameters of " ended " members, " hash)

@@ -4,7 +4,8 @@ JSON row for each answer, as reductions.c does, on rank 0.
 
     gradsyncctl run --private --device cuda:0 -n N -- python3 torch_rows.py [--small]
 
-Needs a PyTorch with CUDA. Exit status: 0 nothing is wrong; 1 an answer is "no"; 77 no GPU, or no such PyTorch.
+Needs a PyTorch with CUDA. Exit status: 0 nothing is wrong; 1 an answer is "no"; 77 no GPU, or no such
+PyTorch.
 """
 import json
 import os
@@ -31,7 +32,8 @@ def tell(rank, fact, answer, detail):
 
 def model_of(width, layers):
     torch.manual_seed(3)
-    return nn.Sequential(*[part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]).cuda()
+    parts = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(*parts).cuda()
 
 
 def batch_of(width, rank):
@@ -89,8 +91,8 @@ def measure(gradsync, rank, world, width, layers, steps):
     plain = train(model_of(width, layers), rank, width, steps)
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        theirs = train(nn.parallel.DistributedDataParallel(model_of(width, layers), device_ids=[0]), rank, width,
-                       steps)
+        wrapped = nn.parallel.DistributedDataParallel(model_of(width, layers), device_ids=[0])
+        theirs = train(wrapped, rank, width, steps)
         dist.destroy_process_group()
     tell(rank, "PyTorch step beside DDP over NCCL", f"{ours / theirs:.2f} times DDP's",
          f"{detail}, DDP {theirs:.3f} ms, no averaging {plain:.3f} ms")

@@ -262,8 +262,8 @@ def test_the_next_daemon_goes_on_with_the_same_memory(end_daemon, gpu, member):
 
 def is_at_work(build, pid):
     """This process has begun something on the GPU that has not ended."""
-    done = subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"], capture_output=True, text=True,
-                          check=False)
+    check = [build / "tests/fakes/gpu/fake-gpu-context", "check"]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
     for line in done.stdout.splitlines():
         if line.endswith("is at work"):
             command = pathlib.Path(f"/proc/{line.split()[1]}/cmdline")
