@@ -196,8 +196,8 @@ digits_run() {
         name=$1 limit=$2 members=$3 status=0
         shift 3
         said=$scratch/digits.$name
-        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" "$@" \
-                -- "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$said" 2>&1 || status=$?
+        limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" \
+                "$@" -- "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$said" 2>&1 || status=$?
         cat "$said" >&2
         [ "$status" = 0 ] && digits_rows "$name" "$members" "$said"
 }
