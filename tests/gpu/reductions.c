@@ -215,7 +215,8 @@ static int run_main(struct run *run) {
                 return STATUS_FAILED;
         }
         r = run_all(run);
-        device_close(&run->device);
+        if (run->device.failed[0] == '\0') /* else it might wait for work that never ends */
+                device_close(&run->device);
         return r;
 }
 

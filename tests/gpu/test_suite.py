@@ -175,7 +175,7 @@ def test_a_part_that_forgets_the_time_is_ended(suite, tmp_path):
     program.write_text(STUCK)
     program.chmod(0o755)
     suite.build = tmp_path / "build"
-    status, rows, _ = suite.run("--seconds", "3", *only("reductions"))
+    status, rows, _ = suite.run("--seconds", "8", *only("reductions"))
     assert status == 1 and of(rows, "reductions") == {"card": "stuck"} and "fake" not in rows[0]
     assert of(rows, "run")["reductions"] == "out of time"
     wait_until(lambda: suite.processes() == [], "all processes to end")

@@ -272,6 +272,7 @@ def is_at_work(build, pid):
     return False
 
 
+@pytest.mark.fake
 def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, build, monkeypatch):
     """The fake GPU reports who touches memory that a late kernel still writes."""
     late = {"FAKE_GPU_DELAY": "60000", "FAKE_GPU_LATE": "200000"}
