@@ -197,7 +197,8 @@ digits_run() {
         shift 3
         said=$scratch/digits.$name
         limited "$limit" "$GRADSYNC_BUILD/client/cli/gradsyncctl" run -n "$members" --job "digits-$name" \
-                "$@" -- "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$said" 2>&1 || status=$?
+                "$@" -- "$GRADSYNC_BUILD/client/examples/digits_cuda" --epochs $epochs >"$said" 2>&1 ||
+                status=$?
         cat "$said" >&2
         [ "$status" = 0 ] && digits_rows "$name" "$members" "$said"
 }

@@ -250,7 +250,7 @@ def test_a_bundle_is_all_that_is_needed(build, tmp_path):
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert list(of(rows, "run")) == ["begin", *parts, "end"]
-    assert of(rows, "digits")["digits.equal"] == of(rows, "members")["average of 4"] == "yes"
+    assert of(rows, "digits")["digits.2.equal"] == of(rows, "members")["average of 4"] == "yes"
     assert (tmp_path / "empty/gpu-results/rows.jsonl").read_text() == ran.stdout
     assert rows[0]["detail"].startswith(f"gradsync {(tmp_path / 'elsewhere/version').read_text().strip()};")
 
