@@ -203,7 +203,8 @@ void ask_amortised(struct device *device, const struct question *question, struc
         }
         samples_sort(samples + 1, BATCHES);
         double each = (double)samples_percentile(samples + 1, BATCHES, 50) / PIECES;
-        find_note(finding, "%d parts of 2 inputs of 64 KiB, %u in a launch, launched in a row", PIECES,
-                  question->k);
+        find_note(finding,
+                  "%d parts of 2 inputs of 64 KiB, %u in a launch, launched in a row; caches may hold them",
+                  PIECES, question->k);
         find_answer(finding, "%.2f us for each part", each / 1e3);
 }

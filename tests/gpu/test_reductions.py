@@ -78,6 +78,16 @@ def test_without_a_gpu_there_are_no_rows(build, machine):
         assert (status, facts, len(error.splitlines())) == (77, {}, 1) and "no GPU here" in error
 
 
+def test_without_the_memory_a_question_is_skipped(build, machine):
+    done = run([build / "tests/gpu/reductions", "--only", "bandwidth.f32.k8.128MiB", "--only", "find.f64"],
+               machine.environment())
+    rows = {row["fact"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0 and rows["find.f64"]["answer"] == "yes"
+    assert rows["bandwidth.f32.k8.128MiB"]["answer"] == "skipped"
+    assert "no memory for 2048 MiB" in rows["bandwidth.f32.k8.128MiB"]["detail"]
+    assert "1 skipped, 0 wrong" in rows["reductions"]["detail"]
+
+
 def test_when_the_time_is_over_questions_are_skipped(build, machine):
     status, facts, _ = ask(build, machine, "--seconds", "0.000001", "--only", "bits.*", "--only", "launch.*")
     assert status == 0
