@@ -300,8 +300,8 @@ static int64_t median_of(struct member *m, struct gradsync_plan *plan, unsigned 
         return samples_percentile(m->samples, steps, 50);
 }
 
-/* What backward takes alone, gradsync alone, and both. What both take longer than backward is exposed: the rest
- * of gradsync is hidden, less what it slows the computation down. */
+/* What backward takes alone, gradsync alone, and both. What both take longer than backward is exposed: the
+ * rest of gradsync is hidden, less what it slows the computation down. */
 static void ask_overlap(struct member *m) {
         uint64_t floats = (uint64_t)m->sizes.width * m->sizes.width;
         struct gradsync_plan *plan = make_plan(m, m->sizes.layers, floats);
@@ -315,8 +315,8 @@ static void ask_overlap(struct member *m) {
         int64_t alone = samples_percentile(m->samples, steps, 50), both = median_of(m, plan, steps);
         snprintf(answer, sizeof answer, "%.2f ms exposed of %.2f", ms(both - computed), ms(alone));
         tell(m, "overlap", answer,
-             "%u layers of %.1f MiB, medians of %u steps: backward alone %.2f ms, gradsync alone %.2f ms, both "
-             "%.2f ms",
+             "%u layers of %.1f MiB, medians of %u steps: backward alone %.2f ms, gradsync alone %.2f ms, "
+             "both %.2f ms",
              m->sizes.layers, (double)floats * 4 / 1048576., steps, ms(computed), ms(alone), ms(both));
         sure("free", gradsync_plan_free(plan));
 }
