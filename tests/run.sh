@@ -278,9 +278,9 @@ suite_tsan() {
         build_tsan || return 1
         export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:exitcode=66
         unit "unit tsan" tsan
-        # The training example has no threads, and its arithmetic takes minutes here.
+        # The arithmetic of the training example takes minutes here.
         python "integration tsan" tsan -m "not heavy" --ignore tests/integration/test_digits.py \
-                tests/integration
+                --ignore tests/integration/test_digits_cuda.py tests/integration
         unset TSAN_OPTIONS
 }
 

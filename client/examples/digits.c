@@ -450,10 +450,12 @@ int main(int argc, char **argv) {
         struct trainer t = { 0 };
         setvbuf(stdout, NULL, _IOLBF, 0); /* a line is seen when it is written, in a pipe too */
         options_parse(&t.options, argc, argv);
-        if (dataset_init(&t.data, t.options.data))
-                return 1;
         if (mlp_init(&t.mlp, t.options.device, widths, LAYERS, t.options.batch, t.options.seed))
                 return 1;
+        if (dataset_init(&t.data, t.options.data)) {
+                mlp_deinit(&t.mlp);
+                return 1;
+        }
         join(&t);
         set_up(&t);
         make_plan(&t);

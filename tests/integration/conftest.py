@@ -8,7 +8,7 @@ import pytest
 import gpus
 import harness
 import served
-from fixtures import build, daemon, machine, processes, program, scratch  # noqa: F401
+from fixtures import build, daemon, machine, nothing_left, processes, program, scratch  # noqa: F401
 from peer import small_plan
 from returning import Returning
 from teams import GRACE, Team

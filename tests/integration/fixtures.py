@@ -55,6 +55,13 @@ def machine(build, scratch, monkeypatch):
 
 
 @pytest.fixture
+def nothing_left(machine, build):
+    """Looked at when members and daemons have ended: so it is asked for before them."""
+    yield
+    gpus.check_nothing_left(build)
+
+
+@pytest.fixture
 def daemon(build, scratch, processes, request):
     """daemon(*flags, config="", settings={}, env={}, uid=None, nofile=None, device="cpu", socket=True) -> a
     running harness.Daemon.

@@ -9,6 +9,8 @@ With GRADSYNC_TEST_GPU=hardware the GPU is that of this machine, which tests nee
 fail: those with the mark `fake` are left out.
 """
 import os
+import pathlib
+import re
 import subprocess
 
 from harness import wait_until
@@ -37,11 +39,25 @@ def check_rules(scratch):
     assert not log.exists(), log.read_text()
 
 
+def check(build):
+    return subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"], stdout=subprocess.PIPE,
+                          text=True, check=False)
+
+
 def check_nothing_left(build):
     """Neither memory nor contexts, once all processes have ended. A real GPU may have other users."""
     if hardware:
         return
-    def nothing():
-        return subprocess.run([build / "tests/fakes/gpu/fake-gpu-context", "check"],
-                              stdout=subprocess.DEVNULL, check=False).returncode == 0
-    wait_until(nothing, "all memory and contexts of the GPU to be gone")
+    wait_until(lambda: check(build).returncode == 0, "all memory and contexts of the GPU to be gone")
+
+
+def at_work(build):
+    """Pids of the processes for which the GPU is doing something at this moment."""
+    pids = set()
+    for context in re.findall(r"^context (\d+) is at work$", check(build).stdout, re.M):
+        try:
+            arguments = pathlib.Path(f"/proc/{context}/cmdline").read_text("utf-8").split("\0")
+        except FileNotFoundError:
+            continue
+        pids.add(int(arguments[2]))
+    return pids

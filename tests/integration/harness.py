@@ -25,6 +25,7 @@ DAEMON = "daemon/core/gradsyncd"
 CTL = "client/cli/gradsyncctl"
 HELLO = "client/examples/hello"
 DIGITS = "client/examples/digits"
+DIGITS_CUDA = "client/examples/digits_cuda"
 MEMBER = "tests/integration/member"
 
 # A bound for events that normally take milliseconds. Sanitizers and loaded machines stretch everything.

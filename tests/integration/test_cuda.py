@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-import gpus
 from harness import DAEMON, kill, stop, wait_until
 from teams import Team
 from trainers import ask, bring, crew, end, fields, join, step, together
@@ -28,13 +27,6 @@ def gpu(machine, build, monkeypatch, request):
     def start(**options):
         return daemon(device="cuda:0", **options)
     return start
-
-
-@pytest.fixture
-def nothing_left(machine, build, request):
-    """Looked at when members and daemons have ended: so it is asked for before them."""
-    yield
-    gpus.check_nothing_left(build)
 
 
 @pytest.mark.parametrize("world", [1, 2, 4])
