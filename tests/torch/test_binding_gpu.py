@@ -157,7 +157,7 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
 
 
 def test_memory_that_cannot_be_shared(gpu, passes, monkeypatch):
-    """Each is refused by name, and a member beside it goes on."""
+    """Each is refused by name, and the connection is as before."""
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
     passes("""
 driver = Driver()

@@ -106,8 +106,10 @@ static void *keeper_main(void *data) {
                 } else {
                         pthread_mutex_unlock(&keeper->lock);
                         keeper_do(keeper, wish);
-                        keeper_look(keeper);
+                        cuda_result sticky = keeper_look(keeper);
                         pthread_mutex_lock(&keeper->lock);
+                        if (sticky != CUDA_OK)
+                                keeper->sticky = sticky;
                 }
                 if (wish->sticky != CUDA_OK)
                         keeper->sticky = wish->sticky;

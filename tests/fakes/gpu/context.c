@@ -14,6 +14,8 @@
  *     synchronization behavior" of the driver API)
  *   - an event is its last record (cuda.h, cuEventRecord)
  *   - an access to what is not mapped is an error that stays (cuda.h, CUDA_ERROR_ILLEGAL_ADDRESS)
+ *   - a fault of one client of an MPS server ends the work of all on that GPU (MPS documentation, "Error
+ *     containment"); which clients may come back when is not modelled
  * Beyond that it is nasty where the documentation allows it: new memory holds garbage, what an operation
  * writes holds NaNs until it ends, and freed memory is overwritten.
  */
