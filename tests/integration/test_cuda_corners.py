@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from test_cuda import FLOATS, gpu, nothing_left  # noqa: F401
+from test_cuda import FLOATS, gpu  # noqa: F401
 from trainers import ask, bring, crew, end, join, step
 
 
