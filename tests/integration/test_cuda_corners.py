@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both sides of MPS, and faults that clients of one server share; the GPU is a fake one."""
 import subprocess
+import sys
 
 import pytest
 
+import harness
+from peer import Peer, Refused
 from test_cuda import FLOATS, gpu  # noqa: F401
 from trainers import ask, bring, crew, end, join, step
 
@@ -72,3 +75,56 @@ def test_a_fault_is_a_processes_own_without_mps(gpu, member, build, monkeypatch,
     fault(build, monkeypatch, scratch)
     end(members)
     assert step(members) == 3
+
+
+#: Allocates on a GPU, says the handle, and frees the memory when it is told to.
+OWNER = """
+import ctypes, sys
+find = ctypes.CDLL("libcuda.so.1").cuGetProcAddress_v2
+def call(name, version, *arguments):
+    function, found = ctypes.c_void_p(), ctypes.c_int()
+    assert find(name.encode(), ctypes.byref(function), version, ctypes.c_uint64(1), ctypes.byref(found)) == 0
+    kinds = [ctypes.c_int if isinstance(each, int) else type(each) for each in arguments]
+    assert ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(function.value)(*arguments) == 0, name
+context, address, handle = ctypes.c_void_p(), ctypes.c_uint64(), (ctypes.c_ubyte * 64)()
+call("cuInit", 2000, 0)
+call("cuDevicePrimaryCtxRetain", 7000, ctypes.pointer(context), int(sys.argv[1]))
+call("cuCtxSetCurrent", 4000, context)
+call("cuMemAlloc", 3020, ctypes.pointer(address), ctypes.c_size_t(1 << 20))
+call("cuIpcGetMemHandle", 4010, ctypes.pointer(handle), address)
+print(bytes(handle).hex(), flush=True)
+sys.stdin.readline()
+call("cuMemFree", 3020, address)
+print("freed", flush=True)
+sys.stdin.readline()
+call("cuDevicePrimaryCtxRelease", 11000, int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number, freed", [(0, False), (0, True), (1, False)], ids=["good", "freed", "other"])
+def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeypatch):  # noqa: F811
+    """One of memory that is gone, or another GPU's, is refused by name, and nobody else notices."""
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
+    served = gpu()
+    members = crew(member, served, 2, params=FLOATS)
+    owner = harness.Program(sys.executable, "-c", OWNER, str(number))
+    processes.append(owner)
+    handle = bytes.fromhex(owner.line())
+    if freed:
+        assert owner.ask("free") == "freed"
+    peer = peers(Peer(served.socket, minor=2))
+    peer.joined(peer.join_send("other", 1, rank=0))
+    request = {"job": peer.job, "offset": 0, "bytes": 4096, "ipc": handle}
+    if number == 0 and not freed:
+        told = peer.ask("REGISTER", "REGISTERED", **request)
+        peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=told.memory)
+    else:
+        with pytest.raises(Refused) as refused:
+            peer.ask("REGISTER", "REGISTERED", **request)
+        assert "of the GPU that the daemon serves (fake GPU, GPU-fa" in str(refused.value)
+    assert step(members) == 1
+    owner.say("end" if freed else "free")
+    if not freed:
+        assert owner.line() == "freed"
+        owner.say("end")
+    assert owner.wait() == 0

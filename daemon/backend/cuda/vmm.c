@@ -99,6 +99,12 @@ static int vmm_judge(const struct card *card, const struct vmm *vmm, cuda_result
                       cuda_error(&card->cuda, result, name, sizeof(name)));
 }
 
+static int vmm_refuse_place(const struct card *card, struct refusal *refusal) {
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "this memory is not of the GPU that the daemon serves (%s, %s)", card->name,
+                      card->uuid);
+}
+
 static int vmm_check_place(const struct card *card, cuda_handle handle, struct refusal *refusal,
                            cuda_result *ret) {
         struct cuda_properties properties;
@@ -108,9 +114,7 @@ static int vmm_check_place(const struct card *card, cuda_handle handle, struct r
             (properties.type == CUDA_ALLOCATION_PINNED && properties.location.type == CUDA_LOCATION_DEVICE &&
              properties.location.id == card->device))
                 return 0;
-        return refuse(refusal, WIRE__CODE__INVALID,
-                      "this memory is not of the GPU that the daemon serves (%s, %s)", card->name,
-                      card->uuid);
+        return vmm_refuse_place(card, refusal);
 }
 
 static int vmm_import(const struct card *card, struct vmm *vmm, struct refusal *refusal, cuda_result *ret) {
@@ -130,13 +134,18 @@ static int vmm_import(const struct card *card, struct vmm *vmm, struct refusal *
 static int vmm_open(const struct card *card, struct vmm *vmm, const struct memory_request *request,
                     struct refusal *refusal, cuda_result *ret) {
         size_t whole = 0;
+        int device = 0;
 
         *ret = card->cuda.ipc_open(&vmm->base, *request->ipc, CUDA_IPC_LAZY_PEER_ACCESS);
         vmm->legacy = *ret == CUDA_OK;
         if (*ret == CUDA_OK)
                 *ret = card->cuda.address_range(NULL, &whole, vmm->base);
+        if (*ret == CUDA_OK) /* a GPU that is a peer can be used, too, but not by these kernels */
+                *ret = card->cuda.pointer_attribute(&device, CUDA_POINTER_DEVICE_ORDINAL, vmm->base);
         if (*ret != CUDA_OK)
                 return 0;
+        if (device != card->device)
+                return vmm_refuse_place(card, refusal);
         vmm->mapped = whole;
         if (request->offset <= whole && request->bytes <= whole - request->offset)
                 return 0;

@@ -594,9 +594,8 @@ static int answer_ipc_open(const void *payload, struct gpu_reply *reply) {
         struct memory *memory = memory_find(path);
         if (memory == NULL)
                 return CUDA_INVALID_VALUE;
-        struct mapping *m = memory->id == ipc.id && memory->device == device
-                                    ? mapping_new(address_new(memory->bytes), memory->bytes, IPC)
-                                    : NULL;
+        struct mapping *m =
+                memory->id == ipc.id ? mapping_new(address_new(memory->bytes), memory->bytes, IPC) : NULL;
         if (m == NULL || !mapping_fill(m, memory)) {
                 memory_drop(memory);
                 return CUDA_INVALID_VALUE;
@@ -630,7 +629,9 @@ static int answer_attribute(const uint64_t *arg, struct gpu_reply *reply) {
                 break;
         case CUDA_POINTER_BUFFER_ID: reply->value[0] = m->memory->id; break;
         case CUDA_POINTER_IS_MANAGED: reply->value[0] = m->how == ALLOCATED_MANAGED; break;
-        case CUDA_POINTER_DEVICE_ORDINAL: reply->value[0] = device; break;
+        case CUDA_POINTER_DEVICE_ORDINAL:
+                reply->value[0] = m->kind == IPC ? m->memory->device : device;
+                break;
         case CUDA_POINTER_LEGACY_IPC:
                 reply->value[0] = m->kind == ALLOCATED && m->how == ALLOCATED_PLAIN;
                 break;
