@@ -100,6 +100,7 @@ call("cuDevicePrimaryCtxRelease", 11000, int(sys.argv[1]))
 """
 
 
+@pytest.mark.heavy      # Python cannot load a driver that a sanitizer has instrumented
 @pytest.mark.parametrize("number, freed", [(0, False), (0, True), (1, False)], ids=["good", "freed", "other"])
 def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeypatch):  # noqa: F811
     """One of memory that is gone, or another GPU's, is refused by name, and nobody else notices."""
