@@ -99,6 +99,14 @@ int cuda_load(struct cuda *cuda, const char *path, char *error, size_t size) {
         return r < 0 ? r : cuda_start(cuda, path, error, size);
 }
 
+bool cuda_look(struct cuda *cuda, const char *path) {
+        char ignored[512];
+
+        *cuda = (struct cuda){ .library =
+                                       dlopen(path != NULL ? path : CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD) };
+        return cuda->library != NULL && cuda_resolve(cuda, CUDA_LIBRARY, ignored, sizeof(ignored)) == 0;
+}
+
 const char *cuda_error(const struct cuda *cuda, cuda_result result, char *text, size_t size) {
         const char *name = NULL;
 

@@ -226,6 +226,9 @@ struct cuda {
  */
 int cuda_load(struct cuda *cuda, const char *path, char *error, size_t size);
 
+/* The same of a library that is in this process already, and without initialising it; else false. */
+bool cuda_look(struct cuda *cuda, const char *path);
+
 /* "CUDA_ERROR_ILLEGAL_ADDRESS", or "CUDA error 700" if the driver has no name for it. `size` bytes of `text`
  * are used at most; returns `text`. */
 const char *cuda_error(const struct cuda *cuda, cuda_result result, char *text, size_t size);

@@ -128,3 +128,16 @@ def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeyp
         assert owner.line() == "freed"
         owner.say("end")
     assert owner.wait() == 0
+
+
+@pytest.mark.parametrize("offset, size", [(64, 0), (2 ** 64 - (64 << 20), (64 << 20) + 4096)],
+                         ids=["none", "wraps"])
+def test_ranges_that_are_none(offset, size, gpu, member, peers):  # noqa: F811
+    served = gpu()
+    members = crew(member, served, 2, params=FLOATS)
+    peer = peers(Peer(served.socket, minor=2))
+    peer.joined(peer.join_send("other", 1, rank=0))
+    with pytest.raises(Refused) as refused:
+        peer.ask("REGISTER", "REGISTERED", job=peer.job, offset=offset, bytes=size, ipc=bytes(64))
+    assert "are no range of an allocation" in str(refused.value)
+    assert step(members) == 1

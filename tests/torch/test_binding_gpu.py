@@ -173,6 +173,8 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
     other = driver.allocate(4096)
     assert "is another GPU's" in fails(gradsync.InvalidError, job.register_device, other, 4096)
     assert "is another GPU's" in fails(gradsync.InvalidError, job.allgather, Raw(other, 64), bytearray(64))
+    job.barrier()       # nothing of it stays
+    job.allgather(bytearray(64), bytearray(64))
 with gradsync.Connection() as gs, gs.join("two", world_size=1) as job:
     with job.plan([("a", DType.F32, (3,))]) as plan:    # from a thread whose current GPU is another one
         plan.ready_on(0, 0)

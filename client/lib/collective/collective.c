@@ -236,6 +236,8 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 collective_copy(job, collective_copy_in, bytes, stride);
+                if (c->copied != GRADSYNC_OK)
+                        return c->copied; /* nothing is sent: the others would take what is there for data */
                 c->chunk = bytes;
         }
         if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
@@ -350,6 +352,7 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->rank = job->standing.rank;
         c->world = job->standing.world;
         c->at = c->chunk = 0;
+        c->copied = GRADSYNC_OK;
         /* In that phase the memory belongs to the connection on which an earlier call got it. */
         if (c->phase != COLLECTIVE_TOUCH)
                 c->connection = job->gs->link.connection;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing of a handle, and how its connection is wired to its jobs. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "client/lib/base/environ.h"
@@ -102,25 +103,36 @@ static int open_one(struct gradsync **ret, const struct gradsync_options *option
         return GRADSYNC_OK;
 }
 
-/* The daemon that serves the GPU, if there is one that can be asked. */
-static bool open_gpu(struct gradsync **ret, const struct gradsync_options *options, const char *uuid) {
+/* OK: the daemon that serves the GPU. NO_DAEMON: there is none. Else why one that may be it cannot be asked:
+ * another device would be a surprise then. */
+static int open_gpu(struct gradsync **ret, const struct gradsync_options *options, const char *uuid) {
         struct gradsync_options one = *options;
-        bool found = false;
+        int found = GRADSYNC_NO_DAEMON;
+        char why[512] = "";
         glob_t sockets;
 
         environ_gpu_sockets(&sockets);
-        for (size_t i = 0; i < sockets.gl_pathc && !found; i++) {
+        for (size_t i = 0; i < sockets.gl_pathc && found != GRADSYNC_OK; i++) {
                 struct gradsync *gs = NULL;
 
                 one.socket = sockets.gl_pathv[i];
-                found = open_one(&gs, &one) == GRADSYNC_OK && strcmp(gs->device_uuid, uuid) == 0;
-                if (found)
+                int r = open_one(&gs, &one);
+                if (r == GRADSYNC_OK && strcmp(gs->device_uuid, uuid) == 0) {
                         *ret = gs;
-                else
-                        gradsync_close(gs);
+                        found = GRADSYNC_OK;
+                        continue;
+                }
+                if (r != GRADSYNC_OK && r != GRADSYNC_NO_DAEMON) {
+                        snprintf(why, sizeof(why), "%s", fail_text());
+                        found = r;
+                }
+                gradsync_close(gs);
         }
         globfree(&sockets);
-        return found;
+        return why[0] != '\0' && found != GRADSYNC_OK
+                       ? fail(found, "%s: this daemon may be that of the GPU %s, whose context is current",
+                              why, uuid)
+                       : found;
 }
 
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
@@ -135,8 +147,11 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         if (r != GRADSYNC_OK)
                 return r;
         if (options.socket == NULL && options.device == NULL && !environ_has_choice() && fork_epoch() == 0 &&
-            device_current(uuid) && open_gpu(ret, &options, uuid))
-                return GRADSYNC_OK;
+            device_current(uuid)) {
+                r = open_gpu(ret, &options, uuid);
+                if (r != GRADSYNC_NO_DAEMON)
+                        return r;
+        }
         return open_one(ret, &options);
 }
 

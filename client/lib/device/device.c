@@ -2,7 +2,6 @@
 /* See device.h. */
 #include "client/lib/device/device.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,25 +81,19 @@ static int device_start(struct device *device) {
         return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "the GPU cannot be used", r);
 }
 
-/* A library that is loaded already has its context made current by others, or none is. */
+/* Where nobody has initialised the driver, the question for the context fails. */
 bool device_current(char uuid[CUDA_UUID_TEXT]) {
-        const char *path = environ_get("GRADSYNC_CUDA_DRIVER");
-        void *loaded = dlopen(path != NULL ? path : CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
         cuda_context context = NULL;
         struct cuda_uuid own;
         cuda_device number;
         struct cuda cuda;
-        char ignored[512];
 
-        if (loaded == NULL)
+        if (!cuda_look(&cuda, environ_get("GRADSYNC_CUDA_DRIVER")) || cuda.context_get(&context) != CUDA_OK ||
+            context == NULL || cuda.context_device(&number) != CUDA_OK ||
+            cuda.device_uuid(&own, number) != CUDA_OK)
                 return false;
-        bool found = cuda_load(&cuda, path, ignored, sizeof(ignored)) == 0 &&
-                     cuda.context_get(&context) == CUDA_OK && context != NULL &&
-                     cuda.context_device(&number) == CUDA_OK && cuda.device_uuid(&own, number) == CUDA_OK;
-        dlclose(loaded);
-        if (found)
-                cuda_uuid_text(&own, uuid);
-        return found;
+        cuda_uuid_text(&own, uuid);
+        return true;
 }
 
 int device_ordinal(const struct device *device) {

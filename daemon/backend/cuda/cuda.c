@@ -5,6 +5,7 @@
  * GPU's context is of no use ends the daemon: the next one takes the jobs over.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "backend/cuda/issuer.h"
 #include "backend/cuda/keeper.h"
 #include "base/cleanup.h"
+#include "gradsync.pb-c.h"
 
 struct cuda_backend {
         struct backend backend;
@@ -121,6 +123,15 @@ static int cuda_request(struct backend *backend, const struct memory_request *re
                 }
                 break;
         case MEMORY_OFFERED:
+                if (request->bytes == 0 ||
+                    request->offset > LIMIT_ARENA) { /* sums of both are no issue then */
+                        ret->error = refuse(&ret->refusal, WIRE__CODE__INVALID,
+                                            "%" PRIu64 " bytes from offset %" PRIu64
+                                            " are no range of an allocation",
+                                            request->bytes, request->offset);
+                        return 1;
+                }
+                /* fall through */
         case MEMORY_RETURNED:
                 if (request->n_fds != (request->ipc == NULL ? 1u : 0u)) {
                         ret->error = -EINVAL;
