@@ -134,6 +134,16 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
     back = array.array("f", [0.]) * 16
     job.allgather(Raw(part.address, 64), back)
     assert back == host
+    import copy, pickle
+    assert copy.copy(part) is part and copy.deepcopy(part) is part
+    assert "cannot be pickled" in fails(TypeError, pickle.dumps, part)
+    driver = Driver()
+    driver.make_current(0)
+    for _ in range(50):         # work that is still under way when nothing refers to the memory any more
+        driver.call("cuMemsetD8Async", 3020, ctypes.c_uint64(part.address), ctypes.c_ubyte(1),
+                    ctypes.c_size_t(64), ctypes.c_void_p())
+    del part
+    gc.collect()
     assert "OUT_OF_MEMORY" in fails(gradsync.NoMemoryError, job.memory, 4 << 30)
 """, socket=gpu().socket)
 

@@ -53,6 +53,7 @@ _FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
     "cuMemMap": (10020, [c_uint64, c_size_t, c_size_t, c_uint64, c_ulonglong]),
     "cuMemUnmap": (10020, [c_uint64, c_size_t]),
     "cuMemSetAccess": (10020, [c_uint64, c_size_t, POINTER(_Access), c_size_t]),
+    "cuCtxSynchronize": (2000, []),
     "cuCtxGetCurrent": (4000, [POINTER(c_void_p)]),
     "cuCtxSetCurrent": (4000, [c_void_p]),
     "cuDevicePrimaryCtxRetain": (7000, [POINTER(c_void_p), c_int]),
@@ -156,6 +157,8 @@ def _free(driver: Driver, pid: int, ordinal: int, address: int, nbytes: int) -> 
     if os.getpid() != pid:
         return
     with contextlib.suppress(SystemCallError), _context(driver, ordinal):
+        with contextlib.suppress(SystemCallError):
+            driver.cuCtxSynchronize()       # kernels that use it may be under way
         _unmap(driver, address, nbytes)
         driver.cuDevicePrimaryCtxRelease(ordinal)
 

@@ -100,6 +100,16 @@ class DeviceArray:
         """Bytes."""
         return self.elements * self.dtype.itemsize
 
+    def __copy__(self) -> DeviceArray:
+        """It is where it is: another object would not keep it there."""
+        return self
+
+    def __deepcopy__(self, _memo: object) -> DeviceArray:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a gradient on a GPU cannot be pickled: it is an address of this process")
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device
 

@@ -185,15 +185,17 @@ class Job:
         return made
 
     def _memory_on(self, ordinal: int, nbytes: int) -> Memory:
-        if self._allocated is None or self._allocated.wanted != nbytes:
+        if self._allocated is None:
             self._allocated = _Allocated(_cuda.allocate(ordinal, nbytes), nbytes)
+        if self._allocated.wanted != nbytes:
+            raise StateError(f"other memory ({self._allocated.wanted} bytes) is being registered: call "
+                             "memory() for it again until it has finished")
         whole = self._allocated.whole
         try:
             made = self._register_device(whole.address, whole.nbytes, whole)
-        except Again:
-            raise
-        except BaseException:
-            self._allocated = None
+        except GradsyncError as error:
+            if not isinstance(error, Again):
+                self._allocated = None
             raise
         self._allocated = None
         return made

@@ -558,6 +558,15 @@ static cuda_result fake_cuMemAllocManaged(cuda_address *address, size_t bytes, u
         return r;
 }
 
+/* Freeing waits for all work of the context. */
+static cuda_result fake_cuCtxSynchronize(void) {
+        struct gpu_reply reply;
+
+        BEGIN(cuCtxSynchronize);
+        int r = ASK(&reply, GPU_ALLOCATE, 1, ALLOCATED_PLAIN);
+        return r == CUDA_OK ? ASK(&reply, GPU_FREE, reply.value[0]) : r;
+}
+
 static cuda_result fake_cuMemAllocAsync(cuda_address *address, size_t bytes, cuda_stream stream) {
         struct gpu_reply reply;
 
@@ -888,7 +897,8 @@ EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int ve
                 void *function;
         } table[] = {
 #define ROW(member, call, since, arguments) { #call, since, (void *)(uintptr_t)fake_##call },
-                CUDA_CALLS(ROW){ "cuMemAllocManaged", 6000, (void *)(uintptr_t)fake_cuMemAllocManaged },
+                CUDA_CALLS(ROW){ "cuCtxSynchronize", 2000, (void *)(uintptr_t)fake_cuCtxSynchronize },
+                { "cuMemAllocManaged", 6000, (void *)(uintptr_t)fake_cuMemAllocManaged },
                 { "cuMemAllocAsync", 11020, (void *)(uintptr_t)fake_cuMemAllocAsync },
         };
         const char *lacks = getenv("FAKE_GPU_LACKS");
