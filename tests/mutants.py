@@ -5,7 +5,8 @@
                                  changed in place, and put back
 
 Run by mutants.sh. Each row names a file, what is replaced there by what (the text occurs once), and the tests
-that are to find it: `unit NAME`, or `jobs WORD`, those of integration/test_cuda.py that match.
+that are to find it: `unit NAME`, or `jobs WORD`, those of integration/test_cuda.py and
+test_digits_cuda.py that match.
 """
 import os
 import pathlib
@@ -17,10 +18,10 @@ CUDA, CLIENT = "daemon/backend/cuda", "client/lib"
 
 MUTANTS = {
     "events are not waited for": (
-        f"{CLIENT}/device/device.c", "r = device->cuda.event_wait(event);", "(void)event;", "jobs averages"),
+        f"{CLIENT}/device/device.c", "r = device->cuda.event_wait(event);", "(void)event;", "jobs slow"),
     "a bucket goes before its events": (
         f"{CLIENT}/plan/signal.c", "if (bucket == NULL || bucket->n == 0)", "if (bucket != NULL)",
-        "jobs averages"),
+        "jobs slow"),
     "memory is not cleared": (
         f"{CUDA}/vmm.c", "card->cuda.set_async(vmm->base, 0, vmm->mapped, stream)",
         "card->cuda.set_async(vmm->base, 0, 1, stream)", "unit test_cuda"),
@@ -86,8 +87,8 @@ def is_green(folder, test):
     if kind == "unit":
         command = [str(folder / "tests/unit" / name)]
     else:
-        tests = TREE / "tests/integration/test_cuda.py"
-        command = [sys.executable, "-m", "pytest", "-q", "-x", str(tests), "-k", name]
+        tests = [str(TREE / "tests/integration" / file) for file in ("test_cuda.py", "test_digits_cuda.py")]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", *tests, "-k", name]
     environment = {**os.environ, "GRADSYNC_BUILD": str(folder), "GRADSYNC_TEST_DEADLINE": "20"}
     try:
         return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
