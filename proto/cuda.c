@@ -125,6 +125,23 @@ void cuda_uuid_text(const struct cuda_uuid *uuid, char text[CUDA_UUID_TEXT]) {
                               uuid->bytes[i]);
 }
 
+int cuda_find_gpu(const struct cuda *cuda, const char *uuid, cuda_device *ret_device) {
+        char text[CUDA_UUID_TEXT];
+        struct cuda_uuid own;
+        int n = 0;
+
+        cuda->device_count(&n);
+        for (int i = 0; i < n; i++) {
+                if (cuda->device_get(ret_device, i) != CUDA_OK ||
+                    cuda->device_uuid(&own, *ret_device) != CUDA_OK)
+                        continue;
+                cuda_uuid_text(&own, text);
+                if (strcmp(text, uuid) == 0)
+                        return i;
+        }
+        return -1;
+}
+
 bool cuda_is_sticky(cuda_result result) {
         switch (result) {
         case CUDA_DEINITIALIZED:

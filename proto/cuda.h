@@ -236,5 +236,9 @@ const char *cuda_error(const struct cuda *cuda, cuda_result result, char *text, 
 /* "GPU-8e0f…", as nvidia-smi prints it. */
 void cuda_uuid_text(const struct cuda_uuid *uuid, char text[CUDA_UUID_TEXT]);
 
+/* The GPU with this UUID, in the text's form, among those that this process sees: its number, and
+ * *ret_device; -1: it is none of them. */
+int cuda_find_gpu(const struct cuda *cuda, const char *uuid, cuda_device *ret_device);
+
 /* After such an error no call in this process works any more. */
 bool cuda_is_sticky(cuda_result result);

@@ -6,8 +6,7 @@ import gc
 import pytest
 
 import gradsync
-import gpus
-from fixtures import machine  # noqa: F401
+from fixtures import machine, nothing_left  # noqa: F401
 from gradsync import DType, _dlpack
 
 #: What a script needs of the driver.
@@ -53,13 +52,6 @@ def gpu(machine, build, request):  # noqa: F811
     """gpu() -> a daemon that serves the GPU."""
     daemon = request.getfixturevalue("daemon")
     yield lambda device="cuda:0", **options: daemon(device=device, **options)
-
-
-@pytest.fixture
-def nothing_left(machine, build, request):  # noqa: F811
-    """Looked at when all processes have ended."""
-    yield
-    gpus.check_nothing_left(build)
 
 
 @pytest.fixture

@@ -24,28 +24,11 @@ static bool doctor_gpu_matters(const struct checkup *checkup) {
                access(CONTROL_NODE, F_OK) == 0;
 }
 
-/* Number of the daemon's GPU in this process; -1: it is none of the GPUs that this process sees. */
-static int doctor_gpu_ordinal(const struct cuda *cuda, const char *wanted) {
-        struct cuda_uuid uuid;
-        char text[CUDA_UUID_TEXT];
-        cuda_device device;
-        int n = 0;
-
-        cuda->device_count(&n);
-        for (int i = 0; i < n; i++) {
-                if (cuda->device_get(&device, i) != CUDA_OK || cuda->device_uuid(&uuid, device) != CUDA_OK)
-                        continue;
-                cuda_uuid_text(&uuid, text);
-                if (strcmp(text, wanted) == 0)
-                        return i;
-        }
-        return -1;
-}
-
 static void doctor_gpu_seen(const struct checkup *checkup, const struct cuda *cuda,
                             struct findings *findings) {
         const char *uuid = doctor_gpu_of(checkup)->uuid ? doctor_gpu_of(checkup)->uuid : "";
-        int ordinal = doctor_gpu_ordinal(cuda, uuid);
+        cuda_device device;
+        int ordinal = cuda_find_gpu(cuda, uuid, &device);
 
         if (ordinal >= 0)
                 return findings_add(findings, "gpu", VERDICT_OK,

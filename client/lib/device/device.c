@@ -39,20 +39,9 @@ static int device_fail(const struct device *device, const char *what, cuda_resul
 }
 
 static int device_find(struct device *device, const char *uuid) {
-        struct cuda_uuid own;
-        char text[CUDA_UUID_TEXT];
-        int n = 0;
-        cuda_result r = device->cuda.device_count(&n);
-
-        for (int i = 0; i < n && r == CUDA_OK; i++) {
-                r = device->cuda.device_get(&device->number, i);
-                if (r == CUDA_OK)
-                        r = device->cuda.device_uuid(&own, device->number);
-                cuda_uuid_text(&own, text);
-                device->ordinal = i;
-                if (r == CUDA_OK && strcmp(text, uuid) == 0)
-                        return GRADSYNC_OK;
-        }
+        device->ordinal = cuda_find_gpu(&device->cuda, uuid, &device->number);
+        if (device->ordinal >= 0)
+                return GRADSYNC_OK;
         return fail(GRADSYNC_UNSUPPORTED,
                     "gradsyncd serves the GPU %s (%s), which this process does not see: look at "
                     "CUDA_VISIBLE_DEVICES, or choose the daemon of another GPU (GRADSYNC_DEVICE)",
