@@ -220,12 +220,12 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
 
 
 @pytest.fixture
-def places(gpu, daemon, scratch, monkeypatch):
+def places(gpu, daemon, scratch, monkeypatch, request):
     """A user's folder with the daemons of two GPUs and the CPU where the library looks for them."""
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
     runtime = scratch / "user"
     for device in ("cuda:0", "cuda:1", "cpu"):
-        served = daemon(device=device)
+        served = daemon(device=device, settings=getattr(request, "param", None))
         folder = runtime / "gradsync" / device
         folder.mkdir(parents=True)
         (folder / "socket").symlink_to(served.socket)
@@ -244,6 +244,32 @@ with gradsync.Connection(device="cpu") as gs:
 os.environ["GRADSYNC_DEVICE"] = "cuda:{1 - ordinal}"
 with gradsync.Connection() as gs:
     assert gs.device.name == "cuda:{1 - ordinal}"
+""", env=places)
+
+
+@pytest.mark.parametrize("places", [{"clients_per_uid": "1"}], indirect=True)
+def test_a_daemon_of_the_gpu_that_refuses_is_not_replaced_by_the_cpu(places, passes):
+    passes("""
+driver = Driver()
+driver.make_current(0)
+with gradsync.Connection():
+    said = fails(gradsync.QuotaError, gradsync.Connection)
+    assert "may be that of the GPU GPU-fa" in said, said
+""", env=places)
+
+
+def test_looking_for_a_context_does_not_initialise_the_driver(places, passes):
+    passes("""
+library = ctypes.CDLL("libcuda.so.1")
+def ask_for_context():
+    function, found, context = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_void_p()
+    library.cuGetProcAddress_v2(b"cuCtxGetCurrent", ctypes.byref(function), 4000, ctypes.c_uint64(1),
+                                ctypes.byref(found))
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function.value)(ctypes.addressof(context))
+assert ask_for_context() == 3       # CUDA_ERROR_NOT_INITIALIZED
+with gradsync.Connection() as gs:
+    assert gs.device.name == "cpu"
+assert ask_for_context() == 3
 """, env=places)
 
 
