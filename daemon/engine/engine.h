@@ -50,6 +50,7 @@ struct engine_piece {
 };
 
 #define ENGINE_VALUES 16u
+#define ENGINE_TABLE (64u << 10) /* bytes that a node can publish for a communicator */
 
 enum engine_kind {
         ENGINE_PAYLOAD,
@@ -72,6 +73,9 @@ struct engine_launch {
 
 /* Delivered by dispatch(). None of them may call the engine's close(). */
 struct engine_events {
+        /* What every other node has to learn of this one before the communicator can work, at most once for
+         * each communicator and before built(). The bytes are valid during the call. */
+        void (*publish)(void *owner, uint64_t comm, const void *table, size_t bytes);
         /* The communicator works, or, if there are nodes that it cannot reach, it does not. */
         void (*built)(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n);
         /* In order on each lane. No node's bytes depend on this node's input any more. `value` is valid
@@ -99,6 +103,9 @@ struct engine_ops {
 
         /* 0: built() will be called. Negative errno: nothing happened. */
         int (*build)(struct engine *engine, const struct engine_build *build);
+        /* What the node of that rank has published for the communicator of the same name: once or more for
+         * each other node, in any order. 0, or -EINVAL: this engine cannot have published it. */
+        int (*learn)(struct engine *engine, uint64_t comm, uint32_t rank, const void *table, size_t bytes);
         /* 0: done() will be called, unless the communicator is aborted. Negative errno: nothing happened. */
         int (*launch)(struct engine *engine, const struct engine_launch *launch);
         /* All that was launched is done: the id is free at once, and nothing more comes of it. */

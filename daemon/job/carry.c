@@ -156,6 +156,29 @@ static void free_exchanges(struct job *job) {
                 exchange_free(exchange);
 }
 
+static void on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                machine_publish(job, table, bytes);
+}
+
+/* What makes no sense comes from a daemon that is not like this one: the two do not reach each other. */
+void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes) {
+        struct nodeset broken = NODESET_SCRATCH;
+
+        if (job->comm.id == 0 || job->comm.state != COMM_WORKS)
+                return;
+        int r = engine_of(job)->ops->learn(engine_of(job), job->comm.id, machine_rank_of(job, from), table,
+                                           bytes);
+        if (r == 0)
+                return;
+        carry_fail(job, "use the addresses of another node", r);
+        comm_set_state(&job->comm, COMM_BROKEN);
+        nodeset_add(broken, from);
+        machine_unreachable(job, broken);
+}
+
 static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
         struct job *job = job_of(owner, comm);
 
@@ -220,6 +243,7 @@ static void on_aborted(void *owner, uint64_t comm) {
 }
 
 const struct engine_events carry_events = {
+        .publish = on_publish,
         .built = on_built,
         .done = on_done,
         .unreachable = on_unreachable,

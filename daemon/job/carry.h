@@ -10,6 +10,8 @@ struct jobs;
 
 /* BUILD, DROP, ABORT and LAUNCH, on several nodes. */
 void carry_act(struct job *job, const struct action *action);
+/* The engine of that node has published this for the communicator that is being built. */
+void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes);
 /* Ends all communicators: the engine, which says so in bounded time, has no hand on any memory any more. */
 void carry_end(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */

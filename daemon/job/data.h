@@ -155,6 +155,7 @@ struct job {
         struct token token; /* the first member's */
         bool open;          /* found by name: further members may come */
         enum job_state state;
+        bool cluster; /* its members may be on several daemons */
         uint64_t incarnation;
         struct machine machine;
         uint32_t generation; /* 0: it has not formed yet */
@@ -195,7 +196,9 @@ struct job {
 
 struct jobs_config {
         struct loop *loop;
-        struct hub *hub;         /* with the jobs' coordinators */
+        struct hub *hub;         /* with the coordinators of jobs of this daemon alone */
+        struct hub *cluster;     /* … of the cluster; NULL: there is none */
+        uint32_t device;         /* number of the device on its host; ranks go by it */
         uint64_t instance;       /* of the daemon: grows with each start */
         struct backend *backend; /* of the device: for plans */
         struct backend *staging; /* for operations outside steps; may be the same */
@@ -218,6 +221,10 @@ struct jobs {
         uint64_t last_shared; /* id of a memory or a communicator that the engine has */
         /* Carries out what a job's machine has decided. */
         void (*act)(struct job *job, const struct action *action);
+        /* The engine of that node has published this. */
+        void (*learn)(struct job *job, uint32_t from, const void *table, size_t bytes);
+        /* The coordinator has given the job up: it ends here. */
+        void (*renounce)(struct job *job, const struct refusal *why);
         struct loop_timer *tick;
         bool ticking;
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */

@@ -42,6 +42,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         job->uid = join->uid;
         job->name = strcpy((char *)(job + 1), join->name);
+        job->cluster = join->cluster;
         int r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0)
                 r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
@@ -189,8 +190,18 @@ static void settle(void *data) {
                 jobs_watch(job->table);
 }
 
-void job_end(struct job *job, uint32_t cause) {
+/* It ends before it has formed. */
+static void job_turn_away(struct job *job, uint32_t cause, const struct refusal *refusal) {
         struct member *member, *spare;
+
+        list_for_each_safe(member, spare, &job->members, link) {
+                machine_gone(job, member->id, cause);
+                member_answer_join(member, refusal);
+        }
+        job_settle_later(job);
+}
+
+void job_end(struct job *job, uint32_t cause) {
         struct refusal refusal;
 
         if (job->state == JOB_LOST)
@@ -200,17 +211,28 @@ void job_end(struct job *job, uint32_t cause) {
         job->open = false;
         if (job->state == JOB_FORMING) {
                 refuse(&refusal, WIRE__CODE__STALE, "%s", job->loss_text);
-                list_for_each_safe(member, spare, &job->members, link) {
-                        machine_gone(job, member->id, cause);
-                        member_answer_join(member, &refusal);
-                }
-                job_settle_later(job);
+                job_turn_away(job, cause, &refusal);
                 return;
         }
         job->loss = (struct membership_loss){ .cause = cause };
         job_log_loss(job);
         job_break(job, JOB_END_ENDED);
         machine_end(job, cause);
+        job_settle_later(job);
+}
+
+void job_renounce(struct job *job, const struct refusal *why) {
+        if (job->state == JOB_LOST)
+                return;
+        snprintf(job->loss_text, sizeof(job->loss_text), "%.500s", why->text);
+        job->open = false;
+        if (job->state == JOB_FORMING) {
+                job_turn_away(job, WIRE__CAUSE__EVICTED, why);
+                return;
+        }
+        job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__EVICTED };
+        job_log_loss(job);
+        job_break(job, JOB_END_ENDED);
         job_settle_later(job);
 }
 

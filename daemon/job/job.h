@@ -31,6 +31,7 @@ void jobs_suspend(struct jobs *jobs);
 
 struct job_join {
         const char *name;
+        bool cluster; /* members on other daemons belong to it */
         uid_t uid;
         pid_t pid;
         uint64_t client;

@@ -60,6 +60,8 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         jobs->act = job_act;
+        jobs->learn = carry_learn;
+        jobs->renounce = job_renounce;
         if (config->engine != NULL) {
                 config->engine->events = &carry_events;
                 config->engine->owner = jobs;
@@ -108,6 +110,28 @@ void jobs_made(void *jobs, const struct memory_result *result) {
         holdings_made(jobs, result);
 }
 
+/* Where it can have members. A job of the other kind may end by this one's incarnation. */
+static int jobs_check_scope(const struct jobs *jobs, const struct job *job, const struct job_join *join,
+                            struct refusal *refusal) {
+        if (join->cluster && jobs->config.cluster == NULL)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s' is to span several daemons, but this gradsyncd has no coordinator: "
+                              "set `coordinator` in its configuration, or join with the scope 'host'",
+                              join->name);
+        if (join->cluster && jobs->config.engine == NULL)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s' is to span several daemons, but this gradsyncd was built without an "
+                              "engine for that (Gloo); join with the scope 'host'",
+                              join->name);
+        if (job == NULL || job->cluster == join->cluster || join->membership.incarnation > job->incarnation)
+                return 0;
+        return refuse(
+                refusal, WIRE__CODE__INVALID,
+                "job '%s' has the scope '%s' here, and this process asks for '%s': all members must ask "
+                "for the same",
+                join->name, job->cluster ? "cluster" : "host", join->cluster ? "cluster" : "host");
+}
+
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, join->uid, join->name);
         int r = 0;
@@ -117,6 +141,8 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
                               "gradsyncd is stopping and takes no more members");
         if (job != NULL)
                 r = job_check_token(job, join->token, refusal);
+        if (r == 0)
+                r = jobs_check_scope(jobs, job, join, refusal);
         if (r != 0)
                 return r;
         if (jobs->gate == GATE_HELD)

@@ -11,6 +11,9 @@ struct job *job_free(struct job *job);
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal);
 /* Ends it for all members (SUPERSEDED, SHUTDOWN): an open step is void unless it can be committed. */
 void job_end(struct job *job, uint32_t cause);
+/* The coordinator does not have the job, or not with this node. What is open here is void once the node has
+ * given up waiting for a coordinator. */
+void job_renounce(struct job *job, const struct refusal *why);
 /* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
 void job_interrupt(struct job *job);
 

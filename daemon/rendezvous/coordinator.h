@@ -68,6 +68,7 @@ struct coordinator_config {
         uint32_t nonce;       /* of this run, goes into each generation */
         uint64_t incarnation; /* of the job */
         bool alone;           /* no other node can belong to this job: none is waited for */
+        bool first;           /* no node can be in a generation of it, if the first one that reports is not */
         const char *name;     /* of the job, for refusals; the caller's */
         struct machine_times times;
         uint32_t n_texts; /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */

@@ -190,7 +190,8 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
-        } else if (late || (c->config.alone && any_has_answered(c) && latest == LIMIT_NODES)) {
+        } else if (late ||
+                   ((c->config.alone || c->config.first) && any_has_answered(c) && latest == LIMIT_NODES)) {
                 member_begin_anew(c, now);
         }
 }

@@ -14,12 +14,24 @@
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 #define AGAIN 100000u             /* us: what is overdue and waits for something else is looked at so often */
 
+/* What the engine of a node has published: kept for nodes that cannot be reached just then. */
+struct publication {
+        struct list link; /* the coordination's */
+        uint32_t from;
+        struct generation comm;
+        struct charge charge;
+        size_t bytes;
+        unsigned char table[];
+};
+
 struct coordination {
         struct list link; /* the table's */
         struct coordinators *table;
-        struct list nodes; /* their attachments */
+        struct list nodes;        /* their attachments, in the order of their addresses */
+        struct list publications; /* for the latest communicator that any of them builds */
         uid_t uid;
         uint64_t incarnation;
+        uint32_t n_nodes;
         uint64_t due, ticked;
         struct charge self, charge; /* this struct; the coordinator's memory: */
         void *memory;
@@ -30,6 +42,7 @@ struct coordination {
 struct coordinators {
         struct hub hub;
         struct coordinators_config config;
+        struct coordinators_cluster cluster;
         struct list list;
         struct effects effects; /* of all coordinators */
         uint64_t due;
@@ -39,7 +52,8 @@ static struct coordinators *table_of(struct hub *hub) {
         return list_entry(hub, struct coordinators, hub);
 }
 
-/* Nothing is lost or late here, so none of the machine's own times plays a part; only members' waits do. */
+/* Within this daemon nothing is lost or late, so none of the machine's own times plays a part; only members'
+ * waits do. */
 static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
 
 static void coordination_deliver(const struct effect *effect) {
@@ -93,9 +107,11 @@ static int coordination_allocate(struct coordination *coordination, const struct
 static void coordination_begin(struct coordination *coordination, struct coordinator_config config) {
         struct coordinators *table = coordination->table;
         struct outlet outlet = { .effects = &table->effects, .owner = coordination };
+        uint64_t now = table->config.clock();
 
         config.floor = table->config.term(table->config.data) - 1;
-        coordinator_init(&coordination->coordinator, &config, table->config.clock(), &outlet);
+        config.first = table->cluster.begun == 0 || now > table->cluster.begun + config.times.abandon;
+        coordinator_init(&coordination->coordinator, &config, now, &outlet);
 }
 
 static int coordination_new(struct coordinators *table, const struct hub_job *job, struct coordination **ret,
@@ -106,8 +122,8 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
                 .candidates = 1,
                 .nonce = table->config.nonce,
                 .incarnation = job->incarnation,
-                .alone = true,
-                .times = times,
+                .alone = table->config.cluster == NULL,
+                .times = table->config.cluster != NULL ? table->cluster.times : times,
                 .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 }
         };
 
@@ -119,6 +135,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         coordination->due = UINT64_MAX;
         config.name = strcpy(coordination->name, job->name);
         list_init(&coordination->nodes);
+        list_init(&coordination->publications);
         int r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_BYTES, size,
                             refusal);
         if (r == 0)
@@ -136,8 +153,25 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         return 0;
 }
 
+static void publication_free(struct publication *publication) {
+        list_remove(&publication->link);
+        charge_release(&publication->charge);
+        free(publication);
+}
+
+/* Those of older communicators, and what that node has published before, are of no use any more. */
+static void coordination_forget(struct coordination *coordination, const struct generation *comm,
+                                uint32_t from) {
+        struct publication *publication, *spare;
+
+        list_for_each_safe(publication, spare, &coordination->publications, link)
+                if (!generation_equal(publication->comm, *comm) || publication->from == from)
+                        publication_free(publication);
+}
+
 static void coordination_free(struct coordination *coordination) {
         assert(list_empty(&coordination->nodes) && !coordination->table->effects.draining);
+        coordination_forget(coordination, &(struct generation){ 0 }, HUB_UNKNOWN);
         list_remove(&coordination->link);
         free(coordination->memory);
         charge_release(&coordination->charge);
@@ -162,7 +196,7 @@ static int coordination_grow(struct coordination *coordination, uint32_t members
                 return 0;
         room->members = room_for(room->members, members, LIMIT_SEATS);
         room->tracks = room_for(room->tracks, tracks, LIMIT_TRACKS);
-        room->nodes = room_for(room->nodes, nodes, HUB_NODES);
+        room->nodes = room_for(room->nodes, nodes, LIMIT_NODES);
         int r = coordination_allocate(coordination, &config, &room->memory, &charge, refusal);
         if (r != 0)
                 return r;
@@ -186,17 +220,30 @@ static struct coordination *coordinators_find(struct coordinators *table, const 
         return NULL;
 }
 
-/* The lowest free one; nodes are in the order of their addresses. */
-static struct list *coordination_find_address(struct coordination *coordination, uint32_t *ret) {
+/* Where the node belongs in the list. Without a cluster its address is the lowest free one. */
+static struct list *coordination_find_place(struct coordination *coordination, bool any, uint32_t *address) {
         struct attachment *attachment;
 
-        *ret = 0;
+        if (any)
+                *address = 0;
         list_for_each(attachment, &coordination->nodes, link) {
-                if (attachment->address > *ret)
+                assert(any || attachment->address != *address);
+                if (attachment->address > *address)
                         return &attachment->link;
-                *ret = attachment->address + 1;
+                if (any)
+                        *address = attachment->address + 1;
         }
         return &coordination->nodes;
+}
+
+/* What the others have published. */
+static void coordination_tell(struct coordination *coordination, struct attachment *attachment) {
+        struct publication *publication;
+
+        list_for_each(publication, &coordination->publications, link)
+                if (publication->from != attachment->address)
+                        attachment->learn(attachment, &publication->comm, publication->from,
+                                          publication->table, publication->bytes);
 }
 
 static int coordinators_attach(struct hub *hub, struct attachment *attachment, const struct hub_job *job,
@@ -207,16 +254,29 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
 
         if (r != 0)
                 return r;
-        struct list *at = coordination_find_address(coordination, &attachment->address);
-        if (attachment->address >= HUB_NODES)
-                return refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' is on %u nodes: no more can",
-                              job->name, HUB_NODES);
-        r = coordination_grow(coordination, 0, 0, attachment->address + 1, refusal);
-        if (r != 0)
+        if (table->config.cluster != NULL && job->address == HUB_UNKNOWN)
+                attachment->address = table->cluster.self;
+        else
+                attachment->address = job->address;
+        struct list *at =
+                coordination_find_place(coordination, table->config.cluster == NULL, &attachment->address);
+        if (coordination->n_nodes == HUB_NODES)
+                r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' is on %u nodes: no more can", job->name,
+                           HUB_NODES);
+        if (r == 0)
+                r = coordination_grow(coordination, 0, 0, attachment->address + 1, refusal);
+        if (r != 0) {
+                if (list_empty(&coordination->nodes))
+                        coordination_free(coordination);
                 return r;
+        }
+        attachment->host = table->cluster.host;
+        attachment->times = coordination->coordinator.config.times;
         attachment->hub = hub;
         attachment->coordination = coordination;
+        coordination->n_nodes++;
         list_insert(at, &attachment->link);
+        coordination_tell(coordination, attachment);
         return 0;
 }
 
@@ -253,11 +313,52 @@ static void coordinators_send(struct attachment *attachment, const struct messag
         coordination_run(coordination);
 }
 
+/* Without memory for it the others wait for this node in vain, and it is expelled by name. */
+static void coordination_keep(struct coordination *coordination, const struct generation *comm, uint32_t from,
+                              const void *table, size_t bytes) {
+        struct publication *publication = malloc(sizeof(*publication) + bytes);
+
+        if (publication == NULL)
+                return;
+        *publication = (struct publication){ .from = from, .comm = *comm, .bytes = bytes };
+        if (charge_take(&publication->charge, coordination->table->config.accounts, coordination->uid,
+                        ACCOUNT_BYTES, sizeof(*publication) + bytes, NULL) != 0) {
+                free(publication);
+                return;
+        }
+        memcpy(publication->table, table, bytes);
+        list_append(&coordination->publications, &publication->link);
+}
+
+static bool coordination_is_late(const struct coordination *coordination, const struct generation *comm) {
+        struct publication *publication;
+
+        list_for_each(publication, &coordination->publications, link)
+                if (generation_compare(*comm, publication->comm) < 0)
+                        return true;
+        return false;
+}
+
+static void coordinators_publish(struct attachment *from, const struct generation *comm, const void *table,
+                                 size_t bytes) {
+        struct coordination *coordination = from->coordination;
+        struct attachment *attachment;
+
+        if (bytes > HUB_TABLE || coordination_is_late(coordination, comm))
+                return;
+        coordination_forget(coordination, comm, from->address);
+        coordination_keep(coordination, comm, from->address, table, bytes);
+        list_for_each(attachment, &coordination->nodes, link)
+                if (attachment != from)
+                        attachment->learn(attachment, comm, from->address, table, bytes);
+}
+
 static void coordinators_detach(struct attachment *attachment) {
         struct coordination *coordination = attachment->coordination;
         struct coordinators *table = coordination->table;
 
         list_remove(&attachment->link);
+        coordination->n_nodes--;
         if (list_empty(&coordination->nodes)) {
                 coordination_free(coordination);
                 coordinators_set_due(table);
@@ -272,6 +373,7 @@ static const struct hub_ops coordinators_ops = {
         .reserve = coordinators_reserve,
         .renew = coordinators_renew,
         .send = coordinators_send,
+        .publish = coordinators_publish,
         .detach = coordinators_detach,
 };
 
@@ -282,6 +384,8 @@ int coordinators_new(const struct coordinators_config *config, struct coordinato
                 return -ENOMEM;
         table->hub.ops = &coordinators_ops;
         table->config = *config;
+        if (config->cluster != NULL)
+                table->cluster = *config->cluster;
         table->due = UINT64_MAX;
         list_init(&table->list);
         if (effects_init(&table->effects, EFFECTS_ROOM) < 0) {
@@ -318,4 +422,8 @@ void coordinators_tick(struct coordinators *table) {
                 coordination_run(coordination);
         }
         coordinators_set_due(table);
+}
+
+void coordinators_repeat(struct attachment *attachment) {
+        coordination_tell(attachment->coordination, attachment);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinators of one process, one for each job: the hub of nodes in the same process. A job's
- * coordinator is made when its first node attaches, and goes with its last one. It knows of no job but by
- * messages. Its memory is charged to the job's uid.
+ * The coordinators of one process, one for each job: the hub of nodes in the same process, and, through
+ * stations.h, of nodes elsewhere. A job's coordinator is made when its first node attaches, and goes with its
+ * last one. It knows of no job but by messages. Its memory is charged to the job's uid.
+ *
+ * There are two kinds of tables. One is for jobs of this daemon alone: nothing between node and coordinator
+ * is lost or late there, and nobody else can know of the job. The other is for jobs of a cluster: nodes may
+ * be silent or unreachable, and may know more of a job than a coordinator that has just begun.
  *
  * Time comes from the owner: it is asked for when a message comes, and the owner calls coordinators_tick()
  * when the time has come that it was told of.
@@ -14,7 +18,16 @@
 
 struct coordinators;
 
+struct coordinators_cluster {
+        struct machine_times times;
+        uint64_t begun; /* when this daemon began to coordinate, by `clock`; 0: none ever did before it, and
+                           no node is in a generation of any job yet */
+        uint32_t self;  /* address of this daemon's own nodes, */
+        uint32_t host;  /* and number of its host */
+};
+
 struct coordinators_config {
+        const struct coordinators_cluster *cluster; /* copied; NULL: for jobs of this daemon alone */
         struct users *accounts;
         uint64_t (*clock)(void);
         uint64_t (*term)(void *data); /* a counter of terms that no coordinator has had, in any run */
@@ -29,3 +42,5 @@ int coordinators_new(const struct coordinators_config *config, struct coordinato
 struct coordinators *coordinators_free(struct coordinators *table);
 struct hub *coordinators_hub(struct coordinators *table);
 void coordinators_tick(struct coordinators *table);
+/* The node may have missed what other nodes have published: it is said to it once more. */
+void coordinators_repeat(struct attachment *attachment);

@@ -46,12 +46,13 @@ struct fabric_comm {
         uint32_t peer[FABRIC_NODES]; /* by rank: the address, which is the number in the fabric */
         uint64_t id[FABRIC_NODES];   /* by number in the fabric, like all that follows */
         enum fabric_state state[FABRIC_NODES];
+        uint32_t learned[FABRIC_NODES]; /* bit n: what node n has published */
         uint64_t launched[FABRIC_LANES][FABRIC_NODES], done[FABRIC_LANES][FABRIC_NODES];
         uint64_t combined[FABRIC_LANES];
         struct fabric_collective ring[FABRIC_LANES][FABRIC_AHEAD];
 };
 
-enum fabric_event_kind { FABRIC_BUILT, FABRIC_DONE, FABRIC_UNREACHABLE, FABRIC_ABORTED };
+enum fabric_event_kind { FABRIC_PUBLISH, FABRIC_BUILT, FABRIC_DONE, FABRIC_UNREACHABLE, FABRIC_ABORTED };
 
 struct fabric_event {
         enum fabric_event_kind kind;
@@ -84,7 +85,8 @@ struct fabric {
         struct fake_engine node[FABRIC_NODES];
         struct fabric_comm comm[FABRIC_COMMS];
         unsigned n_comms;
-        bool hangs; /* no collective ends */
+        bool publishes; /* a communicator works once each node has learned of all the others */
+        bool hangs;     /* no collective ends */
         unsigned complaints;
         bool forgiving; /* complaints are counted only */
 };
@@ -321,6 +323,12 @@ static void fake_deliver(struct fake_engine *fake, const struct fabric_event *ev
         uint64_t id = comm->id[fake->node];
 
         switch (event->kind) {
+        case FABRIC_PUBLISH: {
+                uint32_t table[2] = { (uint32_t)(comm - fake->fabric->comm), fake->node };
+
+                events->publish(fake->engine.owner, id, table, sizeof(table));
+                break;
+        }
         case FABRIC_BUILT:
                 comm->state[fake->node] = FABRIC_WORKING;
                 events->built(fake->engine.owner, id, event->node, event->n);
@@ -421,6 +429,34 @@ static struct fabric_comm *fabric_named(struct fabric *fabric, const struct engi
         return comm;
 }
 
+/* All of its nodes are there, and have learned of one another. */
+static bool fabric_is_joined(const struct fabric *fabric, const struct fabric_comm *comm) {
+        uint32_t all = 0;
+
+        for (uint32_t rank = 0; rank < comm->n_peers; rank++)
+                all |= 1u << comm->peer[rank];
+        for (uint32_t rank = 0; rank < comm->n_peers; rank++) {
+                uint32_t node = comm->peer[rank];
+
+                if (comm->state[node] != FABRIC_BUILDING || fabric->node[node].lost ||
+                    (fabric->publishes && (comm->learned[node] | 1u << node) != all))
+                        return false;
+        }
+        return true;
+}
+
+static void fabric_join(struct fabric *fabric, struct fabric_comm *comm) {
+        for (uint32_t rank = 0; rank < comm->n_peers && fabric_is_joined(fabric, comm); rank++) {
+                struct fake_engine *peer = &fabric->node[comm->peer[rank]];
+
+                fake_post(peer, &(struct fabric_event){ .kind = FABRIC_BUILT,
+                                                        .comm = comm,
+                                                        .node = { peer->unreachable },
+                                                        .n = peer->n_unreachable });
+                peer->n_unreachable = 0;
+        }
+}
+
 static int fake_build(struct engine *engine, const struct engine_build *build) {
         struct fake_engine *fake = (struct fake_engine *)engine;
         struct fabric *fabric = fake->fabric;
@@ -433,18 +469,27 @@ static int fake_build(struct engine *engine, const struct engine_build *build) {
                 fabric_complain(fabric, "nodes build different communicators under one name");
         comm->state[fake->node] = FABRIC_BUILDING;
         comm->id[fake->node] = build->comm;
-        for (uint32_t rank = 0; rank < comm->n_peers; rank++)
-                if (comm->state[comm->peer[rank]] != FABRIC_BUILDING || fabric->node[comm->peer[rank]].lost)
-                        return 0;
-        for (uint32_t rank = 0; rank < comm->n_peers; rank++) {
-                struct fake_engine *peer = &fabric->node[comm->peer[rank]];
+        if (fabric->publishes)
+                fake_post(fake, &(struct fabric_event){ .kind = FABRIC_PUBLISH, .comm = comm });
+        else
+                fabric_join(fabric, comm);
+        return 0;
+}
 
-                fake_post(peer, &(struct fabric_event){ .kind = FABRIC_BUILT,
-                                                        .comm = comm,
-                                                        .node = { peer->unreachable },
-                                                        .n = peer->n_unreachable });
-                peer->n_unreachable = 0;
-        }
+/* The communicator is the one of that number, and the table that node's. */
+static int fake_learn(struct engine *engine, uint64_t id, uint32_t rank, const void *table, size_t bytes) {
+        struct fake_engine *fake = (struct fake_engine *)engine;
+        struct fabric_comm *comm = fake_comm(fake, id);
+        uint32_t said[2];
+
+        if (comm == NULL || bytes != sizeof(said) || rank >= comm->n_peers)
+                return -EINVAL;
+        memcpy(said, table, sizeof(said));
+        if (said[0] != comm - fake->fabric->comm || said[1] != comm->peer[rank])
+                return -EINVAL;
+        comm->learned[fake->node] |= 1u << said[1];
+        if (comm->state[fake->node] == FABRIC_BUILDING)
+                fabric_join(fake->fabric, comm);
         return 0;
 }
 
@@ -511,6 +556,7 @@ static const struct engine_ops fake_engine_ops = {
         .share = fake_share,
         .unshare = fake_unshare,
         .build = fake_build,
+        .learn = fake_learn,
         .launch = fake_launch,
         .drop = fake_drop,
         .abort = fake_abort,

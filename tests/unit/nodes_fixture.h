@@ -19,7 +19,8 @@
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
-#include "rendezvous/coordinators.h"
+#include "rendezvous/remote.h"
+#include "rendezvous/stations.h"
 
 #define MOST_NODES 3u
 #define MOST_TRAINERS 6u
@@ -32,7 +33,8 @@
 
 struct station { /* a node */
         struct cluster *cluster;
-        struct hub hub; /* what its job layer takes for the coordinators */
+        struct remote *remote; /* leads to the coordinators */
+        bool deaf;             /* … no longer */
         struct users *accounts;
         struct backend *backend;
         struct jobs *jobs;
@@ -57,6 +59,7 @@ struct cluster {
         struct fabric *fabric;
         struct users *accounts; /* of the coordinators */
         struct coordinators *coordinators;
+        struct stations *stations;
         uint64_t due;
         struct list letters; /* between nodes and coordinators, in the order in which they were sent */
         struct station node[MOST_NODES];
@@ -213,98 +216,82 @@ static const struct jobs_events events = {
         .evict = on_evict,
 };
 
-/* ---- between a node and the coordinators: messages take until the next pass ---- */
-
-struct postman { /* of one attachment */
-        struct attachment inner;
-        struct attachment *outer; /* the job layer's */
-        bool gone;
-};
+/* ---- between a node and the coordinators: frames take until the next pass ---- */
 
 struct letter {
         struct list link;
-        struct postman *postman;
+        struct station *station;
         bool up;
-        struct message message;
+        enum post_kind kind;
+        uint32_t about;
+        size_t bytes;
+        unsigned char payload[];
 };
 
-static struct postman *postman_of(struct attachment *outer) {
-        return outer->coordination;
-}
+static void post(struct station *station, bool up, enum post_kind kind, uint32_t about, const void *bytes,
+                 size_t length) {
+        struct letter *letter = malloc(sizeof(*letter) + length);
 
-static void post(struct postman *postman, bool up, const struct message *message) {
-        struct letter *letter = malloc(sizeof(*letter));
-
-        letter->postman = postman;
-        letter->up = up;
-        message_copy(&letter->message, message);
+        *letter = (struct letter){
+                .station = station, .up = up, .kind = kind, .about = about, .bytes = length
+        };
+        memcpy(letter->payload, bytes, length);
         list_append(&cluster->letters, &letter->link);
 }
 
-static void letter_free(struct letter *letter) {
-        list_remove(&letter->link);
-        free(letter);
+static void post_up(void *data, enum post_kind kind, uint32_t about, const void *bytes, size_t length) {
+        post(data, true, kind, about, bytes, length);
 }
 
-static void post_receive(struct attachment *inner, const struct message *message) {
-        post(list_entry(inner, struct postman, inner), false, message);
+static void post_down(void *data, void *peer, enum post_kind kind, uint32_t about, const void *bytes,
+                      size_t length) {
+        post(peer, false, kind, about, bytes, length);
 }
 
-static int post_attach(struct hub *hub, struct attachment *outer, const struct hub_job *job,
-                       struct refusal *refusal) {
-        const struct station *station = list_entry(hub, struct station, hub);
-        struct postman *postman = calloc(1, sizeof(*postman));
-        int r;
+static void post_placed(void *data, const struct post_place *place) {}
 
-        postman->inner.receive = post_receive;
-        postman->outer = outer;
-        r = hub_attach(coordinators_hub(cluster->coordinators), &postman->inner, job, refusal);
-        assert_int_equal(r, 0);
-        assert_int_equal(postman->inner.address, station - cluster->node); /* the engine's number, too */
-        outer->hub = hub;
-        outer->coordination = postman;
-        outer->address = postman->inner.address;
+/* The engine's number, too. */
+static int post_place(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
+                      uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal) {
+        *ret_address = node[0];
+        *ret_host = 0;
         return 0;
 }
 
-static int post_reserve(struct attachment *outer, uint32_t members, uint32_t tracks,
-                        struct refusal *refusal) {
-        return postman_of(outer)->gone ? 0 : hub_reserve(&postman_of(outer)->inner, members, tracks, refusal);
+static bool post_speaks_for(void *data, void *peer, uid_t uid) {
+        return true;
 }
 
-static void post_send(struct attachment *outer, const struct message *message) {
-        if (!postman_of(outer)->gone)
-                post(postman_of(outer), true, message);
+static void post_station_due(void *data, uint64_t when) {}
+
+static void letter_open(struct letter *letter) {
+        struct station *station = letter->station;
+        const char *why;
+
+        list_remove(&letter->link);
+        why = letter->up ? stations_receive(cluster->stations, station, letter->kind, letter->about,
+                                            letter->payload, letter->bytes)
+                         : remote_receive(station->remote, letter->kind, letter->about, letter->payload,
+                                          letter->bytes);
+        free(letter);
+        assert_null(why);
 }
 
-/* As if the node's daemon had died. */
+/* As if the node's daemon had died, and that were known. */
 static inline void post_lose(struct attachment *outer) {
-        struct postman *postman = postman_of(outer);
+        struct station *station =
+                list_entry(outer, struct job, machine.attachment)->table->config.events_data;
         struct letter *letter, *spare;
 
-        if (postman->gone)
-                return;
-        postman->gone = true;
+        station->deaf = true;
         list_for_each_safe(letter, spare, &cluster->letters, link)
-                if (letter->postman == postman)
-                        letter_free(letter);
-        hub_detach(&postman->inner);
-}
-
-static void post_detach(struct attachment *outer) {
-        post_lose(outer);
-        free(postman_of(outer));
-}
-
-static const struct hub_ops post_ops = {
-        .attach = post_attach,
-        .reserve = post_reserve,
-        .send = post_send,
-        .detach = post_detach,
-};
-
-static void post_due(void *data, uint64_t when) {
-        cluster->due = when;
+                if (letter->station == station) {
+                        list_remove(&letter->link);
+                        free(letter);
+                }
+        outer->hub->ops->detach(outer);
+        if (!list_empty(&cluster->letters))
+                letter_open(list_entry(cluster->letters.prev, struct letter, link));
 }
 
 static inline void deliver_letters(void) {
@@ -316,17 +303,8 @@ static inline void deliver_letters(void) {
                 list_remove(&letter->link);
                 list_append(&now, &letter->link);
         }
-        while (!list_empty(&now)) {
-                letter = list_entry(now.next, struct letter, link);
-                list_remove(&letter->link);
-                if (letter->postman->gone)
-                        ;
-                else if (letter->up)
-                        hub_send(&letter->postman->inner, &letter->message);
-                else
-                        letter->postman->outer->receive(letter->postman->outer, &letter->message);
-                free(letter);
-        }
+        while (!list_empty(&now))
+                letter_open(list_entry(now.next, struct letter, link));
 }
 
 /* ---- time passes ---- */
@@ -393,6 +371,7 @@ static inline void settle(void) {
 static inline void join(uint32_t node, uint32_t rank, uint32_t world) {
         struct station *station = &cluster->node[node];
         struct job_join join = { .name = "j",
+                                 .cluster = true,
                                  .uid = 1000,
                                  .pid = getpid(),
                                  .program = "t",
@@ -589,6 +568,37 @@ static inline void lose(uint32_t rank) {
         member_gone(member, WIRE__CAUSE__EXITED);
 }
 
+/* The machine's own times play no part, apart from members' waits. */
+#define HOUR (3600 * USEC_PER_SEC)
+static const struct coordinators_cluster unhurried = { .times = { .heartbeat = HOUR,
+                                                                  .patience = 2 * HOUR,
+                                                                  .death = 3 * HOUR,
+                                                                  .abandon = 4 * HOUR,
+                                                                  .drain = HOUR,
+                                                                  .build = HOUR,
+                                                                  .lease = 3 * HOUR } };
+
+static void post_due(void *data, uint64_t when) {
+        cluster->due = when;
+}
+
+static void setup_station(struct station *station) {
+        uint8_t node[STATION_NODE] = { (uint8_t)(station - cluster->node) };
+        struct remote_config config = { .host = "h",
+                                        .name = "h",
+                                        .address = HUB_UNKNOWN,
+                                        .send = post_up,
+                                        .placed = post_placed,
+                                        .data = station };
+
+        assert_int_equal(remote_new(&config, &station->remote), 0);
+        assert_int_equal(stations_up(cluster->stations, station, node), 0);
+        remote_up(station->remote);
+        deliver_letters();
+        deliver_letters();
+        assert_true(remote_is_placed(station->remote));
+}
+
 static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 64, UINT64_C(1) << 30, 100 };
 
@@ -603,16 +613,26 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         cluster->due = UINT64_MAX;
         list_init(&cluster->letters);
         users_new(limits, &cluster->accounts);
-        assert_int_equal(coordinators_new(&(struct coordinators_config){ .accounts = cluster->accounts,
+        cluster->fabric->publishes = true;
+        assert_int_equal(coordinators_new(&(struct coordinators_config){ .cluster = &unhurried,
+                                                                         .accounts = cluster->accounts,
                                                                          .clock = clock_now,
                                                                          .term = coordinating_term,
                                                                          .due = post_due },
                                           &cluster->coordinators),
                          0);
+        assert_int_equal(stations_new(&(struct stations_config){ .coordinators = cluster->coordinators,
+                                                                 .cluster = &unhurried,
+                                                                 .clock = clock_now,
+                                                                 .place = post_place,
+                                                                 .speaks_for = post_speaks_for,
+                                                                 .send = post_down,
+                                                                 .due = post_station_due },
+                                      &cluster->stations),
+                         0);
         for (uint32_t n = 0; n < nodes; n++) {
                 struct station *station = &cluster->node[n];
                 struct jobs_config config = { .loop = cluster->loop,
-                                              .hub = &station->hub,
                                               .engine = &cluster->fabric->node[n].engine,
                                               .events = &events,
                                               .events_data = station,
@@ -622,7 +642,8 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 struct backend_config backend = { .workers = 1, .done = jobs_done };
 
                 station->cluster = cluster;
-                station->hub.ops = &post_ops;
+                setup_station(station);
+                config.cluster = remote_hub(station->remote);
                 list_init(&station->members);
                 users_new(limits, &station->accounts);
                 config.accounts = station->accounts;
@@ -637,6 +658,7 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
 static void free_station(struct station *station) {
         cluster->fabric->node[station - cluster->node].held = false; /* or it would not end what it is at */
         jobs_free(station->jobs);
+        remote_free(station->remote);
         station->backend->ops->close(station->backend);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(station->accounts, (enum account_slot)slot), 0);
@@ -652,6 +674,13 @@ static int teardown(void **state) {
                         until(list_empty(&cluster->node[n].jobs->list));
         for (uint32_t n = 0; n < cluster->n; n++)
                 free_station(&cluster->node[n]);
+        while (!list_empty(&cluster->letters)) {
+                struct letter *letter = list_entry(cluster->letters.next, struct letter, link);
+
+                list_remove(&letter->link);
+                free(letter);
+        }
+        stations_free(cluster->stations);
         coordinators_free(cluster->coordinators);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(cluster->accounts, (enum account_slot)slot), 0);

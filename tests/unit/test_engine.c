@@ -37,7 +37,9 @@ static void on_aborted(void *owner, uint64_t comm) {
         engine_hear("aborted %llu;", comm, 0);
 }
 
-static const struct engine_events events = { on_built, on_done, on_unreachable, on_aborted };
+static const struct engine_events events = {
+        .built = on_built, .done = on_done, .unreachable = on_unreachable, .aborted = on_aborted
+};
 
 static void assert_heard(const char *what) {
         assert_string_equal(heard, what);

@@ -378,6 +378,10 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
+static void order(struct attachment *attachment, const struct message *message) {
+        attachment->receive(attachment, message);
+}
+
 static void fence_of(const struct job *job, struct message *ret) {
         const struct node *node = &job->machine.node;
 
@@ -402,7 +406,7 @@ static void a_fenced_node_tells_its_members(void **state) {
         ready(3, 0);
         settle();
         fence_of(job_on(2), &fence);
-        post(postman_of(&job_on(2)->machine.attachment), false, &fence);
+        order(&job_on(2)->machine.attachment, &fence);
         until(cluster->node[2].voided == 1);
         assert_non_null(strstr(cluster->node[2].text, "the way between its nodes broke after step 1"));
         assert_int_equal(member_check(cluster->trainer[3].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
@@ -427,7 +431,7 @@ static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
         }
         until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
         fence_of(job_on(2), &fence);
-        post(postman_of(&job_on(2)->machine.attachment), false, &fence);
+        order(&job_on(2)->machine.attachment, &fence);
         settle();
         last->held = false;
         until(cluster->node[2].voided == 1);
@@ -502,7 +506,7 @@ static void staging_outlives_its_plan(void **state) {
         settle();
         cluster->fabric->node[2].held = true;
         fence_of(job, &fence);
-        post(postman_of(&job->machine.attachment), false, &fence);
+        order(&job->machine.attachment, &fence);
         until(cluster->node[2].voided == 1);
         assert_int_equal(plan_drop(cluster->trainer[3].member, 0, 12, &cluster->refusal), 0);
         assert_null(plan_of(2));

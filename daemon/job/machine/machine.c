@@ -16,8 +16,7 @@
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 
-#define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
-#define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
+#define FIRST_MEMBERS 4u /* for which there is room from the beginning */
 
 /* Other nodes have more plans. Without room for their tracks this node enters no generation, and is lost to
  * those that go on. */
@@ -77,8 +76,27 @@ static void do_effect(const struct effect *effect) {
                 carry_out(effect->owner, effect->action);
 }
 
+static void machine_set_due(struct job *job) {
+        struct machine *machine = &job->machine;
+        uint64_t now = clock_now(), due = node_deadline(&machine->node);
+
+        if (machine->beat == NULL || due == machine->due)
+                return;
+        machine->due = due;
+        loop_timer_arm(machine->beat, due > now ? due - now : 0);
+}
+
 static void machine_run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
+        machine_set_due(job);
+}
+
+static void machine_on_beat(void *data) {
+        struct job *job = data;
+
+        job->machine.due = 0;
+        node_tick(&job->machine.node, clock_now());
+        machine_run(job);
 }
 
 /* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. */
@@ -89,6 +107,84 @@ static void machine_receive(struct attachment *attachment, const struct message 
         effects_send(&outlet, message);
         loop_defer(job->table->config.loop, &job->settle);
         machine_run(job);
+}
+
+/* Where this daemon is in the cluster, as far as that is known. */
+static void machine_be_at(struct node_config *config, const struct attachment *attachment) {
+        config->address = attachment->address == HUB_UNKNOWN ? 0 : attachment->address;
+        config->host = attachment->host;
+        config->times = attachment->times;
+}
+
+/* Its members have had ids of a node without a place. */
+static void machine_renumber(struct job *job, struct membership_request *request) {
+        const struct node_config *config = &job->machine.node.config;
+        struct member *member;
+        uint64_t id = member_id(config->address, config->instance, ++job->table->last_id);
+
+        list_for_each(member, &job->members, link)
+                if (member->id == request->member)
+                        member->id = id;
+        request->member = id;
+}
+
+/* The node is in no generation: what its members have asked for is all that there is of it. */
+static void machine_begin_anew(struct job *job) {
+        struct node *node = &job->machine.node;
+        struct outlet outlet = { .effects = &job->table->effects, .owner = job };
+        struct membership_request waiting[LIMIT_SEATS];
+        struct node_config config = node->config;
+        uint32_t n = node->n;
+
+        for (uint32_t i = 0; i < n; i++)
+                waiting[i] = node->member[i].request;
+        machine_be_at(&config, &job->machine.attachment);
+        node_init(node, &config, clock_now(), &outlet);
+        node_wait(node, clock_now(), true);
+        for (uint32_t i = 0; i < n; i++) {
+                machine_renumber(job, &waiting[i]);
+                node_join(node, clock_now(), &waiting[i], &(struct tag){ 0 });
+        }
+        loop_defer(job->table->config.loop, &job->settle);
+        machine_run(job);
+}
+
+static void machine_placed(struct attachment *attachment) {
+        struct job *job = list_entry(attachment, struct job, machine.attachment);
+        struct refusal refusal;
+
+        if (job->machine.node.generation.number == 0) {
+                machine_begin_anew(job);
+                return;
+        }
+        refuse(&refusal, WIRE__CODE__MEMBER_LOST,
+               "job '%s': its coordinator does not know this node any more, and has another place for it: "
+               "restart the job from a checkpoint",
+               job->name);
+        job->table->renounce(job, &refusal);
+}
+
+static void machine_refused(struct attachment *attachment, const struct refusal *refusal) {
+        struct job *job = list_entry(attachment, struct job, machine.attachment);
+
+        job->table->renounce(job, refusal);
+}
+
+static void machine_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
+                          const void *table, size_t bytes) {
+        struct job *job = list_entry(attachment, struct job, machine.attachment);
+        const struct node *node = &job->machine.node;
+
+        if (node->phase != NODE_OUT && generation_equal(node->comm, *comm) && nodeset_has(node->set, from))
+                job->table->learn(job, from, table, bytes);
+}
+
+void machine_publish(struct job *job, const void *table, size_t bytes) {
+        hub_publish(&job->machine.attachment, &job->machine.node.comm, table, bytes);
+}
+
+bool machine_is_unplaced(const struct job *job) {
+        return job->machine.attachment.address == HUB_UNKNOWN;
 }
 
 static void machine_release(struct machine *machine) {
@@ -121,31 +217,52 @@ static int machine_allocate(struct job *job, const struct room *room, struct cha
         return *ret != NULL ? 0 : -ENOMEM;
 }
 
+static int machine_attach(struct job *job, uint64_t incarnation, struct refusal *refusal) {
+        const struct jobs_config *config = &job->table->config;
+        struct machine *machine = &job->machine;
+        struct hub_job which = {
+                .uid = job->uid, .name = job->name, .incarnation = incarnation, .address = HUB_UNKNOWN
+        };
+        int r = 0;
+
+        machine->attachment.receive = machine_receive;
+        machine->attachment.placed = machine_placed;
+        machine->attachment.learn = machine_learn;
+        machine->attachment.refused = machine_refused;
+        if (job->cluster)
+                r = loop_timer_new(config->loop, machine_on_beat, job, &machine->beat);
+        if (r == 0)
+                r = hub_attach(job->cluster ? config->cluster : config->hub, &machine->attachment, &which,
+                               refusal);
+        return r;
+}
+
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
-        struct hub_job which = { .uid = job->uid, .name = job->name, .incarnation = incarnation };
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct node_config config = {
                 .candidates = 1,
                 .instance = job->table->config.instance,
                 .name = job->name,
-                .n_lanes = job->table->config.engine != NULL ? LIMIT_LANES : 1,
+                .n_lanes = job->cluster ? LIMIT_LANES : 1,
+                .device = job->table->config.device,
                 .window = COMM_WINDOW,
                 .incarnation = incarnation,
-                .times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER },
-                .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = HUB_NODES },
+                .room = { .members = FIRST_MEMBERS,
+                          .tracks = TRACK_STEP + 1,
+                          .nodes = job->cluster ? LIMIT_NODES : 1 },
         };
         struct machine *machine = &job->machine;
         int r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
 
         if (r != 0)
                 return r;
-        machine->attachment.receive = machine_receive;
-        r = hub_attach(job->table->config.hub, &machine->attachment, &which, refusal);
+        r = machine_attach(job, incarnation, refusal);
         if (r != 0) {
+                machine->beat = loop_timer_free(machine->beat);
                 machine_release(machine);
                 return r;
         }
-        config.address = machine->attachment.address;
+        machine_be_at(&config, &machine->attachment);
         config.room.memory = machine->memory;
         node_init(&machine->node, &config, clock_now(), &outlet);
         node_wait(&machine->node, clock_now(), true);
@@ -155,6 +272,7 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
 
 void machine_deinit(struct machine *machine) {
         hub_detach(&machine->attachment);
+        machine->beat = loop_timer_free(machine->beat);
         machine_release(machine);
 }
 
@@ -260,13 +378,17 @@ bool machine_may_prepare(const struct job *job) {
         return machine_is_alone(job) || job->machine.node.phase == NODE_RUNNING;
 }
 
-uint32_t machine_node_rank(const struct job *job) {
+uint32_t machine_rank_of(const struct job *job, uint32_t address) {
         const struct node *node = &job->machine.node;
         uint32_t rank = 0;
 
-        for (uint32_t other = 0; other < node->config.address; other++)
+        for (uint32_t other = 0; other < address; other++)
                 rank += nodeset_has(node->set, other);
         return rank;
+}
+
+uint32_t machine_node_rank(const struct job *job) {
+        return machine_rank_of(job, job->machine.node.config.address);
 }
 
 /* The last lane is that of operations; the one before it is shared by plans that have none of their own. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The membership machine of a job: this daemon's node, and the hub at which it meets the job's
- * coordinator. Today that is in the same process: what one says the other hears at once, nothing is lost or
- * late, so none of the machine's own times plays a part; only members' waits do.
+ * The membership machine of a job: this daemon's node, and the hub at which it meets the job's coordinator.
+ * That of a job of this host is in the same process: what one says the other hears at once, nothing is lost
+ * or late, so none of the machine's own times plays a part; only members' waits do. The node of a job of the
+ * cluster says everything again in each heartbeat, and has times of its own. Until the cluster has an address
+ * for it, it keeps its members and begins then.
  *
  * Calls from the job layer go in, and come back through jobs->act, one after the other, before the call
  * ends. What that calls may call the machine again: what comes of it is carried out after what is left, by
@@ -15,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/account.h"
+#include "base/loop.h"
 #include "rendezvous/hub.h"
 #include "rendezvous/node.h"
 
@@ -25,6 +28,8 @@ struct machine {
         struct attachment attachment;
         void *memory;            /* of the node, and after it job->local[] */
         struct charge charge;    /* the memory, to the job's uid */
+        struct loop_timer *beat; /* when the node's time has come; NULL: it has none of its own */
+        uint64_t due;            /* for when it is armed */
         uint64_t joining;        /* the member that joins in this call; 0: none */
         struct refusal *refusal; /* where the answer to it goes */
         bool refused;
@@ -85,6 +90,12 @@ bool machine_is_alone(const struct job *job);
 bool machine_may_prepare(const struct job *job);
 /* This node's place among those of the generation. */
 uint32_t machine_node_rank(const struct job *job);
+/* The rank of that node in the communicator of the present generation. */
+uint32_t machine_rank_of(const struct job *job, uint32_t address);
+/* What the engine has published for the communicator that is being built. */
+void machine_publish(struct job *job, const void *table, size_t bytes);
+/* The cluster has no address for this node yet. */
+bool machine_is_unplaced(const struct job *job);
 /* The engine has something of this job that it has not ended. */
 bool machine_engine_busy(const struct job *job);
 /* What the engine says, see node.h. */

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/stations.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradsync.pb-c.h"
+#include "rendezvous/peer.h"
+
+struct station {
+        struct list link;
+        struct stations *table;
+        void *peer;    /* NULL: it is away, */
+        uint64_t left; /* since then */
+        uint8_t node[STATION_NODE];
+        bool placed; /* has said on this connection where it is */
+        uint32_t address, host;
+        struct list jobs;
+        uint32_t n_jobs;
+};
+
+struct station_job {
+        struct list link;
+        struct station *station;
+        struct attachment attachment; /* to the coordinators, for the node */
+        uint32_t number;              /* on this connection; 0: not named on it yet */
+        struct post_attach which;
+};
+
+struct stations {
+        struct stations_config config;
+        struct list list;
+        struct scratch scratch;
+        struct message message; /* that is being received */
+        char why[1200];
+        uint8_t out[POST_MAX];
+};
+
+static void station_say(struct station *station, enum post_kind kind, uint32_t about, ssize_t length) {
+        struct stations *table = station->table;
+
+        if (station->peer != NULL && station->placed && length >= 0)
+                table->config.send(table->config.data, station->peer, kind, about, table->out,
+                                   (size_t)length);
+}
+
+/* ---- from the coordinators ---- */
+
+static struct station_job *station_job_of(struct attachment *attachment) {
+        return list_entry(attachment, struct station_job, attachment);
+}
+
+static void station_on_message(struct attachment *attachment, const struct message *message) {
+        const struct station_job *job = station_job_of(attachment);
+        struct stations *table = job->station->table;
+
+        if (job->number != 0)
+                station_say(job->station, POST_MESSAGE, job->number,
+                            peer_encode(&table->scratch, message, table->out));
+}
+
+static void station_on_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
+                             const void *bytes, size_t length) {
+        const struct station_job *job = station_job_of(attachment);
+        struct post_table table = { .comm = *comm, .from = from, .table = bytes, .bytes = length };
+
+        if (job->number != 0)
+                station_say(job->station, POST_TABLE, job->number,
+                            post_encode_table(&table, job->station->table->out));
+}
+
+static void station_drop_job(struct station_job *job) {
+        hub_detach(&job->attachment);
+        list_remove(&job->link);
+        job->station->n_jobs--;
+        free(job);
+}
+
+static void station_refuse(struct station *station, uint32_t number, const struct refusal *refusal) {
+        station_say(station, POST_REFUSED, number, post_encode_refused(refusal, station->table->out));
+}
+
+/* ---- stations ---- */
+
+static struct station *stations_find_peer(const struct stations *table, const void *peer) {
+        struct station *station;
+
+        list_for_each(station, &table->list, link)
+                if (station->peer == peer)
+                        return station;
+        return NULL;
+}
+
+static struct station *stations_find_node(const struct stations *table, const uint8_t node[STATION_NODE]) {
+        struct station *station;
+
+        list_for_each(station, &table->list, link)
+                if (memcmp(station->node, node, STATION_NODE) == 0)
+                        return station;
+        return NULL;
+}
+
+static void station_free(struct station *station) {
+        struct station_job *job, *spare;
+
+        list_for_each_safe(job, spare, &station->jobs, link)
+                station_drop_job(job);
+        list_remove(&station->link);
+        free(station);
+}
+
+int stations_new(const struct stations_config *config, struct stations **ret) {
+        struct stations *table = calloc(1, sizeof(*table));
+
+        if (table == NULL)
+                return -ENOMEM;
+        table->config = *config;
+        list_init(&table->list);
+        table->scratch.size = PEER_SCRATCH;
+        table->scratch.buffer = malloc(PEER_SCRATCH);
+        if (table->scratch.buffer == NULL) {
+                free(table);
+                return -ENOMEM;
+        }
+        *ret = table;
+        return 0;
+}
+
+struct stations *stations_free(struct stations *table) {
+        struct station *station, *spare;
+
+        if (table == NULL)
+                return NULL;
+        list_for_each_safe(station, spare, &table->list, link)
+                station_free(station);
+        free(table->scratch.buffer);
+        free(table);
+        return NULL;
+}
+
+/* For how long its nodes may be in a generation without having heard of their coordinators. */
+static uint64_t station_until(const struct station *station) {
+        return station->left + station->table->config.cluster->times.abandon +
+               station->table->config.cluster->times.death;
+}
+
+static void stations_set_due(struct stations *table) {
+        struct station *station;
+        uint64_t soonest = UINT64_MAX;
+
+        list_for_each(station, &table->list, link)
+                if (station->peer == NULL && station_until(station) < soonest)
+                        soonest = station_until(station);
+        table->config.due(table->config.data, soonest);
+}
+
+int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE]) {
+        struct station *station = stations_find_node(table, node);
+        struct station_job *job;
+
+        if (station == NULL) {
+                station = calloc(1, sizeof(*station));
+                if (station == NULL)
+                        return -ENOMEM;
+                station->table = table;
+                station->address = HUB_UNKNOWN;
+                memcpy(station->node, node, STATION_NODE);
+                list_init(&station->jobs);
+                list_append(&table->list, &station->link);
+        }
+        station->peer = peer;
+        station->placed = false;
+        list_for_each(job, &station->jobs, link)
+                job->number = 0;
+        stations_set_due(table);
+        return 0;
+}
+
+void stations_down(struct stations *table, void *peer) {
+        struct station *station = stations_find_peer(table, peer);
+
+        if (station == NULL)
+                return;
+        station->peer = NULL;
+        station->placed = false;
+        station->left = table->config.clock();
+        if (list_empty(&station->jobs))
+                station_free(station);
+        stations_set_due(table);
+}
+
+void stations_tick(struct stations *table) {
+        uint64_t now = table->config.clock();
+        struct station *station, *spare;
+
+        list_for_each_safe(station, spare, &table->list, link)
+                if (station->peer == NULL && now >= station_until(station))
+                        station_free(station);
+        stations_set_due(table);
+}
+
+/* ---- from a connection ---- */
+
+static const char *station_take_arrival(struct station *station, const void *bytes, size_t length) {
+        struct stations *table = station->table;
+        const struct stations_config *config = &table->config;
+        struct post_arrival arrival;
+        struct post_place place = { .times = config->cluster->times };
+        struct refusal refusal;
+        const char *why = post_decode_arrival(&table->scratch, bytes, length, &arrival);
+
+        if (why != NULL)
+                return why;
+        int r = config->place(config->data, station->node, &arrival, &place.address, &place.host, &refusal);
+        if (r != 0) {
+                snprintf(table->why, sizeof(table->why), "%s", r > 0 ? refusal.text : strerror(-r));
+                return table->why;
+        }
+        if (station->address != place.address && !list_empty(&station->jobs))
+                return "it is somewhere else than before, with jobs";
+        station->address = place.address;
+        station->host = place.host;
+        station->placed = true;
+        station_say(station, POST_PLACE, 0, post_encode_place(&place, table->out));
+        return NULL;
+}
+
+static struct station_job *station_find_job(const struct station *station, uint32_t number) {
+        struct station_job *job;
+
+        list_for_each(job, &station->jobs, link)
+                if (job->number == number)
+                        return job;
+        return NULL;
+}
+
+/* The one that it had on an earlier connection. */
+static struct station_job *station_find_again(const struct station *station,
+                                              const struct post_attach *which) {
+        struct station_job *job;
+
+        list_for_each(job, &station->jobs, link)
+                if (job->number == 0 && job->which.uid == which->uid &&
+                    job->which.incarnation == which->incarnation && strcmp(job->which.job, which->job) == 0)
+                        return job;
+        return NULL;
+}
+
+static int station_admit(const struct station *station, const struct post_attach *which,
+                         struct refusal *refusal) {
+        const struct stations_config *config = &station->table->config;
+
+        if (!config->speaks_for(config->data, station->peer, which->uid))
+                return refuse(refusal, WIRE__CODE__DENIED,
+                              "job '%s': the coordinator admits no jobs of uid %u from this host; give its "
+                              "key that uid (uids=), or use another key",
+                              which->job, (unsigned)which->uid);
+        if (station->n_jobs >= STATION_JOBS)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "job '%s': this host has %u jobs over several nodes: no more can", which->job,
+                              STATION_JOBS);
+        return 0;
+}
+
+static int station_add_job(struct station *station, uint32_t number, const struct post_attach *which,
+                           struct refusal *refusal) {
+        struct hub_job hub_job = { .uid = which->uid,
+                                   .name = which->job,
+                                   .incarnation = which->incarnation,
+                                   .address = station->address };
+        struct station_job *job;
+        int r = station_admit(station, which, refusal);
+
+        if (r != 0)
+                return r;
+        job = calloc(1, sizeof(*job));
+        if (job == NULL)
+                return -ENOMEM;
+        job->station = station;
+        job->which = *which;
+        job->number = number;
+        job->attachment.receive = station_on_message;
+        job->attachment.learn = station_on_learn;
+        r = hub_attach(coordinators_hub(station->table->config.coordinators), &job->attachment, &hub_job,
+                       refusal);
+        if (r != 0) {
+                free(job);
+                return r;
+        }
+        station->n_jobs++;
+        list_append(&station->jobs, &job->link);
+        return 0;
+}
+
+static const char *station_take_attach(struct station *station, uint32_t number, const void *bytes,
+                                       size_t length) {
+        struct post_attach which;
+        struct refusal refusal;
+        const char *why = post_decode_attach(&station->table->scratch, bytes, length, &which);
+
+        if (why != NULL)
+                return why;
+        if (number == 0 || station_find_job(station, number) != NULL)
+                return "it names a job by a number that it has used";
+        struct station_job *job = station_find_again(station, &which);
+        if (job != NULL) {
+                job->number = number;
+                coordinators_repeat(&job->attachment);
+                return NULL;
+        }
+        int r = station_add_job(station, number, &which, &refusal);
+        if (r < 0)
+                refuse(&refusal, WIRE__CODE__QUOTA, "job '%s': the coordinator has no memory for it: %s",
+                       which.job, strerror(-r));
+        if (r != 0)
+                station_refuse(station, number, &refusal);
+        return NULL;
+}
+
+/* Each plan is going to have a track. */
+static uint32_t station_tracks(const struct message *message) {
+        uint32_t wanted = TRACK_STEP + message->n_plans;
+
+        return wanted > message->n_tracks ? wanted : message->n_tracks;
+}
+
+static const char *station_take_message(struct station *station, struct station_job *job, const void *bytes,
+                                        size_t length) {
+        struct stations *table = station->table;
+        const struct message *message = &table->message;
+        struct refusal refusal;
+        const char *why;
+
+        if (!peer_decode(&table->scratch, bytes, length, &table->message, &why))
+                return why;
+        if (message->from != station->address || message->kind < ANSWER_REPORT ||
+            message->kind >= LEASE_ASK || message->host != station->host)
+                return "it speaks for another node";
+        if (job == NULL)
+                return NULL; /* it has been refused meanwhile */
+        int r = hub_reserve(&job->attachment, message->n_members, station_tracks(message), &refusal);
+        if (r == 0) {
+                hub_send(&job->attachment, message);
+                return NULL;
+        }
+        if (r < 0)
+                return NULL; /* as if it had been lost: it will be said again */
+        uint32_t number = job->number;
+        station_drop_job(job);
+        station_refuse(station, number, &refusal);
+        return NULL;
+}
+
+static const char *station_take_table(struct station *station, struct station_job *job, const void *bytes,
+                                      size_t length) {
+        struct post_table table;
+        const char *why = post_decode_table(&station->table->scratch, bytes, length, &table);
+
+        if (why == NULL && table.from != station->address)
+                why = "it speaks for another node";
+        if (why == NULL && job != NULL)
+                hub_publish(&job->attachment, &table.comm, table.table, table.bytes);
+        return why;
+}
+
+const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
+                             const void *bytes, size_t length) {
+        struct station *station = stations_find_peer(table, peer);
+        struct station_job *job = station != NULL && about != 0 ? station_find_job(station, about) : NULL;
+
+        if (station == NULL)
+                return "its daemon is not known";
+        if (kind == POST_ARRIVAL)
+                return station_take_arrival(station, bytes, length);
+        if (!station->placed)
+                return "it comes before the daemon has said where it is";
+        switch (kind) {
+        case POST_ATTACH: return station_take_attach(station, about, bytes, length);
+        case POST_MESSAGE: return station_take_message(station, job, bytes, length);
+        case POST_TABLE: return station_take_table(station, job, bytes, length);
+        case POST_DETACH:
+                if (job != NULL)
+                        station_drop_job(job);
+                return NULL;
+        default: return NULL; /* of a newer version */
+        }
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemons whose nodes have their coordinators here: what comes from a connection goes to the coordinator
+ * of the job that it is about, and what that says goes back. It knows no connection but by a pointer that the
+ * owner gives it.
+ *
+ * A daemon whose connection is gone stays a station for as long as its nodes may stay in their generations;
+ * their coordinators judge meanwhile by what they hear. If it connects again it finds its jobs as they were.
+ */
+#pragma once
+
+#include "base/account.h"
+#include "rendezvous/coordinators.h"
+#include "rendezvous/post.h"
+
+#define STATION_NODE 16u   /* bytes of a daemon's node id */
+#define STATION_JOBS 1024u /* of one daemon */
+
+struct stations;
+
+struct stations_config {
+        struct coordinators *coordinators; /* for a cluster */
+        const struct coordinators_cluster *cluster;
+        uint64_t (*clock)(void);
+        /* Where that daemon is, the same in each run of either side: 0 and *ret_address and *ret_host, or a
+         * code with *refusal. It had `claimed` before, if that is not HUB_UNKNOWN. */
+        int (*place)(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
+                     uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal);
+        /* Whether it may have jobs of that uid. */
+        bool (*speaks_for)(void *data, void *peer, uid_t uid);
+        /* A frame; it is dropped if the connection has just gone. Never calls back. */
+        void (*send)(void *data, void *peer, enum post_kind kind, uint32_t about, const void *bytes,
+                     size_t length);
+        void (*due)(void *data, uint64_t when); /* when stations_tick() is to be called; UINT64_MAX: never */
+        void *data;
+};
+
+/* 0 or -ENOMEM. */
+int stations_new(const struct stations_config *config, struct stations **ret);
+/* NULL is fine. */
+struct stations *stations_free(struct stations *table);
+
+/* A connection with that daemon is there; it says where it is first. An earlier one has been ended before.
+ * 0 or -ENOMEM. */
+int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE]);
+void stations_down(struct stations *table, void *peer);
+/* NULL; or what is wrong with the frame, a constant sentence, or a text that is valid until the next call:
+ * the connection is to be ended. */
+const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
+                             const void *bytes, size_t length);
+void stations_tick(struct stations *table);
