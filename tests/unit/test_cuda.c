@@ -424,6 +424,8 @@ static void test_a_sticky_error_is_told_once(void **state) {
                  "a reduction did not end: CUDA_ERROR_ILLEGAL_ADDRESS");
         in_child("FAKE_GPU_FAIL", "cuMemSetAccess:1:700", "memory",
                  "failed while memory was made: CUDA_ERROR_ILLEGAL_ADDRESS");
+        in_child("FAKE_GPU_FAIL", "cuMemGetInfo:5:700", "ping",
+                 "failed while its free memory was asked for: CUDA_ERROR_ILLEGAL_ADDRESS");
 }
 
 /* ---- in children ---- */
@@ -438,6 +440,11 @@ static int fail_in_child(const char *what, const char *text) {
                 return 2;
         if (strcmp(what, "memory") == 0) {
                 backend->memory->request(backend, &request, &result);
+        } else if (strcmp(what, "ping") == 0) {
+                while (seen.n_failed == 0) {
+                        backend->ops->ping(backend);
+                        backend->ops->dispatch(backend);
+                }
         } else {
                 struct backend_range range = { ask(backend, &request).memory, 0 };
                 for (unsigned i = 0; i < 2; i++) {

@@ -97,13 +97,15 @@ static void cuda_fail(struct cuda_backend *cuda, const char *why) {
 static void cuda_dispatch(struct backend *backend) {
         struct cuda_backend *cuda = cuda_of(backend);
         char error[512], name[64];
+        const char *failing;
         eventfd_t ignored;
 
         eventfd_read(cuda->wake, &ignored);
-        cuda_result result = keeper_deliver(cuda->keeper, backend, cuda->config.made, cuda->config.owner);
+        cuda_result result =
+                keeper_deliver(cuda->keeper, backend, cuda->config.made, cuda->config.owner, &failing);
         if (result != CUDA_OK) {
-                snprintf(error, sizeof(error), "the GPU (%s) failed while memory was made: %s",
-                         cuda->card.name, cuda_error(&cuda->card.cuda, result, name, sizeof(name)));
+                snprintf(error, sizeof(error), "the GPU (%s) failed while %s: %s", cuda->card.name, failing,
+                         cuda_error(&cuda->card.cuda, result, name, sizeof(name)));
                 cuda_fail(cuda, error);
         }
         if (issuer_deliver(cuda->issuer, cuda->config.done, cuda->config.owner, error, sizeof(error)) < 0)

@@ -33,6 +33,7 @@ struct keeper {
         bool stop;
         uint64_t asked, answered; /* pings */
         cuda_result sticky;
+        const char *failing; /* what was done when it was met */
         cuda_stream stream;
         _Atomic uint64_t free;
 };
@@ -66,6 +67,24 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
         wish->fd = -1;
 }
 
+static const char keeper_looking[] = "its free memory was asked for";
+
+static const char *keeper_doing(enum memory_kind kind) {
+        switch (kind) {
+        case MEMORY_OFFERED: return "memory of a trainer was opened";
+        case MEMORY_RETURNED: return "memory of the daemon before was taken over";
+        default: return "memory was made";
+        }
+}
+
+/* `lock` is held. The first error says most: later calls only repeat it. */
+static void keeper_note(struct keeper *keeper, cuda_result sticky, const char *failing) {
+        if (sticky == CUDA_OK || keeper->sticky != CUDA_OK)
+                return;
+        keeper->sticky = sticky;
+        keeper->failing = failing;
+}
+
 /* Others take memory, too. An error after which the GPU is of no use is returned. */
 static cuda_result keeper_look(struct keeper *keeper) {
         size_t free, total;
@@ -82,7 +101,7 @@ static void keeper_answer_ping(struct keeper *keeper) {
         pthread_mutex_lock(&keeper->lock);
         if (sticky == CUDA_OK)
                 return;
-        keeper->sticky = sticky;
+        keeper_note(keeper, sticky, keeper_looking);
         eventfd_write(keeper->wake, 1);
 }
 
@@ -108,11 +127,9 @@ static void *keeper_main(void *data) {
                         keeper_do(keeper, wish);
                         cuda_result sticky = keeper_look(keeper);
                         pthread_mutex_lock(&keeper->lock);
-                        if (sticky != CUDA_OK)
-                                keeper->sticky = sticky;
+                        keeper_note(keeper, wish->sticky, keeper_doing(wish->request.kind));
+                        keeper_note(keeper, sticky, keeper_looking);
                 }
-                if (wish->sticky != CUDA_OK)
-                        keeper->sticky = wish->sticky;
                 list_append(&keeper->done, &wish->link);
                 eventfd_write(keeper->wake, 1);
         }
@@ -204,8 +221,8 @@ void keeper_cancel(struct keeper *keeper, uint64_t id) {
         pthread_mutex_unlock(&keeper->lock);
 }
 
-cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made,
-                           void *owner) {
+cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made, void *owner,
+                           const char **ret_failing) {
         for (;;) {
                 pthread_mutex_lock(&keeper->lock);
                 cuda_result sticky =
@@ -213,6 +230,7 @@ cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backe
                 struct wish *wish = list_empty(&keeper->done) || sticky != CUDA_OK
                                             ? NULL
                                             : list_entry(keeper->done.next, struct wish, link);
+                *ret_failing = keeper->failing;
                 if (wish != NULL)
                         list_remove(&wish->link);
                 pthread_mutex_unlock(&keeper->lock);

@@ -15,8 +15,10 @@ struct keeper *keeper_free(struct keeper *keeper);
 /* Takes the request's descriptor over. 0 or -ENOMEM. */
 int keeper_ask(struct keeper *keeper, const struct memory_request *request);
 void keeper_cancel(struct keeper *keeper, uint64_t id);
-/* Hands over what is done; returns the error after which the GPU is of no use any more, or CUDA_OK. */
-cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made, void *owner);
+/* Hands over what is done; returns the error after which the GPU is of no use any more, with what was being
+ * done, or CUDA_OK. */
+cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backend_made_fn made, void *owner,
+                           const char **ret_failing);
 bool keeper_ping(struct keeper *keeper);
 /* Of the GPU's memory, when the thread last looked: after each request, and at each ping. */
 uint64_t keeper_free_bytes(const struct keeper *keeper);
