@@ -142,6 +142,8 @@ struct cuda_uuid { /* CUuuid */
         X(device_total, cuDeviceTotalMem, 3020, (size_t * bytes, cuda_device device))                        \
         X(primary_retain, cuDevicePrimaryCtxRetain, 7000, (cuda_context * context, cuda_device device))      \
         X(primary_release, cuDevicePrimaryCtxRelease, 11000, (cuda_device device))                           \
+        X(primary_state, cuDevicePrimaryCtxGetState, 7000,                                                   \
+          (cuda_device device, unsigned *flags, int *active))                                                \
         X(primary_flags, cuDevicePrimaryCtxSetFlags, 11000, (cuda_device device, unsigned flags))            \
         X(context_set, cuCtxSetCurrent, 4000, (cuda_context context))                                        \
         X(context_get, cuCtxGetCurrent, 4000, (cuda_context * context))                                      \

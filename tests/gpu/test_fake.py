@@ -51,8 +51,9 @@ def machine(build, tmp_path):
     (tmp_path / "hold").unlink(missing_ok=True)     # or contexts stay for ever
 
 
-@pytest.mark.parametrize("mode", [{}, {"FAKE_GPU_MPS": "1"}, {"FAKE_GPU_DELAY": "10000"}],
-                         ids=["turns", "mps", "slow"])
+@pytest.mark.parametrize("mode", [{}, {"FAKE_GPU_MPS": "1"}, {"FAKE_GPU_DELAY": "10000"},
+                                  {"FAKE_GPU_DEVICES": "2"}],
+                         ids=["turns", "mps", "slow", "two"])
 def test_the_fake_gpu_conforms(mode, machine):
     done = run([machine.fakes / "gpu/conformance", "--driver", machine.driver], machine.environment(**mode))
     assert done.returncode == 0 and "FAILS" not in done.stdout, done.stdout + done.stderr

@@ -10,7 +10,10 @@
 #include "proto/cuda.h"
 
 static struct cuda cuda;
+/* Of the GPU that is used at the moment. */
 static cuda_stream stream;
+
+#define GPUS 2
 
 static void check(cuda_result r, const char *what) {
         if (r == CUDA_OK)
@@ -20,8 +23,6 @@ static void check(cuda_result r, const char *what) {
 }
 
 void *gpu_stream(void) {
-        cuda_context context;
-        cuda_device device;
         char error[512];
 
         if (stream != NULL || getenv("MEMBER_CUDA") == NULL)
@@ -30,11 +31,26 @@ void *gpu_stream(void) {
                 fprintf(stderr, "%s\n", error);
                 exit(70);
         }
-        check(cuda.device_get(&device, 0), "device");
-        check(cuda.primary_retain(&context, device), "context");
-        check(cuda.context_set(context), "current context");
-        check(cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0), "stream");
+        gpu_use(0);
         return stream;
+}
+
+void gpu_use(unsigned ordinal) {
+        static struct {
+                cuda_context context;
+                cuda_stream stream;
+        } all[GPUS], *gpu;
+        cuda_device device;
+
+        gpu = &all[ordinal % GPUS];
+        if (gpu->context == NULL) {
+                check(cuda.device_get(&device, (int)ordinal), "device");
+                check(cuda.primary_retain(&gpu->context, device), "context");
+        }
+        check(cuda.context_set(gpu->context), "current context");
+        if (gpu->stream == NULL)
+                check(cuda.stream_new(&gpu->stream, CUDA_STREAM_NON_BLOCKING, 0), "stream");
+        stream = gpu->stream;
 }
 
 void *gpu_get(void *address, size_t bytes) {

@@ -13,6 +13,9 @@
 
 /* NULL: gradients lie in host memory. */
 void *gpu_stream(void);
+/* The GPU, 0 or 1, whose context is current in this thread from now on, and whose stream is used. Before that
+ * it is 0. */
+void gpu_use(unsigned ordinal);
 /* A copy of what is at that address, or the address itself. */
 void *gpu_get(void *address, size_t bytes);
 /* Puts the copy back, later: the stream says when. */

@@ -32,3 +32,9 @@ uint64_t gradients_wrong(const struct planned *p, double base, bool *ret_last);
 /* Sums so many floats of this value on the GPU, in a thread that has no context; says the first and the
  * last. */
 int gradients_allreduce(struct gradsync_job *job, uint32_t n, float value, char *out, size_t size);
+/* collective KIND N IN OUT: broadcast, allreduce, allgather or reduce_scatter of N bytes of a member, in a
+ * thread that has no context. IN and OUT: "host", or the number of a GPU; OUT "same": where IN is. Says
+ * whether the output is right, or the error. */
+int gradients_collective(struct gradsync_job *job, char **word, char *out, size_t size);
+/* mark_on MARK GPU PARAMETER: marks it, "ready" or "absent", in the stream of that GPU. */
+int gradients_mark_on(struct gradsync_plan *plan, const char *mark, unsigned gpu, uint32_t param);

@@ -86,7 +86,10 @@ static int do_open(char *out, size_t size) {
         options.reconnect_timeout_ms = number_of("reconnect", 0);
         options.stall = on_stall;
         options.size = (size_t)number_of("size", (int64_t)options.size);
-        return gradsync_open(&gs, &options);
+        int r = gradsync_open(&gs, &options);
+
+        snprintf(out, size, "%s", r == GRADSYNC_OK ? gradsync_error() : "");
+        return r;
 }
 
 static int do_join(char *out, size_t size) {
@@ -749,15 +752,23 @@ static int do_facts(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
-/* allreduce_on_gpu N VALUE: N floats of that value on the GPU, summed in a thread that has no context. */
 /* capture 0|1 */
 static int do_capture(char *out, size_t size) {
         gpu_capture(index_at(1) != 0);
         return GRADSYNC_OK;
 }
 
+/* allreduce_on_gpu N VALUE: N floats of that value on the GPU, summed in a thread that has no context. */
 static int do_allreduce_on_gpu(char *out, size_t size) {
         return gradients_allreduce(JOB, index_at(1), strtof(word[2], NULL), out, size);
+}
+
+static int do_collective(char *out, size_t size) {
+        return gradients_collective(JOB, word, out, size);
+}
+
+static int do_mark_on(char *out, size_t size) {
+        return gradients_mark_on(PLAN, word[1], index_at(2), index_at(3));
 }
 
 /* Every call on what a child has inherited, in one word each. */
@@ -873,6 +884,8 @@ static const struct command {
         { "param_at", do_param_at },
         { "allreduce_on_gpu", do_allreduce_on_gpu },
         { "capture", do_capture },
+        { "collective", do_collective },
+        { "mark_on", do_mark_on },
         { "plan", do_plan },
         { "fill", do_fill },
         { "check", do_check },

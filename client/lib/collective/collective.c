@@ -226,6 +226,29 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
                 request_end(&c->request, GRADSYNC_OK, "");
 }
 
+/* A GPU that fails in the middle ends the connection: the others have taken part of what this member gave,
+ * and a repeated call would begin anew where they go on. */
+static int collective_end_copies(struct gradsync_job *job) {
+        int r = job->collective->copied;
+
+        if (r != GRADSYNC_OK)
+                link_fail(&job->gs->link, r);
+        return r;
+}
+
+/* What the caller can mend is found before anything is sent. */
+static int collective_check_places(const struct gradsync_job *job) {
+        const struct collective *c = job->collective;
+        struct device *device = job->gs->device;
+        int r = GRADSYNC_OK;
+
+        if (device != NULL && c->at == 0)
+                r = device_check_own(device, c->in);
+        if (r == GRADSYNC_OK && device != NULL && c->at == 0)
+                r = device_check_own(device, c->out);
+        return r;
+}
+
 static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         struct collective *c = job->collective;
         /* The daemon wants parts that it splits to be aligned. */
@@ -235,9 +258,14 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         if (c->request.id == 0 && c->generation != job->standing.generation)
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
+                int r = collective_check_places(job);
+
+                if (r != GRADSYNC_OK)
+                        return r;
                 collective_copy(job, collective_copy_in, bytes, stride);
+                /* Nothing is sent: the others would take what is there for data. */
                 if (c->copied != GRADSYNC_OK)
-                        return c->copied; /* nothing is sent: the others would take what is there for data */
+                        return collective_end_copies(job);
                 c->chunk = bytes;
         }
         if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
@@ -261,7 +289,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         if (bytes > 0)
                 collective_copy(job, collective_copy_out, bytes, stride);
         c->at += bytes;
-        return c->copied;
+        return collective_end_copies(job);
 }
 
 static int collective_run_chunks(struct gradsync_job *job) {
@@ -377,10 +405,10 @@ static int collective_end_void(struct gradsync_job *job) {
                             : "Call it again");
 }
 
-/* A world of one: what goes in comes out. */
+/* A world of one: what goes in comes out, wherever it lies. */
 static int collective_alone(const struct call *call) {
         if (collective_scatters(call->kind) && call->in != call->out && call->bytes > 0)
-                memmove(call->out, call->in, call->bytes);
+                return device_copy_alone(call->out, call->in, call->bytes);
         return GRADSYNC_OK;
 }
 

@@ -41,7 +41,7 @@ struct collective {
         uint32_t root;
         const void *in;
         void *out;
-        /* OK, or SYSTEM: the GPU that data lies on has failed, for good. */
+        /* OK, or why the GPU that data lies on did not copy. */
         int copied;
         /* Of one member's part, see Wire__Operation. */
         uint64_t bytes;

@@ -2,6 +2,7 @@
 /* See device.h. */
 #include "client/lib/device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,6 +204,17 @@ void device_unmap(struct device *device, uint8_t *mapped, uint64_t bytes) {
         device_leave(device, before);
 }
 
+/* Streams of other contexts are refused with either of these. */
+static int device_fail_stream(const struct device *device, const char *what, cuda_result result) {
+        if (result != CUDA_INVALID_HANDLE && result != CUDA_INVALID_CONTEXT)
+                return device_fail(device, what, result);
+        return fail(
+                GRADSYNC_INVALID,
+                "%s: the stream is none of this GPU's primary context, in which the gradients are: it may "
+                "be another GPU's. Mark the parameter on a stream of this GPU",
+                device->name);
+}
+
 int device_clear_on(struct device *device, void *address, uint64_t bytes, cuda_stream stream) {
         cuda_context before;
         cuda_result r = device_enter(device, &before);
@@ -210,7 +222,7 @@ int device_clear_on(struct device *device, void *address, uint64_t bytes, cuda_s
         if (r == CUDA_OK)
                 r = device->cuda.set_async((uintptr_t)address, 0, bytes, stream);
         device_leave(device, before);
-        return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "memory cannot be cleared", r);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail_stream(device, "memory cannot be cleared", r);
 }
 
 int device_clear(struct device *device, void *address, uint64_t bytes, cuda_stream *stream) {
@@ -239,9 +251,7 @@ int device_record(struct device *device, cuda_event *event, cuda_stream stream) 
         device_leave(device, before);
         if (r == CUDA_STREAM_CAPTURE_IMPLICIT || (r == CUDA_OK && capturing != 0))
                 return device_fail_capture(device);
-        return r == CUDA_OK ? GRADSYNC_OK
-                            : device_fail(device,
-                                          "the stream is none of this GPU's primary context, or failed", r);
+        return r == CUDA_OK ? GRADSYNC_OK : device_fail_stream(device, "an event cannot be recorded", r);
 }
 
 int device_wait_event(struct device *device, cuda_event event) {
@@ -362,27 +372,126 @@ bool device_has(struct device *device, const void *address) {
         return has;
 }
 
-static int device_copy(struct device *device, void *to, const void *from, uint64_t bytes, bool in) {
+static bool device_holds(struct device *device, const void *address) {
+        cuda_context before;
+        bool own = device_enter(device, &before) == CUDA_OK && device_is_own(device, address);
+
+        device_leave(device, before);
+        return own;
+}
+
+/* At least one of the two is on the GPU. */
+static int device_copy(struct device *device, void *to, bool to_gpu, const void *from, bool from_gpu,
+                       uint64_t bytes) {
+        const void *other = to_gpu ? to : NULL;
         cuda_context before;
         cuda_result r = device_enter(device, &before);
 
-        if (r == CUDA_OK && !device_is_own(device, in ? to : from)) {
+        if (r == CUDA_OK && other != NULL && device_is_own(device, other))
+                other = NULL;
+        if (r == CUDA_OK && other == NULL && from_gpu && !device_is_own(device, from))
+                other = from;
+        if (r == CUDA_OK && other != NULL) {
                 device_leave(device, before);
-                return device_fail_other(device, in ? to : from);
+                return device_fail_other(device, other);
         }
-        if (r == CUDA_OK)
-                r = in ? device->cuda.copy_in((uintptr_t)to, from, bytes, device->stream)
-                       : device->cuda.copy_out(to, (uintptr_t)from, bytes, device->stream);
+        if (r == CUDA_OK && to_gpu && from_gpu)
+                r = device->cuda.copy((uintptr_t)to, (uintptr_t)from, bytes, device->stream);
+        else if (r == CUDA_OK)
+                r = to_gpu ? device->cuda.copy_in((uintptr_t)to, from, bytes, device->stream)
+                           : device->cuda.copy_out(to, (uintptr_t)from, bytes, device->stream);
         if (r == CUDA_OK)
                 r = device->cuda.stream_wait(device->stream);
         device_leave(device, before);
         return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "a copy failed", r);
 }
 
+int device_check_own(struct device *device, const void *address) {
+        return address == NULL || !device_has(device, address) || device_holds(device, address)
+                       ? GRADSYNC_OK
+                       : device_fail_other(device, address);
+}
+
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes) {
-        return device_copy(device, to, from, bytes, true);
+        return device_copy(device, to, true, from, false, bytes);
 }
 
 int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes) {
-        return device_copy(device, to, from, bytes, false);
+        return device_copy(device, to, false, from, true, bytes);
+}
+
+/* ---- without a daemon ---- */
+
+/* Memory of a GPU has a context. No other one is made for the question whose it is. */
+static bool device_is_active(const struct device *device) {
+        unsigned flags = 0;
+        cuda_device current;
+        int active = 0;
+
+        if (device->cuda.primary_state(device->number, &flags, &active) == CUDA_OK && active != 0)
+                return true;
+        return device->cuda.context_device(&current) == CUDA_OK && current == device->number;
+}
+
+/* *ret_done: it is copied, or failed; else another GPU has to be asked. */
+static int device_copy_here(struct device *device, void *to, const void *from, uint64_t bytes,
+                            bool *ret_done) {
+        int r = device_start(device);
+        bool to_gpu = r == GRADSYNC_OK && device_has(device, to);
+        bool from_gpu = r == GRADSYNC_OK && device_has(device, from);
+
+        *ret_done = true;
+        if (r != GRADSYNC_OK)
+                return r;
+        if (!to_gpu && !from_gpu)
+                memmove(to, from, bytes);
+        else if (device_holds(device, to_gpu ? to : from))
+                return device_copy(device, to, to_gpu, from, from_gpu, bytes);
+        else
+                *ret_done = false;
+        return *ret_done
+                       ? GRADSYNC_OK
+                       : fail(GRADSYNC_UNSUPPORTED,
+                              "the memory at %p is of a GPU whose primary context this process does not have",
+                              to_gpu ? to : from);
+}
+
+/* Number `ordinal` of those that this process sees, if it is used here. */
+static int device_try_copy(const struct cuda *cuda, int ordinal, void *to, const void *from, uint64_t bytes,
+                           bool *ret_done) {
+        struct device *device = calloc(1, sizeof(*device));
+        int r = GRADSYNC_OK;
+
+        if (device == NULL) {
+                *ret_done = true;
+                return fail(GRADSYNC_NO_MEMORY, "no memory for a GPU");
+        }
+        device->cuda = *cuda;
+        device->ordinal = ordinal;
+        snprintf(device->name, sizeof(device->name), "GPU %d", ordinal);
+        if (device->cuda.device_get(&device->number, ordinal) == CUDA_OK && device_is_active(device))
+                r = device_copy_here(device, to, from, bytes, ret_done);
+        device_free(device);
+        return r;
+}
+
+int device_copy_alone(void *to, const void *from, uint64_t bytes) {
+        int r = GRADSYNC_OK, n = 0;
+        struct cuda cuda;
+
+        /* Nobody has memory of a GPU where the driver is not initialised. */
+        if (!cuda_look(&cuda, environ_get("GRADSYNC_CUDA_DRIVER")) || cuda.device_count(&n) != CUDA_OK)
+                n = 0;
+        for (int i = 0; i < n; i++) {
+                bool done = false;
+                int one = device_try_copy(&cuda, i, to, from, bytes, &done);
+
+                if (done)
+                        return one;
+                if (one != GRADSYNC_OK)
+                        r = one;
+        }
+        if (r == GRADSYNC_OK)
+                memmove(to, from, bytes);
+        return r;
 }

@@ -40,7 +40,8 @@ int device_clear(struct device *device, void *address, uint64_t bytes, cuda_stre
 /* Clears on the caller's stream. */
 int device_clear_on(struct device *device, void *address, uint64_t bytes, cuda_stream stream);
 /* What was put into the stream before must have ended when the event has. A new event is made if *event is
- * NULL. UNSUPPORTED if the stream is being captured: the event would be of no work that ever runs. */
+ * NULL. INVALID if the stream is none of this GPU's; UNSUPPORTED if it is being captured: the event would be
+ * of no work that ever runs. */
 int device_record(struct device *device, cuda_event *event, cuda_stream stream);
 /* Sleeps until it has ended. Without any lock. */
 int device_wait_event(struct device *device, cuda_event event);
@@ -61,8 +62,14 @@ int device_share(struct device *device, const void *address, uint64_t bytes, str
 /* Waits for the library's own stream. */
 int device_wait(struct device *device);
 
-/* Whether the address is one of the GPU's memory. */
+/* Whether the address is one of a GPU's memory: this one's, or another's of this process. */
 bool device_has(struct device *device, const void *address);
+/* INVALID for memory of another GPU. Host memory and NULL are fine. */
+int device_check_own(struct device *device, const void *address);
 /* Copies between host memory and the GPU's, and waits. INVALID for memory of another GPU. */
 int device_copy_in(struct device *device, void *to, const void *from, uint64_t bytes);
 int device_copy_out(struct device *device, void *to, const void *from, uint64_t bytes);
+
+/* Copies in a process without a daemon, whatever memory either side is: host memory, or that of any one GPU
+ * whose primary context exists here. Loads nothing. INVALID if the two lie on different GPUs. */
+int device_copy_alone(void *to, const void *from, uint64_t bytes);

@@ -566,11 +566,15 @@ static void fact_a_context_is_counted(void) {
         struct gpu gpu;
         cuda_context again, current;
         cuda_address address;
+        unsigned flags;
+        int active;
 
         gpu_open(&gpu);
         OK(gpu.cuda.primary_retain(&again, gpu.device));
         CHECK(again == gpu.context);
         gpu_close(&gpu);
+        OK(gpu.cuda.primary_state(gpu.device, &flags, &active));
+        CHECK(active == 1);
         OK(gpu.cuda.allocate(&address, SMALL));
         OK(gpu.cuda.free(address));
         OK(gpu.cuda.context_set(NULL));
@@ -578,7 +582,45 @@ static void fact_a_context_is_counted(void) {
         CHECK(current == NULL);
         IS(gpu.cuda.allocate(&address, SMALL), CUDA_INVALID_CONTEXT);
         gpu_close(&gpu);
+        OK(gpu.cuda.primary_state(gpu.device, &flags, &active));
+        CHECK(active == 0);
         IS(gpu.cuda.primary_release(gpu.device), CUDA_INVALID_CONTEXT);
+}
+
+/* Asked where there are two GPUs. */
+static void fact_a_stream_is_of_one_gpu(void) {
+        struct gpu gpu;
+        struct area area;
+        cuda_context other;
+        cuda_device device;
+        cuda_stream own, stream;
+        cuda_event event;
+        int n;
+
+        gpu_open(&gpu);
+        OK(gpu.cuda.device_count(&n));
+        if (n < 2) {
+                gpu_close(&gpu);
+                return;
+        }
+        area_new(&gpu, 1, &area);
+        OK(gpu.cuda.stream_new(&own, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu.cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING));
+        OK(gpu.cuda.device_get(&device, 1));
+        OK(gpu.cuda.primary_retain(&other, device));
+        OK(gpu.cuda.context_set(other));
+        OK(gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu.cuda.context_set(gpu.context));
+        IS(gpu.cuda.event_record(event, stream), CUDA_INVALID_HANDLE);
+        IS(gpu.cuda.set_async(area.address, 1, SMALL, stream), CUDA_INVALID_HANDLE);
+        OK(gpu.cuda.event_free(event));
+        OK(gpu.cuda.stream_free(own));
+        area_free(&gpu, &area);
+        OK(gpu.cuda.context_set(other));
+        OK(gpu.cuda.stream_free(stream));
+        OK(gpu.cuda.primary_release(device));
+        OK(gpu.cuda.context_set(gpu.context));
+        gpu_close(&gpu);
 }
 
 static void fact_a_forked_child_cannot_use_the_gpu(void) {
@@ -640,6 +682,7 @@ static void fact_only_kernels_of_a_module_are_found(void) {
         X(pinned_memory_is_copied_from_and_to)                                                               \
         X(there_are_only_so_many_devices)                                                                    \
         X(a_context_is_counted)                                                                              \
+        X(a_stream_is_of_one_gpu)                                                                            \
         X(a_forked_child_cannot_use_the_gpu)                                                                 \
         X(only_kernels_of_a_module_are_found)
 

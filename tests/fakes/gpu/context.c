@@ -704,8 +704,11 @@ static int answer_import(int fd, struct gpu_reply *reply) {
         return CUDA_OK;
 }
 
+/* A stream of one GPU is none of another's: their numbers differ. */
 static int answer_stream_new(struct gpu_reply *reply) {
-        for (unsigned i = 1; i < OBJECTS; i++)
+        unsigned share = OBJECTS / GPU_DEVICES;
+
+        for (unsigned i = device * share + 1; i < (device + 1) * share; i++)
                 if (!stream[i].there) {
                         stream[i] = (struct stream){ .there = true, .queue = i % GPU_QUEUES };
                         reply->value[0] = i;

@@ -319,6 +319,15 @@ static cuda_result fake_cuDevicePrimaryCtxRelease(cuda_device device) {
         return r;
 }
 
+static cuda_result fake_cuDevicePrimaryCtxGetState(cuda_device device, unsigned *flags, int *active) {
+        BEGIN_ON(cuDevicePrimaryCtxGetState, device);
+        pthread_mutex_lock(&lock);
+        *flags = 0;
+        *active = contexts[device].retained > 0;
+        pthread_mutex_unlock(&lock);
+        return CUDA_OK;
+}
+
 static cuda_result fake_cuDevicePrimaryCtxSetFlags(cuda_device device, unsigned flags) {
         BEGIN_ON(cuDevicePrimaryCtxSetFlags, device);
         return CUDA_OK;
