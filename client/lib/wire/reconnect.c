@@ -7,6 +7,7 @@
 #include "client/lib/wire/connect.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -86,15 +87,43 @@ static int reconnect_refuse_daemon(struct gradsync *gs, const char *why) {
         return GRADSYNC_OK;
 }
 
+static void reconnect_name_device(const char *name, const char *uuid, char text[256]) {
+        snprintf(text, 256, *uuid != '\0' ? "%s (%s)" : "%s", name, uuid);
+}
+
+/* This process has memory of one GPU mapped, on one side of MPS: with the daemon of another one, or of the
+ * other side, it shares nothing. What to say against the daemon, or "". */
+static void reconnect_compare_device(const struct gradsync *gs, const Wire__Welcome *welcome,
+                                     char why[1024]) {
+        const char *uuid = welcome->uuid != NULL ? welcome->uuid : "";
+        const char *name = welcome->device != NULL ? welcome->device : "?";
+        char before[256], now[256];
+
+        *why = '\0';
+        reconnect_name_device(gs->device_name, gs->device_uuid, before);
+        reconnect_name_device(name, uuid, now);
+        if (strcmp(uuid, gs->device_uuid) != 0)
+                snprintf(why, 1024, "the one that follows serves another device: %s, not %s", now, before);
+        else if ((welcome->mps != 0) != gs->device_mps)
+                snprintf(why, 1024,
+                         "the one that follows uses the GPU %s %s an MPS server, unlike the one before: give "
+                         "both the same CUDA_MPS_PIPE_DIRECTORY",
+                         now, welcome->mps ? "through" : "without");
+}
+
 static int reconnect_take_welcome(struct request *request, const ProtobufCMessage *message,
                                   struct fdpass_packet *packet) {
         struct gradsync *gs = OWNER(request, struct gradsync, hello);
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
+        char why[1024];
 
         if (welcome->instance == gs->instance)
                 return reconnect_refuse_daemon(gs, "goes on without this process");
         if (welcome->minor < FRAME_MINOR_1)
                 return reconnect_refuse_daemon(gs, "the one that follows is too old to take jobs over");
+        reconnect_compare_device(gs, welcome, why);
+        if (*why != '\0')
+                return reconnect_refuse_daemon(gs, why);
         gs->instance = welcome->instance;
         gs->minor = welcome->minor;
         gs->link.daemon = hello_peer_pid(gs->link.sock);
