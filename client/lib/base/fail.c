@@ -4,16 +4,14 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "client/lib/base/options.h"
 #include "gradsync/gradsync.h"
 #include "proto/frame.h"
 #include "proto/names.h"
 
-/* A daemon's sentence and ours around it. */
-#define TEXT_MAX (LIMIT_TEXT + 1024u)
-
-static _Thread_local char buffer[TEXT_MAX];
+static _Thread_local char buffer[FAIL_TEXT];
 static _Thread_local const char *current = "";
 static _Thread_local struct culprit culprit = CULPRIT_NONE;
 
@@ -26,7 +24,7 @@ static void fail_set_text(const char *text) {
 
 int fail(int code, const char *format, ...) {
         /* An argument may be the current text itself. */
-        char text[TEXT_MAX];
+        char text[FAIL_TEXT];
         va_list arguments;
 
         va_start(arguments, format);
@@ -35,6 +33,18 @@ int fail(int code, const char *format, ...) {
         snprintf(buffer, sizeof(buffer), "%s", n < 0 ? "(no text)" : text);
         fail_set_text(buffer);
         return code;
+}
+
+void fail_keep(struct failure *ret) {
+        ret->current = current;
+        ret->culprit = culprit;
+        memcpy(ret->text, buffer, sizeof(buffer));
+}
+
+void fail_restore(const struct failure *failure) {
+        current = failure->current;
+        culprit = failure->culprit;
+        memcpy(buffer, failure->text, sizeof(buffer));
 }
 
 int fail_constant(int code, const char *text) {

@@ -19,6 +19,20 @@ struct culprit {
 #define CULPRIT_NONE                                                                                         \
         { .rank = -1 }
 
+/* A daemon's sentence and ours around it. */
+#define FAIL_TEXT (LIMIT_TEXT + 1024u)
+
+/* What a thread's last failed call has left. */
+struct failure {
+        const char *current;
+        struct culprit culprit;
+        char text[FAIL_TEXT];
+};
+
+/* For a call that succeeds although a part of it failed: its caller sees nothing of that part. */
+void fail_keep(struct failure *ret);
+void fail_restore(const struct failure *failure);
+
 /* Keeps the text and returns `code`. */
 int fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The same for a text that needs no formatting and outlives the call: the cheap way for AGAIN and

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "client/lib/base/clock.h"
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/base/options.h"
@@ -13,6 +14,8 @@
 #include "client/lib/wire/fork.h"
 
 #define DEFAULT_RECONNECT_MS 30000
+/* A daemon that is stopped neither accepts nor answers. */
+#define OPEN_TIMEOUT_MS 10000
 #define OLDEST_OPTIONS (offsetof(struct gradsync_options, stall_data) + sizeof(void *))
 
 static void open_room(void *owner) {
@@ -76,7 +79,8 @@ static void open_hang_up(struct gradsync *gs) {
         pthread_mutex_unlock(&gs->link.lock);
 }
 
-static int open_one(struct gradsync **ret, const struct gradsync_options *options) {
+static int open_one(struct gradsync **ret, const struct gradsync_options *options,
+                    struct connect_attempt *attempt) {
         struct gradsync *gs = calloc(1, sizeof(*gs));
 
         if (gs == NULL)
@@ -91,7 +95,7 @@ static int open_one(struct gradsync **ret, const struct gradsync_options *option
                 free(gs);
                 return fail(GRADSYNC_NO_MEMORY, "no memory for the handlers of fork()");
         }
-        int r = connect_daemon(gs, options);
+        int r = connect_daemon(gs, options, attempt);
         if (r != GRADSYNC_OK) {
                 open_hang_up(gs);
                 fork_unregister(gs);
@@ -103,56 +107,117 @@ static int open_one(struct gradsync **ret, const struct gradsync_options *option
         return GRADSYNC_OK;
 }
 
-/* OK: the daemon that serves the GPU. NO_DAEMON: there is none. Else why one that may be it cannot be asked:
- * another device would be a surprise then. */
-static int open_gpu(struct gradsync **ret, const struct gradsync_options *options, const char *uuid) {
+/* How a socket's name says that its daemon may serve the GPU; asked in this order. */
+enum likelihood { LIKELY_BY_UUID, LIKELY_BY_ORDINAL, LIKELY_NOT, LIKELIHOODS, IMPOSSIBLE = LIKELIHOODS };
+
+/* Sockets are named as devices are: a UUID is the GPU's own or another's; a number is what the daemon calls
+ * the GPU, which may have another one here. */
+static enum likelihood open_likelihood(const char *path, const struct device_id *gpu) {
+        const char *end = strrchr(path, '/'), *name = memrchr(path, '/', (size_t)(end - path));
+        char device[CUDA_UUID_TEXT], ordinal[24];
+
+        name += strlen("/cuda:");
+        snprintf(device, sizeof(device), "%.*s", (int)(end - name), name);
+        snprintf(ordinal, sizeof(ordinal), "%d", gpu->ordinal);
+        if (strcmp(device, gpu->uuid) == 0)
+                return LIKELY_BY_UUID;
+        if (strncmp(device, "GPU-", 4) == 0)
+                return IMPOSSIBLE;
+        return strcmp(device, ordinal) == 0 ? LIKELY_BY_ORDINAL : LIKELY_NOT;
+}
+
+/* One that does not answer has its share of the time, so that those after it can still be asked. */
+static uint64_t open_share(uint64_t deadline, size_t left) {
+        uint64_t now = clock_ns();
+
+        return deadline > now ? now + (deadline - now) / left : deadline;
+}
+
+/* OK: *ret is the daemon of the GPU, or NULL: this one serves another GPU, or none listens here. Else why one
+ * that may be it cannot be asked: another device would be a surprise then. */
+static int open_candidate(struct gradsync **ret, const struct gradsync_options *options, const char *path,
+                          const struct device_id *gpu, struct connect_attempt *attempt) {
         struct gradsync_options one = *options;
-        int found = GRADSYNC_NO_DAEMON;
-        char why[512] = "";
+        struct gradsync *gs = NULL;
+        char why[128];
+
+        one.socket = path;
+        attempt->silent = false;
+        int r = open_one(&gs, &one, attempt);
+        if (r == GRADSYNC_NO_DAEMON && !attempt->silent)
+                return GRADSYNC_OK;
+        if (r != GRADSYNC_OK)
+                return fail(r, "%s: this daemon may be that of the GPU %s, whose context is current",
+                            fail_text(), gpu->uuid);
+        if (strcmp(gs->device_uuid, gpu->uuid) == 0) {
+                *ret = gs;
+                return GRADSYNC_OK;
+        }
+        snprintf(why, sizeof(why), "serves %s", gs->device_uuid[0] != '\0' ? gs->device_uuid : "no GPU");
+        connect_note_tried(attempt, path, why);
+        gradsync_close(gs);
+        return GRADSYNC_OK;
+}
+
+/* OK: *ret is the daemon of the GPU, or NULL: it has none. */
+static int open_gpu(struct gradsync **ret, const struct gradsync_options *options,
+                    const struct device_id *gpu, struct connect_attempt *attempt) {
+        uint64_t deadline = attempt->deadline;
+        struct failure refusal;
         glob_t sockets;
+        int refused = GRADSYNC_OK;
 
         environ_gpu_sockets(&sockets);
-        for (size_t i = 0; i < sockets.gl_pathc && found != GRADSYNC_OK; i++) {
-                struct gradsync *gs = NULL;
-
-                one.socket = sockets.gl_pathv[i];
-                int r = open_one(&gs, &one);
-                if (r == GRADSYNC_OK && strcmp(gs->device_uuid, uuid) == 0) {
-                        *ret = gs;
-                        found = GRADSYNC_OK;
-                        continue;
+        size_t left = sockets.gl_pathc;
+        for (unsigned likelihood = 0; likelihood < LIKELIHOODS; likelihood++)
+                for (size_t i = 0; i < sockets.gl_pathc && *ret == NULL; i++) {
+                        if (open_likelihood(sockets.gl_pathv[i], gpu) != likelihood)
+                                continue;
+                        attempt->deadline = open_share(deadline, left--);
+                        int r = open_candidate(ret, options, sockets.gl_pathv[i], gpu, attempt);
+                        if (r != GRADSYNC_OK && refused == GRADSYNC_OK) {
+                                refused = r;
+                                fail_keep(&refusal);
+                        }
                 }
-                if (r != GRADSYNC_OK && r != GRADSYNC_NO_DAEMON) {
-                        snprintf(why, sizeof(why), "%s", fail_text());
-                        found = r;
-                }
-                gradsync_close(gs);
-        }
         globfree(&sockets);
-        return why[0] != '\0' && found != GRADSYNC_OK
-                       ? fail(found, "%s: this daemon may be that of the GPU %s, whose context is current",
-                              why, uuid)
-                       : found;
+        attempt->deadline = deadline;
+        if (*ret != NULL || refused == GRADSYNC_OK)
+                return GRADSYNC_OK;
+        fail_restore(&refusal);
+        return refused;
+}
+
+static int open_any(struct gradsync **ret, struct gradsync_options *options) {
+        struct connect_attempt attempt = { .deadline = clock_after_ms(OPEN_TIMEOUT_MS) };
+        struct gradsync *gs = NULL;
+        struct device_id gpu;
+        int r = open_take_reconnect(options);
+
+        if (r == GRADSYNC_OK && options->socket == NULL && options->device == NULL && !environ_has_choice() &&
+            fork_epoch() == 0 && device_current(&gpu))
+                r = open_gpu(&gs, options, &gpu, &attempt);
+        if (r == GRADSYNC_OK && gs == NULL)
+                r = open_one(&gs, options, &attempt);
+        if (r == GRADSYNC_OK)
+                *ret = gs;
+        return r;
 }
 
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-        char uuid[CUDA_UUID_TEXT];
+        struct failure before;
 
         if (ret == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_open(): no place for the handle");
+        fail_keep(&before);
         int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_options");
         if (r == GRADSYNC_OK)
-                r = open_take_reconnect(&options);
-        if (r != GRADSYNC_OK)
-                return r;
-        if (options.socket == NULL && options.device == NULL && !environ_has_choice() && fork_epoch() == 0 &&
-            device_current(uuid)) {
-                r = open_gpu(ret, &options, uuid);
-                if (r != GRADSYNC_NO_DAEMON)
-                        return r;
-        }
-        return open_one(ret, &options);
+                r = open_any(ret, &options);
+        /* Sockets that were tried before the right one are no failure of this call. */
+        if (r == GRADSYNC_OK)
+                fail_restore(&before);
+        return r;
 }
 
 /* A child has inherited a copy of memory, and nothing else: its descriptors are closed, and the arenas are

@@ -72,7 +72,7 @@ static int device_start(struct device *device) {
 }
 
 /* Where nobody has initialised the driver, the question for the context fails. */
-bool device_current(char uuid[CUDA_UUID_TEXT]) {
+bool device_current(struct device_id *ret) {
         cuda_context context = NULL;
         struct cuda_uuid own;
         cuda_device number;
@@ -82,7 +82,8 @@ bool device_current(char uuid[CUDA_UUID_TEXT]) {
             context == NULL || cuda.context_device(&number) != CUDA_OK ||
             cuda.device_uuid(&own, number) != CUDA_OK)
                 return false;
-        cuda_uuid_text(&own, uuid);
+        cuda_uuid_text(&own, ret->uuid);
+        ret->ordinal = cuda_find_gpu(&cuda, ret->uuid, &number);
         return true;
 }
 

@@ -18,9 +18,15 @@ static inline bool device_is_cuda(const char *name) {
         return name[0] == 'c' && name[1] == 'u';
 }
 
-/* UUID of the GPU whose context is current in the calling thread; false: there is none. Loads nothing. Not in
- * a forked child, where the driver is of no use. */
-bool device_current(char uuid[CUDA_UUID_TEXT]);
+/* The GPU whose context is current in the calling thread; false: there is none. Loads nothing. Not in a
+ * forked child, where the driver is of no use. */
+struct device_id {
+        char uuid[CUDA_UUID_TEXT];
+        /* As this process counts; -1: it does not say. */
+        int ordinal;
+};
+
+bool device_current(struct device_id *ret);
 
 /* `name` as the daemon calls it, for errors; `mps`: it uses the GPU through an MPS server. UNSUPPORTED with
  * the text, if this process has no driver, cannot see or use the GPU, or is on the other side of MPS. */

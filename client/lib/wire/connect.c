@@ -19,18 +19,15 @@
 #include "client/lib/wire/context.h"
 #include "client/lib/wire/hello.h"
 
-/* A daemon that is stopped neither accepts nor answers. */
-#define CONNECT_TIMEOUT_S 10
-
 static bool connect_tried_before(int error) {
         return error == ENOENT || error == ECONNREFUSED || error == ENOTDIR || error == ENOTSOCK;
 }
 
-static void connect_note_tried(struct gradsync *gs, const char *path, int error) {
-        size_t used = strlen(gs->tried);
+void connect_note_tried(struct connect_attempt *attempt, const char *path, const char *why) {
+        size_t used = strlen(attempt->tried);
 
-        snprintf(gs->tried + used, sizeof(gs->tried) - used, "%s%s (%s)", used > 0 ? ", " : "", path,
-                 strerror(error));
+        snprintf(attempt->tried + used, sizeof(attempt->tried) - used, "%s%s (%s)", used > 0 ? ", " : "",
+                 path, why);
 }
 
 /* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler
@@ -82,7 +79,7 @@ static int connect_path(struct gradsync *gs, const char *path, uint64_t deadline
         return r < 0 ? r : gs->link.sock;
 }
 
-static int connect_error(const struct gradsync *gs, const char *path, int error) {
+static int connect_error(const struct connect_attempt *attempt, const char *path, int error) {
         if (error == EACCES || error == EPERM)
                 return fail(GRADSYNC_DENIED,
                             "no permission to connect to %s; join the group of the socket, or ask for "
@@ -90,29 +87,30 @@ static int connect_error(const struct gradsync *gs, const char *path, int error)
                             path);
         if (error == ETIMEDOUT)
                 return fail(GRADSYNC_NO_DAEMON,
-                            "gradsyncd at %s accepts no connection within %d s; it is stopped or overloaded",
-                            path, CONNECT_TIMEOUT_S);
+                            "gradsyncd at %s accepts no connection in time; it is stopped or overloaded",
+                            path);
         if (error == EMFILE || error == ENFILE || error == ENOMEM)
                 return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
         return fail(GRADSYNC_NO_DAEMON,
                     "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start "
                     "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
-                    gs->tried, *gs->tried ? ", " : "", path, strerror(error));
+                    attempt->tried, *attempt->tried ? ", " : "", path, strerror(error));
 }
 
 /* Connects to the first socket that has a listener; -1 with *ret if there is none. */
-static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline,
-                         int *ret) {
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets,
+                         struct connect_attempt *attempt, int *ret) {
         for (unsigned i = 0; i < sockets->n; i++) {
-                int sock = connect_path(gs, sockets->path[i], deadline);
+                int sock = connect_path(gs, sockets->path[i], attempt->deadline);
 
                 snprintf(gs->link.path, sizeof(gs->link.path), "%s", sockets->path[i]);
                 if (sock >= 0)
                         return sock;
-                *ret = connect_error(gs, sockets->path[i], -sock);
+                *ret = connect_error(attempt, sockets->path[i], -sock);
+                attempt->silent = sock == -ETIMEDOUT;
                 if (!connect_tried_before(-sock))
                         return -1;
-                connect_note_tried(gs, sockets->path[i], -sock);
+                connect_note_tried(attempt, sockets->path[i], strerror(-sock));
         }
         return -1;
 }
@@ -140,28 +138,30 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
 }
 
 /* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
-static int connect_shake_hands(struct gradsync *gs, uint64_t deadline) {
+static int connect_shake_hands(struct gradsync *gs, struct connect_attempt *attempt) {
         int r = hello_send(gs, connect_take_welcome);
 
         if (r != GRADSYNC_OK)
                 return r;
         do
-                r = request_wait(gs, &gs->hello, deadline);
+                r = request_wait(gs, &gs->hello, attempt->deadline);
         while (r == GRADSYNC_INTERRUPTED);
+        attempt->silent = r == GRADSYNC_DAEMON_LOST;
         if (r == GRADSYNC_DAEMON_LOST)
                 return fail(GRADSYNC_NO_DAEMON, "%s", gs->link.why);
         return r;
 }
 
-int connect_daemon(struct gradsync *gs, const struct gradsync_options *options) {
+int connect_daemon(struct gradsync *gs, const struct gradsync_options *options,
+                   struct connect_attempt *attempt) {
         struct environ_sockets sockets;
-        uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
         const char *variable = environ_launcher_variable();
 
         int r = environ_sockets(&sockets, options->socket, options->device);
         if (r != GRADSYNC_OK)
                 return r;
-        int sock = connect_first(gs, &sockets, deadline, &r);
+        int sock = connect_first(gs, &sockets, attempt, &r);
+        snprintf(gs->tried, sizeof(gs->tried), "%s", attempt->tried);
         gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
         if (sock < 0 && !gs->standalone)
                 return variable ? fail(r, "%s (%s is set, so this process is not alone)", fail_text(),
@@ -173,7 +173,7 @@ int connect_daemon(struct gradsync *gs, const struct gradsync_options *options) 
         r = link_init(&gs->link, sock, request_message, gs->handlers->room, gs);
         if (r == GRADSYNC_OK && !gs->standalone) {
                 hello_keep_program(gs, options->program);
-                r = connect_shake_hands(gs, deadline);
+                r = connect_shake_hands(gs, attempt);
         }
         return context_leave(gs, r);
 }

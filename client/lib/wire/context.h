@@ -27,6 +27,8 @@ struct handlers {
         void (*abandon)(struct gradsync *gs);
 };
 
+#define CONTEXT_TRIED 1024u
+
 struct gradsync {
         /* In the registry of fork.c. */
         struct gradsync *next;
@@ -37,7 +39,7 @@ struct gradsync {
         /* There is no daemon, and none is needed. */
         bool standalone;
         /* The sockets that were tried. */
-        char tried[512];
+        char tried[CONTEXT_TRIED];
         /* Of the daemon. */
         uint64_t instance;
         /* What it serves, and the UUID of a GPU. */
