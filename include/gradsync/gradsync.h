@@ -113,14 +113,12 @@
  * All pages of the file must be present, also outside of the registered range (gradsync_register()
  * makes those of the range present), and must stay present until the memory is unregistered. Pages
  * that the trainer gives back to the kernel (fallocate() with FALLOC_FL_PUNCH_HOLE, MADV_REMOVE)
- * would be charged to the daemon, so a member that does this is evicted. The same holds for the
- * memory of arenas.
+ * would be charged to the daemon, so such a member is evicted. The same holds for arenas.
  *
  * The memory stays the trainer's: the daemon never clears its contents and touches only buckets
  * that were marked ready. It keeps the memory mapped until it is unregistered, or the member has
  * left or is gone. A leave() or close() in the middle of a step does not wait for buckets of this
- * memory that are being reduced: call finish() first if the memory is to be used for something
- * else.
+ * memory that are being reduced: call finish() first if the memory has another use.
  *
  *
  * GPUS
@@ -266,7 +264,8 @@
  * flight record and the totals of the job begin anew.
  *
  * If no daemon comes in time, the result is DAEMON_LOST. It comes at once where
- * reconnect_timeout_ms is negative, and with daemons of earlier versions.
+ * reconnect_timeout_ms is negative, with daemons of earlier versions, and if the new daemon serves
+ * another GPU, none instead of one, or the same from the other side of MPS.
  *
  *
  * THREADS
@@ -288,8 +287,7 @@
  * The library installs no signal handlers, raises no SIGPIPE, starts no threads (but see GPUS), and
  * neither logs nor ends the process. A call that waits returns INTERRUPTED when a signal handler has
  * run in its thread (whether or not SA_RESTART is set). Called again with the same arguments, it
- * goes on where it was. Only gradsync_open() cannot be interrupted. All file descriptors of the
- * library are close-on-exec.
+ * goes on where it was. Only gradsync_open() cannot be interrupted. Descriptors are close-on-exec.
  *
  *
  * FORK
@@ -348,15 +346,16 @@
  * The socket is gradsync_options.socket, else GRADSYNC_SOCKET, else
  * $XDG_RUNTIME_DIR/gradsync/DEVICE/socket, else /run/gradsync/DEVICE/socket. DEVICE is
  * gradsync_options.device, else GRADSYNC_DEVICE, else that of the daemon which serves the GPU of
- * this thread's current CUDA context, else "cpu".
+ * this thread's current CUDA context, else "cpu". (If a daemon that may serve this GPU refuses, or
+ * does not answer, and no other one serves it, that is the result: "cpu" would be a surprise.)
  *
  * Names of jobs and parameters are UTF-8 of 1 to 255 bytes without control characters; those of
  * jobs without '/'.
  *
  * Alone: if no launcher's variable is set, no socket was named, and no daemon listens, the handle
- * is a world of one in which every call works on this process's memory, so that a trainer can be
- * tried without anything running. With a launcher's variable set a missing daemon is always an
- * error: a job never becomes smaller silently.
+ * is a world of one in which every call works on this process's memory (collectives: on a GPU's,
+ * too), so that a trainer can be tried without anything running. With a launcher's variable set a
+ * missing daemon is always an error: a job never becomes smaller silently.
  *
  *
  * ERRORS, AND WHAT TO REBUILD
@@ -373,8 +372,7 @@
  * any call on a connection that needs the daemon:
  *
  *   DAEMON_LOST     the daemon has ended the connection, or is gone and no other one has come in
- *                   time: close, open, join, plan. Calls that are waiting at that moment return it,
- *                   too
+ *                   time: close, open, join, plan. Calls that are waiting return it, too
  *   PROTOCOL        the daemon sent something that makes no sense; the connection is over
  *
  * (The daemon can end a connection with another result, which all further calls return: for example
@@ -825,7 +823,7 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param);
  * As ready() and absent(), for gradients on a GPU (see GPUS) that work in this stream makes, a
  * CUstream or cudaStream_t of the GPU's primary context: what is in the stream by now is waited for
  * before the gradient is used. Never waits; any thread.
- *   INVALID      also: the daemon serves no GPU
+ *   INVALID      also: the daemon serves no GPU, or the stream is another GPU's
  *   UNSUPPORTED  the stream is being captured into a graph: call it after the launch of the graph;
  *                or more than four streams make the gradients of one bucket
  */
@@ -929,6 +927,8 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
+ *   INVALID             data lies on another GPU than the daemon's; nothing was sent
+ *   SYSTEM              the GPU did not copy: the connection is over, and this member lost
  *   VOID_RETRY          a member was lost before all had come; contents of the output are
  *                       undefined. The job is in a new generation: call it again, if all others do.
  *                       In the middle of a step call gradsync_finish() before that, for each plan
