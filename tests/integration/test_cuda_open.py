@@ -146,7 +146,9 @@ def follow(served, device=None):
 def test_one_that_follows_with_another_device_is_refused(first, then, daemon, machine, member,
                                                          monkeypatch):
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
-    if first != "cpu":
+    if first == "cpu":
+        monkeypatch.delenv("MEMBER_CUDA", raising=False)
+    else:
         monkeypatch.setenv("MEMBER_CUDA", "1")
     served = daemon(device=first)
     members = crew(member, served, 2, params=FLOATS)
