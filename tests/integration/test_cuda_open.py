@@ -82,10 +82,9 @@ def test_a_daemon_of_another_uuid_is_not_asked(trainer, daemon, places, silent):
     assert not was_asked(other)
 
 
-def test_one_with_an_unlikely_name_is_found_after_silent_ones(trainer, gpu, places, silent):  # noqa: F811
-    """They share one time-out, of which enough is left for it."""
-    for number in range(3):
-        places(f"cuda:{number}", silent().getsockname())
+def test_one_with_an_unlikely_name_is_found_after_a_silent_one(trainer, gpu, places, silent):  # noqa: F811
+    """They share one time-out, of which enough is left for it, on a busy machine too: half."""
+    places("cuda:0", silent().getsockname())
     served = gpu()
     places("cuda:9", served.socket)
     ask(trainer, "open")
