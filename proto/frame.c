@@ -41,11 +41,8 @@ void frame_encode(uint8_t out[FRAME_HEADER], const struct frame_header *header) 
         frame_put32(out + AT_REQUEST, header->request);
 }
 
-enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret) {
-        const uint8_t *in = packet;
-
-        if (size < FRAME_HEADER)
-                return FRAME_SHORT;
+enum frame_verdict frame_decode_header(const uint8_t in[FRAME_HEADER], uint32_t most,
+                                       struct frame_header *ret) {
         if (frame_get16(in + AT_MAGIC) != FRAME_MAGIC)
                 return FRAME_BAD_MAGIC;
         if (in[AT_MAJOR] != FRAME_MAJOR) {
@@ -55,10 +52,8 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
         if (in[AT_FLAGS] != 0)
                 return FRAME_BAD_FLAGS;
         uint32_t length = frame_get32(in + AT_LENGTH);
-        if (length > FRAME_PAYLOAD_MAX)
+        if (length > most)
                 return FRAME_TOO_LONG;
-        if (length != size - FRAME_HEADER)
-                return FRAME_BAD_LENGTH;
         uint16_t fds = frame_get16(in + AT_FDS);
         if (fds > FRAME_FDS_MAX)
                 return FRAME_BAD_FDS;
@@ -69,6 +64,22 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
                 .length = length,
                 .request = frame_get32(in + AT_REQUEST),
         };
+        return FRAME_OK;
+}
+
+enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret) {
+        struct frame_header header = { 0 };
+
+        if (size < FRAME_HEADER)
+                return FRAME_SHORT;
+        enum frame_verdict verdict = frame_decode_header(packet, FRAME_PAYLOAD_MAX, &header);
+        if (verdict == FRAME_BAD_MAJOR)
+                ret->major = header.major;
+        if (verdict != FRAME_OK)
+                return verdict;
+        if (header.length != size - FRAME_HEADER)
+                return FRAME_BAD_LENGTH;
+        *ret = header;
         return FRAME_OK;
 }
 

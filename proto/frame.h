@@ -69,5 +69,10 @@ void frame_encode(uint8_t out[FRAME_HEADER], const struct frame_header *header);
  * is untouched. */
 enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret);
 
+/* As the beginning of a byte stream: FRAME_HEADER bytes of a frame that may have so much payload, and the
+ * payload follows. */
+enum frame_verdict frame_decode_header(const uint8_t header[FRAME_HEADER], uint32_t most,
+                                       struct frame_header *ret);
+
 /* One sentence for people. */
 const char *frame_verdict_text(enum frame_verdict verdict);

@@ -37,6 +37,14 @@ struct config {
         uint64_t limits[ACCOUNT_SLOTS];
         uint64_t connects_per_uid; /* new connections a second */
         uint64_t staging_bytes;    /* of one member */
+        char *coordinator;         /* address of the cluster's coordinator; "self": this daemon; "": none */
+        char *listen;              /* addresses, between commas, where daemons of the cluster connect; "" */
+        char *key_file;            /* what daemons prove themselves with; "": none */
+        char *host_id;             /* the same for all daemons of this host; "": the boot id */
+        char *data_address;    /* of this host, or an interface, for what nodes exchange; "": see man page */
+        char *gloo_helper;     /* program; "": where it is installed */
+        bool insecure_no_auth; /* TCP without a key */
+        uint64_t heartbeat, patience, death, abandon; /* see struct machine_times */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };

@@ -14,6 +14,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/cpus.h"
+#include "link/address.h"
+#include "proto/names.h"
+#include "rendezvous/post.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
@@ -308,6 +311,36 @@ static int option_set_group(const struct option_row *row, void *field, const cha
         return option_replace_text(field, value);
 }
 
+static int option_set_host(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
+        if (strlen(value) > POST_HOST || strpbrk(value, " \t\n") != NULL ||
+            (value[0] != '\0' && !name_valid(value)))
+                return option_complain(error, size, value, "a word of at most 64 printable characters");
+        return option_replace_text(field, value);
+}
+
+static int option_set_coordinator(const struct option_row *row, void *field, const char *value, char *error,
+                                  size_t size) {
+        struct address address;
+        int r = value[0] != '\0' && strcmp(value, "self") != 0 ? address_parse(value, &address, error, size)
+                                                               : 0;
+
+        return r < 0 ? r : option_replace_text(field, value);
+}
+
+static int option_set_addresses(const struct option_row *row, void *field, const char *value, char *error,
+                                size_t size) {
+        _cleanup_(freep) char *list = strdup(value);
+        struct address address;
+        char *rest = NULL;
+        int r = list != NULL ? 0 : -ENOMEM;
+
+        for (char *at = r == 0 ? strtok_r(list, ", ", &rest) : NULL; at != NULL && r == 0;
+             at = strtok_r(NULL, ", ", &rest))
+                r = address_parse(at, &address, error, size);
+        return r < 0 ? r : option_replace_text(field, value);
+}
+
 #define SIZE_OF(name) sizeof(((struct config *)NULL)->name)
 #define FIELD(name) .offset = offsetof(struct config, name), .field_size = SIZE_OF(name)
 #define OWNED(name) .offset = offsetof(struct config, name)
@@ -366,6 +399,33 @@ const struct option_row option_rows[] = {
         { "daemon", "staging_bytes", "SIZE", "staging memory of one member, for collectives outside steps",
           "8M", .set = option_set_pages, .format = option_format_size, .min = 64 * KIB, .max = GIB,
           FIELD(staging_bytes) },
+        { "cluster", "coordinator", "ADDRESS",
+          "coordinator of jobs over several daemons: HOST:PORT, unix:PATH, or self (default: none)", "",
+          .set = option_set_coordinator, .format = option_format_text, OWNED(coordinator) },
+        { "cluster", "listen", "ADDRESSES",
+          "where daemons that this one coordinates connect: HOST:PORT, INTERFACE:PORT, unix:PATH, ...", "",
+          .set = option_set_addresses, .format = option_format_text, OWNED(listen) },
+        { "cluster", "key_file", "PATH", "what daemons prove themselves with to each other", "",
+          .set = option_set_group, .format = option_format_text, OWNED(key_file) },
+        { "cluster", "insecure_no_auth", "yes|no", "whether daemons may meet over TCP without a key", "no",
+          .set = option_set_switch, .format = option_format_switch, FIELD(insecure_no_auth) },
+        { "cluster", "host_id", "TEXT", "the same for all daemons of this host (default: its boot id)", "",
+          .set = option_set_host, .format = option_format_text, OWNED(host_id) },
+        { "cluster", "data_address", "ADDRESS",
+          "number or interface under which other nodes reach this one (default: as the coordinator does)", "",
+          .set = option_set_host, .format = option_format_text, OWNED(data_address) },
+        { "cluster", "gloo_helper", "PATH", "program that exchanges data (default: where it is installed)",
+          "", .set = option_set_group, .format = option_format_text, OWNED(gloo_helper) },
+        { "cluster", "heartbeat", TIME, .help = "coordinator: how often daemons say how they are",
+          .fallback = "500ms", .min = 10 * USEC_PER_MSEC, .max = HOUR, FIELD(heartbeat) },
+        { "cluster", "patience", TIME,
+          .help = "coordinator: how long a daemon goes on that does not hear from it", .fallback = "2s",
+          .min = 20 * USEC_PER_MSEC, .max = HOUR, FIELD(patience) },
+        { "cluster", "death", TIME, .help = "coordinator: after how much silence a daemon is lost",
+          .fallback = "5s", .min = 30 * USEC_PER_MSEC, .max = HOUR, FIELD(death) },
+        { "cluster", "abandon", TIME,
+          .help = "coordinator: after how much silence of it a daemon gives its jobs' steps up",
+          .fallback = "30s", .min = 40 * USEC_PER_MSEC, .max = 24 * HOUR, FIELD(abandon) },
         { "limits", "clients_per_uid", COUNT, .help = "open connections of one user", .fallback = "256",
           LIMIT(ACCOUNT_CLIENTS) },
         { "limits", "connects_per_uid", COUNT, .help = "new connections of one user in a second",

@@ -24,9 +24,11 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "base/user.h"
+#include "core/cluster.h"
 #include "core/exporter.h"
 #include "core/identity.h"
 #include "core/notify.h"
+#include "engine/engines.h"
 #include "rendezvous/coordinators.h"
 #include "socket/listener.h"
 
@@ -54,6 +56,10 @@ struct server {
         struct sessions *sessions;
         struct coordinators *coordinators;
         struct loop_timer *coordinating;
+        uint32_t nonce;          /* of this run's coordinators */
+        struct cluster *cluster; /* NULL: it belongs to none */
+        struct engine *engine;   /* NULL: none */
+        struct loop_io *engine_io;
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
@@ -153,13 +159,56 @@ static int server_open_coordinators(struct server *server, char *error, size_t s
                                               .due = server_coordinate_at,
                                               .data = server };
 
-        if (getrandom(&config.nonce, sizeof(config.nonce), 0) != sizeof(config.nonce))
+        if (getrandom(&server->nonce, sizeof(server->nonce), 0) != sizeof(server->nonce))
                 return server_fail(-errno, "cannot draw a number", error, size);
+        config.nonce = server->nonce;
         int r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
 
         if (r == 0)
                 r = coordinators_new(&config, &server->coordinators);
         return r < 0 ? server_fail(r, "cannot set up the table of coordinators", error, size) : 0;
+}
+
+static void server_on_engine(void *data, int fd, unsigned events) {
+        struct engine *engine = data;
+
+        engine->ops->dispatch(engine);
+}
+
+/* Only jobs of a cluster need one. */
+static int server_open_engine(struct server *server, char *error, size_t size) {
+        struct engines_config config = { .gloo_helper = server->config.gloo_helper,
+                                         .silence = (uint32_t)(server->config.death / USEC_PER_MSEC) };
+        int r = 0;
+
+        if (server->config.coordinator[0] != '\0' && server->backends.device != NULL)
+                r = engines_open(&config, &server->engine);
+        if (r == 0 && server->engine != NULL)
+                r = loop_io_new(server->loop, server->engine->ops->fd(server->engine), LOOP_READ,
+                                server_on_engine, server->engine, &server->engine_io);
+        if (r < 0)
+                return server_fail(r, "cannot set up what exchanges data with other nodes", error, size);
+        if (server->engine != NULL)
+                jobs_use_engine(server->jobs, server->engine);
+        return 0;
+}
+
+/* The files that it keeps lie beside the identity. */
+static int server_open_cluster(struct server *server, char *error, size_t size) {
+        struct cluster_config config = { .loop = server->loop,
+                                         .accounts = server->users,
+                                         .config = &server->config,
+                                         .identity = server->identity,
+                                         .no_identity = server->no_identity,
+                                         .term = server_take_term,
+                                         .nonce = server->nonce,
+                                         .engine = server->engine,
+                                         .data = server };
+        int r = cluster_new(&config, &server->cluster, error, size);
+
+        if (r == 0)
+                server->jobs->config.cluster = cluster_hub(server->cluster);
+        return r;
 }
 
 /* No call of the driver works any more, so what was begun can neither be ended nor be given up in order. The
@@ -429,6 +478,7 @@ static void server_reload(struct server *server) {
         } else {
                 config_reload(&server->config, &fresh, text, sizeof(text));
                 server_apply(server);
+                cluster_reload(server->cluster);
                 log_info("configuration reloaded%s%s", text[0] != '\0' ? "; these need a restart: " : "",
                          text);
         }
@@ -480,6 +530,10 @@ static int server_start(struct server *server, char *error, size_t size) {
                 r = server_open_listener(server, error, size);
         if (r == 0) /* which has made the socket's directory */
                 r = server_open_identity(server, error, size);
+        if (r == 0)
+                r = server_open_engine(server, error, size);
+        if (r == 0)
+                r = server_open_cluster(server, error, size);
         if (r == 0)
                 r = server_open_exporter(server, error, size);
         if (r < 0)
@@ -542,6 +596,9 @@ struct server *server_free(struct server *server) {
         for (size_t i = 0; i < array_size(server->backend_io); i++)
                 loop_io_free(server->backend_io[i]);
         jobs_free(server->jobs);
+        loop_io_free(server->engine_io);
+        engines_close(server->engine);
+        cluster_free(server->cluster);
         coordinators_free(server->coordinators);
         loop_timer_free(server->coordinating);
         pair_close(&server->backends);

@@ -101,6 +101,9 @@ struct engine_ops {
         /* No collective uses it. */
         void (*unshare)(struct engine *engine, uint64_t memory);
 
+        /* Under which address, a number, the other nodes reach this one: for communicators built from now on.
+         * NULL where the engine finds out by itself. */
+        void (*set_address)(struct engine *engine, const char *address);
         /* 0: built() will be called. Negative errno: nothing happened. */
         int (*build)(struct engine *engine, const struct engine_build *build);
         /* What the node of that rank has published for the communicator of the same name: once or more for

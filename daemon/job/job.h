@@ -13,6 +13,8 @@
 #include "job/data.h"
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
+/* Once, before the first job. */
+void jobs_use_engine(struct jobs *jobs, struct engine *engine);
 /* All members must be gone; what they left is reaped here. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
 /* Results of the backend come in here. */

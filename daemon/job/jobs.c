@@ -53,6 +53,12 @@ static void tick(void *data) {
         jobs_watch(jobs);
 }
 
+void jobs_use_engine(struct jobs *jobs, struct engine *engine) {
+        engine->events = &carry_events;
+        engine->owner = jobs;
+        jobs->config.engine = engine;
+}
+
 int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         struct jobs *jobs = calloc(1, sizeof(*jobs));
 
@@ -62,10 +68,8 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         jobs->act = job_act;
         jobs->learn = carry_learn;
         jobs->renounce = job_renounce;
-        if (config->engine != NULL) {
-                config->engine->events = &carry_events;
-                config->engine->owner = jobs;
-        }
+        if (config->engine != NULL)
+                jobs_use_engine(jobs, config->engine);
         list_init(&jobs->list);
         list_init(&jobs->holdings.list);
         records_init(&jobs->ended);

@@ -26,6 +26,7 @@ static void events_joined(struct member *member) {
                 message.plan = list;
                 SET(message, next_plan, next);
         }
+        SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
         session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }

@@ -72,6 +72,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
+        SET_IF(welcome, cluster, config->jobs->config.cluster != NULL, true);
         if (session->minor >= FRAME_MINOR_2 && config->backend != NULL &&
             config->backend->ops->gpu(config->backend, &gpu)) {
                 welcome.uuid = (char *)gpu.uuid;
@@ -93,6 +94,10 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         if (r != 0)
                 return r;
         struct membership_request *wish = &what.membership;
+        what.cluster = join->scope == WIRE__SCOPE__SCOPE_CLUSTER ||
+                       (join->scope == WIRE__SCOPE__SCOPE_NONE &&
+                        session->sessions->config.jobs->config.cluster != NULL);
+        what.returns &= !what.cluster;
         wish->has_rank = join->has_rank;
         wish->has_slot = join->has_slot;
         wish->rank = join->rank;

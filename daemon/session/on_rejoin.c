@@ -19,6 +19,20 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
         };
 }
 
+/* A daemon that has just started knows nothing of members on other daemons, and must not make a world of its
+ * own without them. */
+static int rejoin_check_scope(const struct session *session, const Wire__Rejoin *rejoin,
+                              struct refusal *refusal) {
+        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST ||
+            (rejoin->scope == WIRE__SCOPE__SCOPE_NONE &&
+             session->sessions->config.jobs->config.cluster == NULL))
+                return 0;
+        return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                      "job '%s' may have members on other daemons, and gradsyncd was restarted here: join it "
+                      "again",
+                      rejoin->job != NULL ? rejoin->job : "");
+}
+
 int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Rejoin *rejoin = CAST(Wire__Rejoin, message);
         Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
@@ -36,6 +50,11 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 
         if (r != 0)
                 return r;
+        r = rejoin_check_scope(session, rejoin, &request->refusal);
+        if (r != 0) {
+                token_clear(&token);
+                return r;
+        }
         wish->has_rank = rejoin->asked_rank;
         wish->has_slot = rejoin->asked_slot;
         wish->rank = rejoin->rank;

@@ -17,10 +17,11 @@ MAY_INCLUDE = {
     "backend": {"base"},
     "engine": {"base"},
     "rendezvous": {"base"},
+    "link": {"base"},
     "job": {"backend", "engine", "rendezvous", "base"},
     "session": {"job", "base"},
     "socket": {"session", "base"},
-    "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket"},
+    "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket", "link"},
 }
 # Folder of daemon/job/ -> the others there whose headers it may include, and whose functions it may call. All
 # share the structs of JOB_DATA, and none calls the job that they lie in, which may call all of them.
@@ -57,8 +58,13 @@ RESERVED = [
     (re.compile(r"^(event2/|event\.h$|ev.*\.h$)"), re.compile(r"^daemon/base/loop\.c$"),
      "libevent is used by daemon/base/loop.c alone"),
     (re.compile(r"^pthread\.h$"),
-     re.compile(r"^(daemon/backend/(host|cuda)/|daemon/base/(closer\.c|thread\.[ch])$|client/)"),
-     "the daemon's only threads are those of its backends, and of daemon/base/closer.c"),
+     re.compile(r"^(daemon/backend/(host|cuda)/|daemon/base/(closer\.c|thread\.[ch])$|"
+                r"daemon/link/resolver\.c$|client/)"),
+     "the daemon's only threads are those of its backends, of daemon/base/closer.c, and of the resolver"),
+    (re.compile(r"^openssl/"), re.compile(r"^daemon/link/tls\.c$"),
+     "OpenSSL is used by daemon/link/tls.c alone"),
+    (re.compile(r"^gloo/"), re.compile(r"^(daemon/engine/gloo/helper\.cc|tests/)"),
+     "Gloo stays in its helper"),
     (re.compile(r"^rendezvous/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
      "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/lib/base/fail.h"
+#include "gradsync.pb-c.h"
 #include "gradsync/gradsync.h"
 #include "proto/cleanup.h"
 #include "proto/names.h"
@@ -205,6 +206,22 @@ int environ_spare(bool *ret) {
         if (r == GRADSYNC_OK)
                 *ret = value == 1;
         return r;
+}
+
+int environ_scope(unsigned *ret) {
+        const char *text = environ_get("GRADSYNC_SCOPE");
+
+        *ret = WIRE__SCOPE__SCOPE_NONE;
+        if (text == NULL)
+                return GRADSYNC_OK;
+        if (strcmp(text, "host") == 0)
+                *ret = WIRE__SCOPE__SCOPE_HOST;
+        else if (strcmp(text, "cluster") == 0)
+                *ret = WIRE__SCOPE__SCOPE_CLUSTER;
+        else
+                return fail(GRADSYNC_INVALID, "GRADSYNC_SCOPE=%.64s is neither 'host' nor 'cluster'",
+                            utf8_valid(text, strlen(text)) ? text : "?");
+        return GRADSYNC_OK;
 }
 
 int environ_reconnect(int64_t *ret) {

@@ -58,6 +58,8 @@ struct gradsync_job {
         /* The number by which the daemon knows the job. 0: it does not. */
         uint32_t handle;
         uint64_t member;
+        /* WIRE__SCOPE__…, as the daemon says; NONE: an older one, which knows only jobs of a host. */
+        unsigned scope;
         struct standing standing;
         struct rejoin rejoin;
         struct stall stall;

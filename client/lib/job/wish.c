@@ -143,5 +143,7 @@ int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
                 r = environ_grace(&wish->rejoin_grace_ms);
         if (r == GRADSYNC_OK)
                 r = wish_token(wish, options->token);
+        if (r == GRADSYNC_OK)
+                r = environ_scope(&wish->scope);
         return r != GRADSYNC_OK ? r : wish_check(wish);
 }

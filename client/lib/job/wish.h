@@ -15,6 +15,8 @@ struct wish {
         /* Number of processes that this rank has had before; negative: not given. */
         int64_t instance;
         bool spare;
+        /* WIRE__SCOPE__…; NONE: as the daemon is configured. */
+        unsigned scope;
         /* Of each plan; 0: none. */
         uint64_t timeout_ms;
         /* Of the join; 0: none. */

@@ -46,6 +46,7 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         job->handle = joined->job;
         join_begin(job, joined->generation, joined->rank, joined->local_rank, joined->world);
         job->member = joined->member;
+        job->scope = joined->scope;
         join_take_plans(job, joined);
         job->standing.claims = joined->history ? STANDING_HISTORY : 0;
         return GRADSYNC_OK;
@@ -57,6 +58,12 @@ static int join_check_minor(const struct gradsync *gs, const struct wish *wish) 
                             "job '%s' is to have a spare, but this gradsyncd is too old to know spares: "
                             "upgrade it",
                             wish->name);
+        if (wish->scope == WIRE__SCOPE__SCOPE_CLUSTER && !gs->cluster)
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "job '%s' is to span several daemons (GRADSYNC_SCOPE=cluster), but this gradsyncd "
+                        "has no coordinator: set `coordinator` in its configuration",
+                        wish->name);
         if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
                 return fail(GRADSYNC_UNSUPPORTED,
                             "job '%s' is to have a token, but this gradsyncd is too old to know tokens, "
@@ -103,6 +110,7 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         SET(join, timeout_ms, wish->join_ms);
         SET(join, last_call_ms, wish->last_call_ms);
         SET_IF(join, spare, wish->spare, true);
+        SET_IF(join, scope, wish->scope != WIRE__SCOPE__SCOPE_NONE, wish->scope);
         /* The members come back when they have computed. */
         if (wish->spare && job->asked)
                 join.last_call_ms = rejoin_wait_ms(gs);

@@ -125,6 +125,7 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
                     : job->plans->next);
         SET_IF(*rejoin, ended, standing->state == STANDING_CHANGING, true);
         SET_IF(*rejoin, lost_rank, rejoin->ended && standing->loss.pid != 0, standing->loss.rank);
+        SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);
         SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
         SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);
         SET_IF(*rejoin, history, (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0,

@@ -131,6 +131,7 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
         snprintf(gs->device_name, sizeof(gs->device_name), "%s", welcome->device ? welcome->device : "");
         snprintf(gs->device_uuid, sizeof(gs->device_uuid), "%s", welcome->uuid ? welcome->uuid : "");
         gs->device_mps = welcome->mps;
+        gs->cluster = welcome->cluster;
         /* From here on, because the daemon may have gone right after it has said so. */
         if (gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
                 return link_reconnects(&gs->link, reconnect_lost, reconnect_retry);

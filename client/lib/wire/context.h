@@ -46,6 +46,8 @@ struct gradsync {
         char device_name[128], device_uuid[64];
         /* It uses the GPU through an MPS server. */
         bool device_mps;
+        /* Its jobs can span daemons. */
+        bool cluster;
         /* The GPU, once a job has needed it. */
         struct device *device;
         /* Of signal.c, likewise. */

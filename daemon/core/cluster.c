@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/cluster.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/roster.h"
+#include "gradsync.pb-c.h"
+#include "link/link.h"
+#include "proto/names.h"
+#include "rendezvous/remote.h"
+#include "rendezvous/stations.h"
+#include "socket/listener.h"
+
+_Static_assert(ROSTER_NODE == LINK_NODE && LINK_NODE == STATION_NODE && STATION_NODE == IDENTITY_NODE,
+               "one id for all");
+_Static_assert(POST_MAX <= LINK_PAYLOAD && POST_ARRIVAL >= LINK_FIRST_TYPE, "frames of one another");
+_Static_assert(ROSTER_HOST == POST_HOST, "one length");
+
+struct cluster {
+        struct cluster_config config;
+        char *directory, *name; /* of the files that outlive the daemon */
+        struct keys keys;
+        struct links *links; /* NULL: it listens nowhere, and dials nobody */
+        char host[ROSTER_HOST + 1], host_name[256];
+        /* As a node elsewhere coordinates: */
+        struct remote *remote;
+        struct peer *coordinator; /* NULL: there is no connection */
+        /* As a coordinator: */
+        struct roster *roster;
+        struct coordinators_cluster where;
+        struct coordinators *coordinators;
+        struct stations *stations;
+        struct loop_timer *tick, *station_tick;
+};
+
+static int cluster_fail(int r, const char *what, char *error, size_t size) {
+        snprintf(error, size, "%s: %s", what, strerror(-r));
+        return r;
+}
+
+static void arm(struct loop_timer *timer, uint64_t when) {
+        uint64_t now = clock_now();
+
+        if (when == UINT64_MAX)
+                loop_timer_disarm(timer);
+        else
+                loop_timer_arm(timer, when > now ? when - now : 0);
+}
+
+/* ---- where the data goes ---- */
+
+/* The others reach it where this end of the connection is, unless the configuration says otherwise. */
+static void set_data_address(struct cluster *cluster, const char *address) {
+        struct engine *engine = cluster->config.engine;
+
+        if (engine != NULL && engine->ops->set_address != NULL &&
+            cluster->config.config->data_address[0] == '\0')
+                engine->ops->set_address(engine, address);
+}
+
+static int choose_data_address(struct cluster *cluster, char *error, size_t size) {
+        const char *chosen = cluster->config.config->data_address;
+        struct engine *engine = cluster->config.engine;
+        char address[64];
+
+        if (chosen[0] == '\0' || engine == NULL || engine->ops->set_address == NULL)
+                return 0;
+        if (address_of_host(chosen, address, sizeof(address)) < 0) {
+                snprintf(error, size,
+                         "data_address: '%s' is neither an address nor an interface of this host", chosen);
+                return -EINVAL;
+        }
+        engine->ops->set_address(engine, address);
+        return 0;
+}
+
+/* ---- frames ---- */
+
+static void remote_send_frame(void *data, enum post_kind kind, uint32_t about, const void *bytes,
+                              size_t length) {
+        struct cluster *cluster = data;
+
+        if (cluster->coordinator != NULL)
+                peer_send(cluster->coordinator, kind, about, bytes, length);
+}
+
+static void remote_on_placed(void *data, const struct post_place *place) {
+        struct cluster *cluster = data;
+        int r = roster_remember(cluster->directory, cluster->name, place->address, place->host);
+
+        if (r < 0)
+                log_warning(
+                        "where this gradsyncd is in its cluster cannot be kept in %s: %s; jobs over several "
+                        "hosts may not survive its restart",
+                        cluster->directory, strerror(-r));
+        log_info("the coordinator knows this gradsyncd as node %u", place->address);
+}
+
+static void stations_send_frame(void *data, void *peer, enum post_kind kind, uint32_t about,
+                                const void *bytes, size_t length) {
+        peer_send(peer, kind, about, bytes, length);
+}
+
+static void on_up(void *owner, struct peer *peer) {
+        struct cluster *cluster = owner;
+
+        char local[64];
+
+        if (peer_was_dialled(peer)) {
+                log_info("connected to %s", peer_name(peer));
+                peer_local_address(peer, local, sizeof(local));
+                set_data_address(cluster, local);
+                cluster->coordinator = peer;
+                remote_up(cluster->remote);
+                return;
+        }
+        log_info("a gradsyncd has connected from %s", peer_name(peer));
+        if (stations_up(cluster->stations, peer, peer_node(peer)) < 0)
+                log_warning("there is no memory for the gradsyncd at %s", peer_name(peer));
+}
+
+static const char *on_frame(void *owner, struct peer *peer, unsigned type, uint32_t about, const void *bytes,
+                            size_t length) {
+        struct cluster *cluster = owner;
+
+        if (peer_was_dialled(peer))
+                return remote_receive(cluster->remote, (enum post_kind)type, about, bytes, length);
+        return stations_receive(cluster->stations, peer, (enum post_kind)type, about, bytes, length);
+}
+
+static void on_down(void *owner, struct peer *peer, const char *why) {
+        struct cluster *cluster = owner;
+
+        log_warning("the connection to %s has ended: %s", peer_name(peer), why);
+        if (peer_was_dialled(peer)) {
+                cluster->coordinator = NULL;
+                remote_down(cluster->remote);
+        } else {
+                stations_down(cluster->stations, peer);
+        }
+}
+
+static const struct links_events link_events = { .up = on_up, .frame = on_frame, .down = on_down };
+
+/* ---- coordinating ---- */
+
+static int stations_on_place(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
+                             uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal) {
+        struct cluster *cluster = data;
+        int r = roster_place(cluster->roster, node, arrival->host,
+                             arrival->has_address ? arrival->address : HUB_UNKNOWN, ret_address, ret_host);
+
+        if (r == -ENOSPC)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "this coordinator has had %u daemons, and can have no more: remove those that "
+                              "are gone from %s/%s.nodes while it is stopped",
+                              LIMIT_NODES, cluster->directory, cluster->name);
+        if (r < 0)
+                return refuse(refusal, WIRE__CODE__SYSTEM,
+                              "the coordinator cannot write down where it is: %s", strerror(-r));
+        return 0;
+}
+
+static bool stations_on_uid(void *data, void *peer, uid_t uid) {
+        return peer_speaks_for(peer, uid);
+}
+
+static void coordinators_on_tick(void *data) {
+        struct cluster *cluster = data;
+
+        coordinators_tick(cluster->coordinators);
+}
+
+static void stations_on_tick(void *data) {
+        struct cluster *cluster = data;
+
+        stations_tick(cluster->stations);
+}
+
+static void coordinators_on_due(void *data, uint64_t when) {
+        struct cluster *cluster = data;
+
+        arm(cluster->tick, when);
+}
+
+static void stations_on_due(void *data, uint64_t when) {
+        struct cluster *cluster = data;
+
+        arm(cluster->station_tick, when);
+}
+
+static uint64_t coordinators_on_term(void *data) {
+        struct cluster *cluster = data;
+
+        return cluster->config.term(cluster->config.data);
+}
+
+static int open_coordinators(struct cluster *cluster, char *error, size_t size) {
+        const struct config *config = cluster->config.config;
+        struct coordinators_config coordinators = { .cluster = &cluster->where,
+                                                    .accounts = cluster->config.accounts,
+                                                    .clock = clock_now,
+                                                    .term = coordinators_on_term,
+                                                    .nonce = cluster->config.nonce,
+                                                    .due = coordinators_on_due,
+                                                    .data = cluster };
+        struct stations_config stations = { .cluster = &cluster->where,
+                                            .clock = clock_now,
+                                            .place = stations_on_place,
+                                            .speaks_for = stations_on_uid,
+                                            .send = stations_send_frame,
+                                            .due = stations_on_due,
+                                            .data = cluster };
+        int r = roster_open(cluster->directory, cluster->name, &cluster->roster, error, size);
+
+        if (r < 0)
+                return r;
+        cluster->where = (struct coordinators_cluster){
+                .times = { .heartbeat = config->heartbeat,
+                           .patience = config->patience,
+                           .death = config->death,
+                           .abandon = config->abandon,
+                           .drain = config->death,
+                           .build = 2 * config->death,
+                           .lease = config->death },
+                .begun = identity_instance(cluster->config.identity) > 1 ? clock_now() : 0
+        };
+        r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, HUB_UNKNOWN,
+                         &cluster->where.self, &cluster->where.host);
+        if (r == 0)
+                r = loop_timer_new(cluster->config.loop, coordinators_on_tick, cluster, &cluster->tick);
+        if (r == 0)
+                r = loop_timer_new(cluster->config.loop, stations_on_tick, cluster, &cluster->station_tick);
+        if (r == 0)
+                r = coordinators_new(&coordinators, &cluster->coordinators);
+        stations.coordinators = cluster->coordinators;
+        if (r == 0)
+                r = stations_new(&stations, &cluster->stations);
+        return r < 0 ? cluster_fail(r, "cannot set up the coordinators of jobs over several hosts", error,
+                                    size)
+                     : 0;
+}
+
+/* ---- the way there ---- */
+
+static int open_remote(struct cluster *cluster, char *error, size_t size) {
+        const char *colon = strrchr(cluster->config.config->device, ':');
+        struct remote_config config = { .device = colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0,
+                                        .host = cluster->host,
+                                        .name = cluster->host_name,
+                                        .send = remote_send_frame,
+                                        .placed = remote_on_placed,
+                                        .data = cluster };
+
+        roster_recall(cluster->directory, cluster->name, &config.address, &config.place.host);
+        config.place.address = config.address;
+        int r = remote_new(&config, &cluster->remote);
+        return r < 0 ? cluster_fail(r, "cannot set up the way to the coordinator", error, size) : 0;
+}
+
+static int listen_on(struct cluster *cluster, const struct address *address, char *error, size_t size) {
+        struct listener_config config = { .path = address->path, .mode = 0600, .fd = -1 };
+        int fd, r;
+
+        if (!address->local)
+                return links_listen(cluster->links, address, error, size);
+        r = listener_bind(&config, SOCK_STREAM, &fd, error, size);
+        if (r < 0)
+                return r;
+        r = links_accept_on(cluster->links, fd);
+        if (r < 0)
+                close(fd);
+        return r < 0 ? cluster_fail(r, address->text, error, size) : 0;
+}
+
+/* Addresses between commas. */
+static int listen_everywhere(struct cluster *cluster, char *error, size_t size) {
+        _cleanup_(freep) char *list = strdup(cluster->config.config->listen);
+        struct address address;
+        char *rest = NULL, number[64];
+        int r = list != NULL ? 0 : -ENOMEM;
+
+        for (char *at = r == 0 ? strtok_r(list, ", ", &rest) : NULL; at != NULL && r == 0;
+             at = strtok_r(NULL, ", ", &rest)) {
+                r = address_parse(at, &address, error, size);
+                if (r == 0)
+                        r = listen_on(cluster, &address, error, size);
+                if (r == 0 && !address.local && address_of_host(address.host, number, sizeof(number)) == 0)
+                        set_data_address(cluster, number);
+                if (r == 0)
+                        log_info("coordinates daemons that connect to %s", at);
+        }
+        return r;
+}
+
+static int load_keys(const struct config *config, struct keys *ret, char *error, size_t size) {
+        *ret = (struct keys){ 0 };
+        return config->key_file[0] != '\0' ? keys_load(config->key_file, ret, error, size) : 0;
+}
+
+static int open_links(struct cluster *cluster, char *error, size_t size) {
+        const struct config *config = cluster->config.config;
+        struct links_config links = { .loop = cluster->config.loop,
+                                      .node = identity_node(cluster->config.identity),
+                                      .instance = identity_instance(cluster->config.identity),
+                                      .release = GRADSYNC_RELEASE,
+                                      .keys = &cluster->keys,
+                                      .insecure = config->insecure_no_auth,
+                                      .handshake_timeout = config->handshake_timeout,
+                                      .silence = config->death,
+                                      .events = &link_events,
+                                      .owner = cluster };
+        struct address address;
+        int r = load_keys(config, &cluster->keys, error, size);
+
+        if (r < 0)
+                return r;
+        if (config->insecure_no_auth)
+                log_warning(
+                        "insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs "
+                        "of several hosts");
+        r = links_new(&links, &cluster->links);
+        if (r < 0)
+                return cluster_fail(r, "cannot set up connections to other daemons", error, size);
+        r = listen_everywhere(cluster, error, size);
+        if (r < 0 || cluster->remote == NULL)
+                return r;
+        r = address_parse(config->coordinator, &address, error, size);
+        return r == 0 ? links_dial(cluster->links, &address, error, size) : r;
+}
+
+/* By default what is new with each start of the machine, and the same for all containers on it. */
+static void find_host(struct cluster *cluster) {
+        const char *chosen = cluster->config.config->host_id;
+        FILE *file;
+
+        if (gethostname(cluster->host_name, sizeof(cluster->host_name) - 1) < 0 ||
+            !name_valid(cluster->host_name))
+                strcpy(cluster->host_name, "host");
+        snprintf(cluster->host, sizeof(cluster->host), "%.64s", chosen);
+        file = chosen[0] == '\0' ? fopen("/proc/sys/kernel/random/boot_id", "re") : NULL;
+        if (file == NULL)
+                return;
+        if (fscanf(file, "%64s", cluster->host) != 1)
+                cluster->host[0] = '\0';
+        fclose(file);
+}
+
+static int cluster_check(const struct cluster_config *config, char *error, size_t size) {
+        const struct config *settings = config->config;
+
+        if (config->identity == NULL) {
+                snprintf(error, size, "a gradsyncd of a cluster needs a place for its identity: %s",
+                         config->no_identity);
+                return -ENOENT;
+        }
+        if (settings->heartbeat < settings->patience && settings->patience < settings->death &&
+            settings->death < settings->abandon)
+                return 0;
+        snprintf(error, size,
+                 "heartbeat, patience, death and abandon must each be longer than the one before");
+        return -EINVAL;
+}
+
+int cluster_new(const struct cluster_config *config, struct cluster **ret, char *error, size_t size) {
+        const struct config *settings = config->config;
+        bool coordinated = settings->coordinator[0] != '\0',
+             self = strcmp(settings->coordinator, "self") == 0;
+        struct cluster *cluster;
+        int r;
+
+        *ret = NULL;
+        if (!coordinated && settings->listen[0] == '\0')
+                return 0;
+        r = cluster_check(config, error, size);
+        if (r < 0)
+                return r;
+        cluster = calloc(1, sizeof(*cluster));
+        if (cluster == NULL)
+                return cluster_fail(-ENOMEM, "cannot set up a cluster", error, size);
+        cluster->config = *config;
+        find_host(cluster);
+        r = identity_place(getenv("STATE_DIRECTORY"), settings->socket, &cluster->directory, &cluster->name);
+        if (r < 0)
+                cluster_fail(r, "cannot set up a cluster", error, size);
+        if (r == 0)
+                r = choose_data_address(cluster, error, size);
+        if (r == 0 && (self || settings->listen[0] != '\0'))
+                r = open_coordinators(cluster, error, size);
+        if (r == 0 && coordinated && !self)
+                r = open_remote(cluster, error, size);
+        if (r == 0 && (cluster->remote != NULL || settings->listen[0] != '\0'))
+                r = open_links(cluster, error, size);
+        if (r < 0) {
+                cluster_free(cluster);
+                return r;
+        }
+        *ret = cluster;
+        return 0;
+}
+
+struct cluster *cluster_free(struct cluster *cluster) {
+        if (cluster == NULL)
+                return NULL;
+        links_free(cluster->links);
+        stations_free(cluster->stations);
+        remote_free(cluster->remote);
+        coordinators_free(cluster->coordinators);
+        loop_timer_free(cluster->tick);
+        loop_timer_free(cluster->station_tick);
+        roster_free(cluster->roster);
+        keys_clear(&cluster->keys);
+        free(cluster->directory);
+        free(cluster->name);
+        free(cluster);
+        return NULL;
+}
+
+struct hub *cluster_hub(struct cluster *cluster) {
+        if (cluster == NULL)
+                return NULL;
+        if (cluster->remote != NULL)
+                return remote_hub(cluster->remote);
+        return strcmp(cluster->config.config->coordinator, "self") == 0
+                       ? coordinators_hub(cluster->coordinators)
+                       : NULL;
+}
+
+void cluster_reload(struct cluster *cluster) {
+        char error[512];
+        struct keys keys;
+
+        if (cluster == NULL || cluster->links == NULL)
+                return;
+        if (load_keys(cluster->config.config, &keys, error, sizeof(error)) < 0) {
+                log_error("the keys stay as they were: %s", error);
+                return;
+        }
+        cluster->keys = keys;
+        keys_clear(&keys);
+        links_check_keys(cluster->links);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * This daemon's part in a cluster: the connections to other daemons, the way to the coordinator, and, if it
+ * coordinates, the coordinators of jobs that span daemons. Wiring only: what is decided is decided in
+ * rendezvous, and what is on the wire is link's.
+ */
+#pragma once
+
+#include "base/account.h"
+#include "base/loop.h"
+#include "core/config.h"
+#include "core/identity.h"
+#include "engine/engine.h"
+#include "rendezvous/hub.h"
+
+struct cluster;
+
+struct cluster_config {
+        struct loop *loop;
+        struct users *accounts;
+        const struct config *config;
+        const struct identity *identity; /* NULL: none, and so no cluster */
+        const char *no_identity;         /* why */
+        uint64_t (*term)(void *data);    /* see struct coordinators_config */
+        uint32_t nonce;
+        struct engine *engine; /* NULL: there is none */
+        void *data;
+};
+
+/* 0 and *ret, which is NULL if nothing is configured; or a negative errno and a sentence in `error`. */
+int cluster_new(const struct cluster_config *config, struct cluster **ret, char *error, size_t size);
+/* All jobs are gone. NULL is fine. */
+struct cluster *cluster_free(struct cluster *cluster);
+/* Where jobs of the cluster meet their coordinators; NULL: this daemon has none for its own jobs. */
+struct hub *cluster_hub(struct cluster *cluster);
+/* The settings have been read again: keys may have changed. */
+void cluster_reload(struct cluster *cluster);

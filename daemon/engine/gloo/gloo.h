@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine that exchanges host memory over TCP, by Gloo. Gloo blocks, cannot be stopped, and ends its
+ * process when a peer sends it nonsense; so each communicator has a helper process, with a thread, a context
+ * and a Gloo device for each lane, which shares the staging by its descriptor. To abort it is to kill it, and
+ * a crash of it is the end of one communicator. One process for all lanes, since what ends one lane of a
+ * communicator ends the others as well.
+ *
+ * Each two nodes have a connection for each lane, and each helper makes its connections one after the other:
+ * more than GLOO_NODES are refused.
+ */
+#pragma once
+
+#include "engine/engine.h"
+
+#define GLOO_NODES 64u
+
+struct gloo_config {
+        const char *helper; /* path of the program */
+        uint32_t silence;   /* ms: see struct errand */
+        uint32_t timeout;
+};
+
+/* 0 or a negative errno. */
+int gloo_open(const struct gloo_config *config, struct engine **ret);
+/* All communicators are dropped or aborted. NULL is fine. */
+void gloo_close(struct engine *engine);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "link/key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define FILE_MOST 65536u
+#define LINE_MOST 2048u
+
+struct place { /* that is being read, for people */
+        const char *file;
+        unsigned line;
+        char *error;
+        size_t size;
+};
+
+static int place_complain(const struct place *place, const char *what) {
+        snprintf(place->error, place->size, "%s:%u: %s", place->file, place->line, what);
+        return -EINVAL;
+}
+
+static bool read_name(const char *word, struct key *key) {
+        size_t n = strlen(word);
+
+        if (n < 1 || n > KEY_NAME ||
+            strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != n)
+                return false;
+        strcpy(key->name, word);
+        return true;
+}
+
+static int hex_digit(char c) {
+        if (c >= '0' && c <= '9')
+                return c - '0';
+        if (c >= 'a' && c <= 'f')
+                return c - 'a' + 10;
+        return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool read_secret(const char *word, struct key *key) {
+        size_t n = strlen(word);
+
+        if (n % 2 != 0 || n / 2 < KEY_LEAST || n / 2 > KEY_MOST)
+                return false;
+        key->length = n / 2;
+        for (size_t i = 0; i < key->length; i++) {
+                int high = hex_digit(word[2 * i]), low = hex_digit(word[2 * i + 1]);
+
+                if (high < 0 || low < 0)
+                        return false;
+                key->secret[i] = (uint8_t)(high << 4 | low);
+        }
+        return true;
+}
+
+static bool read_uid(const char **text, uint32_t *ret) {
+        char *end;
+
+        if (**text < '0' || **text > '9')
+                return false;
+        errno = 0;
+        unsigned long long value = strtoull(*text, &end, 10);
+        if (errno != 0 || value >= UINT32_MAX)
+                return false;
+        *text = end;
+        *ret = (uint32_t)value;
+        return true;
+}
+
+static bool read_uids(const char *text, struct key *key) {
+        key->all_uids = strcmp(text, "*") == 0;
+        if (key->all_uids)
+                return true;
+        do {
+                uint32_t first, last;
+
+                if (key->n_ranges == KEY_RANGES || !read_uid(&text, &first))
+                        return false;
+                last = first;
+                if (*text == '-' && (text++, !read_uid(&text, &last) || last < first))
+                        return false;
+                key->range[key->n_ranges].first = first;
+                key->range[key->n_ranges++].last = last;
+        } while (*text++ == ',');
+        return text[-1] == '\0';
+}
+
+static bool read_until(const char *text, struct key *key) {
+        struct tm tm = { 0 };
+        const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+
+        key->until = end != NULL && *end == '\0' ? timegm(&tm) : 0;
+        return key->until > 0;
+}
+
+static int read_words(char *line, const struct place *place, struct key *key) {
+        char *rest = NULL, *word = strtok_r(line, " \t", &rest);
+        bool uids = false;
+
+        if (word == NULL || !read_name(word, key))
+                return place_complain(place, "a key begins with its name: letters, digits, '.', '_', '-'");
+        word = strtok_r(NULL, " \t", &rest);
+        if (word == NULL || !read_secret(word, key))
+                return place_complain(place, "a secret follows the name: 32 to 128 hexadecimal digits (make "
+                                             "one with gradsyncctl key new)");
+        while ((word = strtok_r(NULL, " \t", &rest)) != NULL) {
+                if (strncmp(word, "uids=", 5) == 0 && !uids && read_uids(word + 5, key))
+                        uids = true;
+                else if (strncmp(word, "until=", 6) == 0 && key->until == 0 && read_until(word + 6, key))
+                        continue;
+                else
+                        return place_complain(place, "after the secret there can be uids=1000,2000-2999 (or "
+                                                     "uids=*) and until=2027-01-31T00:00:00Z");
+        }
+        key->all_uids |= !uids;
+        return 0;
+}
+
+static int read_line(char *line, const struct place *place, struct keys *keys) {
+        line += strspn(line, " \t");
+        if (line[0] == '\0' || line[0] == '#')
+                return 0;
+        if (keys->n == KEYS_MOST)
+                return place_complain(place, "there are two keys at most: the one in use, and one that takes "
+                                             "its place");
+        int r = read_words(line, place, &keys->key[keys->n]);
+        if (r < 0)
+                return r;
+        if (keys->n > 0 && strcmp(keys->key[0].name, keys->key[1].name) == 0)
+                return place_complain(place, "two keys have one name");
+        keys->n++;
+        return 0;
+}
+
+int keys_parse(const char *text, size_t length, const char *file, struct keys *ret, char *error,
+               size_t size) {
+        struct place place = { .file = file, .error = error, .size = size };
+        char line[LINE_MOST];
+        int r = 0;
+
+        *ret = (struct keys){ 0 };
+        while (length > 0 && r == 0) {
+                const char *end = memchr(text, '\n', length);
+                size_t n = end != NULL ? (size_t)(end - text) : length, step = n + (end != NULL);
+
+                place.line++;
+                if (n >= sizeof(line) || memchr(text, '\0', n) != NULL) {
+                        r = place_complain(&place, "the line is too long, or no text");
+                } else {
+                        memcpy(line, text, n);
+                        line[n] = '\0';
+                        r = read_line(line, &place, ret);
+                }
+                text += step;
+                length -= step;
+        }
+        explicit_bzero(line, sizeof(line));
+        if (r == 0 && ret->n == 0) {
+                snprintf(error, size, "%s has no key: make one with gradsyncctl key new", file);
+                r = -ENOKEY;
+        }
+        if (r < 0)
+                keys_clear(ret);
+        return r;
+}
+
+/* Why it is not to be relied upon; NULL: it is. */
+static const char *file_fault(int fd) {
+        struct stat info;
+
+        if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
+                return "is no file";
+        if (info.st_uid != 0 && info.st_uid != geteuid())
+                return "belongs to another user";
+        if ((info.st_mode & 077) != 0)
+                return "may be read or written by others than its owner: chmod 0600";
+        return info.st_size > (off_t)FILE_MOST ? "is too large" : NULL;
+}
+
+int keys_load(const char *file, struct keys *ret, char *error, size_t size) {
+        _cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        char *text = NULL;
+        const char *fault;
+
+        if (fd < 0) {
+                snprintf(error, size, "key_file %s: %s", file, strerror(errno));
+                return -errno;
+        }
+        fault = file_fault(fd);
+        if (fault != NULL) {
+                snprintf(error, size, "key_file %s %s", file, fault);
+                return -EPERM;
+        }
+        text = malloc(FILE_MOST);
+        if (text == NULL)
+                return -ENOMEM;
+        ssize_t n = read(fd, text, FILE_MOST);
+        int r = n < 0 ? -errno : keys_parse(text, (size_t)n, file, ret, error, size);
+        if (n < 0)
+                snprintf(error, size, "key_file %s: %s", file, strerror(-r));
+        explicit_bzero(text, FILE_MOST);
+        free(text);
+        return r;
+}
+
+void keys_clear(struct keys *keys) {
+        explicit_bzero(keys, sizeof(*keys));
+}
+
+bool key_is_over(const struct key *key, time_t now) {
+        return key->until != 0 && now >= key->until;
+}
+
+const struct key *keys_find(const struct keys *keys, const char *name, size_t length, time_t now) {
+        for (unsigned i = 0; i < keys->n; i++)
+                if (strlen(keys->key[i].name) == length && memcmp(keys->key[i].name, name, length) == 0)
+                        return key_is_over(&keys->key[i], now) ? NULL : &keys->key[i];
+        return NULL;
+}
+
+bool key_speaks_for(const struct key *key, uid_t uid) {
+        bool speaks = key->all_uids;
+
+        for (unsigned i = 0; i < key->n_ranges; i++)
+                speaks |= uid >= key->range[i].first && uid <= key->range[i].last;
+        return speaks;
+}

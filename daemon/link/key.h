@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys that daemons share to prove themselves to each other. A file has one key a line:
+ *
+ *     NAME SECRET [uids=1000,2000-2999|*] [until=2027-01-31T00:00:00Z]
+ *
+ * SECRET is 32 to 128 hexadecimal digits, of which each pair is drawn at random. A key without `uids` speaks
+ * for all users. There can be two of them, so that one can take the place of the other: the first one is what
+ * this daemon shows, and all that are not over are accepted. An empty line, or one that begins with '#', says
+ * nothing.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define KEY_NAME 64u
+#define KEY_LEAST 16u /* bytes of a secret: 128 random bits */
+#define KEY_MOST 64u
+#define KEY_RANGES 64u
+#define KEYS_MOST 2u
+
+struct key {
+        char name[KEY_NAME + 1];
+        uint8_t secret[KEY_MOST];
+        size_t length;
+        bool all_uids;
+        struct {
+                uint32_t first, last;
+        } range[KEY_RANGES];
+        unsigned n_ranges;
+        time_t until; /* 0: for ever */
+};
+
+struct keys {
+        struct key key[KEYS_MOST];
+        unsigned n;
+};
+
+/* 0; or a negative errno and a sentence in `error` that names the file and the line. */
+int keys_parse(const char *text, size_t length, const char *file, struct keys *ret, char *error, size_t size);
+/* The file must belong to root or to this process's user, and nobody else may read or write it. */
+int keys_load(const char *file, struct keys *ret, char *error, size_t size);
+void keys_clear(struct keys *keys);
+/* NULL: there is none, or it is over at that time. */
+const struct key *keys_find(const struct keys *keys, const char *name, size_t length, time_t now);
+bool key_speaks_for(const struct key *key, uid_t uid);
+bool key_is_over(const struct key *key, time_t now);

@@ -1,0 +1,764 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection goes through these states: CONNECTING (only if it was dialled), SHAKING (only with TLS),
+ * GREETING (both ends say who they are), UP, and DEAD, in which it waits for the end of the loop pass to be
+ * freed. What it reads is bytes of the wire, then, through TLS or as they are, bytes of frames.
+ */
+#include "link/link.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "link.pb-c.h"
+#include "link/resolver.h"
+#include "link/tls.h"
+#include "proto/frame.h"
+#include "proto/names.h"
+
+#define TYPE_HELLO 1u
+#define HELLO_MOST 1024u  /* bytes */
+#define STRANGERS 64u     /* connections that have not proved themselves */
+#define UNSENT (8u << 20) /* bytes that wait for a peer */
+#define READS 8u          /* of READ_BYTES, of one peer in one pass */
+#define READ_BYTES (64u << 10)
+#define AGAIN_FIRST (100 * USEC_PER_MSEC) /* after a failed dial, */
+#define AGAIN_MOST (5 * USEC_PER_SEC)     /* … and at most */
+#define BACKLOG 64
+
+enum peer_state { CONNECTING, SHAKING, GREETING, UP, DEAD };
+
+struct bytes {
+        uint8_t *data;
+        size_t begin, end, room;
+};
+
+struct peer {
+        struct list link;
+        struct links *links;
+        enum peer_state state;
+        int sock;
+        struct loop_io *io;
+        struct loop_timer *deadline; /* of the greeting */
+        struct loop_deferred reap;
+        struct tls *tls; /* NULL: the bytes of frames are those of the wire */
+        bool dialled, local;
+        uid_t uid; /* of the other end, if it is local */
+        uint8_t node[LINK_NODE];
+        uint64_t instance;
+        char name[ADDRESS_TEXT + 64];
+        struct bytes in; /* the beginning of a frame */
+        struct bytes out;
+        bool told; /* the owner knows it */
+        char why[512];
+};
+
+struct listener {
+        struct list link;
+        struct links *links;
+        int fd;
+        struct loop_io *io;
+};
+
+struct dial {
+        bool wanted;
+        struct address address;
+        struct resolver *resolver;
+        struct loop_timer *again;
+        uint64_t wait;
+        struct peer *peer; /* the present try, or what has come of it */
+        char trouble[512], logged[512];
+};
+
+struct links {
+        struct links_config config;
+        struct tls_context *tls; /* NULL: no keys */
+        struct list peers, listeners;
+        unsigned strangers;
+        struct dial dial;
+        uint8_t buffer[READ_BYTES];
+};
+
+/* ---- bytes ---- */
+
+static int bytes_add(struct bytes *bytes, const void *data, size_t length) {
+        size_t used = bytes->end - bytes->begin, room = bytes->room > 0 ? bytes->room : 4096;
+
+        if (bytes->begin > 0 && bytes->room - bytes->end < length) {
+                memmove(bytes->data, bytes->data + bytes->begin, used);
+                bytes->begin = 0;
+                bytes->end = used;
+        }
+        if (bytes->room - bytes->end < length) {
+                while (room - used < length)
+                        room *= 2;
+                uint8_t *more = realloc(bytes->data, room);
+                if (more == NULL)
+                        return -ENOMEM;
+                bytes->data = more;
+                bytes->room = room;
+        }
+        memcpy(bytes->data + bytes->end, data, length);
+        bytes->end += length;
+        return 0;
+}
+
+static size_t bytes_left(const struct bytes *bytes) {
+        return bytes->end - bytes->begin;
+}
+
+static void bytes_skip(struct bytes *bytes, size_t length) {
+        bytes->begin += length;
+        if (bytes->begin == bytes->end)
+                bytes->begin = bytes->end = 0;
+}
+
+/* ---- the end of a connection ---- */
+
+static void dial_later(struct links *links);
+
+static void peer_free(struct peer *peer) {
+        struct links *links = peer->links;
+
+        loop_defer_cancel(links->config.loop, &peer->reap);
+        loop_timer_free(peer->deadline);
+        loop_io_free(peer->io);
+        close(peer->sock);
+        tls_free(peer->tls);
+        free(peer->in.data);
+        free(peer->out.data);
+        list_remove(&peer->link);
+        free(peer);
+}
+
+static void dial_note(struct links *links, const char *why) {
+        struct dial *dial = &links->dial;
+
+        snprintf(dial->trouble, sizeof(dial->trouble), "%s", why);
+        if (strcmp(dial->trouble, dial->logged) == 0)
+                return; /* said already */
+        strcpy(dial->logged, dial->trouble);
+        log_warning("no connection to the coordinator at %s: %s", dial->address.text, dial->trouble);
+}
+
+static void peer_on_reap(void *data) {
+        struct peer *peer = data;
+        struct links *links = peer->links;
+
+        if (peer->told)
+                links->config.events->down(links->config.owner, peer, peer->why);
+        if (links->dial.peer == peer) {
+                links->dial.peer = NULL;
+                dial_note(links, peer->why);
+                dial_later(links);
+        } else if (!peer->told) {
+                log_warning("%s was turned away: %s", peer->name, peer->why);
+        }
+        peer_free(peer);
+}
+
+static void peer_set_state(struct peer *peer, enum peer_state state) {
+        if (!peer->dialled && peer->state < UP && state >= UP)
+                peer->links->strangers--;
+        peer->state = state;
+}
+
+static void peer_hang_up(struct peer *peer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void peer_hang_up(struct peer *peer, const char *format, ...) {
+        va_list arguments;
+
+        if (peer->state == DEAD)
+                return;
+        va_start(arguments, format);
+        vsnprintf(peer->why, sizeof(peer->why), format, arguments);
+        va_end(arguments);
+        peer_set_state(peer, DEAD);
+        loop_io_set(peer->io, 0);
+        loop_defer(peer->links->config.loop, &peer->reap);
+}
+
+/* ---- sending ---- */
+
+static void peer_flush(struct peer *peer) {
+        while (bytes_left(&peer->out) > 0 && peer->state != DEAD) {
+                ssize_t n = send(peer->sock, peer->out.data + peer->out.begin, bytes_left(&peer->out),
+                                 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0 && errno != EAGAIN)
+                        peer_hang_up(peer, "it cannot be reached any more: %s", strerror(errno));
+                if (n < 0)
+                        break;
+                bytes_skip(&peer->out, (size_t)n);
+        }
+        if (peer->state != DEAD)
+                loop_io_set(peer->io, LOOP_READ | (bytes_left(&peer->out) > 0 ? LOOP_WRITE : 0));
+}
+
+/* What TLS wants on the wire. */
+static void peer_drain_tls(struct peer *peer) {
+        uint8_t part[4096];
+        size_t n;
+
+        while (peer->tls != NULL && (n = tls_drain(peer->tls, part, sizeof(part))) > 0)
+                if (bytes_add(&peer->out, part, n) < 0)
+                        peer_hang_up(peer, "there is no memory for what it is to be sent");
+}
+
+static void peer_put(struct peer *peer, const void *bytes, size_t length) {
+        int r = peer->tls != NULL ? tls_write(peer->tls, bytes, length)
+                                  : bytes_add(&peer->out, bytes, length);
+
+        if (r < 0)
+                peer_hang_up(peer, "nothing can be sent to it: %s", strerror(-r));
+}
+
+static void peer_send_frame(struct peer *peer, unsigned type, uint32_t about, const void *bytes,
+                            size_t length) {
+        struct frame_header header = {
+                .major = FRAME_MAJOR, .type = (uint16_t)type, .length = (uint32_t)length, .request = about
+        };
+        uint8_t head[FRAME_HEADER];
+
+        frame_encode(head, &header);
+        peer_put(peer, head, sizeof(head));
+        peer_put(peer, bytes, length);
+        peer_drain_tls(peer);
+        if (bytes_left(&peer->out) > UNSENT)
+                peer_hang_up(peer, "it does not take what it is sent: %u MiB wait for it", UNSENT >> 20);
+        peer_flush(peer);
+}
+
+void peer_send(struct peer *peer, unsigned type, uint32_t about, const void *bytes, size_t length) {
+        if (peer->state == UP && length <= LINK_PAYLOAD)
+                peer_send_frame(peer, type, about, bytes, length);
+}
+
+static void peer_greet(struct peer *peer) {
+        const struct links_config *config = &peer->links->config;
+        Link__Hello hello = LINK__HELLO__INIT;
+        uint8_t out[HELLO_MOST];
+
+        hello.major = LINK_MAJOR;
+        hello.minor = LINK_MINOR;
+        hello.node = (ProtobufCBinaryData){ LINK_NODE, (uint8_t *)config->node };
+        hello.instance = config->instance;
+        hello.role = peer->dialled ? LINK_NODE_ROLE : LINK_COORDINATOR;
+        hello.release = (char *)config->release;
+        peer_set_state(peer, GREETING);
+        peer_send_frame(peer, TYPE_HELLO, 0, out, link__hello__pack(&hello, out));
+}
+
+/* ---- receiving ---- */
+
+/* Of two connections with one daemon the newer one stays; but an older run of it may have been slow. */
+static bool peer_replaces(struct peer *peer) {
+        struct peer *other;
+
+        list_for_each(other, &peer->links->peers, link) {
+                if (other == peer || other->state != UP || other->dialled != peer->dialled ||
+                    memcmp(other->node, peer->node, LINK_NODE) != 0)
+                        continue;
+                if (peer->instance < other->instance)
+                        return false;
+                peer_hang_up(other, "the same daemon has connected again");
+        }
+        return true;
+}
+
+static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello) {
+        enum link_role expected = peer->dialled ? LINK_COORDINATOR : LINK_NODE_ROLE;
+
+        if (hello->major != LINK_MAJOR)
+                return "it speaks another major version of the protocol between daemons: update one";
+        if (hello->node.len != LINK_NODE)
+                return "it does not say which daemon it is";
+        if (memcmp(hello->node.data, peer->links->config.node, LINK_NODE) == 0)
+                return "it has this daemon's own id: this is a connection with itself, or the id was copied "
+                       "with its state directory";
+        if (hello->role != expected)
+                return "it plays the wrong part";
+        memcpy(peer->node, hello->node.data, LINK_NODE);
+        peer->instance = hello->instance;
+        return peer_replaces(peer) ? NULL : "a later run of the same daemon is connected";
+}
+
+static void peer_on_hello(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        const struct links_config *config = &peer->links->config;
+        Link__Hello *hello;
+
+        if (header->type != TYPE_HELLO) {
+                peer_hang_up(peer, "it does not say who it is");
+                return;
+        }
+        hello = link__hello__unpack(NULL, header->length, payload);
+        const char *why = hello != NULL ? peer_judge_hello(peer, hello) : "its greeting is malformed";
+        if (hello != NULL)
+                link__hello__free_unpacked(hello, NULL);
+        if (why != NULL) {
+                peer_hang_up(peer, "%s", why);
+                return;
+        }
+        peer->deadline = loop_timer_free(peer->deadline);
+        peer_set_state(peer, UP);
+        peer->told = true;
+        if (peer == peer->links->dial.peer) {
+                peer->links->dial.wait = 0;
+                peer->links->dial.trouble[0] = peer->links->dial.logged[0] = '\0';
+        }
+        config->events->up(config->owner, peer);
+}
+
+static void peer_on_frame(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        const struct links_config *config = &peer->links->config;
+        const char *why = NULL;
+
+        if (peer->state == GREETING)
+                peer_on_hello(peer, header, payload);
+        else if (header->type >= LINK_FIRST_TYPE)
+                why = config->events->frame(config->owner, peer, header->type, header->request, payload,
+                                            header->length);
+        if (why != NULL)
+                peer_hang_up(peer, "what it sends is refused: %s", why);
+}
+
+/* A part of the stream of frames. */
+static void peer_take_stream(struct peer *peer, const uint8_t *data, size_t length) {
+        struct frame_header header;
+
+        if (bytes_add(&peer->in, data, length) < 0)
+                peer_hang_up(peer, "there is no memory for what it sends");
+        while (peer->state != DEAD && bytes_left(&peer->in) >= FRAME_HEADER) {
+                const uint8_t *at = peer->in.data + peer->in.begin;
+                enum frame_verdict verdict =
+                        frame_decode_header(at, peer->state == UP ? LINK_PAYLOAD : HELLO_MOST, &header);
+
+                if (verdict == FRAME_OK && header.fds > 0)
+                        verdict = FRAME_BAD_FDS;
+                if (verdict != FRAME_OK) {
+                        peer_hang_up(peer, "%s", frame_verdict_text(verdict));
+                        return;
+                }
+                if (bytes_left(&peer->in) - FRAME_HEADER < header.length)
+                        return;
+                peer_on_frame(peer, &header, at + FRAME_HEADER);
+                bytes_skip(&peer->in, FRAME_HEADER + header.length);
+        }
+}
+
+static void peer_shake(struct peer *peer) {
+        int r = tls_shake_hands(peer->tls);
+
+        peer_drain_tls(peer);
+        peer_flush(peer);
+        if (r < 0)
+                peer_hang_up(peer, "%s", tls_why(peer->tls));
+        else if (r == 1)
+                peer_greet(peer);
+}
+
+static void peer_take_wire(struct peer *peer, const uint8_t *data, size_t length) {
+        ssize_t n = 0;
+        uint8_t plain[16384];
+
+        if (peer->tls == NULL) {
+                peer_take_stream(peer, data, length);
+                return;
+        }
+        if (tls_feed(peer->tls, data, length) < 0)
+                peer_hang_up(peer, "there is no memory for what it sends");
+        if (peer->state == SHAKING)
+                peer_shake(peer);
+        while (peer->state != DEAD && peer->state != SHAKING &&
+               (n = tls_read(peer->tls, plain, sizeof(plain))) > 0)
+                peer_take_stream(peer, plain, (size_t)n);
+        if (n < 0)
+                peer_hang_up(peer, "%s", n == -EPIPE ? "it has hung up" : tls_why(peer->tls));
+}
+
+static void peer_read(struct peer *peer) {
+        struct links *links = peer->links;
+
+        for (unsigned i = 0; i < READS && peer->state != DEAD; i++) {
+                ssize_t n = recv(peer->sock, links->buffer, sizeof(links->buffer), MSG_DONTWAIT);
+
+                if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                        return;
+                if (n < 0)
+                        peer_hang_up(peer, "it cannot be reached any more: %s", strerror(errno));
+                else if (n == 0)
+                        peer_hang_up(peer, "it has hung up");
+                else
+                        peer_take_wire(peer, links->buffer, (size_t)n);
+        }
+}
+
+/* ---- the beginning of a connection ---- */
+
+static void peer_begin(struct peer *peer) {
+        peer_set_state(peer, peer->tls != NULL ? SHAKING : GREETING);
+        loop_io_set(peer->io, LOOP_READ);
+        if (peer->tls == NULL)
+                peer_greet(peer);
+        else if (peer->dialled)
+                peer_shake(peer);
+}
+
+static void peer_on_ready(void *data, int fd, unsigned events) {
+        struct peer *peer = data;
+        int error = 0;
+        socklen_t length = sizeof(error);
+
+        if (peer->state == CONNECTING) {
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+                if (error != 0)
+                        peer_hang_up(peer, "%s", strerror(error));
+                else
+                        peer_begin(peer);
+                return;
+        }
+        if (events & LOOP_READ)
+                peer_read(peer);
+        if (events & LOOP_WRITE && peer->state != DEAD)
+                peer_flush(peer);
+}
+
+static void peer_on_deadline(void *data) {
+        peer_hang_up(data, "it has not said in time who it is");
+}
+
+/* A connection that nobody uses any more must be noticed, however quietly it went. */
+static void peer_set_options(const struct peer *peer) {
+        unsigned silence = (unsigned)(peer->links->config.silence / USEC_PER_MSEC);
+        int on = 1, every = 1, idle = 2, probes = (int)(silence / 1000) + 1;
+
+        setsockopt(peer->sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        setsockopt(peer->sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        setsockopt(peer->sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+        setsockopt(peer->sock, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+        setsockopt(peer->sock, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+        setsockopt(peer->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
+}
+
+/* Takes the socket in any case. */
+static int peer_new(struct links *links, int sock, bool dialled, bool local, struct peer **ret) {
+        struct peer *peer = calloc(1, sizeof(*peer));
+        int r = 0;
+
+        if (peer == NULL) {
+                close(sock);
+                return -ENOMEM;
+        }
+        *peer = (struct peer){
+                .links = links, .sock = sock, .dialled = dialled, .local = local, .uid = (uid_t)-1
+        };
+        peer->reap = (struct loop_deferred){ .fn = peer_on_reap, .data = peer };
+        list_init(&peer->link);
+        if (!local)
+                peer_set_options(peer);
+        if (!local && links->tls != NULL)
+                r = tls_new(links->tls, !dialled, &peer->tls);
+        if (r == 0)
+                r = loop_timer_new(links->config.loop, peer_on_deadline, peer, &peer->deadline);
+        if (r == 0)
+                r = loop_io_new(links->config.loop, sock, LOOP_READ, peer_on_ready, peer, &peer->io);
+        if (r < 0) {
+                peer_free(peer);
+                return r;
+        }
+        loop_timer_arm(peer->deadline, links->config.handshake_timeout);
+        links->strangers += !dialled;
+        list_append(&links->peers, &peer->link);
+        *ret = peer;
+        return 0;
+}
+
+/* Over a Unix socket the kernel says who it is. */
+static bool peer_check_local(struct peer *peer) {
+        struct ucred who;
+        socklen_t length = sizeof(who);
+
+        if (getsockopt(peer->sock, SOL_SOCKET, SO_PEERCRED, &who, &length) < 0) {
+                peer_hang_up(peer, "the kernel does not say whose process it is: %s", strerror(errno));
+                return false;
+        }
+        peer->uid = who.uid;
+        if (who.uid == 0 || who.uid == geteuid())
+                return true;
+        peer_hang_up(peer, "it belongs to uid %u, and only root's and uid %u's daemons may connect",
+                     (unsigned)who.uid, (unsigned)geteuid());
+        return false;
+}
+
+/* ---- dialling ---- */
+
+static void dial_try(struct links *links);
+
+static void dial_on_again(void *data) {
+        dial_try(data);
+}
+
+/* With some chance in it, so that the nodes of a coordinator that has come back do not all come at once. */
+static void dial_later(struct links *links) {
+        struct dial *dial = &links->dial;
+        uint32_t chance = 0;
+
+        dial->wait = dial->wait == 0               ? AGAIN_FIRST
+                     : 2 * dial->wait < AGAIN_MOST ? 2 * dial->wait
+                                                   : AGAIN_MOST;
+        (void)!getrandom(&chance, sizeof(chance), GRND_NONBLOCK);
+        loop_timer_arm(dial->again, dial->wait / 2 + chance % (dial->wait / 2 + 1));
+}
+
+static void dial_fail(struct links *links, const char *why) {
+        dial_note(links, why);
+        dial_later(links);
+}
+
+static void dial_connect(struct links *links, const struct sockaddr_storage *address, socklen_t length) {
+        struct dial *dial = &links->dial;
+        bool local = address->ss_family == AF_UNIX;
+        int sock = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
+
+        if (sock < 0) {
+                dial_fail(links, strerror(errno));
+                return;
+        }
+        r = peer_new(links, sock, true, local, &dial->peer);
+        if (r < 0) {
+                dial_fail(links, r == -ENOKEY ? "no key of key_file is in force any more" : strerror(-r));
+                return;
+        }
+        snprintf(dial->peer->name, sizeof(dial->peer->name), "the coordinator at %s", dial->address.text);
+        if (connect(sock, (const struct sockaddr *)address, length) == 0) {
+                if (!local || peer_check_local(dial->peer))
+                        peer_begin(dial->peer);
+        } else if (errno == EINPROGRESS) {
+                loop_io_set(dial->peer->io, LOOP_WRITE);
+        } else {
+                peer_hang_up(dial->peer, "%s", strerror(errno));
+        }
+}
+
+static void dial_on_resolved(void *data, int r, const struct sockaddr_storage *address, socklen_t length,
+                             const char *error) {
+        struct links *links = data;
+
+        links->dial.resolver = resolver_free(links->dial.resolver);
+        if (r < 0)
+                dial_fail(links, error);
+        else
+                dial_connect(links, address, length);
+}
+
+static void dial_try(struct links *links) {
+        struct dial *dial = &links->dial;
+        struct sockaddr_storage address;
+        socklen_t length;
+        int r = address_resolve_here(&dial->address, false, &address, &length);
+
+        if (r == 0) {
+                dial_connect(links, &address, length);
+                return;
+        }
+        if (r == -ENOENT)
+                r = resolver_new(links->config.loop, &dial->address, dial_on_resolved, links,
+                                 &dial->resolver);
+        if (r < 0)
+                dial_fail(links, strerror(-r));
+}
+
+/* ---- listening ---- */
+
+static void listener_on_ready(void *data, int fd, unsigned events) {
+        struct listener *listener = data;
+        struct links *links = listener->links;
+        struct sockaddr_storage address = { 0 };
+        socklen_t length = sizeof(address);
+        struct peer *peer;
+        int sock = accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (sock < 0)
+                return;
+        if (links->strangers >= STRANGERS) {
+                close(sock);
+                return;
+        }
+        if (peer_new(links, sock, false, address.ss_family == AF_UNIX, &peer) < 0)
+                return;
+        address_format(&address, peer->name, sizeof(peer->name));
+        if (!peer->local || peer_check_local(peer))
+                peer_begin(peer);
+}
+
+int links_accept_on(struct links *links, int fd) {
+        struct listener *listener = calloc(1, sizeof(*listener));
+
+        if (listener == NULL)
+                return -ENOMEM;
+        *listener = (struct listener){ .links = links, .fd = fd };
+        int r = loop_io_new(links->config.loop, fd, LOOP_READ, listener_on_ready, listener, &listener->io);
+        if (r < 0) {
+                free(listener);
+                return r;
+        }
+        list_append(&links->listeners, &listener->link);
+        return 0;
+}
+
+/* Without a key whoever reaches the port could have a part in any job. */
+static int links_check_secure(const struct links *links, const struct address *address, char *error,
+                              size_t size) {
+        if (address->local || links->config.insecure || links->config.keys->n > 0)
+                return 0;
+        snprintf(error, size,
+                 "%s: there is no TCP between daemons without a key: make one (gradsyncctl key new), give it "
+                 "to all of them, and set key_file; daemons of one host can meet on unix:PATH without one",
+                 address->text);
+        return -ENOKEY;
+}
+
+int links_listen(struct links *links, const struct address *address, char *error, size_t size) {
+        struct sockaddr_storage at;
+        socklen_t length;
+        int on = 1, sock = -1, r = links_check_secure(links, address, error, size);
+
+        if (r < 0)
+                return r;
+        r = address_resolve_here(address, true, &at, &length);
+        if (r == -ENOENT) {
+                snprintf(error, size, "listen: '%s' is neither an address nor an interface of this host",
+                         address->host);
+                return r;
+        }
+        if (r == 0)
+                sock = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (r == 0 && (sock < 0 || setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+                       bind(sock, (struct sockaddr *)&at, length) < 0 || listen(sock, BACKLOG) < 0))
+                r = -errno;
+        if (r == 0)
+                r = links_accept_on(links, sock);
+        if (r == 0)
+                return 0;
+        if (sock >= 0)
+                close(sock);
+        snprintf(error, size, "cannot listen on %s: %s", address->text, strerror(-r));
+        return r;
+}
+
+/* ---- all of them ---- */
+
+int links_new(const struct links_config *config, struct links **ret) {
+        struct links *links = calloc(1, sizeof(*links));
+        int r = 0;
+
+        if (links == NULL)
+                return -ENOMEM;
+        links->config = *config;
+        list_init(&links->peers);
+        list_init(&links->listeners);
+        if (config->keys->n > 0)
+                r = tls_context_new(config->keys, &links->tls);
+        if (r == 0)
+                r = loop_timer_new(config->loop, dial_on_again, links, &links->dial.again);
+        if (r < 0) {
+                links_free(links);
+                return r;
+        }
+        *ret = links;
+        return 0;
+}
+
+struct links *links_free(struct links *links) {
+        struct listener *listener, *next_listener;
+        struct peer *peer, *next_peer;
+
+        if (links == NULL)
+                return NULL;
+        list_for_each_safe(listener, next_listener, &links->listeners, link) {
+                loop_io_free(listener->io);
+                close(listener->fd);
+                list_remove(&listener->link);
+                free(listener);
+        }
+        list_for_each_safe(peer, next_peer, &links->peers, link)
+                peer_free(peer);
+        resolver_free(links->dial.resolver);
+        loop_timer_free(links->dial.again);
+        tls_context_free(links->tls);
+        free(links);
+        return NULL;
+}
+
+int links_dial(struct links *links, const struct address *address, char *error, size_t size) {
+        int r = links_check_secure(links, address, error, size);
+
+        if (r < 0)
+                return r;
+        links->dial.wanted = true;
+        links->dial.address = *address;
+        snprintf(links->dial.trouble, sizeof(links->dial.trouble), "it is being tried");
+        dial_try(links);
+        return 0;
+}
+
+const char *links_trouble(const struct links *links) {
+        return links->dial.trouble[0] != '\0' ? links->dial.trouble : NULL;
+}
+
+void links_check_keys(struct links *links) {
+        time_t now = time(NULL);
+        struct peer *peer;
+
+        list_for_each(peer, &links->peers, link) {
+                const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
+
+                if (key != NULL && keys_find(links->config.keys, key->name, strlen(key->name), now) == NULL)
+                        peer_hang_up(peer, "its key '%s' is not in force any more", key->name);
+        }
+}
+
+const uint8_t *peer_node(const struct peer *peer) {
+        return peer->node;
+}
+
+uint64_t peer_instance(const struct peer *peer) {
+        return peer->instance;
+}
+
+const char *peer_name(const struct peer *peer) {
+        return peer->name;
+}
+
+void peer_local_address(const struct peer *peer, char *text, size_t size) {
+        struct sockaddr_storage address = { .ss_family = AF_UNIX };
+        socklen_t length = sizeof(address);
+
+        if (getsockname(peer->sock, (struct sockaddr *)&address, &length) < 0)
+                address.ss_family = AF_UNIX;
+        address_format_host(&address, text, size);
+}
+
+bool peer_was_dialled(const struct peer *peer) {
+        return peer->dialled;
+}
+
+bool peer_speaks_for(const struct peer *peer, uid_t uid) {
+        const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
+
+        if (peer->local)
+                return peer->uid == 0 || peer->uid == uid;
+        return key != NULL ? key_speaks_for(key, uid) : peer->links->config.insecure;
+}

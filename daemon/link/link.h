@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections between daemons: each end knows for sure who the other one is before anything is said. They
+ * carry frames (proto/frame.h) and know nothing of jobs. Over TCP both ends have a key in common (tls.h);
+ * over a Unix socket the kernel says whose process the other end is: root's, or the same user's. Loop thread
+ * only, and never waits.
+ *
+ * An end that dials keeps doing so: after a connection has ended, or could not be made, it tries again, later
+ * and later up to some seconds. Of two connections with one daemon the newer one stays.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/loop.h"
+#include "link/address.h"
+#include "link/key.h"
+
+#define LINK_MAJOR 1u
+#define LINK_MINOR 0u
+#define LINK_NODE 16u            /* bytes of a daemon's node id */
+#define LINK_PAYLOAD (96u << 10) /* bytes of a frame */
+#define LINK_FIRST_TYPE 64u      /* of a frame of the owner's; those below it are this layer's own */
+
+struct links;
+struct peer; /* a connection whose other end has proved itself */
+
+enum link_role {
+        LINK_NODE_ROLE = 1, /* this end dials: it has nodes of jobs */
+        LINK_COORDINATOR,   /* … and this one coordinates them */
+};
+
+struct links_events {
+        void (*up)(void *owner, struct peer *peer);
+        /* NULL, or a sentence about what is wrong with it: the connection ends then. The bytes are valid
+         * during the call. */
+        const char *(*frame)(void *owner, struct peer *peer, unsigned type, uint32_t about, const void *bytes,
+                             size_t length);
+        /* The pointer must not be used afterwards. */
+        void (*down)(void *owner, struct peer *peer, const char *why);
+};
+
+struct links_config {
+        struct loop *loop;
+        const uint8_t *node; /* LINK_NODE bytes; the caller's, like what follows */
+        uint64_t instance;
+        const char *release;
+        const struct keys *keys;    /* none: no TCP, unless: */
+        bool insecure;              /* TCP without proof or secrecy */
+        uint64_t handshake_timeout; /* us */
+        uint64_t silence; /* us without an acknowledgement of what was sent, after which TCP gives up */
+        const struct links_events *events;
+        void *owner;
+};
+
+/* 0 or -ENOMEM. */
+int links_new(const struct links_config *config, struct links **ret);
+/* Tells nobody. NULL is fine. */
+struct links *links_free(struct links *links);
+
+/* 0; or a negative errno and a sentence in `error`. Over TCP; a Unix socket is bound by the caller, and
+ * handed over with links_accept_on(). */
+int links_listen(struct links *links, const struct address *address, char *error, size_t size);
+/* The fd is the links' from now on if this returns 0. */
+int links_accept_on(struct links *links, int fd);
+/* Keeps a connection to that address. */
+int links_dial(struct links *links, const struct address *address, char *error, size_t size);
+/* What keeps the dialled connection from being there; NULL: it is. */
+const char *links_trouble(const struct links *links);
+/* Keys have changed: connections that were made with one that is gone end. */
+void links_check_keys(struct links *links);
+
+/* Sent in order; dropped if the connection is about to end. A peer that does not take what it is sent is hung
+ * up. Never calls back. */
+void peer_send(struct peer *peer, unsigned type, uint32_t about, const void *bytes, size_t length);
+const uint8_t *peer_node(const struct peer *peer);
+uint64_t peer_instance(const struct peer *peer);
+const char *peer_name(const struct peer *peer); /* its address, for people */
+/* The address of this end: a number; "127.0.0.1" over a Unix socket. */
+void peer_local_address(const struct peer *peer, char *text, size_t size);
+bool peer_was_dialled(const struct peer *peer);
+bool peer_speaks_for(const struct peer *peer, uid_t uid);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks a name service on a thread of its own, which may wait for it. Loop thread only. */
+#pragma once
+
+#include "base/loop.h"
+#include "link/address.h"
+
+struct resolver;
+
+/* Called once: 0 and the address, or why not in `error`. */
+typedef void (*resolver_fn)(void *data, int r, const struct sockaddr_storage *address, socklen_t length,
+                            const char *error);
+
+/* 0 or a negative errno. */
+int resolver_new(struct loop *loop, const struct address *address, resolver_fn fn, void *data,
+                 struct resolver **ret);
+/* In the callback or before it, which does not come then. NULL is fine. */
+struct resolver *resolver_free(struct resolver *resolver);
