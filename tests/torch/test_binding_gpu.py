@@ -2,10 +2,13 @@
 """The package and a daemon that serves a GPU, which is a fake one; and memory that others take by DLPack."""
 import ctypes
 import gc
+import select
+import signal
 
 import pytest
 
 import gradsync
+import harness
 from fixtures import machine, nothing_left  # noqa: F401
 from gradsync import DType, _dlpack
 
@@ -91,7 +94,7 @@ with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
 """, socket=gpu().socket)
 
 
-def test_an_arena_of_the_daemons_is_lent(gpu, passes):
+def test_an_arena_of_the_daemons_is_exports(gpu, passes):
     passes("""
 with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
     plan = job.plan([("a", DType.F32, (3,)), ("b", DType.BF16, (5, 7))], arena=True)
@@ -311,14 +314,134 @@ def test_dlpack_lends_without_a_copy(dtype):
     assert torch.frombuffer(buffer, dtype=kind).eq(3).all()
     part = tensor[2:4]
     del tensor
-    assert len(_dlpack._lent) == 1
+    gc.collect()
+    assert len(_dlpack._exports) == 1
     del part
-    assert not _dlpack._lent
+    gc.collect()
+    assert not _dlpack._exports
+
+
+def some_floats():
+    return Lent((ctypes.c_char * 40)(), DType.F32, 10)
 
 
 def test_a_capsule_that_nobody_takes_is_given_back():
-    capsule = Lent((ctypes.c_char * 40)(), DType.F32, 10).__dlpack__()
-    assert len(_dlpack._lent) == 1
+    capsule = some_floats().__dlpack__()
+    gc.collect()
+    assert len(_dlpack._exports) == 1
     del capsule
     gc.collect()
-    assert not _dlpack._lent
+    assert not _dlpack._exports
+
+
+def test_an_export_gives_back_what_is_over():
+    """Without a collection of garbage."""
+    torch = pytest.importorskip("torch")
+    gc.disable()
+    try:
+        for _ in range(5):
+            some_floats().__dlpack__()
+            torch.from_dlpack(some_floats())
+        assert len(_dlpack._exports) == 1
+    finally:
+        gc.enable()
+    _dlpack.settle()
+    assert not _dlpack._exports
+
+
+def test_an_exception_on_its_way_is_not_lost():
+    """What a consumer drops while it raises is given back, and the exception is that of the consumer."""
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match="has no len"):
+        len(some_floats().__dlpack__())
+    with pytest.raises(TypeError, match="takes exactly one argument"):
+        len(torch.from_dlpack(some_floats()), 5)
+    gc.collect()
+    assert not _dlpack._exports
+
+
+@pytest.mark.parametrize("hold", [
+    "",
+    "gc.disable(); cycle = [tensors]; cycle.append(cycle); del cycle, tensors",
+    "builtins.kept = tensors; del tensors",
+    "ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensors))",
+    "kept = [some_floats().__dlpack__() for _ in range(8)]",
+], ids=["globals", "cycle", "builtins", "for_ever", "capsules"])
+def test_the_interpreter_ends_while_tensors_live(hold, passes):
+    """Each child of the script ends in order, one after the other."""
+    pytest.importorskip("torch")
+    passes(f"""
+import builtins, gc
+import torch
+from gradsync import _dlpack
+class Lent:
+    def __init__(self):
+        self.buffer = (ctypes.c_char * 40)()
+    def __dlpack_device__(self):
+        return _dlpack.CPU, 0
+    def __dlpack__(self, **_):
+        return _dlpack.capsule(ctypes.addressof(self.buffer), DType.F32, 10, (_dlpack.CPU, 0), self)
+some_floats = Lent
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        break
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    sys.exit()
+tensors = [torch.from_dlpack(some_floats()) for _ in range(8)]
+{hold}
+""")
+
+
+def test_a_registration_that_was_interrupted_goes_on(gpu, script):
+    """Ctrl-C in Job.memory(): the same call, made again, is about the same memory."""
+    served = gpu()
+    member = script(DRIVER + """
+import signal
+from gradsync import _cuda
+made = []
+do_allocate = _cuda.allocate
+def allocate(*arguments):
+    made.append(do_allocate(*arguments))
+    return made[-1]
+_cuda.allocate = allocate
+with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
+    def tell_and_wait(*arguments):
+        print("waits", flush=True)
+        do_wait(*arguments)
+    def interrupt_once(*_):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, interrupt_once)
+    print("joined", flush=True)
+    sys.stdin.readline()
+    do_wait, job._wait = job._wait, tell_and_wait
+    try:
+        job.memory(3 << 20)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    job._wait = do_wait
+    assert "other memory" in fails(gradsync.StateError, job.memory, 5 << 20)
+    sys.stdin.readline()
+    memory = job.memory(3 << 20)
+    assert [memory.address] == [each.address for each in made]
+    host, back = array.array("f", range(16)), array.array("f", [0.]) * 16
+    part = memory.array(DType.F32, 0, 16)
+    job.allgather(host, Raw(part.address, 64))
+    job.allgather(Raw(part.address, 64), back)
+    assert back == host
+    memory.unregister()
+    print("registered", flush=True)
+""", socket=served.socket)
+    assert member.line() == "joined"
+    with served.at_once():              # no answer meanwhile
+        member.say("")
+        assert member.line() == "waits"
+        # A signal that comes before the library waits does not end the wait.
+        harness.wait_until(lambda: member.signal(signal.SIGINT) or
+                           select.select([member.process.stdout], [], [], 0.05)[0], "the end of the wait")
+        assert member.line() == "interrupted"
+    member.say("")
+    assert member.line() == "registered"
+    assert member.wait() == 0, member.err

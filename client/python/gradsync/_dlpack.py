@@ -4,13 +4,20 @@
 The structures are those of version 0 of DLPack's C header, whose capsules are named "dltensor"
 (https://dmlc.github.io/dlpack/latest/c_api.html). A consumer renames the capsule and calls the deleter when
 it has no more use for the memory, in any thread.
+
+No function of Python is called for that. It would lose an exception that is on its way through the consumer,
+and could not run at all after the interpreter's end, where tensors may still live. So the deleter is time()
+of the C library: it writes the clock over the address of the memory, and settle() finds that. Capsules have
+no destructor for the same reason: settle() finds those that nobody but this module has any more.
 """
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint64
-from typing import Any
+import sys
+from ctypes import POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint64
+from typing import Any, NamedTuple
 
 from .types import DType
 
@@ -33,52 +40,79 @@ class _Tensor(Structure):
                 ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("offset", c_uint64)]
 
 
-_Deleter = CFUNCTYPE(None, ctypes.c_void_p)
-
-
 class _Managed(Structure):
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-# The destructor has an object without references: as an address, nothing counts any.
-_is_ours = ctypes.pythonapi.PyCapsule_IsValid
-_is_ours.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype = ctypes.c_void_p
-_pointer_of.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-
-#: What consumers have: the structure, its shape, and what keeps the memory.
-_lent: dict[int, tuple[Any, ...]] = {}
-_numbers = itertools.count(1)
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_keep_for_ever = ctypes.pythonapi.Py_IncRef
+_keep_for_ever.restype = None
+_keep_for_ever.argtypes = [ctypes.py_object]
+_deleter = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 
 
-def _give_back(address: int) -> None:
-    _lent.pop(_Managed.from_address(address).context, None)
+class _Export(NamedTuple):
+    """What a consumer has, or may take: the structure and what it points to, and what keeps the memory."""
+
+    managed: _Managed
+    address: int
+    shape: ctypes.Array[c_int64]
+    keep: Any
+    capsule: Any
+
+    def references(self) -> int:
+        """To the capsule."""
+        return sys.getrefcount(self.capsule)
+
+    def is_over(self) -> bool:
+        """The consumer has called the deleter, or there is none and never will be."""
+        return self.managed.tensor.data != self.address or (
+            self.references() == _OURS_ALONE and bool(_is_valid(self.capsule, _NAME)))
 
 
-def _drop(capsule: int) -> None:
-    """Of a capsule that nobody has consumed."""
-    if _is_ours(capsule, _NAME):
-        _give_back(_pointer_of(capsule, _NAME))
-
-
-# Kept as long as the module: capsules live longer than calls.
-_deleter = _Deleter(_give_back)
-_destructor = PYFUNCTYPE(None, ctypes.c_void_p)(_drop)
-
-
-def capsule(address: int, dtype: DType, elements: int, device: tuple[int, int], keep: Any) -> Any:
-    """A flat array of so many elements. `keep` lives until the consumer has no more use for it."""
-    number = next(_numbers)
+def _export(address: int, dtype: DType, elements: int, device: tuple[int, int], keep: Any) -> _Export:
     shape = (c_int64 * 1)(elements)
     tensor = _Tensor(address, _Device(*device), 1, _Element(_CODES[dtype], 8 * dtype.itemsize, 1), shape,
                      None, 0)
-    managed = _Managed(tensor, number, _deleter)
-    _lent[number] = managed, shape, keep
-    return _new_capsule(ctypes.addressof(managed), _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    managed = _Managed(tensor, None, _deleter)
+    return _Export(managed, address, shape, keep, _new_capsule(ctypes.addressof(managed), _NAME, None))
+
+
+_OURS_ALONE = _export(1, DType.U8, 1, (CPU, 0), None).references()
+
+#: Consumers may have these for longer than the interpreter lives: what is in it at the end is never freed.
+_exports: dict[int, _Export] = {}
+_keep_for_ever(_exports)
+_numbers = itertools.count(1)
+
+
+def settle() -> None:
+    """Gives back the memory for which no consumer has any use."""
+    for number, export in _exports.copy().items():
+        if export.is_over():
+            _exports.pop(number, None)
+
+
+def _collected(phase: str, _info: dict[str, int]) -> None:
+    """When garbage was collected: tensors may have been among it."""
+    if _exports and phase == "stop":
+        settle()
+
+
+gc.callbacks.append(_collected)
+
+
+def capsule(address: int, dtype: DType, elements: int, device: tuple[int, int], keep: Any) -> Any:
+    """A flat array of so many elements. `keep` lives until the consumer has no more use for it: settle()
+    is called then, here and whenever garbage has been collected."""
+    settle()
+    export = _export(address, dtype, elements, device, keep)
+    _exports[next(_numbers)] = export
+    return export.capsule
 
 
 class DeviceArray:

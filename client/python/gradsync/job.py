@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _cuda, memory as _memory
+from . import _cuda, _dlpack, memory as _memory
 from ._call import check, memory_of
 from ._native import PlanOptionsStruct, StateStruct, library
 from .errors import Again, GradsyncError, InvalidError, StateError
@@ -186,6 +186,7 @@ class Job:
 
     def _memory_on(self, ordinal: int, nbytes: int) -> Memory:
         if self._allocated is None:
+            _dlpack.settle()        # there may be room in what others have no more use for
             self._allocated = _Allocated(_cuda.allocate(ordinal, nbytes), nbytes)
         if self._allocated.wanted != nbytes:
             raise StateError(f"other memory ({self._allocated.wanted} bytes) is being registered: call "

@@ -131,6 +131,7 @@ class Plan:
 
     def _refuse_lent(self, what: str) -> None:
         """Memory of the daemon's is unmapped with the plan, so nothing may refer to it."""
+        _dlpack.settle()
         alive = [each for each in self._lent if each() is not None]
         self._lent = alive
         if alive:
