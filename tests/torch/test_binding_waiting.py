@@ -2,6 +2,7 @@
 """Waiting: signals, threads, the stall callback, and connections that do not block."""
 import asyncio
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
@@ -141,6 +142,22 @@ def test_a_connection_is_not_closed_under_a_thread(crew):
         made.jobs[0].leave()
     plans[1].ready(0), plans[1].finish()
     waits.result(harness.DEADLINE)
+
+
+def test_a_connection_is_not_closed_under_a_thread_of_others(crew):
+    """As autograd's for a GPU: nothing in Python has started it."""
+    made = crew(2)
+    plans = made.plan(ONE)
+    plans[0].ready(0)
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: plans[0].finish() and None)
+    thread, libc = ctypes.c_ulong(), ctypes.CDLL(None)
+    assert libc.pthread_create(ctypes.byref(thread), None, function, None) == 0
+    harness.wait_until(lambda: made.connections[0]._inside._threads, "a thread in finish()")
+    with pytest.raises(gradsync.StateError, match="a thread is in a call"):
+        made.connections[0].close()
+    plans[1].ready(0), plans[1].finish()
+    assert libc.pthread_join(thread, None) == 0
+    assert not made.connections[0]._inside._threads
 
 
 def test_the_stall_callback_names_who_is_waited_for(crew):

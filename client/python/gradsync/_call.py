@@ -67,9 +67,9 @@ class Inside:
                 del error               # which refers to this frame, and so to all that the callers hold
 
     def refuse(self, what: str) -> None:
-        """StateError if a thread that lives is inside."""
-        alive = {thread.ident for thread in threading.enumerate()}
-        if self._threads & alive:
+        """StateError if a thread that lives is inside: also one that Python has not started, as autograd's
+        for a GPU."""
+        if self._threads & sys._current_frames().keys():
             raise StateError(f"{what}: a thread is in a call on this connection, or this is its stall "
                              "callback; let the "
                              "call return first")
