@@ -20,6 +20,7 @@ import counters
 import gradsync
 import gradsync.torch
 import models
+import streams
 
 RANK, WORLD = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
 wrap = gradsync.torch.DistributedDataParallel
@@ -207,6 +208,23 @@ def checkpoint():
                                                                  for each in optimiser.state.values()]
     equal = equal and all(torch.equal(a, b) for a, b in zip(*moments, strict=True))
     say(count=state.count, equal=equal)
+
+
+def random_numbers():
+    """A step that is computed again draws the numbers that it drew before, on the CPU and on a GPU."""
+    drawn = []
+    with streams.pretended():
+        model = wrap(models.mlp())
+        state = gradsync.State(model=model)
+        for _ in range(2):
+            for attempt in state.step():
+                with attempt:
+                    drawn.append([torch.rand(()).item(), torch.rand((), generator=streams.GENERATOR).item()])
+                    if len(drawn) % 2:
+                        raise gradsync.VoidStep
+                    model(batch(0)[0]).sum().backward()
+                    model.zero_grad()
+    say(drawn=drawn)
 
 
 def two_forwards_of_norm():

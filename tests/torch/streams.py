@@ -16,6 +16,10 @@ from gradsync.torch import device, distributed
 STREAM = 7
 
 
+#: From which modules on the GPU draw.
+GENERATOR = torch.Generator()
+
+
 class Pretended(device.Gpu):
     marked = settled = 0
 
@@ -58,9 +62,13 @@ def pretended():
     before, distributed.device_of = distributed.device_of, lambda _device: Pretended()
     torch._C._cuda_getCurrentRawStream = lambda index: STREAM + index
     Pretended.marked = Pretended.settled = 0
+    get, put = torch.cuda.get_rng_state, torch.cuda.set_rng_state
+    torch.cuda.get_rng_state = lambda device: GENERATOR.get_state()
+    torch.cuda.set_rng_state = lambda state, device: GENERATOR.set_state(state)
     try:
         yield
         assert Pretended.marked > 0
     finally:
         distributed.device_of = before
+        torch.cuda.get_rng_state, torch.cuda.set_rng_state = get, put
         del torch._C._cuda_getCurrentRawStream

@@ -25,7 +25,7 @@ def seen(tmp_path_factory):
     """By case, what the ranks have seen; all of them run in the same processes."""
     return run_cases(tmp_path_factory.mktemp("other"), "unfrozen", "log", "plans_again", "checkpoint",
                      "two_forwards_of_norm", "unused_in_checkpoint", "counted", "layers_dropped",
-                     "dropped_traffic", "kept_views")
+                     "dropped_traffic", "random_numbers", "kept_views")
 
 
 @together
@@ -117,6 +117,14 @@ def test_layers_dropped(seen):
         assert each["bytes"] == 3 * 4 * (16 * 16 + 16)
         assert each["sizes"] == [3 * 4 * (16 * 16 + 16), 2 * 4 * (16 * 16 + 16)]
         assert each["static"] == 0
+
+
+@together
+def test_random_numbers_of_a_void_step_are_drawn_again(seen):
+    for each in seen["random_numbers"]:
+        first, again, second, second_again = each["drawn"]
+        assert first == again and second == second_again
+        assert all(one != other for one, other in zip(first, second))
 
 
 @together

@@ -67,6 +67,11 @@ class Host:
     def settle(self) -> None:
         """Waits for what this thread has begun."""
 
+    def random_state(self) -> Callable[[], None]:
+        """Sets what modules here draw random numbers from back to where it is now."""
+        state = torch.get_rng_state()
+        return lambda: torch.set_rng_state(state)
+
 
 class Gpu(Host):
     """Gradients on a GPU."""
@@ -80,6 +85,13 @@ class Gpu(Host):
     def check(self, served: Device) -> None:
         if served.ordinal == self.index:
             return
+        if served.ordinal is None and served.name:
+            raise UnsupportedError(f"the module is on {self.device}, and this process has joined the job "
+                                   f"through the daemon of {served.name}: call torch.cuda.set_device("
+                                   f"{self.index}) and move the module to that GPU before anything of "
+                                   "gradsync is used (DistributedSampler and default_job() join the job, "
+                                   "too), or name the GPU's daemon by GRADSYNC_DEVICE=cuda:N; if there is "
+                                   "none, start gradsyncd --device cuda:N")
         known = "" if served.ordinal is None else f", which is cuda:{served.ordinal} here"
         raise UnsupportedError(f"the module is on {self.device}, and gradsyncd serves "
                                f"{served.name or 'nobody, this process is alone'}{known}: start gradsyncd "
@@ -116,6 +128,15 @@ class Gpu(Host):
 
     def settle(self) -> None:
         torch.cuda.current_stream(self.index).synchronize()
+
+    def random_state(self) -> Callable[[], None]:
+        on_host, state = super().random_state(), torch.cuda.get_rng_state(self.device)
+
+        def set_back() -> None:
+            on_host()
+            torch.cuda.set_rng_state(state, self.device)
+
+        return set_back
 
 
 def device_of(device: torch.device) -> Host:

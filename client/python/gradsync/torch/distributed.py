@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from ..errors import UnsupportedError, VoidStep
 from ..job import Job
@@ -42,8 +43,8 @@ class DistributedDataParallel(nn.Module):
 
     module                  on the CPU, or on the GPU that the daemon serves; at least one parameter that
                             needs a gradient
-    device_ids, output_device   None, or empty, for a module on the CPU; else its GPU, to which inputs are
-                            moved then
+    device_ids, output_device   None, or empty, for a module on the CPU; else its GPU, to which tensors among
+                            the inputs are moved then, also those in lists, tuples and dictionaries
     broadcast_buffers       before each forward pass that is synchronised, buffers become those of rank 0.
                             forward_sync_buffers is its new name
     init_sync               parameters and buffers begin as those of rank 0
@@ -476,13 +477,21 @@ def _limits(cap_mib: float | None, caps: Sequence[float] | None) -> tuple[int, i
 
 
 def moved_to(device: torch.device, thing: Any) -> Any:
-    """Tensors in lists, tuples and dictionaries, and what has a method to(), on that device."""
-    if isinstance(thing, (list, tuple)) and not hasattr(thing, "to"):
+    """Tensors on that device, also those in lists, tuples and dictionaries, as DDP moves them: whatever else
+    there is stays as it is."""
+    if isinstance(thing, (torch.Tensor, PackedSequence)):
+        return thing.to(device)  # type: ignore[arg-type]
+    if isinstance(thing, tuple):
         each = [moved_to(device, part) for part in thing]
-        return type(thing)(*each) if hasattr(thing, "_fields") else type(thing)(each)
+        return type(thing)(*each) if hasattr(thing, "_fields") else tuple(each)
+    if isinstance(thing, list):
+        return [moved_to(device, part) for part in thing]
     if isinstance(thing, dict):
-        return {key: moved_to(device, value) for key, value in thing.items()}
-    return thing.to(device, non_blocking=True) if hasattr(thing, "to") else thing
+        made = copy.copy(thing)     # of its type, which may take other arguments than a dict
+        for key, value in thing.items():
+            made[key] = moved_to(device, value)
+        return made
+    return thing
 
 
 def find_tensors(thing: Any) -> Iterator[torch.Tensor]:

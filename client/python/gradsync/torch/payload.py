@@ -21,6 +21,7 @@ class _Place:
     index: int
     dtype: torch.dtype
     shape: tuple[int, ...]
+    on_host: bool
 
 
 class _Pickler(pickle.Pickler):
@@ -32,16 +33,19 @@ class _Pickler(pickle.Pickler):
         if not isinstance(obj, torch.Tensor):
             return None
         self.tensors.append(obj.detach())
-        return _Place(len(self.tensors) - 1, obj.dtype, tuple(obj.shape))
+        return _Place(len(self.tensors) - 1, obj.dtype, tuple(obj.shape),
+                      obj.device.type == "cpu")
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO) -> None:
+    def __init__(self, file: io.BytesIO, device: torch.device) -> None:
         super().__init__(file)
         self.tensors: list[torch.Tensor] = []
+        self._device = device
 
     def persistent_load(self, place: _Place) -> torch.Tensor:
-        self.tensors.append(torch.empty(place.shape, dtype=place.dtype))
+        self.tensors.append(torch.empty(place.shape, dtype=place.dtype,
+                                        device="cpu" if place.on_host else self._device))
         return self.tensors[-1]
 
 
@@ -59,11 +63,19 @@ def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor]) -> None:
     broadcast(job, tensors, job.rank)
 
 
+def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch.Tensor]]:
+    """The state, and its tensors, which hold anything yet. Those that were on a GPU are on this device."""
+    unpickler = _Unpickler(io.BytesIO(skeleton), device)
+    return unpickler.load(), unpickler.tensors
+
+
 def receive(job: Job, root: int, size: int) -> Any:
-    """What the member `root` sends; `size`: bytes of its skeleton."""
+    """What the member `root` sends; `size`: bytes of its skeleton. Tensors of its GPU arrive on this
+    member's."""
     skeleton = torch.empty(size, dtype=torch.uint8)
     job.broadcast(skeleton, root)
-    unpickler = _Unpickler(io.BytesIO(skeleton.numpy().tobytes()))
-    state = unpickler.load()
-    broadcast(job, unpickler.tensors, root)
+    ordinal = job.connection.device.ordinal
+    device = torch.device("cpu") if ordinal is None else torch.device("cuda", ordinal)
+    state, tensors = put_together(skeleton.numpy().tobytes(), device)
+    broadcast(job, tensors, root)
     return state

@@ -17,6 +17,9 @@ class DistributedSampler(Sampler[int]):
 
     With gradsync.State it goes on where the training is: `batch_size` samples of this rank belong to a step
     that is committed. Unlike PyTorch's, it counts epochs itself: next_epoch().
+
+    Without `job` it joins the job that the environment names. A script that trains on a GPU calls
+    torch.cuda.set_device() and moves its module there before, or sets GRADSYNC_DEVICE.
     """
 
     def __init__(self, dataset: Sized, batch_size: int, *, shuffle: bool = True, seed: int = 0,

@@ -209,7 +209,7 @@ class Attempt:
         self.committed = False
 
     def __enter__(self) -> Attempt:
-        self._random = torch.get_rng_state()
+        self._set_random_back = self._state._models[0]._host.random_state()
         self._buffers = [[(buffer, buffer.clone()) for buffer in model._buffers_found.tensors()]
                          for model in self._state._models]
         return self
@@ -225,7 +225,7 @@ class Attempt:
             self._state._world.failed = not (isinstance(error, SystemExit) and not error.code)
             return False
         # As it was before the forward pass: running means count each sample once.
-        torch.set_rng_state(self._random)
+        self._set_random_back()
         for found in self._buffers:
             for buffer, before in found:
                 buffer.data.copy_(before)

@@ -85,9 +85,10 @@ def _tell_stall(_job: Job | None, stall: Stall) -> None:
 
 
 def default_job() -> Job:
-    """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once. It is
-    left when the process ends; if an exception ends it, or sys.exit() with a status in a step of State, its
-    place is kept for a process that is started in its stead."""
+    """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once,
+    through the daemon that GRADSYNC_DEVICE names, or that of the GPU which this thread uses by then, or the
+    CPU's. It is left when the process ends; if an exception ends it, or sys.exit() with a status in a step of
+    State, its place is kept for a process that is started in its stead."""
     global _default
     if _default is None:
         _default = Connection(stall=_tell_stall).join()
