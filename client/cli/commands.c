@@ -83,6 +83,15 @@ static const struct cli_command commands[] = {
           "\n"
           "      --no-wait         do not wait for that\n",
           cmd_control },
+        { "key", "new", "Make a key by which the daemons of a cluster know each other",
+          "Prints a line for the file that key_file of their configuration names. All of them "
+          "need the same one;\n"
+          "nobody else may read it (mode 0600).\n"
+          "\n"
+          "      --name NAME       of the key (main); two keys in one file need different ones\n"
+          "      --uids LIST       users of whom a daemon with it may have jobs, as in "
+          "1000,2000-2999 (all)\n",
+          cmd_key },
         { "help", "[COMMAND]", "Explain a command", "  -h, --help            show this\n", commands_help },
 };
 

@@ -62,12 +62,7 @@ int config_init(struct config *config) {
 }
 
 void config_deinit(struct config *config) {
-        free(config->device);
-        free(config->cuda_driver);
-        free(config->socket);
-        free(config->socket_group);
-        free(config->metrics_socket);
-        free(config->admin_group);
+        options_free_texts(config);
         *config = (struct config){ 0 };
 }
 

@@ -464,6 +464,12 @@ void option_copy(const struct option_row *row, struct config *to, const struct c
         memcpy((char *)to + row->offset, (const char *)from + row->offset, row->field_size);
 }
 
+void options_free_texts(struct config *config) {
+        for (unsigned i = 0; i < option_count; i++)
+                if (option_rows[i].format == option_format_text)
+                        free(*(char **)((char *)config + option_rows[i].offset));
+}
+
 const struct option_row *option_find(const char *section, const char *key) {
         for (unsigned i = 0; i < option_count; i++)
                 if (strcmp(option_rows[i].section, section) == 0 && strcmp(option_rows[i].key, key) == 0)

@@ -31,6 +31,8 @@ int option_set(const struct option_row *row, struct config *config, const char *
                size_t size);
 /* The current value as text, in the form that option_set() takes. */
 void option_format(const struct option_row *row, const struct config *config, char *text, size_t size);
+/* All texts that rows own. */
+void options_free_texts(struct config *config);
 /* Copies a plain field; only for rows that reload. */
 void option_copy(const struct option_row *row, struct config *to, const struct config *from);
 const struct option_row *option_find(const char *section, const char *key); /* NULL if there is none */

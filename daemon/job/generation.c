@@ -334,6 +334,10 @@ void job_ended(struct job *job, enum job_end end) {
                          ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
                 log_write(LOG_WARNING, &context, "%s", job->loss_text);
+        } else if (job->loss.member == 0) {
+                log_write(LOG_WARNING, &context,
+                          "job has ended: a node was lost, and nobody took its members' places within %.1f s",
+                          (double)machine_places(&job->machine)->grace / 1e6);
         } else {
                 log_write(LOG_WARNING, &context,
                           "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,

@@ -86,6 +86,8 @@ struct links {
         struct tls_context *tls; /* NULL: no keys */
         struct list peers, listeners;
         unsigned strangers;
+        uint64_t logged;   /* when one that was turned away was logged last, */
+        unsigned unlogged; /* and how many were not since */
         struct dial dial;
         uint8_t buffer[READ_BYTES];
 };
@@ -152,6 +154,23 @@ static void dial_note(struct links *links, const char *why) {
         log_warning("no connection to the coordinator at %s: %s", dial->address.text, dial->trouble);
 }
 
+/* Whoever reaches the port can cause it: once in a second, and how many others there were. */
+static void links_log_turned_away(struct links *links, const struct peer *peer) {
+        uint64_t now = clock_now();
+
+        if (links->logged != 0 && now < links->logged + USEC_PER_SEC) {
+                links->unlogged++;
+                return;
+        }
+        if (links->unlogged > 0)
+                log_warning("%s was turned away: %s (and %u others before it)", peer->name, peer->why,
+                            links->unlogged);
+        else
+                log_warning("%s was turned away: %s", peer->name, peer->why);
+        links->logged = now;
+        links->unlogged = 0;
+}
+
 static void peer_on_reap(void *data) {
         struct peer *peer = data;
         struct links *links = peer->links;
@@ -163,7 +182,7 @@ static void peer_on_reap(void *data) {
                 dial_note(links, peer->why);
                 dial_later(links);
         } else if (!peer->told) {
-                log_warning("%s was turned away: %s", peer->name, peer->why);
+                links_log_turned_away(links, peer);
         }
         peer_free(peer);
 }

@@ -133,6 +133,8 @@ struct stations *stations_free(struct stations *table) {
 
         if (table == NULL)
                 return NULL;
+        list_for_each(station, &table->list, link)
+                station->peer = NULL; /* the connections may be gone: nothing more is said to anybody */
         list_for_each_safe(station, spare, &table->list, link)
                 station_free(station);
         free(table->scratch.buffer);

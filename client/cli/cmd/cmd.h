@@ -12,6 +12,7 @@ int cmd_trace(struct cli *cli, int argc, char **argv);
 int cmd_metrics(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_demo(struct cli *cli, int argc, char **argv);
+int cmd_key(struct cli *cli, int argc, char **argv);
 int cmd_run(struct cli *cli, int argc, char **argv);
 /* evict, pause, resume and drain: cli->command says which. */
 int cmd_control(struct cli *cli, int argc, char **argv);

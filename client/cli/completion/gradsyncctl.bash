@@ -34,7 +34,7 @@ _gradsyncctl_value() {
                 ;;
         -d | --device) _gradsyncctl_offer <<<cpu ;;
         -n | --members | --count | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | \
-                --token) ;;
+                --token | --name | --uids) ;;
         *) return 1 ;;
         esac
 }
@@ -50,7 +50,7 @@ _gradsyncctl_look_back() {
                         ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
                         ;;
                 -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | \
-                        --restart | --grace | --pause | --token)
+                        --restart | --grace | --pause | --token | --name | --uids)
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((index++))
                         ;;

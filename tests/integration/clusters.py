@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons of one cluster on this machine: a coordinator, and daemons that serve a CPU each."""
+import os
+import pathlib
+import secrets
+
+import harness
+
+HELPER = "daemon/engine/gloo/gradsync-gloo"
+# A machine that is busy with other tests must not pass for a dead one.
+PATIENT = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
+# For tests in which somebody dies.
+SWIFT = {"heartbeat": "100ms", "patience": "1s", "death": "4s", "abandon": "20s"}
+
+
+def cluster_text(**settings):
+    """The section of a configuration file."""
+    return "[cluster]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
+
+
+def write_key(path, name="main", digits=64, rest="", mode=0o600):
+    path = pathlib.Path(path)
+    path.write_text(f"{name} {secrets.token_hex(digits // 2)} {rest}\n")
+    path.chmod(mode)
+    return path
+
+
+class Cluster:
+    """`address` is where the coordinator listens; `settings` are those of every daemon."""
+
+    def __init__(self, daemon, build, address, nodes=2, common=None, settings=None, times=PATIENT):
+        self.daemon, self.build, self.address = daemon, build, address
+        self.common = {"gloo_helper": build / HELPER, **(common or {})}
+        self.settings = settings or {}
+        self.coordinator = daemon(device="none", config=self.config(listen=address, **times))
+        self.nodes = [self.add() for _ in range(nodes)]
+
+    def config(self, **more):
+        return cluster_text(**{**self.common, **more})
+
+    def add(self, **more):
+        """One more daemon, which has found the coordinator."""
+        made = self.daemon(config=self.config(coordinator=self.address, **more), settings=self.settings)
+        made.wait_log("knows this gradsyncd as node")
+        return made
+
+    def helpers(self, node=None):
+        """Processes of Gloo, of all daemons or of that one."""
+        parents = {each.pid for each in ([node] if node else self.nodes)}
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                text = (entry / "stat").read_text()
+            except OSError:
+                continue
+            name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
+            if int(rest[1]) in parents and os.path.basename(HELPER).startswith(name):
+                found.append(int(entry.name))
+        return found
+
+
+def members_of(cluster, member, places=None):
+    """member(…) for Team and crew: the next one is on the next daemon, or where `places` says."""
+    count = 0
+    places = places or range(len(cluster.nodes))
+
+    def start(*_arguments, **options):
+        nonlocal count
+        made = member(cluster.nodes[places[count % len(places)]], **options)
+        made.build_ctl = cluster.build / harness.CTL
+        count += 1
+        return made
+
+    return start

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over several daemons: real daemons that meet over a Unix socket or TLS, and exchange by Gloo."""
+import os
+import signal
+
+import pytest
+
+import harness
+from clusters import SWIFT, Cluster, cluster_text, members_of, write_key
+from harness import events
+from teams import SHORT, Team
+from test_digits import BATCH, EPOCHS, SETTING, TOLERANCE, curve, difference, kind, single  # noqa: F401
+from trainers import ask, crew, join, step, together
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def cluster(daemon, build, scratch):
+    """cluster(nodes=2, **options) -> a Cluster whose daemons meet over a Unix socket."""
+    def start(nodes=2, **options):
+        return Cluster(daemon, build, f"unix:{scratch}/link", nodes, **options)
+    return start
+
+
+@pytest.fixture
+def secure(daemon, build, scratch):
+    """The same over TCP, with a key in `scratch`."""
+    def start(nodes=2, port=7731, **options):
+        key = write_key(scratch / "key")
+        return Cluster(daemon, build, f"127.0.0.1:{port}", nodes, common={"key_file": key}, **options)
+    return start
+
+
+def digits(cluster, program, members, *arguments):
+    """All members of one training, on the daemons in turn; their events by rank."""
+    started = [program(harness.DIGITS, *SETTING, *arguments,
+                       socket=cluster.nodes[rank % len(cluster.nodes)].socket,
+                       env={"GRADSYNC_JOB": "digits", "GRADSYNC_WORLD_SIZE": members, "GRADSYNC_RANK": rank})
+               for rank in range(members)]
+    statuses = [each.wait(harness.LONG) for each in started]
+    logs = [each.log for each in [cluster.coordinator, *cluster.nodes]]
+    assert not any(statuses), "\n".join([each.told()[-700:] for each in started] + logs)
+    return [events(each.out) for each in started]
+
+
+@pytest.mark.parametrize("nodes, members", [(2, 1), (2, 2), (3, 4)])
+def test_any_number_of_nodes_is_the_same_training(cluster, program, single, nodes, members):  # noqa: F811
+    told = digits(cluster(nodes), program, members)
+    assert difference(curve(single), curve(told[0])) < TOLERANCE
+    ends = [kind(each, "end", rank)[0]["hash"] for rank, each in enumerate(told)]
+    assert len(set(ends)) == 1, ends
+
+
+@pytest.mark.parametrize("nodes, world", [(2, 2), (2, 3), (3, 4)])
+def test_all_collectives(cluster, member, nodes, world):
+    members = crew(members_of(cluster(nodes), member), None, world)
+    for number in range(1, 4):
+        assert step(members) == number
+    for size in (0, 1, 1000, 3000001):
+        assert set(together(members, f"broadcast {size} {world - 1}")) == {"right"}
+        assert set(together(members, f"allgather {size}")) == {"right"}
+    for dtype, reduce in (("f32", "sum"), ("f64", "max"), ("i32", "sum"), ("i64", "prod"), ("u8", "min")):
+        assert set(together(members, f"allreduce 70001 {dtype} {reduce}")) == {"right"}
+        assert set(together(members, f"reduce_scatter 1001 {dtype} {reduce}")) == {"right"}
+    together(members, "barrier")
+    assert step(members) == 4
+
+
+def test_a_member_is_killed_and_replaced(cluster, member):
+    """The communicator is the same afterwards."""
+    it = cluster(settings={"rejoin_grace": "60s"})
+    team = Team(members_of(it, member), None, world=3)
+    team.served = it.nodes[0]
+    assert team.step() == [1, 1, 1]
+    before = sorted(it.helpers())
+    stay = [team.members[0], team.members[2]]
+    team.bring(stay)
+    for each in stay:
+        each.say("finish")
+    victim = team.kill(1)
+    new = team.replace(1)
+    for each in stay:
+        name, _, rest = each.line().partition(" ")
+        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+    for each in stay:
+        each.say("sync 1")
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    for each in stay:
+        assert each.line() == "OK step=1 value=1 strange=0"
+    assert team.step() == [2, 2, 2]
+    assert sorted(it.helpers()) == before, victim
+
+
+def test_a_node_is_lost_with_its_members(cluster, member):
+    """The others go on without it, in a smaller world, with a new communicator. (Averages of 4 and of
+    2 are exact, whatever the order of their additions.)"""
+    it = cluster(3, settings=SHORT, times=SWIFT)
+    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4, least=2, ranks=False)
+    assert team.step() == [1, 1, 1, 1]
+    team.bring(team.members[:2])
+    for each in team.members[:2]:
+        each.say("finish")
+    it.nodes[2].expect_clean = False
+    it.nodes[2].program.kill()
+    for each in team.members[:2]:
+        name, _, rest = each.line().partition(" ")
+        assert name.startswith("VOID"), (name, rest)
+    for _ in range(2):
+        team.members.pop().destroy()
+    for rest in together(team.members, "sync 1"):
+        assert rest.startswith("step=1 value=1")
+    assert team.step() == [2, 2]
+
+
+def test_a_helper_is_killed(cluster, member):
+    """The node that has lost its way to the others comes back: nobody hangs, and nothing is wrong."""
+    it = cluster(settings={"rejoin_grace": "60s"})
+    team = Team(members_of(it, member), None, world=2)
+    assert team.step() == [1, 1]
+    victim, = it.helpers(it.nodes[1])
+    os.kill(victim, signal.SIGKILL)
+    team.bring()
+    for each in team.members:
+        each.say("finish")
+    for each in team.members:
+        name, _, rest = each.line().partition(" ")
+        assert name.startswith("VOID"), (name, rest)
+    it.nodes[1].wait_log("the helper process [0-9]+ of Gloo has ended")
+    for each in team.members:
+        each.say("sync 1")
+    for each in team.members:
+        assert each.line().startswith("OK step=1 value=1")
+    assert team.step() == [2, 2]
+
+
+def test_the_coordinator_is_away_for_a_moment(cluster, member):
+    """Nothing is void, and the job changes its members again afterwards."""
+    it = cluster(settings={"rejoin_grace": "60s"})
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    it.coordinator.program.stop()
+    assert step(members) == 2
+    it.coordinator.program.resume()
+    assert step(members) == 3
+
+
+def test_a_host_job_needs_no_coordinator(cluster, member):
+    it = cluster()
+    it.coordinator.expect_clean = False
+    it.coordinator.program.kill()
+    members = [member(it.nodes[0], env={"GRADSYNC_SCOPE": "host"}) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    join(members)
+    for each in members:
+        ask(each, "param a f32 5")
+    together(members, "plan")
+    assert step(members) == 1
+
+
+def test_scopes_are_refused_by_name(cluster, member, daemon):
+    alone = member(daemon(), env={"GRADSYNC_SCOPE": "cluster"})
+    ask(alone, "open")
+    assert "no coordinator" in ask(alone, "join name=j world=1 rank=0", "UNSUPPORTED")
+    strange = member(cluster().nodes[0], env={"GRADSYNC_SCOPE": "planet"})
+    ask(strange, "open")
+    assert "GRADSYNC_SCOPE=planet" in ask(strange, "join name=j world=1 rank=0", "INVALID")
+
+
+def test_daemons_meet_over_tls(secure, member):
+    members = crew(members_of(secure(), member), None, 2)
+    assert step(members) == 1
+
+
+def test_another_key_is_refused_by_name(secure, daemon, scratch):
+    it = secure(1, port=7732)
+    for name, said in (("main", "it has no key that is known here, or another one by that name"),
+                       ("other", "it has shown a key that is not known here, or over")):
+        key = write_key(scratch / name, name)
+        stranger = daemon(config=cluster_text(coordinator=it.address, key_file=key))
+        stranger.wait_log("no connection to the coordinator")
+        it.coordinator.wait_log(f"was turned away: {said}")
+
+
+@pytest.mark.parametrize("settings, said", [
+    ({"listen": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
+    ({"coordinator": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
+    ({"listen": "127.0.0.1:7733", "key_file": "/nowhere"}, "key_file /nowhere: No such file"),
+    ({"listen": "somewhere"}, "'somewhere' is no address"),
+    ({"listen": "nothere0:7733", "insecure_no_auth": "yes"}, "neither an address nor an interface"),
+    ({"coordinator": "self", "heartbeat": "3s"}, "must each be longer than the one before"),
+])
+def test_what_cannot_be_is_refused_at_the_start(build, scratch, settings, said):
+    made = harness.Daemon(build, scratch / "d", device="none", config=cluster_text(**settings))
+    made.spawn()
+    assert made.program.wait() != 0
+    assert said in made.log, made.log
+
+
+def test_a_key_that_others_can_read_is_refused(build, scratch):
+    key = write_key(scratch / "key", mode=0o640)
+    made = harness.Daemon(build, scratch / "d", device="none",
+                          config=cluster_text(listen="127.0.0.1:7733", key_file=key))
+    made.spawn()
+    assert made.program.wait() != 0
+    assert "may be read or written by others than its owner: chmod 0600" in made.log, made.log

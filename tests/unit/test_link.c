@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections between daemons: who gets in, and what becomes of the others. Two ends in one loop, over real
+ * sockets. */
+#include "unit.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "link/link.h"
+
+#define ONE "one 00112233445566778899aabbccddeeff"
+#define OTHER "one ffeeddccbbaa99887766554433221100"
+
+struct end {
+        uint8_t node[LINK_NODE];
+        struct keys keys;
+        struct links *links;
+        struct peer *peer; /* the latest that is up */
+        unsigned ups, downs, frames;
+        char why[512];
+        size_t bytes;
+        uint32_t about;
+        uint8_t last; /* byte of the latest frame */
+};
+
+static struct loop *loop;
+static struct loop_timer *late;
+static struct end a, b; /* b is dialled */
+static struct address address;
+static char error[512];
+
+static void on_up(void *owner, struct peer *peer) {
+        struct end *end = owner;
+
+        end->peer = peer;
+        end->ups++;
+        loop_exit(loop, 0);
+}
+
+static const char *on_frame(void *owner, struct peer *peer, unsigned type, uint32_t about, const void *bytes,
+                            size_t length) {
+        struct end *end = owner;
+
+        end->frames++;
+        end->bytes += length;
+        end->about = about;
+        end->last = length > 0 ? ((const uint8_t *)bytes)[length - 1] : 0;
+        loop_exit(loop, 0);
+        return type == 99 ? "it is a test" : NULL;
+}
+
+static void on_down(void *owner, struct peer *peer, const char *why) {
+        struct end *end = owner;
+
+        end->downs++;
+        end->peer = NULL;
+        snprintf(end->why, sizeof(end->why), "%s", why);
+        loop_exit(loop, 0);
+}
+
+static const struct links_events events = { on_up, on_frame, on_down };
+
+static void on_late(void *data) {
+        fail_msg("it takes too long; the dialling end says: %s",
+                 a.links != NULL && links_trouble(a.links) != NULL ? links_trouble(a.links) : "nothing");
+}
+
+#define until(condition)                                                                                     \
+        do {                                                                                                 \
+                loop_timer_arm(late, 60 * USEC_PER_SEC);                                                     \
+                while (!(condition))                                                                         \
+                        loop_run(loop);                                                                      \
+                loop_timer_disarm(late);                                                                     \
+        } while (0)
+
+static void open_end(struct end *end, uint8_t id, uint64_t instance, const char *keys, bool insecure) {
+        struct links_config config = { .loop = loop,
+                                       .node = end->node,
+                                       .instance = instance,
+                                       .release = "test",
+                                       .keys = &end->keys,
+                                       .insecure = insecure,
+                                       .handshake_timeout = 30 * USEC_PER_SEC,
+                                       .silence = 5 * USEC_PER_SEC,
+                                       .events = &events,
+                                       .owner = end };
+
+        memset(end, 0, sizeof(*end));
+        memset(end->node, id, sizeof(end->node));
+        if (keys != NULL)
+                assert_int_equal(keys_parse(keys, strlen(keys), "keys", &end->keys, error, sizeof(error)), 0);
+        assert_int_equal(links_new(&config, &end->links), 0);
+}
+
+/* A port that is free now. */
+static void choose_port(void) {
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t length = sizeof(at);
+        int sock = socket(AF_INET, SOCK_STREAM, 0);
+        char text[64];
+
+        assert_int_equal(bind(sock, (struct sockaddr *)&at, length), 0);
+        getsockname(sock, (struct sockaddr *)&at, &length);
+        close(sock);
+        snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(at.sin_port));
+        assert_int_equal(address_parse(text, &address, error, sizeof(error)), 0);
+}
+
+static void meet(const char *mine, const char *theirs, bool insecure) {
+        open_end(&b, 2, 1, theirs, insecure);
+        open_end(&a, 1, 1, mine, insecure);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+}
+
+static int setup(void **state) {
+        a = b = (struct end){ 0 };
+        assert_int_equal(loop_new(&loop), 0);
+        assert_int_equal(loop_timer_new(loop, on_late, NULL, &late), 0);
+        choose_port();
+        return 0;
+}
+
+static int teardown(void **state) {
+        links_free(a.links);
+        links_free(b.links);
+        loop_timer_free(late);
+        loop_free(loop);
+        return 0;
+}
+
+static void exchange(void) {
+        static uint8_t large[LINK_PAYLOAD];
+
+        until(a.ups == 1 && b.ups == 1);
+        assert_memory_equal(peer_node(a.peer), b.node, LINK_NODE);
+        assert_memory_equal(peer_node(b.peer), a.node, LINK_NODE);
+        assert_true(peer_was_dialled(a.peer) && !peer_was_dialled(b.peer));
+        assert_null(links_trouble(a.links));
+        peer_send(a.peer, LINK_FIRST_TYPE, 7, "x", 1);
+        until(b.frames == 1 && b.bytes == 1 && b.about == 7 && b.last == 'x');
+        large[LINK_PAYLOAD - 1] = 42;
+        for (unsigned i = 0; i < 20; i++)
+                peer_send(b.peer, LINK_FIRST_TYPE + 1, i, large, LINK_PAYLOAD);
+        until(a.frames == 20);
+        assert_true(a.bytes == 20 * (size_t)LINK_PAYLOAD && a.last == 42 && a.about == 19);
+        peer_send(a.peer, LINK_FIRST_TYPE, 0, large, LINK_PAYLOAD + 1); /* no frame can have so much */
+        peer_send(a.peer, LINK_FIRST_TYPE, 0, NULL, 0);
+        until(b.frames == 2 && b.bytes == 1);
+}
+
+static void ends_with_one_key_meet(void **state) {
+        meet(ONE, ONE, false);
+        exchange();
+        assert_true(peer_speaks_for(b.peer, 0) && peer_speaks_for(b.peer, 12345));
+}
+
+static void the_second_key_is_as_good(void **state) {
+        meet(ONE, "new 00112233445566778899aabbccddee00\n" ONE " uids=5,10-12", false);
+        exchange();
+        assert_true(peer_speaks_for(b.peer, 5) && peer_speaks_for(b.peer, 10) && peer_speaks_for(b.peer, 12));
+        assert_false(peer_speaks_for(b.peer, 0) || peer_speaks_for(b.peer, 9) || peer_speaks_for(b.peer, 13));
+}
+
+static void without_keys_if_it_is_spelled_out(void **state) {
+        meet(NULL, NULL, true);
+        exchange();
+}
+
+static void without_keys_there_is_no_tcp(void **state) {
+        open_end(&a, 1, 1, NULL, false);
+        assert_int_equal(links_listen(a.links, &address, error, sizeof(error)), -ENOKEY);
+        assert_non_null(strstr(error, "no TCP between daemons without a key"));
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), -ENOKEY);
+}
+
+static void ask_again(void *data) {
+        loop_exit(loop, 0);
+}
+
+/* The dialling end has failed, and says so. */
+static void until_trouble(const char *part) {
+        struct loop_timer *look;
+
+        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
+        loop_timer_arm(late, 60 * USEC_PER_SEC);
+        while (links_trouble(a.links) == NULL || strstr(links_trouble(a.links), part) == NULL) {
+                loop_timer_arm(look, 1000);
+                loop_run(loop);
+        }
+        loop_timer_disarm(late);
+        loop_timer_free(look);
+        assert_int_equal(a.ups + b.ups, 0);
+}
+
+static void another_secret_of_that_name(void **state) {
+        meet(ONE, OTHER, false);
+        until_trouble("it has no key that is known here");
+}
+
+static void a_name_that_is_not_known(void **state) {
+        meet("two 00112233445566778899aabbccddeeff", ONE, false);
+        until_trouble("it has no key that is known here");
+}
+
+static void a_key_that_is_over(void **state) {
+        meet(ONE, ONE " until=2020-01-01T00:00:00Z", false);
+        until_trouble("it has no key that is known here");
+}
+
+static void an_own_key_that_is_over_is_not_shown(void **state) {
+        meet(ONE " until=2020-01-01T00:00:00Z", ONE, false);
+        until_trouble("no key of key_file is in force any more");
+}
+
+static void one_end_without_keys(void **state) {
+        open_end(&b, 2, 1, ONE, false);
+        open_end(&a, 1, 1, NULL, true);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until_trouble("");
+        until_trouble("hung up");
+}
+
+/* What it has recorded of itself, or a copied state directory. */
+static void a_connection_with_itself(void **state) {
+        open_end(&b, 1, 1, ONE, false);
+        open_end(&a, 1, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until_trouble("it has this daemon's own id");
+}
+
+static void a_frame_that_is_refused_ends_the_connection(void **state) {
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        peer_send(a.peer, 99, 0, "x", 1);
+        until(b.downs == 1 && a.downs == 1);
+        assert_string_equal(b.why, "what it sends is refused: it is a test");
+        until(a.ups == 2 && b.ups == 2); /* it is tried again */
+}
+
+static void the_newer_run_of_a_daemon_stays(void **state) {
+        struct end later = { 0 };
+
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        open_end(&later, 1, 2, ONE, false);
+        assert_int_equal(links_dial(later.links, &address, error, sizeof(error)), 0);
+        until(later.ups == 1 && b.ups == 2 && b.downs == 1);
+        assert_string_equal(b.why, "the same daemon has connected again");
+        links_free(later.links);
+}
+
+static void keys_that_are_gone_end_connections(void **state) {
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
+        strcpy(b.keys.key[0].name, "two");
+        links_check_keys(b.links);
+        until(b.downs == 1);
+        assert_string_equal(b.why, "its key 'one' is not in force any more");
+}
+
+/* As many strangers as like to come: somebody with a key gets through, once there is room. */
+static void noise_hurts_nobody(void **state) {
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        int noise[40];
+        uint8_t bytes[4096];
+
+        srand(7);
+        at.sin_port = htons((uint16_t)atoi(address.port));
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        for (unsigned i = 0; i < 40; i++) {
+                noise[i] = socket(AF_INET, SOCK_STREAM, 0);
+                assert_int_equal(connect(noise[i], (struct sockaddr *)&at, sizeof(at)), 0);
+                for (size_t k = 0; k < sizeof(bytes); k++)
+                        bytes[k] = i % 2 == 0 ? (uint8_t)rand()
+                                   : k < 3    ? (uint8_t)(0x160301 >> (16 - 8 * k))
+                                              : 0xff;
+                (void)!send(noise[i], bytes, i * 97 % sizeof(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+        for (unsigned i = 0; i < 50; i++) {
+                peer_send(a.peer, LINK_FIRST_TYPE, i, bytes, sizeof(bytes));
+                until(b.frames == i + 1);
+        }
+        assert_int_equal(b.downs + a.downs, 0);
+        for (unsigned i = 0; i < 40; i++)
+                close(noise[i]);
+}
+
+/* ---- files and addresses ---- */
+
+static void keys_are_read(void **state) {
+        static const struct {
+                const char *text, *said;
+        } bad[] = {
+                { "", "has no key" },
+                { "# nothing\n\n", "has no key" },
+                { "one", "a secret follows" },
+                { "one 0011", "a secret follows" },
+                { "one 00112233445566778899aabbccddeefg", "a secret follows" },
+                { "one 00112233445566778899aabbccddeeff0", "a secret follows" },
+                { "a/b 00112233445566778899aabbccddeeff", "a key begins with its name" },
+                { ONE " uids=", "after the secret" },
+                { ONE " uids=5-4", "after the secret" },
+                { ONE " uids=5,", "after the secret" },
+                { ONE " uids=-1", "after the secret" },
+                { ONE " uids=4294967295", "after the secret" },
+                { ONE " uids=1 uids=2", "after the secret" },
+                { ONE " until=tomorrow", "after the secret" },
+                { ONE " what", "after the secret" },
+                { ONE "\n" OTHER, "k:2: two keys have one name" },
+                { ONE "\ntwo 00112233445566778899aabbccddeeff\nthree 00112233445566778899aabbccddeeff",
+                  "k:3: there are two keys at most" },
+        };
+        struct keys keys;
+
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                assert_true(keys_parse(bad[i].text, strlen(bad[i].text), "k", &keys, error, sizeof(error)) <
+                            0);
+                if (strstr(error, bad[i].said) == NULL)
+                        fail_msg("'%s': %s", bad[i].text, error);
+                assert_int_equal(keys.n, 0);
+        }
+        assert_int_equal(keys_parse("x\0y", 3, "k", &keys, error, sizeof(error)), -EINVAL);
+        static const char good[] = "# c\n " ONE "\tuids=* until=2100-01-01T00:00:00Z\n";
+        assert_int_equal(keys_parse(good, strlen(good), "k", &keys, error, sizeof(error)), 0);
+        assert_true(keys.n == 1 && keys.key[0].length == 16 && keys.key[0].secret[15] == 0xff);
+        assert_int_equal(keys.key[0].until, 4102444800);
+        assert_non_null(keys_find(&keys, "one", 3, 4102444799));
+        assert_null(keys_find(&keys, "one", 3, 4102444800));
+        assert_null(keys_find(&keys, "on", 2, 0));
+}
+
+static void key_files_are_private(void **state) {
+        char path[] = "/tmp/gradsync-key-XXXXXX";
+        int fd = mkstemp(path);
+        struct keys keys;
+
+        assert_int_equal(write(fd, ONE "\n", sizeof(ONE)), sizeof(ONE));
+        assert_int_equal(keys_load(path, &keys, error, sizeof(error)), 0);
+        for (mode_t mode = 0601; mode <= 0677; mode++) {
+                if ((mode & 077) == 0)
+                        continue;
+                assert_int_equal(fchmod(fd, mode), 0);
+                assert_int_equal(keys_load(path, &keys, error, sizeof(error)), -EPERM);
+        }
+        assert_non_null(strstr(error, "chmod 0600"));
+        assert_int_equal(keys_load("/tmp", &keys, error, sizeof(error)), -EPERM);
+        close(fd);
+        unlink(path);
+        assert_int_equal(keys_load(path, &keys, error, sizeof(error)), -ENOENT);
+}
+
+static void addresses_are_read(void **state) {
+        static const char *const bad[] = { "",           "host",    "host:",  ":1",         "host:0",
+                                           "host:65536", "host:1x", "a:b:1",  "::1:5",      "[::1:5",
+                                           "[]:5",       "unix:",   "unix:x", "host:123456" };
+        static const struct {
+                const char *text, *host, *port;
+        } good[] = { { "host:1", "host", "1" },
+                     { "[::1]:65535", "::1", "65535" },
+                     { "10.0.0.1:7777", "10.0.0.1", "7777" } };
+        struct sockaddr_storage at;
+        socklen_t length;
+        char text[64];
+
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+                if (address_parse(bad[i], &address, error, sizeof(error)) != -EINVAL)
+                        fail_msg("'%s'", bad[i]);
+        for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+                assert_int_equal(address_parse(good[i].text, &address, error, sizeof(error)), 0);
+                assert_string_equal(address.host, good[i].host);
+                assert_string_equal(address.port, good[i].port);
+        }
+        assert_int_equal(address_resolve_here(&address, false, &at, &length), 0);
+        address_format(&at, text, sizeof(text));
+        assert_string_equal(text, "10.0.0.1:7777");
+        assert_int_equal(address_parse("lo:5", &address, error, sizeof(error)), 0);
+        assert_int_equal(address_resolve_here(&address, false, &at, &length), -ENOENT); /* may be a name */
+        assert_int_equal(address_resolve_here(&address, true, &at, &length), 0);
+        address_format(&at, text, sizeof(text));
+        assert_string_equal(text, "127.0.0.1:5");
+        assert_int_equal(address_parse("unix:/a/b", &address, error, sizeof(error)), 0);
+        assert_true(address.local);
+        assert_string_equal(address.path, "/a/b");
+}
+
+/* Found by asking the system, on another thread. */
+static void a_name_is_looked_up(void **state) {
+        char port[8];
+
+        strcpy(port, address.port);
+        open_end(&b, 2, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        open_end(&a, 1, 1, ONE, false);
+        strcpy(address.host, "localhost");
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until(a.ups == 1 && b.ups == 1);
+}
+
+static void a_name_that_is_none(void **state) {
+        open_end(&a, 1, 1, ONE, false);
+        strcpy(address.host, "no-such-host.invalid");
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until_trouble("'no-such-host.invalid' has no address");
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                TEST(ends_with_one_key_meet),
+                TEST(the_second_key_is_as_good),
+                TEST(without_keys_if_it_is_spelled_out),
+                TEST(without_keys_there_is_no_tcp),
+                TEST(another_secret_of_that_name),
+                TEST(a_name_that_is_not_known),
+                TEST(a_key_that_is_over),
+                TEST(an_own_key_that_is_over_is_not_shown),
+                TEST(one_end_without_keys),
+                TEST(a_connection_with_itself),
+                TEST(a_frame_that_is_refused_ends_the_connection),
+                TEST(the_newer_run_of_a_daemon_stays),
+                TEST(keys_that_are_gone_end_connections),
+                TEST(noise_hurts_nobody),
+                TEST(a_name_is_looked_up),
+                TEST(a_name_that_is_none),
+                cmocka_unit_test(keys_are_read),
+                cmocka_unit_test(key_files_are_private),
+                cmocka_unit_test(addresses_are_read),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
