@@ -193,6 +193,7 @@ struct backend_gpu {
         int driver;           /* version, as CUDA counts: 13000 is 13.0 */
         bool mps;             /* clients of an MPS server work at the same time; else in turn */
         uint64_t bytes, free; /* its memory, and what nobody had taken when it was last looked at */
+        uint64_t granularity; /* an allocation takes a multiple of so many bytes */
 };
 
 struct backend_ops {

@@ -85,6 +85,20 @@ def test_memory_of_the_gpu_has_a_quota(gpu, member):
     served.change(device_bytes_per_uid="64M")
 
 
+def test_small_plans_count_as_what_the_gpu_gives_them(gpu, member):
+    """Whole pages of 2 MiB, however little is asked for."""
+    served = gpu(settings={"device_bytes_per_uid": "5M"})
+    members = [member(served) for _ in range(3)]
+    for number, each in enumerate(members):
+        ask(each, "open")
+        join([each], name=f"job{number}")
+        ask(each, "param a f32 100")
+    for each in members[:2]:
+        ask(each, "plan")
+    assert f"the limit is {5 * MIB}" in ask(members[2], "plan", "QUOTA")
+    assert served.status()["daemon"]["gpu"]["arena_bytes"] == 4 * MIB
+
+
 def test_half_of_the_gpu_is_the_default(gpu, member, monkeypatch):
     monkeypatch.setenv("FAKE_GPU_BYTES", str(64 * MIB))
     each = member(gpu())
@@ -103,7 +117,10 @@ def test_doctor(gpu, doctor):
     doctor.socket = gpu().socket
     found = doctor()
     gpus = {name: finding for name, (finding,) in found.items() if name.startswith(("gpu", "mps"))}
-    assert list(gpus) == ["gpu driver", "gpu", "gpu sharing", "mps", "gpu /dev/shm"]
+    page = (pathlib.Path(__file__).resolve().parents[2] / "client/cli/man/gradsyncctl.1.scd").read_text("utf-8")
+    checks = page[page.index("# DOCTOR"):]
+    assert not [name for name in found if f"*{name}*" not in checks], "the page names each check"
+    assert list(gpus) == ["gpu driver", "gpu", "mps", "gpu sharing", "gpu /dev/shm"]
     assert all(finding["result"] == "ok" for finding in gpus.values())
     assert gpus["gpu driver"]["text"] == "the driver is of CUDA 13.0 and shows 1 GPU"
     assert "is number 0 here" in gpus["gpu"]["text"]
@@ -135,24 +152,24 @@ def gpu_uuid(text):
 
 
 def test_doctor_of_mps(gpu, doctor, scratch, monkeypatch):
+    """As the driver says. What a server that has ended has left in its directory says nothing."""
     pipes = scratch / "pipes"
     pipes.mkdir()
-    here = {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+    (pipes / "control").touch()
     served = gpu()
     doctor.socket = served.socket
-    doctor.green("mps", env=here)
-    (pipes / "control").touch()
-    result, text, fix = doctor.one("mps", env=here)
-    assert result == "fail" and str(pipes) in text
-    assert f"PrivateTmp=no and Environment=CUDA_MPS_PIPE_DIRECTORY={pipes}" in fix
+    result, text, _ = doctor.one("mps", env={"CUDA_MPS_PIPE_DIRECTORY": pipes})
+    assert result == "ok" and "neither" in text
+    result, text, fix = doctor.one("mps", env={"FAKE_GPU_MPS": "1"})
+    assert result == "fail" and "programs here use an MPS server" in text
+    assert "PrivateTmp=no and Environment=CUDA_MPS_PIPE_DIRECTORY=" in fix
     served.finish()
     served.expect_clean = False
     monkeypatch.setenv("FAKE_GPU_MPS", "1")
     doctor.socket = gpu().socket
-    doctor.green("mps", env=here)
-    (pipes / "control").unlink()
-    result, text, fix = doctor.one("mps", env=here)
-    assert result == "fail" and str(pipes) in text and "CUDA_MPS_PIPE_DIRECTORY" in fix
+    doctor.green("mps")
+    result, text, fix = doctor.one("mps", env={"FAKE_GPU_MPS": None})
+    assert result == "fail" and "the daemon uses an MPS server" in text and "CUDA_MPS_PIPE_DIRECTORY" in fix
 
 
 class Elsewhere(Doctor):
@@ -181,6 +198,15 @@ def test_doctor_of_device_nodes(missing, gpu, build, scratch):
     assert result == ("fail" if missing else "ok")
     if missing:
         assert "there is no /dev/nvidia-uvm" in text and "nvidia-modprobe" in fix
+
+
+@mounts
+def test_doctor_where_nobody_uses_the_gpu(daemon, build, scratch):
+    """A driver that is too old, or in part, fails nothing for who works on CPUs."""
+    doctor = Elsewhere(build, scratch, "mount -t tmpfs tmpfs /dev && : > /dev/nvidiactl")
+    doctor.socket = daemon().socket
+    for row in ("gpu driver", "gpu nodes"):
+        assert doctor.one(row, env={"GRADSYNC_CUDA_DRIVER": "/nowhere/libcuda.so.1"})[0] == "warn"
 
 
 @mounts

@@ -13,7 +13,6 @@
 
 #define CONTROL_NODE "/dev/nvidiactl"
 #define MEMORY_NODE "/dev/nvidia-uvm"
-#define MPS_DIRECTORY "/tmp/nvidia-mps" /* where MPS has its pipes by default */
 
 static const Wire__StatusGpu *doctor_gpu_of(const struct checkup *checkup) {
         return checkup->snapshot.daemon ? checkup->snapshot.daemon->gpu : NULL;
@@ -24,15 +23,54 @@ static bool doctor_gpu_matters(const struct checkup *checkup) {
                access(CONTROL_NODE, F_OK) == 0;
 }
 
+/* Somebody is at work on a GPU, or means to be. On any other host with one nothing fails for want of it. */
+static enum verdict doctor_gpu_verdict(const struct checkup *checkup) {
+        return doctor_gpu_of(checkup) || strncmp(sockets_device(checkup->cli), "cuda", 4) == 0 ? VERDICT_FAIL
+                                                                                               : VERDICT_WARN;
+}
+
+/* Whether both sides of an MPS server can meet. */
+static void doctor_gpu_mps(const struct checkup *checkup, const struct cuda *cuda, cuda_device device,
+                           struct findings *findings) {
+        const char *mode = doctor_gpu_of(checkup)->mode;
+        bool daemon = mode && strcmp(mode, "mps") == 0;
+        int here = 0;
+
+        if (cuda->device_attribute(&here, CUDA_DEVICE_MPS, device) != CUDA_OK)
+                return findings_add(findings, "mps", VERDICT_WARN,
+                                    format_new("the driver does not say whether programs here use MPS"),
+                                    format_new("look at the log of the MPS server"));
+        if ((here != 0) == daemon)
+                return findings_add(findings, "mps", VERDICT_OK,
+                                    here ? format_new("the daemon and programs here use the same MPS server")
+                                         : format_new("neither the daemon nor programs here use MPS: they "
+                                                      "work on the GPU in turn"),
+                                    NULL);
+        if (here)
+                return findings_add(
+                        findings, "mps", VERDICT_FAIL,
+                        format_new("programs here use an MPS server, and the daemon does not: they cannot "
+                                   "share memory"),
+                        format_new("let the unit see it: a drop-in with PrivateTmp=no and "
+                                   "Environment=CUDA_MPS_PIPE_DIRECTORY=…; or end the MPS server"));
+        findings_add(findings, "mps", VERDICT_FAIL,
+                     format_new("the daemon uses an MPS server, and programs here do not: they cannot share "
+                                "memory"),
+                     format_new("export CUDA_MPS_PIPE_DIRECTORY as the daemon has it"));
+}
+
 static void doctor_gpu_seen(const struct checkup *checkup, const struct cuda *cuda,
                             struct findings *findings) {
         const char *uuid = doctor_gpu_of(checkup)->uuid ? doctor_gpu_of(checkup)->uuid : "";
         cuda_device device;
         int ordinal = cuda_find_gpu(cuda, uuid, &device);
 
-        if (ordinal >= 0)
-                return findings_add(findings, "gpu", VERDICT_OK,
-                                    format_new("the daemon's GPU %s is number %d here", uuid, ordinal), NULL);
+        if (ordinal >= 0) {
+                findings_add(findings, "gpu", VERDICT_OK,
+                             format_new("the daemon's GPU %s is number %d here", uuid, ordinal), NULL);
+                doctor_gpu_mps(checkup, cuda, device, findings);
+                return;
+        }
         findings_add(findings, "gpu", VERDICT_WARN,
                      format_new("the daemon serves the GPU %s, which programs with this environment do not "
                                 "see",
@@ -47,7 +85,8 @@ static void doctor_gpu_driver(const struct checkup *checkup, struct findings *fi
         int n = 0;
 
         if (cuda_load(&cuda, cli_variable("GRADSYNC_CUDA_DRIVER"), error, sizeof(error)) < 0)
-                return findings_add(findings, "gpu driver", VERDICT_FAIL, format_new("%s", error),
+                return findings_add(findings, "gpu driver", doctor_gpu_verdict(checkup),
+                                    format_new("%s", error),
                                     format_new("install the NVIDIA driver, 580 or newer; in a container, "
                                                "start it with the GPU (--gpus)"));
         cuda.device_count(&n);
@@ -61,7 +100,7 @@ static void doctor_gpu_driver(const struct checkup *checkup, struct findings *fi
 
 /* The driver loads the module of MEMORY_NODE by a program that is setuid, which NoNewPrivileges= forbids to
  * the daemon. */
-static void doctor_gpu_nodes(struct findings *findings) {
+static void doctor_gpu_nodes(const struct checkup *checkup, struct findings *findings) {
         static const char *const nodes[] = { CONTROL_NODE, MEMORY_NODE };
 
         if (access(CONTROL_NODE, F_OK) < 0)
@@ -69,12 +108,12 @@ static void doctor_gpu_nodes(struct findings *findings) {
         for (size_t i = 0; i < array_size(nodes); i++) {
                 if (access(nodes[i], F_OK) < 0)
                         return findings_add(
-                                findings, "gpu nodes", VERDICT_FAIL,
+                                findings, "gpu nodes", doctor_gpu_verdict(checkup),
                                 format_new("there is no %s, and the daemon's unit cannot make it", nodes[i]),
                                 format_new("run nvidia-modprobe -c 0 -u when the machine starts, or "
                                            "nvidia-persistenced"));
                 if (access(nodes[i], R_OK | W_OK) < 0)
-                        return findings_add(findings, "gpu nodes", VERDICT_FAIL,
+                        return findings_add(findings, "gpu nodes", doctor_gpu_verdict(checkup),
                                             format_new("you may not open %s", nodes[i]),
                                             format_new("join the group that owns it (ls -l %s)", nodes[i]));
         }
@@ -91,39 +130,6 @@ static void doctor_gpu_sharing(const struct checkup *checkup, struct findings *f
                            "buffers are for uid %u, which the daemon runs as%s",
                            daemon->uid, daemon->uid == geteuid() ? ", as you do" : " and you do not"),
                 NULL);
-}
-
-/* Whether both sides of an MPS server can meet. */
-static void doctor_gpu_mps(const struct checkup *checkup, struct findings *findings) {
-        const char *directory = cli_variable("CUDA_MPS_PIPE_DIRECTORY"), *mode = doctor_gpu_of(checkup)->mode;
-        bool daemon = mode && strcmp(mode, "mps") == 0;
-        char path[4096];
-
-        if (!directory)
-                directory = MPS_DIRECTORY;
-        snprintf(path, sizeof(path), "%s/control", directory);
-        bool here = access(path, F_OK) == 0;
-        if (here == daemon)
-                return findings_add(findings, "mps", VERDICT_OK,
-                                    here ? format_new("the daemon and programs here use the MPS server of %s",
-                                                      directory)
-                                         : format_new("neither the daemon nor programs here use MPS: they "
-                                                      "work on the GPU in turn"),
-                                    NULL);
-        if (here)
-                return findings_add(
-                        findings, "mps", VERDICT_FAIL,
-                        format_new("programs here use the MPS server of %s, and the daemon does not: they "
-                                   "cannot share memory",
-                                   directory),
-                        format_new("let the unit see it: a drop-in with PrivateTmp=no and "
-                                   "Environment=CUDA_MPS_PIPE_DIRECTORY=%s; or end the MPS server",
-                                   directory));
-        findings_add(findings, "mps", VERDICT_FAIL,
-                     format_new("the daemon uses an MPS server, and programs here find none at %s: they "
-                                "cannot share memory",
-                                directory),
-                     format_new("export CUDA_MPS_PIPE_DIRECTORY as the daemon has it"));
 }
 
 /* NCCL's processes on one host find each other there; if they cannot, it uses the network without a word. */
@@ -148,10 +154,9 @@ void doctor_gpu(const struct checkup *checkup, struct findings *findings) {
         if (!doctor_gpu_matters(checkup))
                 return;
         doctor_gpu_driver(checkup, findings);
-        doctor_gpu_nodes(findings);
+        doctor_gpu_nodes(checkup, findings);
         if (!doctor_gpu_of(checkup))
                 return;
         doctor_gpu_sharing(checkup, findings);
-        doctor_gpu_mps(checkup, findings);
         doctor_gpu_shared_files(checkup, findings);
 }

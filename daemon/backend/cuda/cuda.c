@@ -200,6 +200,7 @@ static bool cuda_gpu(const struct backend *backend, struct backend_gpu *ret) {
                                      .driver = cuda->card.cuda.version,
                                      .mps = cuda->card.mps,
                                      .bytes = cuda->card.bytes,
+                                     .granularity = cuda->card.granularity,
                                      .free = keeper_free_bytes(cuda->keeper) };
         return true;
 }

@@ -36,7 +36,7 @@ struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes, 
         bool device = backend->ops->gpu(backend, &gpu);
 
         return (struct holding_cost){ .bytes = beside + (device ? 0 : bytes),
-                                      .device = device ? bytes : 0,
+                                      .device = device ? frame_round_up(bytes, gpu.granularity) : 0,
                                       .arenas = bytes > 0,
                                       .fds = bytes > 0 ? backend->memory->n_fds : 0 };
 }
