@@ -51,6 +51,8 @@ def fill(message, repeat):
                     fill(target.add(), repeat)
                 else:
                     target.append(value(field, index + turn))
+        elif field.message_type:
+            fill(getattr(message, field.name), repeat)
         else:
             setattr(message, field.name, value(field, index))
     return message
@@ -103,6 +105,39 @@ def names():
         write("names", f"shape-{index}", struct.pack(f"<{len(shape)}Q", *shape))
     for dtype in range(8):
         write("names", f"numbers-{dtype}", struct.pack("<II", 1 + dtype % 5, dtype))
+
+
+def post():
+    post_pb = wire.generate("daemon/rendezvous", "post")
+    times = {"heartbeat": 500000, "patience": 2000000, "death": 5000000, "abandon": 30000000,
+             "drain": 5000000, "build": 10000000, "lease": 5000000}
+    messages = [post_pb.Arrival(device=1, host="a-b-c", has_address=True, address=7, name="n7"),
+                post_pb.Place(address=7, host=3, **times),
+                post_pb.Attach(uid=1000, incarnation=2, job="training"),
+                post_pb.Refused(code=33, text="job 'j' is full \u20ac"),
+                post_pb.Table(**{"term": 256, "number": 1, "nonce": 7, "from": 3, "table": b"addresses"})]
+    wrong = {"0-address": post_pb.Arrival(host="h", name="n", has_address=True, address=5000),
+             "1-hasty": post_pb.Place(address=1, **{**times, "death": 1}),
+             "2-slash": post_pb.Attach(job="a/b")}
+    for number, message in enumerate(messages):     # the first byte says which message it is
+        data = message.SerializeToString()
+        write("post", f"{number}-full", bytes([number]) + data)
+        write("post", f"{number}-cut", bytes([number]) + data[:-1])
+        write("post", f"{number}-newer", bytes([number]) + data + wire.unknown_fields())
+        write("post", f"{number}-empty", bytes([number]))
+    for name, message in wrong.items():
+        write("post", name, bytes([int(name[0])]) + message.SerializeToString())
+
+
+def link():
+    secret = "0123456789abcdef" * 2
+    texts = [f"main {secret}",
+             f"main {secret} uids=1000,2000-2999 until=2031-01-01T00:00:00Z\n# c\n\nnew {secret}00 uids=*\n",
+             f"main {secret} uids=5-4", "main 00", "host:7700", "[::1]:7700", "10.0.0.1:1", "unix:/run/link",
+             "eth0:70000", "::1:5"]
+    for number, text in enumerate(texts):
+        write("link", f"text-{number}", text.encode())
+    write("link", "header", wire.frame("HELLO", wire.message("HELLO", minor=0, program="trainer"), 1))
 
 
 def peer():
@@ -185,6 +220,18 @@ jobs_per_uid = 3
 arenas_per_uid = 7
 fds_per_uid = 9
 bytes_per_uid = 1G
+
+[cluster]
+coordinator = head:7700
+listen = eth0:7700, unix:/run/gradsync/link
+key_file = /etc/gradsync/key
+insecure_no_auth = no
+host_id = rack3-7
+data_address = ib0
+heartbeat = 500ms
+patience = 2s
+death = 5s
+abandon = 30s
 """
     texts = {
         "full": full, "empty": "", "comment": "; nothing\n# at all\n", "no-newline": "[daemon]\nworkers = 1",
@@ -204,4 +251,6 @@ if __name__ == "__main__":
     codec()
     names()
     peer()
+    post()
+    link()
     config()

@@ -117,7 +117,8 @@ def test_doctor(gpu, doctor):
     doctor.socket = gpu().socket
     found = doctor()
     gpus = {name: finding for name, (finding,) in found.items() if name.startswith(("gpu", "mps"))}
-    page = (pathlib.Path(__file__).resolve().parents[2] / "client/cli/man/gradsyncctl.1.scd").read_text("utf-8")
+    tree = pathlib.Path(__file__).resolve().parents[2]
+    page = (tree / "client/cli/man/gradsyncctl.1.scd").read_text("utf-8")
     checks = page[page.index("# DOCTOR"):]
     assert not [name for name in found if f"*{name}*" not in checks], "the page names each check"
     assert list(gpus) == ["gpu driver", "gpu", "mps", "gpu sharing", "gpu /dev/shm"]

@@ -343,7 +343,7 @@ static const struct compute_ops fake_compute_ops = {
 };
 
 static bool fake_gpu(const struct backend *backend, struct backend_gpu *ret) {
-        *ret = (struct backend_gpu){ .uuid = "GPU-fake", .name = "fake" };
+        *ret = (struct backend_gpu){ .uuid = "GPU-fake", .name = "fake", .granularity = 3 * 4096 };
         return container_of(backend, struct fake_backend, backend)->is_gpu;
 }
 

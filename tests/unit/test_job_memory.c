@@ -133,7 +133,7 @@ static void memory_of_a_gpu_is_charged(void **state) {
         f->fake.is_gpu = true;
         accounts_set_limits(f->accounts, limits);
         assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
-        assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 16 * PAGE);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 18 * PAGE); /* three at once */
         assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) < 8 * PAGE);
         assert_int_equal(enlist(f, 1, sealed(), 0, &handle), WIRE__CODE__QUOTA);
         assert_non_null(strstr(f->refusal.text, "bytes of the GPU's memory"));
