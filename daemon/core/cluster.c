@@ -203,6 +203,17 @@ static uint64_t coordinators_on_term(void *data) {
         return cluster->config.term(cluster->config.data);
 }
 
+/* Of the machine, as this daemon is configured. A coordinator elsewhere tells its own. */
+static struct machine_times cluster_times(const struct config *config) {
+        return (struct machine_times){ .heartbeat = config->heartbeat,
+                                       .patience = config->patience,
+                                       .death = config->death,
+                                       .abandon = config->abandon,
+                                       .drain = config->death,
+                                       .build = 2 * config->death,
+                                       .lease = config->death };
+}
+
 static int open_coordinators(struct cluster *cluster, char *error, size_t size) {
         const struct config *config = cluster->config.config;
         struct coordinators_config coordinators = { .cluster = &cluster->where,
@@ -224,13 +235,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
         if (r < 0)
                 return r;
         cluster->where = (struct coordinators_cluster){
-                .times = { .heartbeat = config->heartbeat,
-                           .patience = config->patience,
-                           .death = config->death,
-                           .abandon = config->abandon,
-                           .drain = config->death,
-                           .build = 2 * config->death,
-                           .lease = config->death },
+                .times = cluster_times(config),
                 .begun = identity_instance(cluster->config.identity) > 1 ? clock_now() : 0
         };
         r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, HUB_UNKNOWN,
@@ -256,12 +261,12 @@ static int open_remote(struct cluster *cluster, char *error, size_t size) {
         struct remote_config config = { .device = colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0,
                                         .host = cluster->host,
                                         .name = cluster->host_name,
+                                        .place.times = cluster_times(cluster->config.config),
                                         .send = remote_send_frame,
                                         .placed = remote_on_placed,
                                         .data = cluster };
 
-        roster_recall(cluster->directory, cluster->name, &config.address, &config.place.host);
-        config.place.address = config.address;
+        roster_recall(cluster->directory, cluster->name, &config.place.address, &config.place.host);
         int r = remote_new(&config, &cluster->remote);
         return r < 0 ? cluster_fail(r, "cannot set up the way to the coordinator", error, size) : 0;
 }

@@ -174,7 +174,6 @@ int remote_new(const struct remote_config *config, struct remote **ret) {
         strncpy(remote->host, config->host, POST_HOST);
         strncpy(remote->name, config->name, POST_NAME);
         remote->at = config->place;
-        remote->at.address = config->address;
         list_init(&remote->jobs);
         remote->scratch.size = PEER_SCRATCH;
         remote->scratch.buffer = malloc(PEER_SCRATCH);

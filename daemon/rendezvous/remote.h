@@ -18,8 +18,8 @@ struct remote;
 struct remote_config {
         uint32_t device; /* see struct post_arrival */
         const char *host, *name;
-        uint32_t address; /* that an earlier run of this daemon was given, and the rest with it; HUB_UNKNOWN:
-                             none */
+        /* As an earlier run of this daemon was told; address HUB_UNKNOWN: none was. The times count until the
+         * coordinator has told its own. */
         struct post_place place;
         /* A frame for the coordinator, about that job or, if it is 0, none; it is dropped if the connection
          * has just gone. Never calls back. */

@@ -32,6 +32,7 @@ class Cluster:
         self.daemon, self.build, self.address = daemon, build, address
         self.common = {"gloo_helper": build / HELPER, **(common or {})}
         self.settings = settings or {}
+        self.times = times
         self.coordinator = daemon(device="none", config=self.config(listen=address, **times))
         self.nodes = [self.add() for _ in range(nodes)]
 

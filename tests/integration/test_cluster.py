@@ -6,8 +6,8 @@ import signal
 import pytest
 
 import harness
-from clusters import SWIFT, Cluster, cluster_text, members_of, write_key
-from harness import events
+from clusters import HELPER, PATIENT, SWIFT, Cluster, cluster_text, members_of, write_key
+from harness import events, wait_until
 from teams import SHORT, Team
 from test_digits import BATCH, EPOCHS, SETTING, TOLERANCE, curve, difference, kind, single  # noqa: F401
 from trainers import ask, crew, join, step, together
@@ -113,6 +113,35 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     assert team.step() == [2, 2]
 
 
+def test_a_daemon_is_killed_and_comes_back(cluster, member):
+    """Its members are told to join again, and get their places in the job of the others."""
+    it = cluster(settings={"rejoin_grace": "60s"}, times=SWIFT)
+    team = Team(members_of(it, member, [0] + 6 * [1]), None, world=4)
+    assert team.step() == [1, 1, 1, 1]
+    it.nodes[1].program.kill()
+    it.nodes[1].start()
+    for rank in (1, 2, 3):
+        code, _, rest = team.members[rank].ask("barrier").partition(" ")
+        assert code != "OK" and "gradsyncd was restarted here: join it again" in rest, (code, rest)
+        team.members[rank].destroy()
+    team.members[0].say("sync 1")
+    fresh = [team.start(None) for _ in range(3)]
+    for rank, each in zip((1, 2, 3), fresh):
+        ask(each, "open")
+        each.say(team.join_line(rank))
+    for rank, each in zip((1, 2, 3), fresh):
+        assert each.line().startswith("OK ")
+        team.register(each)
+        ask(each, f"state {team.state} 9")
+        team.members[rank] = each
+    together(fresh, "plan")
+    for each in fresh:
+        each.say("sync 0")
+    for each in team.members:
+        assert each.line().startswith("OK step=1 value=1")
+    assert team.step() == [2, 2, 2, 2]
+
+
 def test_a_helper_is_killed(cluster, member):
     """The node that has lost its way to the others comes back: nobody hangs, and nothing is wrong."""
     it = cluster(settings={"rejoin_grace": "60s"})
@@ -143,6 +172,44 @@ def test_the_coordinator_is_away_for_a_moment(cluster, member):
     assert step(members) == 2
     it.coordinator.program.resume()
     assert step(members) == 3
+
+
+def test_the_coordinator_is_killed_and_comes_back(cluster, member):
+    """What it had to know the daemons tell it. Afterwards members are replaced as before."""
+    it = cluster(settings={"rejoin_grace": "60s"})
+    team = Team(members_of(it, member), None, world=2)
+    assert team.step() == [1, 1]
+    it.coordinator.program.kill()
+    it.coordinator.start()
+    for node in it.nodes:
+        wait_until(lambda node=node: node.log.count("knows this gradsyncd as node") == 2 or
+                   node.log.count("connected to") == 2, "the connection")
+    for number in range(2, 6):
+        assert team.step() == [number, number]
+    team.kill(1)
+    new = team.replace(1)
+    team.members[0].say("sync 5")
+    assert ask(new, "sync 0").startswith("step=5 value=1")
+    assert team.members[0].line().startswith("OK step=5")
+    assert team.step() == [6, 6]
+
+
+def test_members_wait_for_a_coordinator_that_is_not_there_yet(daemon, build, scratch, member):
+    config = cluster_text(coordinator=f"unix:{scratch}/link", gloo_helper=build / HELPER)
+    nodes = [daemon(config=config) for _ in range(2)]
+    members = [member(node) for node in nodes]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name=job world=2 rank={rank}")
+    for node in nodes:
+        wait_until(lambda node=node: node.status()["jobs"], "the job")
+        node.wait_log("no connection to the coordinator at unix:.*: No such file")
+    daemon(device="none", config=cluster_text(listen=f"unix:{scratch}/link", **PATIENT))
+    for each in members:
+        assert each.line().startswith("OK ")
+        ask(each, "param a f32 5")
+    together(members, "plan")
+    assert step(members) == 1
 
 
 def test_a_host_job_needs_no_coordinator(cluster, member):

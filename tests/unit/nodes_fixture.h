@@ -586,7 +586,7 @@ static void setup_station(struct station *station) {
         uint8_t node[STATION_NODE] = { (uint8_t)(station - cluster->node) };
         struct remote_config config = { .host = "h",
                                         .name = "h",
-                                        .address = HUB_UNKNOWN,
+                                        .place = { .address = HUB_UNKNOWN, .times = unhurried.times },
                                         .send = post_up,
                                         .placed = post_placed,
                                         .data = station };
