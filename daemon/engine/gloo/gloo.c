@@ -213,9 +213,8 @@ static int comm_spawn(struct gloo_comm *comm) {
         posix_spawnattr_destroy(&attributes);
         close(end);
         if (r < 0) {
-                log_warning(
-                        "job %s: the program %s, which exchanges data with other nodes, cannot be started: %s",
-                        comm->name, gloo->helper, strerror(-r));
+                log_warning("job %s: %s, which exchanges data with other nodes, cannot be started: %s",
+                            comm->name, gloo->helper, strerror(-r));
                 close(pair[0]);
                 comm->pid = 0;
                 return r;
