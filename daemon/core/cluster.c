@@ -333,6 +333,10 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                         "insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs "
                         "of several hosts");
         r = links_new(&links, &cluster->links);
+        if (r == -ENOTSUP) {
+                snprintf(error, size, "key_file is set, but this gradsyncd was built without TLS (OpenSSL)");
+                return r;
+        }
         if (r < 0)
                 return cluster_fail(r, "cannot set up connections to other daemons", error, size);
         r = listen_everywhere(cluster, error, size);

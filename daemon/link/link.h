@@ -56,7 +56,7 @@ struct links_config {
         void *owner;
 };
 
-/* 0 or -ENOMEM. */
+/* 0, -ENOMEM, or -ENOTSUP: there are keys, and this was built without TLS. */
 int links_new(const struct links_config *config, struct links **ret);
 /* Tells nobody. NULL is fine. */
 struct links *links_free(struct links *links);

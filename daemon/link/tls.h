@@ -15,7 +15,7 @@
 struct tls_context;
 struct tls;
 
-/* The keys stay the caller's, and may change. 0, or -ENOMEM. */
+/* The keys stay the caller's, and may change. 0, -ENOMEM, or -ENOTSUP: this was built without OpenSSL. */
 int tls_context_new(const struct keys *keys, struct tls_context **ret);
 struct tls_context *tls_context_free(struct tls_context *context); /* NULL is fine */
 

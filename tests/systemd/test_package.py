@@ -22,6 +22,7 @@ def expected(libdir):
         "include/gradsync/gradsync.h": FILE,
         "libexec/gradsync/demo.py": PROGRAM,
         "libexec/gradsync/digits": PROGRAM,
+        "libexec/gradsync/gradsync-gloo": PROGRAM,
         "share/gradsync/digits.csv.gz": FILE,
         "share/gradsync/digits.md": FILE,
         f"{libdir}/libgradsync.so": LINK,

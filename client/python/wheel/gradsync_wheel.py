@@ -23,7 +23,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parent
 TREE = HERE.parents[2]
 OPTIONS = ("-Dprefix=/", "-Dlibdir=lib", "-Dbuildtype=release", "-Dcli=enabled", "-Dexamples=true",
-           "-Dsystemd=disabled", "-Dman=disabled", "-Dtests=disabled", "-Dbench=disabled", "-Dcuda=disabled")
+           "-Dsystemd=disabled", "-Dman=disabled", "-Dtests=disabled", "-Dbench=disabled", "-Dcuda=disabled",
+           "-Dgloo=disabled", "-Dtls=disabled")         # jobs of a private daemon stay on its host
 #: Where a file of bin/, sbin/, lib/ or libexec/gradsync/ looks for libraries; before LD_LIBRARY_PATH.
 RPATH = "-Wl,--disable-new-dtags,-rpath,$ORIGIN:$ORIGIN/../lib:$ORIGIN/../../lib"
 #: What of an installation belongs to a wheel.
