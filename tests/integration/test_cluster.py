@@ -45,6 +45,7 @@ def digits(cluster, program, members, *arguments):
     return [events(each.out) for each in started]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("nodes, members", [(2, 1), (2, 2), (3, 4)])
 def test_any_number_of_nodes_is_the_same_training(cluster, program, single, nodes, members):  # noqa: F811
     told = digits(cluster(nodes), program, members)
@@ -276,6 +277,7 @@ def hosts(daemon, build, scratch):
         it.close()
 
 
+@pytest.mark.heavy
 @needed
 def test_trainings_on_hosts_of_their_own(hosts, program, single):  # noqa: F811
     told = digits(hosts(3), program, 4)
