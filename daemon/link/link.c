@@ -111,7 +111,8 @@ static int bytes_add(struct bytes *bytes, const void *data, size_t length) {
                 bytes->data = more;
                 bytes->room = room;
         }
-        memcpy(bytes->data + bytes->end, data, length);
+        if (length > 0)
+                memcpy(bytes->data + bytes->end, data, length);
         bytes->end += length;
         return 0;
 }

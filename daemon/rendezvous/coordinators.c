@@ -326,7 +326,8 @@ static void coordination_keep(struct coordination *coordination, const struct ge
                 free(publication);
                 return;
         }
-        memcpy(publication->table, table, bytes);
+        if (bytes > 0)
+                memcpy(publication->table, table, bytes);
         list_append(&coordination->publications, &publication->link);
 }
 

@@ -133,7 +133,8 @@ static void remote_publish(struct attachment *attachment, const struct generatio
         job->comm = *comm;
         job->table = malloc(bytes > 0 ? bytes : 1);
         if (job->table != NULL) {
-                memcpy(job->table, table, bytes);
+                if (bytes > 0)
+                        memcpy(job->table, table, bytes);
                 job->bytes = bytes;
                 remote_say_table(remote, job);
         }
