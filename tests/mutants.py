@@ -65,7 +65,8 @@ MUTANTS = {
         f"{CUDA}/keeper.c", "if (wish->request.kind == MEMORY_RETURNED)", "if (wish->fd < -1)",
         "unit test_cuda"),
     "a sticky error is not told": (
-        f"{CUDA}/keeper.c", "if (wish->sticky != CUDA_OK)", "if (wish->fd < -1)", "unit test_cuda"),
+        f"{CUDA}/keeper.c", "        keeper->sticky = sticky;\n        keeper->failing",
+        "        keeper->failing", "unit test_cuda"),
     "a NaN does not stay in a minimum": (
         f"{CUDA}/grid_pass.h", "return (CMP)b < (CMP)a || IS_NAN(b) ? b : a;",
         "return (CMP)b < (CMP)a ? b : a;",
