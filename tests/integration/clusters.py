@@ -10,7 +10,7 @@ HELPER = "daemon/engine/gloo/gradsync-gloo"
 # A machine that is busy with other tests must not pass for a dead one.
 PATIENT = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
 # For tests in which somebody dies.
-SWIFT = {"heartbeat": "100ms", "patience": "1s", "death": "4s", "abandon": "20s"}
+SWIFT = {"heartbeat": "100ms", "patience": "2s", "death": "8s", "abandon": "20s"}
 
 
 def cluster_text(**settings):
