@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gloo's side of the benchmark: its ring over TCP on the loopback interface, one process per member. It
-// offers several settings of the ring ("use N"); the driver tries them for each size and keeps the fastest.
+// Gloo's side of the benchmark: its ring over TCP, on the loopback interface or the address that is named, one
+// process per member. It offers several settings of the ring ("use N"); the driver tries them for each size and keeps the fastest.
 
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_ring.h>
@@ -46,12 +46,12 @@ const unsigned int kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 
 class Peer {
       public:
-        Peer(int rank, int world, const char *store, const char *gate)
+        Peer(int rank, int world, const char *store, const char *gate, const char *address)
                 : rank_(rank), world_(world), crowded_(world > sysconf(_SC_NPROCESSORS_ONLN)),
                   gate_(gate_open(gate)) {
                 gloo::transport::tcp::attr attr;
 
-                attr.hostname = "127.0.0.1";
+                attr.hostname = address;
                 device_ = gloo::transport::tcp::CreateDevice(attr);
                 async_ = connect(store, "async");
                 sync_ = connect(store, "sync");
@@ -201,13 +201,13 @@ void serve(Peer &peer, struct control &c) {
 } // namespace
 
 int main(int argc, char **argv) {
-        if (argc != 7)
-                bench_die("usage: %s SOCKET GATE CONTENDER RANK WORLD STORE", argv[0]);
+        if (argc != 7 && argc != 8)
+                bench_die("usage: %s SOCKET GATE CONTENDER RANK WORLD STORE [ADDRESS]", argv[0]);
         std::signal(SIGPIPE, SIG_IGN);
         try {
                 struct control c;
                 int rank = std::stoi(argv[4]);
-                Peer peer(rank, std::stoi(argv[5]), argv[6], argv[2]);
+                Peer peer(rank, std::stoi(argv[5]), argv[6], argv[2], argc > 7 ? argv[7] : "127.0.0.1");
 
                 control_open(&c, argv[1], argv[3], static_cast<unsigned int>(rank));
                 serve(peer, c);

@@ -58,18 +58,18 @@ class Quiet:
 
 
 class Daemon:
-    """A private gradsyncd with its own settings, not those of the machine."""
+    """A private gradsyncd with its own settings, not those of the machine; `prefix` is what its command begins with."""
 
-    def __init__(self, build, directory):
-        self.socket = os.path.join(directory, "gradsyncd.socket")
-        self.log = os.path.join(directory, "gradsyncd.log")
-        config = os.path.join(directory, "gradsyncd.conf")
-        with open(config, "w", encoding="ascii"):
-            pass
+    def __init__(self, build, directory, name="gradsyncd", text="", prefix=()):
+        self.socket = os.path.join(directory, name + ".socket")
+        self.log = os.path.join(directory, name + ".log")
+        config = os.path.join(directory, name + ".conf")
+        with open(config, "w", encoding="ascii") as f:
+            f.write(text)
         self.build = build
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [os.path.join(build, "daemon/core/gradsyncd"), "--config", config, "--socket", self.socket,
+                [*prefix, os.path.join(build, "daemon/core/gradsyncd"), "--config", config, "--socket", self.socket,
                  "--rejoin-grace", "0", "--arenas-per-uid", "65536", "--bytes-per-uid", "1T", "--log-level", "warning"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid

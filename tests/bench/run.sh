@@ -12,26 +12,7 @@
 set -eu
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-BUILD=${GRADSYNC_BENCH_BUILD:-$ROOT/build-bench}
-
 . "$ROOT/tests/bench/arguments.sh"
-
-if $install; then
-        . "$ROOT/tests/packages.sh"
-        # shellcheck disable=SC2086
-        install_packages $BUILD_PACKAGES $BENCH_PACKAGES >&2
-fi
-
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! {
-        { [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" "$ROOT" -Dbench=enabled -Dtests=disabled -Dman=disabled; } &&
-        meson configure "$BUILD" -Dcli=enabled &&
-        ninja -C "$BUILD"
-} >"$log" 2>&1; then
-        cat "$log" >&2
-        echo "the benchmark cannot be built; --install installs the packages that it needs" >&2
-        exit 1
-fi
+. "$ROOT/tests/bench/programs.sh"
 
 PYTHONDONTWRITEBYTECODE=1 /usr/bin/env python3 "$ROOT/tests/bench/bench.py" --build "$BUILD" "$@"
