@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-A step over several hosts, which are network namespaces of this machine with a daemon in each, joined by a bridge.
+A step over several hosts, which are network namespaces of this machine with a daemon in each, joined by a
+bridge.
 
-Beside it, in the same namespaces, by turns: plain Gloo, flat over as many processes, at the fastest of its settings; and
-`tcp_limit`, in which each host sends to the next as many bytes as a ring of hosts has to while it receives as many. The
-link is shaped by a token bucket at each host's interface (1gbit), or not at all.
+Beside it, in the same namespaces, by turns: plain Gloo, flat over as many processes, at the fastest of its
+settings; and `tcp_limit`, in which each host sends to the next as many bytes as a ring of hosts has to while
+it receives as many. The link is shaped by a token bucket at each host's interface (1gbit), or not at all.
 """
 
 import argparse
@@ -35,11 +36,13 @@ MUCH = 0.85         # of the network's or the processors' time: then that is wha
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="cluster.sh", description="Measures steps over several hosts beside Gloo and TCP.")
+    parser = argparse.ArgumentParser(prog="cluster.sh",
+                                     description="Measures steps over several hosts beside Gloo and TCP.")
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print only the rows, one JSON object a line")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: to see whether it works, not for figures")
-    parser.add_argument("--hosts", type=int, action="append", help="only this many hosts; may be repeated, like the rest")
+    parser.add_argument("--quick", action="store_true",
+                        help="fewer rounds: to see whether it works, not for figures")
+    parser.add_argument("--hosts", type=int, action="append", help="only this many hosts; may be repeated")
     parser.add_argument("--members", type=int, action="append", help="only this many members a host")
     parser.add_argument("--bytes", type=int, action="append", help="only this size")
     parser.add_argument("--link", choices=LINKS, action="append", help="only this link")
@@ -56,10 +59,11 @@ class Network(Hosts):
 
     def shape(self, link):
         for i in range(len(self.names)):
-            subprocess.run([*self.inside(i), "tc", "qdisc", "del", "dev", "eth0", "root"], check=False, capture_output=True)
+            subprocess.run([*self.inside(i), "tc", "qdisc", "del", "dev", "eth0", "root"], check=False,
+                           capture_output=True)
             if LINKS[link]:
-                done = subprocess.run([*self.inside(i), "tc", "qdisc", "add", "dev", "eth0", "root", *LINKS[link]],
-                                      check=False, capture_output=True, text=True)
+                command = [*self.inside(i), "tc", "qdisc", "add", "dev", "eth0", "root", *LINKS[link]]
+                done = subprocess.run(command, check=False, capture_output=True, text=True)
                 if done.returncode != 0:
                     raise Failed(f"the link cannot be shaped: {done.stderr.strip()}")
 
@@ -81,7 +85,9 @@ class Cluster:
         with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as f:
             f.write(f"bench {secrets.token_hex(32)}\n")
         for i in range(self.hosts):
-            where = f"coordinator = self\nlisten = eth0:{PORT}" if i == 0 else f"coordinator = {self.network.address(0)}:{PORT}"
+            where = f"coordinator = {self.network.address(0)}:{PORT}"
+            if i == 0:
+                where = f"coordinator = self\nlisten = eth0:{PORT}"
             text = (f"[cluster]\n{where}\nkey_file = {key}\nhost_id = host{i}\n"
                     f"gloo_helper = {self.build}/daemon/engine/gloo/gradsync-gloo\n")
             self.daemons.append(Daemon(self.build, self.directory, f"host{i}", text, self.network.inside(i)))
@@ -98,8 +104,8 @@ class Cluster:
         """`command(host, rank, line, gate)` is what runs there."""
         world = self.hosts * per_host
         return Contender(name, world, lambda line, gate: [
-            [*self.network.inside(rank // per_host), *command(rank // per_host, rank, line, gate)] for rank in range(world)],
-            self.directory)
+            [*self.network.inside(rank // per_host), *command(rank // per_host, rank, line, gate)]
+            for rank in range(world)], self.directory)
 
     def gradsync(self, per_host):
         self.serial += 1
@@ -110,15 +116,16 @@ class Cluster:
 
     def ring(self):
         return self.contender("ring", 1, lambda host, rank, line, gate: [
-            self.program("bench_ring"), line, gate, "ring", str(rank), str(self.hosts), self.network.address(host),
-            self.network.address((host + 1) % self.hosts)])
+            self.program("bench_ring"), line, gate, "ring", str(rank), str(self.hosts),
+            self.network.address(host), self.network.address((host + 1) % self.hosts)])
 
     def gloo(self, members):
         self.serial += 1
         store = os.path.join(self.directory, f"store.{self.serial}")
         os.mkdir(store)
         return self.contender("gloo", members // self.hosts, lambda host, rank, line, gate: [
-            self.program("bench_gloo"), line, gate, "gloo", str(rank), str(members), store, self.network.address(host)])
+            self.program("bench_gloo"), line, gate, "gloo", str(rank), str(members), store,
+            self.network.address(host)])
 
 
 def busy(times, run):
@@ -174,8 +181,8 @@ class Field:
         self.gloo.prepare(size, BUFFERS, max(3, batch // 4))
         self.ring.prepare(ring_bytes, 1)
         turn, used = BUFFERS + batch, []
-        runs = {"gradsync": lambda: busy(used, lambda: self.gradsync.run(turn)), "gloo": lambda: self.gloo.event[3](turn),
-                "tcp_limit": lambda: self.ring.run(turn)}
+        runs = {"gradsync": lambda: busy(used, lambda: self.gradsync.run(turn)),
+                "gloo": lambda: self.gloo.event[3](turn), "tcp_limit": lambda: self.ring.run(turn)}
         for run in runs.values():
             run()
         quiet = Quiet(say)
@@ -184,11 +191,12 @@ class Field:
             contender.release()
         median = {name: statistics.median(values) for name, values in times.items()}
         share = median["tcp_limit"] / median["gradsync"]
-        return {"table": "cluster", "hosts": hosts, "members_per_host": self.per_host, "bytes": size, "link": link,
-                **{f"{name}_us": round(value, 1) for name, value in median.items()},
+        return {"table": "cluster", "hosts": hosts, "members_per_host": self.per_host, "bytes": size,
+                "link": link, **{f"{name}_us": round(value, 1) for name, value in median.items()},
                 "limited_by": limited_by(statistics.median(used), share), "of_tcp_limit": round(share, 2),
-                "gloo_over_gradsync": ratio(median["gloo"], median["gradsync"]), "busy": round(statistics.median(used), 2),
-                "ring_bytes": ring_bytes, "gloo_setting": self.gloo.event[1], "oversubscribed": hosts * self.per_host > processors(),
+                "gloo_over_gradsync": ratio(median["gloo"], median["gradsync"]),
+                "busy": round(statistics.median(used), 2), "ring_bytes": ring_bytes,
+                "gloo_setting": self.gloo.event[1], "oversubscribed": hosts * self.per_host > processors(),
                 "iterations": len(times["gradsync"]), "rounds": rounds, "disturbed_rounds": quiet.disturbed}
 
 
@@ -209,16 +217,17 @@ def rows_of(options, directory):
 
 
 def text_of(rows):
-    body = [[r["hosts"], f"{r['members_per_host']}{' *' if r['oversubscribed'] else ''}", size_name(r["bytes"]), r["link"],
-             time_name(r["gradsync_us"]), time_name(r["gloo_us"]), time_name(r["tcp_limit_us"]), times_name(r["of_tcp_limit"]),
-             times_name(r["gloo_over_gradsync"]), f"{r['busy'] * 100:.0f} %", r["limited_by"]] for r in rows]
-    return table(["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit", "limit ÷ gs", "Gloo ÷ gs", "CPU",
-                  "limited by"], body) + "\n"
+    body = [[r["hosts"], f"{r['members_per_host']}{' *' if r['oversubscribed'] else ''}",
+             size_name(r["bytes"]), r["link"], time_name(r["gradsync_us"]), time_name(r["gloo_us"]),
+             time_name(r["tcp_limit_us"]), times_name(r["of_tcp_limit"]), times_name(r["gloo_over_gradsync"]),
+             f"{r['busy'] * 100:.0f} %", r["limited_by"]] for r in rows]
+    return table(["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit",
+                  "limit ÷ gs", "Gloo ÷ gs", "CPU", "limited by"], body) + "\n"
 
 
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)       # also when told to stop, leave nothing behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)   # also when told to stop, leave nothing
     sys.stdout.reconfigure(encoding="utf-8")
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         print("cluster.sh needs root, ip(8) and tc(8): hosts are network namespaces", file=sys.stderr)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gloo's side of the benchmark: its ring over TCP, on the loopback interface or the address that is named, one
-// process per member. It offers several settings of the ring ("use N"); the driver tries them for each size and keeps the fastest.
+// Gloo's side of the benchmark: its ring over TCP, on the loopback interface or at the address that is named,
+// one process per member. It offers several settings of the ring ("use N"); the driver tries them for each
+// size and keeps the fastest.
 
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_ring.h>

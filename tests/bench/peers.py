@@ -58,7 +58,10 @@ class Quiet:
 
 
 class Daemon:
-    """A private gradsyncd with its own settings, not those of the machine; `prefix` is what its command begins with."""
+    """
+    A private gradsyncd with its own settings, not those of the machine. `text` is its configuration file,
+    `prefix` what its command begins with.
+    """
 
     def __init__(self, build, directory, name="gradsyncd", text="", prefix=()):
         self.socket = os.path.join(directory, name + ".socket")
@@ -69,8 +72,8 @@ class Daemon:
         self.build = build
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [*prefix, os.path.join(build, "daemon/core/gradsyncd"), "--config", config, "--socket", self.socket,
-                 "--rejoin-grace", "0", "--arenas-per-uid", "65536", "--bytes-per-uid", "1T", "--log-level", "warning"],
+                [*prefix, os.path.join(build, "daemon/core/gradsyncd"), "--config", config,
+                 "--socket", self.socket, "--rejoin-grace", "0", "--arenas-per-uid", "65536", "--bytes-per-uid", "1T", "--log-level", "warning"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid
         end = time.monotonic() + 10

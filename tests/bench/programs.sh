@@ -15,7 +15,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! {
-        { [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" "$ROOT" -Dbench=enabled -Dtests=disabled -Dman=disabled; } &&
+        { [ -f "$BUILD/build.ninja" ] ||
+                meson setup "$BUILD" "$ROOT" -Dbench=enabled -Dtests=disabled -Dman=disabled; } &&
         meson configure "$BUILD" -Dcli=enabled &&
         ninja -C "$BUILD"
 } >"$log" 2>&1; then
