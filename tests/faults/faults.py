@@ -86,11 +86,11 @@ class Trainer:
         self.start()
 
     def start(self):
-        env = {**os.environ, "GRADSYNC_SOCKET": self.rig.socket, "GRADSYNC_JOB": "faults", "GRADSYNC_RANK": str(self.rank),
+        env = {**os.environ, "GRADSYNC_SOCKET": self.rig.socket_of(self.rank), "GRADSYNC_JOB": "faults", "GRADSYNC_RANK": str(self.rank),
                "GRADSYNC_WORLD_SIZE": str(self.rig.world)}
         self.process = subprocess.Popen([self.rig.build / "tests/faults/fault_trainer", str(self.rig.target), self.log],
                                         env=env, stdin=subprocess.DEVNULL)
-        self.whole = self.doomed = False
+        self.whole = self.doomed = self.expelled = False
         self.open = set()               # plans of which something is marked
         self.lives += 1
 
@@ -124,7 +124,7 @@ class Trainer:
             self.rig.wrong.append(f"rank {self.rank}: {line}")
         elif word == "end":
             self.result = arguments[0]
-        elif word == "failed":
+        elif word == "failed" and not self.rig.may_fail(self, line):
             raise Fault(f"rank {self.rank}: {line}")
 
 
@@ -159,10 +159,17 @@ class Rig:
             time.sleep(0.01)
         return made
 
-    def listens(self):
+    def socket_of(self, rank):
+        return self.socket
+
+    def may_fail(self, trainer, line):
+        """Whether that trainer may give up, to be started again: nothing that is done to one host is a reason."""
+        return False
+
+    def listens(self, path=None):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
             try:
-                s.connect(self.socket)
+                s.connect(path or self.socket)
             except OSError:
                 return False
             return True
@@ -207,12 +214,11 @@ class Rig:
             if trainer.process.poll() is None or trainer.result is not None:
                 continue
             trainer.read()
-            if trainer.process.returncode > 0 and trainer.process.returncode != NO_DAEMON:
+            if trainer.process.returncode > 0 and trainer.process.returncode != NO_DAEMON and not trainer.expelled:
                 raise Fault(f"rank {trainer.rank} ended with {trainer.process.returncode}")
             if trainer.process.returncode != 0:
                 trainer.start()
-        if self.daemon.poll() is not None:
-            raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
+        self.check_daemons()
         if now() - self.last > self.options.hang and not self.finished():
             self.hangs += 1
             self.stuck += 1
@@ -220,6 +226,10 @@ class Rig:
             self.tell_hang()
             if self.stuck == GIVE_UP:
                 raise Fault(f"given up: the job does not go on after step {self.commits}")
+
+    def check_daemons(self):
+        if self.daemon.poll() is not None:
+            raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
 
     def tell_hang(self):
         job = next((job for job in self.status()["jobs"] if job["name"] == "faults"), {})
@@ -322,11 +332,15 @@ class Rig:
             hog.wait()
         self.hogs = []
 
-    def one(self):
+    def kinds(self):
+        """(those that hit members, the others)"""
         members = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
         members += [self.kill_daemon, self.restart_daemon]
-        strangers = [self.flood, self.exhaust] if os.geteuid() == 0 else []
-        kind = self.random.choice(members + strangers)
+        return members, [self.flood, self.exhaust] if os.geteuid() == 0 else []
+
+    def one(self):
+        members, others = self.kinds()
+        kind = self.random.choice(members + others)
         self.look()
         if self.random.random() < 0.9:  # most are to meet an open step
             while not any(trainer.open for trainer in self.trainers):
@@ -342,10 +356,7 @@ class Rig:
     # --- the whole
 
     def run(self):
-        # It listens before it has begun; what it opens on its way is none of its holdings.
-        self.status()
-        while (before := self.holdings())["fds"].count("socket") > 1 or before != self.holdings():
-            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone, or did while it was looked at
+        before = self.at_rest()
         self.trainers = [Trainer(self, rank) for rank in range(self.world)]
         while self.commits < 5:
             self.pause(0.01)
@@ -368,6 +379,14 @@ class Rig:
             flood.wait()
         return job["generation"], self.commits, self.settled(before)
 
+    def at_rest(self):
+        """What the daemon holds before anybody has come."""
+        # It listens before it has begun; what it opens on its way is none of its holdings.
+        self.status()
+        while (before := self.holdings())["fds"].count("socket") > 1 or before != self.holdings():
+            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone, or did while it was looked at
+        return before
+
     def settled(self, before):
         """Whether the daemon comes to hold what it held at first."""
         end = now() + 20
@@ -380,6 +399,15 @@ class Rig:
     def stop_daemon(self):
         self.daemon.terminate()
         return self.daemon.wait(30)
+
+    def kill_all(self):
+        """Whatever is left of it."""
+        for trainer in getattr(self, "trainers", []):
+            trainer.process.kill()
+        self.daemon.kill()
+
+    def last_words(self):
+        return (self.directory / "daemon.log").read_text().splitlines()[-30:]
 
 
 def quantiles(times):
@@ -416,17 +444,21 @@ def void_steps(rig):
     return sum(most.values())
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__.strip().splitlines()[0])
+def parser_of(name, text, hang):
+    parser = argparse.ArgumentParser(prog=name, description=text)
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--members", type=int, default=4)
-    parser.add_argument("--hang", type=float, default=2.0, metavar="SECS", help="a longer time without a step is a hang (2)")
+    parser.add_argument("--hang", type=float, default=hang, metavar="SECS",
+                        help=f"a longer time without a step is a hang ({hang:g})")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    options = parser.parse_args()
+    return parser
+
+
+def main(options, make_rig=Rig):
     with tempfile.TemporaryDirectory(prefix="gradsync-faults.") as directory:
-        rig = Rig(options, directory)
+        rig = make_rig(options, directory)
         try:
             generation, steps, leaks = rig.run()
             chains = [0]
@@ -437,13 +469,11 @@ def main():
             void = void_steps(rig)
             status = rig.stop_daemon()
         except Fault as fault:
-            sys.stderr.writelines(line + "\n" for line in (rig.directory / "daemon.log").read_text().splitlines()[-30:])
+            sys.stderr.writelines(line + "\n" for line in rig.last_words())
             print(fault, file=sys.stderr)
             return 1
         finally:
-            for trainer in getattr(rig, "trainers", []):
-                trainer.process.kill()
-            rig.daemon.kill()
+            rig.kill_all()
     row = {"seed": options.seed, "faults": rig.done, "in_open_steps": rig.in_open, "steps_checked": steps,
            "void_steps": void, "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
            "quota_refusals": rig.refused, "generations": generation,
@@ -466,4 +496,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(parser_of("run.sh", __doc__.strip().splitlines()[0], 2.0).parse_args()))

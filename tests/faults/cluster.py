@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Faults against a training job over several hosts: what faults.py does, and beside it daemons, their
+coordinator, the processes of Gloo and the network between them.
+
+Hosts are network namespaces with a daemon in each; the coordinator has one of its own. The oracle is that of
+faults.py. Where a host's daemon was killed or passed for dead, its trainers may end, and are
+started again.
+"""
+
+import json
+import os
+import pathlib
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import faults
+from faults import Fault, Rig, now
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+
+from namespaces import Hosts  # noqa: E402
+
+PORT = 7700
+TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "30s"}
+DEATH_S = 5
+# What nftables does on a host's interface: (hooks, the packets meant, what becomes of them).
+CUTS = {
+    "cut": (["input", "output"], "", "drop"),
+    "cut_in": (["input"], "", "drop"),
+    "cut_out": (["output"], "", "drop"),
+    "cut_control": (["input", "output"], f"tcp dport {PORT}", "drop"),
+    "cut_data": (["input"], f"tcp dport != {PORT} tcp sport != {PORT}", "drop"),
+    "reset_control": (["input"], f"tcp sport {PORT}", "reject with tcp reset"),
+    "reset_data": (["input"], f"tcp dport != {PORT} tcp sport != {PORT}", "reject with tcp reset"),
+}
+
+
+class Daemon:
+    """One gradsyncd, through all of its incarnations."""
+
+    def __init__(self, rig, name, host, text, *arguments):
+        self.rig, self.name, self.host, self.arguments = rig, name, host, arguments
+        self.socket, self.log = str(rig.directory / f"{name}.socket"), rig.directory / f"{name}.log"
+        self.config = rig.directory / f"{name}.conf"
+        self.away = False               # killed, and not yet started again
+        self.config.write_text("[cluster]\n" + "".join(f"{key} = {value}\n" for key, value in text.items()))
+        self.start()
+
+    def kill(self):
+        self.away = True
+        self.process.kill()
+        self.process.wait()
+
+    def start(self):
+        state = self.rig.directory / f"{self.name}.state"
+        state.mkdir(exist_ok=True)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.rig.hosts.inside(self.host), self.rig.build / "daemon/core/gradsyncd",
+                 "--config", self.config, "--socket", self.socket, "--rejoin-grace", "30s", *self.arguments],
+                env={**os.environ, "STATE_DIRECTORY": str(state)}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log)
+        end = now() + 10
+        while not self.rig.listens(self.socket):
+            if self.process.poll() is not None or now() > end:
+                raise Fault(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
+            time.sleep(0.01)
+        self.away = False
+
+    def helpers(self):
+        """Its processes of Gloo."""
+        try:
+            pid = self.process.pid
+            text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        except OSError:
+            return []
+        return [int(word) for word in text.split()]
+
+    def holdings(self):
+        names = []
+        for fd in os.listdir(f"/proc/{self.process.pid}/fd"):
+            try:
+                names.append(os.readlink(f"/proc/{self.process.pid}/fd/{fd}").split(":")[0])
+            except OSError:
+                continue
+        maps = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text(encoding="utf-8")
+        # connections between daemons come and go: what counts is what jobs leave behind
+        return {"memory": sorted(name for name in names if "memfd" in name),
+                "arenas": maps.count("gradsync-arena"),
+                "helpers": len(self.helpers())}
+
+
+class ClusterRig(Rig):
+    """The hosts, a daemon on each, and the coordinator; `daemon` is the coordinator's process."""
+
+    def start_daemon(self):
+        self.n_hosts = self.options.hosts
+        self.hosts, self.nodes = Hosts(self.n_hosts + 1), []
+        key = self.directory / "key"
+        key.write_text(f"faults {secrets.token_hex(32)}\n")
+        key.chmod(0o600)
+        at = self.n_hosts
+        common = {"key_file": key, "gloo_helper": self.build / "daemon/engine/gloo/gradsync-gloo"}
+        self.coordinator = Daemon(self, "coordinator", at, {"listen": f"eth0:{PORT}", **common, **TIMES},
+                                  "--device", "none")
+        for i in range(self.n_hosts):
+            text = {"coordinator": f"{self.hosts.address(at)}:{PORT}", "host_id": f"host{i}", **common,
+                    **TIMES}
+            self.nodes.append(Daemon(self, f"host{i}", i, text))
+        self.socket = self.nodes[0].socket
+        return self.coordinator.process
+
+    def node_of(self, rank):
+        return rank * self.n_hosts // self.world
+
+    def socket_of(self, rank):
+        return self.nodes[self.node_of(rank)].socket
+
+    def may_fail(self, trainer, line):
+        return trainer.expelled
+
+    def refusals(self):
+        return 0
+
+    def check_daemons(self):
+        for daemon in [self.coordinator, *self.nodes]:
+            if not daemon.away and daemon.process.poll() is not None:
+                raise Fault(f"{daemon.name} has ended: " + daemon.log.read_text()[-2000:])
+
+    def at_rest(self):
+        return [node.holdings() for node in self.nodes]
+
+    def holdings(self):
+        return self.at_rest()
+
+    def tell_hang(self):
+        super().tell_hang()
+        for daemon in [self.coordinator, *self.nodes]:
+            print(f"  {daemon.name}: {daemon.log.read_text().splitlines()[-4:]}", file=sys.stderr)
+
+    def stop_daemon(self):
+        statuses = []
+        for daemon in [*self.nodes, self.coordinator]:
+            daemon.process.terminate()
+            statuses.append(daemon.process.wait(30))
+        return next(filter(None, statuses), 0)
+
+    def kill_all(self):
+        for trainer in getattr(self, "trainers", []):
+            trainer.process.kill()
+        for daemon in [*getattr(self, "nodes", []), self.coordinator]:
+            daemon.process.kill()
+            daemon.process.wait()
+        self.hosts.close()
+
+    def last_words(self):
+        return [f"{daemon.name}: {line}" for daemon in [self.coordinator, *self.nodes]
+                for line in daemon.log.read_text().splitlines()[-20:]]
+
+    # --- faults
+
+    def safe_hosts(self):
+        """Those without which somebody is left whose state is whole."""
+        whole = {self.node_of(t.rank) for t in self.trainers
+                 if t.whole and not t.doomed and t.process.poll() is None}
+        return [i for i in range(self.n_hosts) if whole - {i}]
+
+    def members_on(self, host):
+        return [t for t in self.trainers if self.node_of(t.rank) == host]
+
+    def rest(self, seconds):
+        """A time that is nobody's fault but ours."""
+        self.pause(seconds)
+        self.last = max(self.last, now() - self.options.hang / 2)
+
+    def kill_helper(self):
+        able = [node for node in self.nodes if node.helpers()]
+        if not able:
+            return []
+        os.kill(self.random.choice(self.random.choice(able).helpers()), signal.SIGKILL)
+        return []
+
+    def kill_coordinator(self):
+        self.coordinator.kill()
+        self.pause(self.random.choice([0, 0, 0.3, 1]))
+        self.coordinator.start()
+        return []
+
+    def stop_coordinator(self):
+        self.coordinator.process.send_signal(signal.SIGSTOP)
+        self.rest(self.random.choice([0.1, 0.5, 1.5]))
+        self.coordinator.process.send_signal(signal.SIGCONT)
+        return []
+
+    def kill_node(self):
+        able = self.safe_hosts()
+        if not able:
+            return None
+        host = self.random.choice(able)
+        hit = self.members_on(host)
+        for trainer in hit:
+            trainer.expelled = True
+        self.nodes[host].kill()
+        self.nodes[host].start()
+        return hit
+
+    def stop_node(self):
+        node = self.random.choice(self.nodes)
+        node.process.send_signal(signal.SIGSTOP)
+        self.rest(self.random.choice([0.1, 0.5, 1.5]))
+        node.process.send_signal(signal.SIGCONT)
+        return []
+
+    def filter(self, host, kind):
+        hooks, packets, verdict = CUTS[kind]
+        near = {"input": "iifname", "output": "oifname"}
+        rules = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; {near[hook]} lo accept; "
+                        f"{packets} {verdict}; }}\n" for hook in hooks)
+        subprocess.run([*self.hosts.inside(host), "nft", "-f", "-"],
+                       input=f"table inet fault {{\n{rules}}}\n", text=True, check=True)
+
+    def heal(self, host):
+        subprocess.run([*self.hosts.inside(host), "nft", "delete", "table", "inet", "fault"], check=True)
+
+    def network(self, kind):
+        """For less than `patience`: TCP repeats what was lost."""
+        host = self.random.randrange(self.n_hosts)
+        self.filter(host, kind)
+        try:
+            self.rest(0.05 if kind.startswith("reset") else self.random.choice([0.1, 0.4, 1.2]))
+        finally:
+            self.heal(host)
+        return []
+
+    def cut_off(self):
+        """For so long that the host passes for dead."""
+        able = self.safe_hosts()
+        if not able:
+            return None
+        host = self.random.choice(able)
+        hit = self.members_on(host)
+        for trainer in hit:
+            trainer.expelled = True
+        self.filter(host, "cut")
+        try:
+            self.rest(DEATH_S + 2)
+        finally:
+            self.heal(host)
+        return hit
+
+    def kinds(self):
+        def cut(kind):
+            def make():
+                return self.network(kind)
+            make.__name__ = kind
+            return make
+        members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop]
+        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
+                  self.kill_node, self.cut_off]
+        both = members + others + [cut(kind) for kind in CUTS]
+        chosen = [kind for kind in both if kind.__name__ in (self.options.only or [kind.__name__])]
+        return [kind for kind in chosen if kind in members], [kind for kind in chosen if kind not in members]
+
+
+def main():
+    parser = faults.parser_of("cluster.sh", "Faults against a training job over several hosts.", 20.0)
+    parser.add_argument("--hosts", type=int, default=2, choices=[2, 3, 4])
+    parser.add_argument("--only", action="append", metavar="KIND",
+                        help="only this kind of fault; may be repeated")
+    return faults.main(parser.parse_args(), ClusterRig)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
