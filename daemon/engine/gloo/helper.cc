@@ -126,16 +126,32 @@ char *find_range(const errand &errand, uint64_t offset) {
 /* ---- a lane ---- */
 
 /*
+ * While there is one of these, new threads are batch threads, unless the administrator chose another policy.
  * Gloo's thread of a device asks again and again for the lock of a connection, without sleeping, while a lane
  * holds it. If it took the processor from that lane when it is woken, both would lose a whole time slice, for
- * each message. A batch thread waits until the lane sleeps. Threads inherit this from the one that makes
- * them.
+ * each message. A batch thread waits until the lane sleeps.
  */
-void schedule(int policy) {
-        sched_param param = {};
+class BatchThreads {
+      public:
+        BatchThreads() : ours_(sched_getscheduler(0) == SCHED_OTHER) {
+                schedule(SCHED_BATCH);
+        }
+        ~BatchThreads() {
+                schedule(SCHED_OTHER);
+        }
+        BatchThreads(const BatchThreads &) = delete;
+        BatchThreads &operator=(const BatchThreads &) = delete;
 
-        sched_setscheduler(0, policy, &param); /* a system that forbids it is only slower */
-}
+      private:
+        void schedule(int policy) const {
+                sched_param param = {};
+
+                if (ours_)
+                        sched_setscheduler(0, policy, &param); /* a system that forbids it is only slower */
+        }
+
+        const bool ours_;
+};
 
 struct Task {
         errand said;
@@ -147,6 +163,7 @@ class Mesh : public gloo::Context {
         Mesh(int rank, int size, const std::string &address) : gloo::Context(rank, size) {
                 gloo::transport::tcp::attr attr;
 
+                BatchThreads batch;
                 attr.hostname = address;
                 device_ = gloo::transport::tcp::CreateDevice(attr);
                 transportContext_ = device_->createContext(rank, size);
@@ -217,7 +234,6 @@ class Lane {
 
       private:
         void run(std::vector<Bytes> address, void (*connected)()) {
-                schedule(SCHED_OTHER);
                 for (int peer = 0; peer < size_; peer++) {
                         if (peer == rank_)
                                 continue;
@@ -317,12 +333,12 @@ class Lane {
         template <typename T> void reduce_as(const Task &task, fold_fn fold) {
                 T *input = reinterpret_cast<T *>(task.input), *output = reinterpret_cast<T *>(task.output);
                 size_t elements = task.said.launch.elements;
-                gloo::AllreduceOptions options(mesh_);
 
                 if (elements > 0 && elements <= kGathered / sizeof(T) / static_cast<size_t>(size_)) {
                         gather(task, input, output, elements, fold);
                         return;
                 }
+                gloo::AllreduceOptions options(mesh_);
                 if (input != output)
                         options.setInput(input, elements);
                 options.setOutput(output, elements);
@@ -543,7 +559,6 @@ int main() {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGPIPE, SIG_IGN);
         std::set_terminate(on_terminate);
-        schedule(SCHED_BATCH); /* of the devices' threads */
         try {
                 while (serve_one(room))
                         ;
