@@ -20,6 +20,7 @@ import stalls
 import tables
 from contender import Failed
 from peers import Bench
+from report import progress
 
 TABLES = ["allreduce", "computing", "buckets", "recovery", "hostile"]
 LOAD_MOST = 0.5
@@ -35,11 +36,6 @@ def arguments():
     parser.add_argument("--bytes", type=int, choices=tables.SIZES, action="append", help="only this size of allreduce and hostile")
     parser.add_argument("--save", metavar="NAME", help="also write NAME.json and NAME.txt")
     return parser.parse_args()
-
-
-def progress(text):
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def rows_of(bench, options):

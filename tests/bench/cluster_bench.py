@@ -19,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 
-from contender import Contender, Failed
-from peers import KIB, MIB, Daemon, Gloo, Quiet, processors
-from report import heading, size_name, table, time_name, times_name
+from contender import Contender, Failed, Field
+from peers import KIB, MIB, Daemon, Gloo, Quiet, idle_share, processors
+from report import heading, progress, size_name, table, time_name, times_name
 from tables import in_turns, ratio
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration"))
@@ -47,11 +47,6 @@ def arguments():
     parser.add_argument("--bytes", type=int, action="append", help="only this size")
     parser.add_argument("--link", choices=LINKS, action="append", help="only this link")
     return parser.parse_args()
-
-
-def progress(text):
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 class Network(Hosts):
@@ -128,19 +123,6 @@ class Cluster:
             self.network.address(host)])
 
 
-def busy(times, run):
-    """Runs it, and notes the share of all processors' time that was used meanwhile."""
-    def read():
-        with open("/proc/stat", encoding="ascii") as f:
-            figures = [int(word) for word in f.readline().split()[1:9]]
-        return figures[3] + figures[4], sum(figures)
-    before = read()
-    result = run()
-    after = read()
-    times.append(1 - (after[0] - before[0]) / max(1, after[1] - before[1]))
-    return result
-
-
 def limited_by(used, share):
     """Processors come first: without a limit of its own, the network takes no more than they give."""
     if used >= MUCH:
@@ -148,27 +130,23 @@ def limited_by(used, share):
     return "link" if share >= MUCH else "latency"
 
 
-class Field:
+class ClusterField(Field):
     """All contenders with one number of members a host."""
 
     def __init__(self, cluster, per_host, quick):
         self.cluster, self.per_host, self.quick = cluster, per_host, quick
-        self.contenders = []
-        try:
-            self.gradsync = self.add(cluster.gradsync(per_host))
-            self.gloo = self.add(Gloo(cluster, cluster.hosts * per_host))
-            self.ring = self.add(cluster.ring())
-        except BaseException:
-            self.stop()
-            raise
+        super().__init__()
 
-    def add(self, contender):
-        self.contenders.append(contender)
-        return contender
+    def begin(self):
+        self.gradsync = self.add(self.cluster.gradsync(self.per_host))
+        self.gloo = self.add(Gloo(self.cluster, self.cluster.hosts * self.per_host))
+        self.ring = self.add(self.cluster.ring())
 
-    def stop(self):
-        for contender in self.contenders:
-            contender.stop()
+    def step(self, turn, used):
+        """gradsync's turn; `used` is told how busy the processors were."""
+        idle, times = idle_share(lambda: self.gradsync.run(turn))
+        used.append(1 - idle)
+        return times
 
     def measure(self, size, link):
         hosts = self.cluster.hosts
@@ -181,14 +159,13 @@ class Field:
         self.gloo.prepare(size, BUFFERS, max(3, batch // 4))
         self.ring.prepare(ring_bytes, 1)
         turn, used = BUFFERS + batch, []
-        runs = {"gradsync": lambda: busy(used, lambda: self.gradsync.run(turn)),
+        runs = {"gradsync": lambda: self.step(turn, used),
                 "gloo": lambda: self.gloo.event[3](turn), "tcp_limit": lambda: self.ring.run(turn)}
         for run in runs.values():
             run()
         quiet = Quiet(say)
         times = in_turns(rounds, runs, BUFFERS, say, quiet)
-        for contender in self.contenders:
-            contender.release()
+        self.release()
         median = {name: statistics.median(values) for name, values in times.items()}
         share = median["tcp_limit"] / median["gradsync"]
         return {"table": "cluster", "hosts": hosts, "members_per_host": self.per_host, "bytes": size,
@@ -205,7 +182,7 @@ def rows_of(options, directory):
         cluster = Cluster(options.build, tempfile.mkdtemp(dir=directory), hosts)
         try:
             for per_host in options.members or MEMBERS:
-                field = Field(cluster, per_host, options.quick)
+                field = ClusterField(cluster, per_host, options.quick)
                 try:
                     for link in options.link or LINKS:
                         for size in options.bytes or SIZES:

@@ -137,3 +137,27 @@ class Contender:
         self.log.close()
         if os.path.exists(self.path):
             os.unlink(self.path)
+
+
+class Field:
+    """Contenders that are started once, by begin(), and asleep while others are measured."""
+
+    def __init__(self):
+        self.contenders = []
+        try:
+            self.begin()
+        except BaseException:
+            self.stop()
+            raise
+
+    def add(self, contender):
+        self.contenders.append(contender)
+        return contender
+
+    def release(self):
+        for contender in self.contenders:
+            contender.release()
+
+    def stop(self):
+        for contender in self.contenders:
+            contender.stop()

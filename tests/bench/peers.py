@@ -28,16 +28,17 @@ def thread_times(pid):
             times[int(tid)] = int(f.read().split()[0])
     return times
 
-def idle_share(interval=0.1):
-    """The share of all processors' time that nobody used during the interval."""
+
+def idle_share(run):
+    """The share of all processors' time that nobody used while run() ran, and what that returned."""
     def read():
         with open("/proc/stat", encoding="ascii") as f:
             figures = [int(word) for word in f.readline().split()[1:9]]
         return figures[3] + figures[4], sum(figures)
     before = read()
-    time.sleep(interval)
+    result = run()
     after = read()
-    return (after[0] - before[0]) / max(1, after[1] - before[1])
+    return (after[0] - before[0]) / max(1, after[1] - before[1]), result
 
 
 class Quiet:
@@ -45,12 +46,13 @@ class Quiet:
 
     PATIENCE_S = 45
     LEAST_IDLE = 0.9
+    LOOK_S = 0.1
 
     def __init__(self, say):
         self.say, self.end, self.disturbed = say, time.monotonic() + self.PATIENCE_S, 0
 
     def wait(self):
-        while idle_share() < self.LEAST_IDLE:
+        while idle_share(lambda: time.sleep(self.LOOK_S))[0] < self.LEAST_IDLE:
             if time.monotonic() > self.end:
                 self.disturbed += 1
                 return

@@ -3,7 +3,14 @@
 
 import os
 import platform
+import sys
 import time
+
+
+def progress(text):
+    """To whoever looks on, in place of what was there."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def hardware():

@@ -7,7 +7,7 @@ import signal
 import statistics
 import time
 
-from contender import Failed
+from contender import Failed, Field
 from peers import KIB, MIB, Gloo, Mpi, Quiet, processors
 
 SIZES = [4 * KIB, 64 * KIB, MIB, 25 * MIB, 128 * MIB]
@@ -55,29 +55,20 @@ def ratio(a, b):
     return round(a / b, 2) if a is not None and b else None
 
 
-class Field:
-    """All contenders with one number of members, started once and asleep while others are measured."""
+class AllreduceField(Field):
+    """All contenders with one number of members."""
 
     def __init__(self, bench, members):
         self.bench, self.members = bench, members
-        self.contenders = []
-        try:
-            self.gradsync = self.add(bench.gradsync(members))
-            self.limit = self.add(bench.limit(members))
-            self.gloo = self.add(Gloo(bench, members))
-            self.mpi = self.add(Mpi(bench, members))
-            self.socket = self.add(bench.socket())
-        except BaseException:
-            self.stop()
-            raise
+        super().__init__()
 
-    def add(self, contender):
-        self.contenders.append(contender)
-        return contender
-
-    def stop(self):
-        for contender in self.contenders:
-            contender.stop()
+    def begin(self):
+        bench, members = self.bench, self.members
+        self.gradsync = self.add(bench.gradsync(members))
+        self.limit = self.add(bench.limit(members))
+        self.gloo = self.add(Gloo(bench, members))
+        self.mpi = self.add(Mpi(bench, members))
+        self.socket = self.add(bench.socket())
 
     def loop(self, number, batch):
         self.limit.command(f"loop {number}")
@@ -106,8 +97,7 @@ class Field:
             run()                       # warm: page tables, connections, branch predictors
         quiet = Quiet(say)
         times = in_turns(rounds, runs, buffers, say, quiet)
-        for contender in self.contenders:
-            contender.release()
+        self.release()
         return {**self.row(size, buffers, rotating, copied, times), "rounds": rounds, "disturbed_rounds": quiet.disturbed}
 
     def row(self, size, buffers, rotating, copied, times):
@@ -131,7 +121,7 @@ class Field:
 
 def allreduce(bench, members, sizes):
     for count in members:
-        field = Field(bench, count)
+        field = AllreduceField(bench, count)
         try:
             for size in sizes:
                 yield field.measure(size)
