@@ -8,17 +8,17 @@ faults.py. Where a host's daemon was killed or passed for dead, its trainers may
 started again.
 """
 
-import json
 import os
 import pathlib
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import faults
-from faults import Fault, Rig, now
+from faults import Fault, Rig, now, open_files
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
@@ -27,16 +27,18 @@ from namespaces import Hosts  # noqa: E402
 PORT = 7700
 TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "30s"}
 DEATH_S = 5
-# What nftables does on a host's interface: (hooks, the packets meant, what becomes of them).
+# What nftables does on a host's interface, by hook.
+DATA = f"tcp dport != {PORT} tcp sport != {PORT}"
 CUTS = {
-    "cut": (["input", "output"], "", "drop"),
-    "cut_in": (["input"], "", "drop"),
-    "cut_out": (["output"], "", "drop"),
-    "cut_control": (["input", "output"], f"tcp dport {PORT}", "drop"),
-    "cut_data": (["input"], f"tcp dport != {PORT} tcp sport != {PORT}", "drop"),
-    "reset_control": (["input"], f"tcp sport {PORT}", "reject with tcp reset"),
-    "reset_data": (["input"], f"tcp dport != {PORT} tcp sport != {PORT}", "reject with tcp reset"),
+    "cut": {"input": "drop", "output": "drop"},
+    "cut_in": {"input": "drop"},
+    "cut_out": {"output": "drop"},
+    "cut_control": {"input": f"tcp sport {PORT} drop", "output": f"tcp dport {PORT} drop"},
+    "cut_data": {"input": f"{DATA} drop", "output": f"{DATA} drop"},
+    "reset_control": {"input": f"tcp sport {PORT} reject with tcp reset"},
+    "reset_data": {"input": f"{DATA} reject with tcp reset"},
 }
+LOOPBACK = {"input": "iifname", "output": "oifname"}
 
 
 class Daemon:
@@ -48,7 +50,7 @@ class Daemon:
         self.config = rig.directory / f"{name}.conf"
         self.away = False               # killed, and not yet started again
         self.config.write_text("[cluster]\n" + "".join(f"{key} = {value}\n" for key, value in text.items()))
-        self.start()
+        self.process = None
 
     def kill(self):
         self.away = True
@@ -81,16 +83,9 @@ class Daemon:
         return [int(word) for word in text.split()]
 
     def holdings(self):
-        names = []
-        for fd in os.listdir(f"/proc/{self.process.pid}/fd"):
-            try:
-                names.append(os.readlink(f"/proc/{self.process.pid}/fd/{fd}").split(":")[0])
-            except OSError:
-                continue
-        maps = pathlib.Path(f"/proc/{self.process.pid}/maps").read_text(encoding="utf-8")
-        # connections between daemons come and go: what counts is what jobs leave behind
-        return {"memory": sorted(name for name in names if "memfd" in name),
-                "arenas": maps.count("gradsync-arena"),
+        """What jobs may leave behind: not sockets, as connections between daemons come and go."""
+        found = open_files(self.process.pid)
+        return {"fds": [name for name in found["fds"] if name != "socket"], "arenas": found["arenas"],
                 "helpers": len(self.helpers())}
 
 
@@ -99,20 +94,42 @@ class ClusterRig(Rig):
 
     def start_daemon(self):
         self.n_hosts = self.options.hosts
-        self.hosts, self.nodes = Hosts(self.n_hosts + 1), []
+        self.hosts, self.daemons = Hosts(self.n_hosts + 1), []
+        try:
+            self.start_daemons()
+        except BaseException:
+            self.kill_all()
+            raise
+        return self.coordinator.process
+
+    def start_daemons(self):
         key = self.directory / "key"
         key.write_text(f"faults {secrets.token_hex(32)}\n")
         key.chmod(0o600)
         at = self.n_hosts
         common = {"key_file": key, "gloo_helper": self.build / "daemon/engine/gloo/gradsync-gloo"}
-        self.coordinator = Daemon(self, "coordinator", at, {"listen": f"eth0:{PORT}", **common, **TIMES},
-                                  "--device", "none")
+        self.coordinator = self.add("coordinator", at, {"listen": f"eth0:{PORT}", **common, **TIMES},
+                                    "--device", "none")
         for i in range(self.n_hosts):
             text = {"coordinator": f"{self.hosts.address(at)}:{PORT}", "host_id": f"host{i}", **common,
                     **TIMES}
-            self.nodes.append(Daemon(self, f"host{i}", i, text))
+            self.add(f"host{i}", i, text)
+        self.nodes = self.daemons[1:]
         self.socket = self.nodes[0].socket
-        return self.coordinator.process
+        self.settle_down()
+
+    def add(self, *what):
+        self.daemons.append(Daemon(self, *what))
+        self.daemons[-1].start()
+        return self.daemons[-1]
+
+    def settle_down(self):
+        """Until each daemon has found the coordinator: what it opens on its way is none of its holdings."""
+        end = now() + 20
+        while not all("knows this gradsyncd as node" in node.log.read_text() for node in self.nodes):
+            if now() > end:
+                raise Fault("\n".join(["a daemon has not found the coordinator", *self.last_words()]))
+            time.sleep(0.01)
 
     def node_of(self, rank):
         return rank * self.n_hosts // self.world
@@ -127,7 +144,7 @@ class ClusterRig(Rig):
         return 0
 
     def check_daemons(self):
-        for daemon in [self.coordinator, *self.nodes]:
+        for daemon in self.daemons:
             if not daemon.away and daemon.process.poll() is not None:
                 raise Fault(f"{daemon.name} has ended: " + daemon.log.read_text()[-2000:])
 
@@ -139,12 +156,12 @@ class ClusterRig(Rig):
 
     def tell_hang(self):
         super().tell_hang()
-        for daemon in [self.coordinator, *self.nodes]:
+        for daemon in self.daemons:
             print(f"  {daemon.name}: {daemon.log.read_text().splitlines()[-4:]}", file=sys.stderr)
 
     def stop_daemon(self):
         statuses = []
-        for daemon in [*self.nodes, self.coordinator]:
+        for daemon in reversed(self.daemons):
             daemon.process.terminate()
             statuses.append(daemon.process.wait(30))
         return next(filter(None, statuses), 0)
@@ -152,25 +169,28 @@ class ClusterRig(Rig):
     def kill_all(self):
         for trainer in getattr(self, "trainers", []):
             trainer.process.kill()
-        for daemon in [*getattr(self, "nodes", []), self.coordinator]:
-            daemon.process.kill()
-            daemon.process.wait()
+        for daemon in self.daemons:
+            if daemon.process is not None:
+                daemon.kill()
         self.hosts.close()
 
     def last_words(self):
-        return [f"{daemon.name}: {line}" for daemon in [self.coordinator, *self.nodes]
+        return [f"{daemon.name}: {line}" for daemon in self.daemons
                 for line in daemon.log.read_text().splitlines()[-20:]]
 
     # --- faults
 
-    def safe_hosts(self):
-        """Those without which somebody is left whose state is whole."""
-        whole = {self.node_of(t.rank) for t in self.trainers
-                 if t.whole and not t.doomed and t.process.poll() is None}
-        return [i for i in range(self.n_hosts) if whole - {i}]
-
-    def members_on(self, host):
-        return [t for t in self.trainers if self.node_of(t.rank) == host]
+    def expel(self):
+        """A host without which somebody is left whose state is whole, and its members, which may end now."""
+        whole = {self.node_of(trainer.rank) for trainer in self.whole()}
+        able = [i for i in range(self.n_hosts) if whole - {i}]
+        if not able:
+            return None, []
+        host = self.random.choice(able)
+        hit = [t for t in self.trainers if self.node_of(t.rank) == host]
+        for trainer in hit:
+            trainer.expelled = True
+        return host, hit
 
     def rest(self, seconds):
         """A time that is nobody's fault but ours."""
@@ -178,10 +198,13 @@ class ClusterRig(Rig):
         self.last = max(self.last, now() - self.options.hang / 2)
 
     def kill_helper(self):
-        able = [node for node in self.nodes if node.helpers()]
+        able = [helper for node in self.nodes for helper in node.helpers()]
         if not able:
-            return []
-        os.kill(self.random.choice(self.random.choice(able).helpers()), signal.SIGKILL)
+            return None
+        try:
+            os.kill(self.random.choice(able), signal.SIGKILL)
+        except ProcessLookupError:      # its daemon was faster
+            return None
         return []
 
     def kill_coordinator(self):
@@ -197,15 +220,10 @@ class ClusterRig(Rig):
         return []
 
     def kill_node(self):
-        able = self.safe_hosts()
-        if not able:
-            return None
-        host = self.random.choice(able)
-        hit = self.members_on(host)
-        for trainer in hit:
-            trainer.expelled = True
-        self.nodes[host].kill()
-        self.nodes[host].start()
+        host, hit = self.expel()
+        if hit:
+            self.nodes[host].kill()
+            self.nodes[host].start()
         return hit
 
     def stop_node(self):
@@ -215,55 +233,45 @@ class ClusterRig(Rig):
         node.process.send_signal(signal.SIGCONT)
         return []
 
-    def filter(self, host, kind):
-        hooks, packets, verdict = CUTS[kind]
-        near = {"input": "iifname", "output": "oifname"}
-        rules = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; {near[hook]} lo accept; "
-                        f"{packets} {verdict}; }}\n" for hook in hooks)
-        subprocess.run([*self.hosts.inside(host), "nft", "-f", "-"],
-                       input=f"table inet fault {{\n{rules}}}\n", text=True, check=True)
-
-    def heal(self, host):
-        subprocess.run([*self.hosts.inside(host), "nft", "delete", "table", "inet", "fault"], check=True)
+    def cut(self, host, kind, seconds):
+        """For so long a time."""
+        inside = self.hosts.inside(host)
+        rules = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; {LOOPBACK[hook]} lo accept; "
+                        f"{rule}; }}\n" for hook, rule in CUTS[kind].items())
+        subprocess.run([*inside, "nft", "-f", "-"], input=f"table inet fault {{\n{rules}}}\n", text=True,
+                       check=True)
+        try:
+            self.rest(seconds)
+        finally:
+            subprocess.run([*inside, "nft", "delete", "table", "inet", "fault"], check=True)
 
     def network(self, kind):
         """For less than `patience`: TCP repeats what was lost."""
-        host = self.random.randrange(self.n_hosts)
-        self.filter(host, kind)
-        try:
-            self.rest(0.05 if kind.startswith("reset") else self.random.choice([0.1, 0.4, 1.2]))
-        finally:
-            self.heal(host)
+        seconds = 0.05 if kind.startswith("reset") else self.random.choice([0.1, 0.4, 1.2])
+        self.cut(self.random.randrange(self.n_hosts), kind, seconds)
         return []
 
     def cut_off(self):
         """For so long that the host passes for dead."""
-        able = self.safe_hosts()
-        if not able:
-            return None
-        host = self.random.choice(able)
-        hit = self.members_on(host)
-        for trainer in hit:
-            trainer.expelled = True
-        self.filter(host, "cut")
-        try:
-            self.rest(DEATH_S + 2)
-        finally:
-            self.heal(host)
+        host, hit = self.expel()
+        if hit:
+            self.cut(host, "cut", DEATH_S + 2)
         return hit
 
     def kinds(self):
-        def cut(kind):
+        def on_network(kind):
             def make():
                 return self.network(kind)
             make.__name__ = kind
             return make
-        members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop]
+
+        def chosen(kinds):
+            return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
+        members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
+                   self.cut_off]
         others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
-                  self.kill_node, self.cut_off]
-        both = members + others + [cut(kind) for kind in CUTS]
-        chosen = [kind for kind in both if kind.__name__ in (self.options.only or [kind.__name__])]
-        return [kind for kind in chosen if kind in members], [kind for kind in chosen if kind not in members]
+                  *map(on_network, CUTS)]
+        return chosen(members), chosen(others)
 
 
 def main():
@@ -271,7 +279,14 @@ def main():
     parser.add_argument("--hosts", type=int, default=2, choices=[2, 3, 4])
     parser.add_argument("--only", action="append", metavar="KIND",
                         help="only this kind of fault; may be repeated")
-    return faults.main(parser.parse_args(), ClusterRig)
+    options = parser.parse_args()
+    missing = [program for program in ("ip", "nft") if shutil.which(program) is None]
+    if os.geteuid() != 0 or missing:
+        print("cluster.sh needs root, ip(8) and nft(8): hosts are network namespaces"
+              + (f"; missing: {', '.join(missing)}" if missing else ""), file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)   # also when told to stop, leave nothing
+    return faults.main(options, ClusterRig)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,5 @@
 # GRADSYNC_BUILD   the build to test (default: build-test/gcc, made if missing)
 # Exit status 1 if a sum was wrong, a step was applied twice or not at all, something hung or leaked.
 set -eu
-cd "$(dirname "$0")/../.."
-if [ -z "${GRADSYNC_BUILD:-}" ]; then
-        sh tests/run.sh gcc >&2
-        GRADSYNC_BUILD=$PWD/build-test/gcc
-fi
-PYTHONDONTWRITEBYTECODE=1 exec /usr/bin/python3 tests/faults/cluster.py --build "$GRADSYNC_BUILD" "$@"
+. "$(dirname "$0")/build.sh"
+exec /usr/bin/python3 tests/faults/cluster.py --build "$GRADSYNC_BUILD" "$@"

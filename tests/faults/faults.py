@@ -54,6 +54,18 @@ def parsed(line):
     return int(words[0]) / 1e9, words[1], words[2:], line
 
 
+def open_files(pid):
+    """What kinds of files a process has open, and how many arenas it maps."""
+    names = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            names.append(os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0])
+        except OSError:
+            continue
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+    return {"fds": sorted(names), "arenas": maps.count("gradsync-arena")}
+
+
 class Made:
     """A fault that was made, until the job has recovered: until whoever it hit has committed a step again, the dead in their
     next life, or, if it hit no member, until anybody has."""
@@ -176,14 +188,7 @@ class Rig:
 
     def holdings(self):
         """fds and memory files of the daemon."""
-        names = []
-        for fd in os.listdir(f"/proc/{self.daemon.pid}/fd"):
-            try:
-                names.append(os.readlink(f"/proc/{self.daemon.pid}/fd/{fd}").split(":")[0])
-            except OSError:
-                continue
-        maps = pathlib.Path(f"/proc/{self.daemon.pid}/maps").read_text(encoding="utf-8")
-        return {"fds": sorted(names), "arenas": maps.count("gradsync-arena")}
+        return open_files(self.daemon.pid)
 
     def status(self):
         made = subprocess.run([self.build / "client/cli/gradsyncctl", "status", "--json", "--socket", self.socket], check=True,
@@ -255,9 +260,14 @@ class Rig:
 
     # --- faults
 
+    def whole(self):
+        """Those whose state is whole, and who live on."""
+        return [t for t in self.trainers
+                if t.whole and not (t.doomed or t.expelled) and t.process.poll() is None]
+
     def victims(self, most):
         """Not the last of those whose state is whole: with it the job would end, and rightly so."""
-        whole = [t for t in self.trainers if t.whole and not t.doomed and t.process.poll() is None]
+        whole = self.whole()
         keeper = self.random.choice(whole) if whole else None
         able = [t for t in self.trainers if t is not keeper and t.process.poll() is None]
         self.random.shuffle(able)
@@ -333,7 +343,7 @@ class Rig:
         self.hogs = []
 
     def kinds(self):
-        """(those that hit members, the others)"""
+        """(those that hit members, the others); None, or of the former nobody: nothing could be done."""
         members = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
         members += [self.kill_daemon, self.restart_daemon]
         return members, [self.flood, self.exhaust] if os.geteuid() == 0 else []
@@ -347,7 +357,7 @@ class Rig:
                 self.pause(0.001)
         in_open = any(trainer.open for trainer in self.trainers)
         hit = kind()
-        if kind in members and not hit:
+        if hit is None or (kind in members and not hit):
             return
         self.waiting.append(Made(kind.__name__, hit))
         self.in_open += in_open
