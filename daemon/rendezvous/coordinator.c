@@ -124,7 +124,7 @@ static void forget_node(struct coordinator *c, uint64_t now, uint32_t node) {
 /* A node that has not been heard for too long is lost; outside, it is forgotten. */
 static void judge(struct coordinator *c, uint64_t now) {
         for (uint32_t node = 0; node < c->top && !planted(PLANTED_FORGETS_A_NODE); node++)
-                if (c->node[node].known && now > c->node[node].heard + c->config.times.death)
+                if (c->node[node].known && now > c->node[node].heard + coordinator_patience(c, node))
                         forget_node(c, now, node);
 }
 
@@ -191,6 +191,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->history = report->history;
         reporter->origin = report->origin;
         reporter->running = report->running;
+        reporter->away = report->away;
         note_wait(c, report->from, report->wait);
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
         if (survives)
@@ -201,6 +202,17 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
                 c->top = report->from + 1;
         if (report->generation.number > c->number)
                 c->number = report->generation.number;
+}
+
+static bool coordinator_is_ending(const struct coordinator *c) {
+        return c->ending != JOB_END_NONE || c->end != JOB_END_NONE;
+}
+
+/* A node of the generation whose daemon has started anew, and whose members come back: everybody is heard
+ * again, as by a coordinator that has just begun. */
+static bool coordinator_takes_back(const struct coordinator *c, const struct message *report) {
+        return coordinator_survives(c, report->from) && report->origin != ORIGIN_OWN &&
+               c->stage > STAGE_FOUNDING && !coordinator_is_ending(c) && !planted(PLANTED_LOSES_RETURNERS);
 }
 
 /* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one
@@ -214,7 +226,10 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
                 return report->stamp > reporter->stamp;
         if (report->instance < reporter->instance)
                 return false;
-        forget_node(c, now, report->from);
+        if (coordinator_takes_back(c, report))
+                take_again(c, now);
+        else
+                forget_node(c, now, report->from);
         return true;
 }
 
@@ -226,10 +241,6 @@ static bool has_left(const struct coordinator *c, const struct message *report) 
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
                !coordinator_awaits(c, report->from) && c->stage > STAGE_FOUNDING;
-}
-
-static bool coordinator_is_ending(const struct coordinator *c) {
-        return c->ending != JOB_END_NONE || c->end != JOB_END_NONE;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {

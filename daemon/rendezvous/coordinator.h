@@ -32,7 +32,7 @@ struct reporter {
         struct tag history;
         uint32_t world;
         enum origin origin;
-        bool running, wait;
+        bool running, wait, away;
         uint32_t n_plans; /* see coordinator_plans() */
 };
 
@@ -107,6 +107,7 @@ struct coordinator {
         enum coordinator_stage stage;
         uint64_t term, round;
         uint64_t entering; /* the round in which the nodes were told of the generation; 0: by another term */
+        uint64_t hearing;  /* HEARING: what nodes have answered in an earlier round of the term does not count */
         uint64_t begun;    /* when this tenure began */
         uint64_t since;    /* since when */
         struct own_time time;

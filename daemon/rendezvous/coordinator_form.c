@@ -63,6 +63,7 @@ static void make(struct coordinator *c, uint64_t now) {
         struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
 
+        source_trust_words(c);
         source_find(c, &tag);
         if (tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) {
                 form_end(c, now, JOB_END_NO_STATE);

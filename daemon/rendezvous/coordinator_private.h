@@ -27,6 +27,11 @@ static inline struct nodeset coordinator_links_of(const struct coordinator *c, u
 static inline bool coordinator_awaits(const struct coordinator *c, uint32_t node) {
         return c->node[node].term < c->term || c->node[node].round < c->entering;
 }
+/* For how long nothing may be heard of a node. One whose daemon is about to be followed by another one has as
+ * long as nodes have without a coordinator. */
+static inline uint64_t coordinator_patience(const struct coordinator *c, uint32_t node) {
+        return c->node[node].away ? c->config.times.abandon : c->config.times.death;
+}
 static inline bool coordinator_survives(const struct coordinator *c, uint32_t node) {
         return nodeset_has(c->set, node) && !nodeset_has(c->lost, node);
 }
@@ -46,6 +51,8 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
 
 /* coordinator_source.c: the rank whose state the others take, and its tag. */
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
+/* Gives members that come back from a former daemon the tags that they have not heard of. */
+void source_trust_words(struct coordinator *c);
 /* A member that is new in the generation comes without that state, or there is none yet. */
 bool source_is_lacked(const struct coordinator *c, const struct tag *source);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
@@ -105,4 +112,6 @@ void form_break(struct coordinator *c, uint64_t now); /* there will be no furthe
 
 /* coordinator_take.c */
 void take_over(struct coordinator *c, uint64_t now);
+/* The same in the term that there is. */
+void take_again(struct coordinator *c, uint64_t now);
 void take_advance(struct coordinator *c, uint64_t now);

@@ -60,11 +60,41 @@ uint32_t source_find(const struct coordinator *c, struct tag *ret) {
         return source;
 }
 
+/* A member on its way back from a former daemon, whose words say that it lacks something. */
+static bool source_is_torn(const struct coordinator *c, const struct seat *seat) {
+        return seat->behind && c->node[seat->request.node].origin == ORIGIN_WORDS;
+}
+
+static bool source_is_survivor(const struct coordinator *c, const struct seat *seat, enum origin origin) {
+        return seat->state == SEAT_HELD && seat->in && coordinator_survives(c, seat->request.node) &&
+               c->node[seat->request.node].origin == origin;
+}
+
+/* Members do not know in which generation their last step was. Where all that they have heard of is what the
+ * survivors have, so is their state. */
+void source_trust_words(struct coordinator *c) {
+        struct tag largest = { 0 };
+
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct seat *seat = &c->membership.seat[rank];
+
+                if (source_is_survivor(c, seat, ORIGIN_OWN) && tag_compare(&seat->tag, &largest) > 0)
+                        largest = seat->tag;
+        }
+        for (uint32_t rank = 0; rank < c->membership.n && tag_compare(&largest, &(struct tag){ 0 }) > 0; rank++) {
+                struct seat *seat = &c->membership.seat[rank];
+
+                if (source_is_survivor(c, seat, ORIGIN_WORDS) && !seat->behind &&
+                    tag_compare(&seat->tag, &(struct tag){ 0 }) > 0)
+                        seat->tag = largest;
+        }
+}
+
 bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
 
-                if (seat != NULL && !seat->in &&
+                if (seat != NULL && (!seat->in || source_is_torn(c, seat)) &&
                     (tag_compare(&seat->tag, source) != 0 || (source->step == 0 && !seat->request.returns)))
                         return true;
         }

@@ -8,27 +8,46 @@
 
 #include "rendezvous/coordinator_private.h"
 
-void take_over(struct coordinator *c, uint64_t now) {
+static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         uint64_t keep = c->number;
 
-        coordinator_hear_anew(c);
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         coordinator_set_stage(c, STAGE_HEARING);
-        c->term = c->tenure.term;
-        c->round = 1;
-        c->entering = 0;
+        c->round = c->hearing = round;
         c->begun = c->since = now;
         c->growing = c->abort = false;
         c->current = c->comm = (struct generation){ 0 };
         c->empty_since = 0;
+        c->n_waits = 0;
         nodeset_clear(c->links);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
         c->turn = 0;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
-        c->top = c->n_waits = 0;
         memset(c->owner, 0, c->config.room.tracks * sizeof(*c->owner));
+}
+
+void take_over(struct coordinator *c, uint64_t now) {
+        coordinator_hear_anew(c);
+        take_begin(c, now, 1);
+        c->term = c->tenure.term;
+        c->entering = 0;
+        c->top = 0;
+}
+
+/* Nothing of what nodes have said counts any more, but where they are, and which of them are away. */
+void take_again(struct coordinator *c, uint64_t now) {
+        for (uint32_t node = 0; node < c->top; node++)
+                c->node[node] = (struct reporter){ .instance = c->node[node].instance,
+                                                   .stamp = c->node[node].stamp,
+                                                   .away = c->node[node].away };
+        coordinator_set_stage(c, STAGE_NONE);
+        take_begin(c, now, c->round + 1);
+        c->entering = c->hearing;
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].instance > 0)
+                        coordinator_say_to(c, node);
 }
 
 /* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has
@@ -51,7 +70,7 @@ static uint32_t find_latest(const struct coordinator *c) {
 }
 
 static bool has_answered(const struct coordinator *c, uint32_t node) {
-        return c->node[node].known && c->node[node].term == c->term;
+        return c->node[node].known && c->node[node].term == c->term && c->node[node].round >= c->hearing;
 }
 
 static bool all_have_answered(const struct coordinator *c, struct nodeset nodes) {
@@ -105,6 +124,16 @@ static bool any_awaited(const struct coordinator *c) {
         return false;
 }
 
+/* For how long those are heard who have something to say: words take longer than the answer of a node that
+ * lives. */
+static uint64_t take_patience(const struct coordinator *c) {
+        bool away = any_awaited(c);
+
+        for (uint32_t node = 0; node < c->top; node++)
+                away |= c->node[node].away;
+        return away ? c->config.times.abandon : c->config.times.death;
+}
+
 /* A node was in a later generation than all that are in one now: what these hold is old. */
 static bool superseded(const struct coordinator *c, uint32_t latest) {
         for (uint32_t node = 0; node < c->top; node++)
@@ -125,8 +154,18 @@ static bool unknown(const struct coordinator *c) {
         return c->tenure.record.number > 0;
 }
 
+/* A survivor has seen itself what was committed, and when. Words say no more than that. */
+static bool any_has_seen(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (coordinator_survives(c, node) && c->node[node].origin == ORIGIN_OWN)
+                        return true;
+        return false;
+}
+
 /* The members of the generation, with their ranks; the others will ask for a place like any that comes. */
 static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
+        bool seen = any_has_seen(c);
+
         for (uint32_t i = 0; i < membership_all(&c->membership); i++) {
                 struct seat *seat = &c->membership.seat[i];
 
@@ -134,11 +173,13 @@ static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
                         continue;
                 if (!generation_equal(c->node[seat->request.node].generation, c->current))
                         seat_set_state(seat, SEAT_ASKS);
-                else if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
+                else if (!seat->behind && (c->node[seat->request.node].origin == ORIGIN_OWN || !seen) &&
+                         tag_compare(&seat->tag, &c->history) > 0)
                         c->history = seat->tag;
         }
         for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
+                if (coordinator_survives(c, node) && (c->node[node].origin == ORIGIN_OWN || !seen) &&
+                    tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, now);
 }
@@ -178,7 +219,7 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
 /* Once every node that it could concern has been heard, or is as good as dead. */
 void take_advance(struct coordinator *c, uint64_t now) {
         uint32_t latest = find_latest(c);
-        bool late = now > c->begun + c->config.times.death || planted(PLANTED_HASTY);
+        bool late = now > c->begun + take_patience(c) || planted(PLANTED_HASTY);
 
         if (late && unknown(c)) {
                 form_end(c, now, JOB_END_NO_STATE);

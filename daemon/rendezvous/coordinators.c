@@ -365,6 +365,8 @@ static void coordinators_detach(struct attachment *attachment) {
                 coordinators_set_due(table);
                 return;
         }
+        if (attachment->stays)
+                return;
         coordinator_lose(&coordination->coordinator, table->config.clock(), attachment->address);
         coordination_run(coordination);
 }

@@ -37,6 +37,7 @@ struct attachment {
         uint32_t address;           /* of the node */
         uint32_t host;              /* number of its host; ranks go by it */
         struct machine_times times; /* as the coordinator has them */
+        bool stays; /* its node comes back with the daemon that follows: detaching it says nothing */
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of
          * a call. `message` is the hub's. */
         void (*receive)(struct attachment *attachment, const struct message *message);

@@ -163,6 +163,7 @@ struct message {
         enum origin origin;           /* answers */
         bool running;                 /* answers: nothing keeps the node from opening the next step */
         bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
+        bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* NEWGEN: some member of it, on any node, comes without the source's state */
         uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
@@ -285,6 +286,10 @@ static inline int generation_compare(struct generation a, struct generation b) {
 }
 
 int tag_compare(const struct tag *a, const struct tag *b);
+/* What so many steps on that track add to the `plans` of a tag. */
+static inline uint64_t message_plans(uint64_t steps, uint32_t track) {
+        return steps * (UINT64_C(0x9E3779B97F4A7C15) * track);
+}
 
 /* Everything that can be said against a message without knowing a state: false if it is to be dropped. */
 bool message_valid(const struct message *message);

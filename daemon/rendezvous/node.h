@@ -96,6 +96,7 @@ struct node {
         uint64_t stamp, reported;
         enum origin origin;   /* of what it reports; OWN again in the next generation that it enters */
         bool wait, said_wait; /* what the next answer says of it, and what the latest one has said */
+        bool away;            /* its daemon ends, and is going to be followed by another one */
         uint32_t cause;       /* for which the daemon ends the job; 0: it does not */
         bool suspended;       /* too long without contact */
         bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
@@ -183,6 +184,8 @@ void node_built(struct node *node, uint64_t now, struct generation comm, struct 
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, struct nodeset nodes);
 
+/* The daemon ends. Its members come back to the daemon that follows, and the node with them: node_expect(). */
+void node_depart(struct node *node, uint64_t now);
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */
 void node_expect(struct node *node, uint64_t now);

@@ -125,6 +125,8 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
                 return;
         if (!generation_equal(order->comm, order->generation) && !generation_equal(order->comm, node->comm))
                 return; /* the others keep the communicator that this node has let go of */
+        bool words = node->origin == ORIGIN_WORDS;
+
         node->generation = order->generation;
         node->world = order->world;
         node->source = order->source;
@@ -140,7 +142,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
                 node->track[which].mismatches = 0;
                 unit_reset(&node->track[which]);
         }
-        report_enter(node, order);
+        report_enter(node, order, words);
         plan_enter(node, order);
         if (!generation_equal(order->comm, node->comm)) {
                 build(node, order);

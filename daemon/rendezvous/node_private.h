@@ -61,8 +61,9 @@ void unit_done(struct node *node, uint32_t lane, uint64_t value);
 
 /* node_report.c: says everything to the coordinator, or to all that may be it. */
 void report_send(struct node *node, uint64_t now);
-/* The members named by the order belong to the generation, the others of this node do not. */
-void report_enter(struct node *node, const struct message *order);
+/* The members named by the order belong to the generation, the others of this node do not. `words`: they have
+ * come back from a former daemon, and do not know their tags. */
+void report_enter(struct node *node, const struct message *order, bool words);
 void report_refuse(struct node *node, const struct message *order);
 void report_note_places(struct node *node, const struct message *order);
 struct message_member *report_find(struct node *node, uint64_t member);

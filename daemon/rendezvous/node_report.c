@@ -46,6 +46,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->origin = node->origin;
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
         message->wait = node->said_wait = node->wait;
+        message->away = node->away;
         message->cause = node->cause;
         /* A node that leaves is not out before its members have heard how the open step ended: their tags
          * are not final. */
@@ -93,7 +94,7 @@ static void keep_gone(struct node *node, const struct message *order) {
         node->n_gone = n;
 }
 
-void report_enter(struct node *node, const struct message *order) {
+void report_enter(struct node *node, const struct message *order, bool words) {
         keep_gone(node, order);
         node->missing = false;
         for (uint32_t i = 0; i < node->n; i++)
@@ -106,6 +107,8 @@ void report_enter(struct node *node, const struct message *order) {
                         continue;
                 }
                 member->in = true;
+                if (words && !order->member_of[i].behind)
+                        member->tag = order->member_of[i].tag;
                 member->behind = order->member_of[i].behind;
                 member->rank = order->member_of[i].rank;
                 member->slot = order->member_of[i].slot;

@@ -7,6 +7,12 @@
 
 #include "rendezvous/node_private.h"
 
+void node_depart(struct node *node, uint64_t now) {
+        now = node_wake(node, now);
+        node->away = true;
+        report_send(node, now);
+}
+
 void node_expect(struct node *node, uint64_t now) {
         node->origin = ORIGIN_AWAITED;
         report_send(node, node_look(node, now));

@@ -151,7 +151,8 @@ static void remote_detach(struct attachment *attachment) {
 
         if (job == NULL)
                 return;
-        remote_say_gone(remote_of(attachment->hub), job);
+        if (!attachment->stays)
+                remote_say_gone(remote_of(attachment->hub), job);
         remote_drop(job);
         attachment->coordination = NULL;
 }

@@ -148,7 +148,7 @@ static bool knows_all(const struct trainer *trainer, const struct words_unit uni
         return true;
 }
 
-static void put_member(uint32_t proc, uint32_t index, struct message *report) {
+static void put_member(uint32_t proc, uint32_t index, bool lacks, struct message *report) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
 
         member_return(proc, index);
@@ -160,7 +160,7 @@ static void put_member(uint32_t proc, uint32_t index, struct message *report) {
                                          .slot = trainer->slot,
                                          .id = trainer->place,
                                          .in = true,
-                                         .behind = trainer->behind };
+                                         .behind = trainer->behind || lacks };
 }
 
 /* The units that are as the former run has left them. */
@@ -260,7 +260,7 @@ static void restore(uint32_t proc) {
                 if (!trainer->behind && knows_all(trainer, unit))
                         trainer->tag = tag;
                 all &= knows_all(trainer, unit);
-                put_member(proc, i, &report);
+                put_member(proc, i, !knows_all(trainer, unit), &report);
         }
         report.history = tag;
         p->former_world = report.world;

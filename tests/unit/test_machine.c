@@ -578,6 +578,7 @@ static struct message answer_of(uint32_t from, uint64_t unit, uint64_t turn) {
                              .from = from,
                              .instance = 1,
                              .term = coordinator.term,
+                             .round = 1,
                              .stamp = ++stamp,
                              .generation = first,
                              .comm = first,
