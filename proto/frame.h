@@ -10,9 +10,10 @@
 
 #define FRAME_MAGIC 0x5347u /* "GS" read as little-endian 16 bit */
 #define FRAME_MAJOR 1u      /* another major version is refused */
-#define FRAME_MINOR 2u      /* highest minor version this build speaks */
+#define FRAME_MINOR 3u      /* highest minor version this build speaks */
 #define FRAME_MINOR_1 1u    /* the one that brought NEWGEN, tokens of jobs, TRACE, CONTROL and REGISTER */
 #define FRAME_MINOR_2 2u    /* the one that brought control memory */
+#define FRAME_MINOR_3 3u    /* the one that brought tickets, and RESUMED after the restart of another daemon */
 #define FRAME_HEADER 16u    /* bytes */
 #define FRAME_MAX 65536u    /* header and payload */
 #define FRAME_PAYLOAD_MAX (FRAME_MAX - FRAME_HEADER)
@@ -21,6 +22,7 @@
 #define LIMIT_NAME 255u            /* bytes of a job or parameter name */
 #define LIMIT_TOKEN 255u           /* bytes of a job's token */
 #define LIMIT_TEXT 1024u           /* bytes of any other string */
+#define LIMIT_TICKET 8192u         /* bytes of a ticket */
 #define LIMIT_LOCAL 256u           /* members of one job on one daemon */
 #define LIMIT_WORLD 65536u         /* members of one job, wherever they are */
 #define LIMIT_PARAMS 65536u        /* parameters of a plan */

@@ -16,6 +16,17 @@ static void act_on_plan(struct job *job, const struct action *action) {
                 plan_take_track(plan, action->track, action->index);
 }
 
+/* Members go on with it once the job does: their gradients are as they gave them. */
+static void act_quietly(struct plan *plan) {
+        plan->job->untold++;
+        step_unbegun(plan);
+}
+
+static void act_void(struct plan *plan) {
+        plan->job->torn = true;
+        step_voided(plan);
+}
+
 /* Of a step of the former daemon members are told with the next generation. One that is left to the next
  * daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
@@ -34,8 +45,10 @@ static void act_on_step(struct plan *plan, enum action_kind kind) {
         default:
                 if (takeover != NULL && plan->gate != GATE_LEFT)
                         takeover->voided = true;
+                else if (plan->gate != GATE_LEFT && job_may_resume(plan->job) && step_is_untouched(plan))
+                        act_quietly(plan);
                 else if (plan->gate != GATE_LEFT)
-                        step_voided(plan);
+                        act_void(plan);
         }
 }
 
@@ -44,7 +57,7 @@ static void act_on_operation(struct job *job, enum action_kind kind) {
         case ACTION_OPEN: operation_opened(job); break;
         case ACTION_CANCEL: operation_cancel(job); break;
         case ACTION_COMMITTED: operation_committed(job); break;
-        default: operation_voided(job);
+        default: operation_voided(job, job_may_resume(job));
         }
 }
 
@@ -64,7 +77,7 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_UNBEGUN:
         case ACTION_MISMATCH:
                 if (action->behind)
-                        job_cut_off(job);
+                        job_fall_behind(job);
                 act_on_unit(job, action);
                 carry_follow(job);
                 break;
@@ -81,6 +94,6 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_DROP:
         case ACTION_ABORT:
         case ACTION_LAUNCH: carry_act(job, action); break;
-        case ACTION_OUT: job_cut_off(job); break;
+        case ACTION_OUT: job_fall_behind(job); break;
         }
 }

@@ -116,6 +116,11 @@ static void carry_abort(struct job *job) {
         comm_set_state(&job->comm, COMM_ABORTING);
 }
 
+void carry_give_up(struct job *job) {
+        if (job->comm.id != 0)
+                carry_abort(job);
+}
+
 static void carry_drop(struct job *job) {
         if (job->comm.old_id != 0)
                 engine_of(job)->ops->drop(engine_of(job), job->comm.old_id);

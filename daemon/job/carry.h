@@ -12,6 +12,8 @@ struct jobs;
 void carry_act(struct job *job, const struct action *action);
 /* The engine of that node has published this for the communicator that is being built. */
 void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes);
+/* Ends what the engine does for the job. */
+void carry_give_up(struct job *job);
 /* Ends all communicators: the engine, which says so in bounded time, has no hand on any memory any more. */
 void carry_end(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */

@@ -38,6 +38,8 @@ struct plan_memory;
  * them may call back into the job layer. */
 struct jobs_events {
         void (*joined)(struct member *member);
+        /* A plan's steps have another track: the member gets its ticket (restart/ticket.h) anew. */
+        void (*ticket)(struct member *member);
         /* The answer to an open request of the member. For its join request it is also the end of the
          * member. */
         void (*refused)(struct member *member, uint32_t request, const struct refusal *refusal);
@@ -113,6 +115,7 @@ struct member {
         bool spare; /* waits for a place where there is none */
         struct next_place next;
         bool returns;     /* its client comes back to the daemon that follows this one */
+        bool resumes;     /* … and goes on with what it had begun after the restart of another one */
         uint32_t spurned; /* request of what it has brought back, if that was refused; else 0 */
         bool evicted;     /* by an operator */
         uid_t evictor;    /* the operator's uid, if so */
@@ -159,11 +162,15 @@ struct job {
         uint64_t incarnation;
         struct machine machine;
         uint32_t generation; /* 0: it has not formed yet */
+        uint32_t ticket;     /* edition of the members' tickets */
         uint32_t world;      /* its members on all nodes: what an average is divided by */
         uint32_t max_world;  /* how many there may be */
         struct membership_loss
                 loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;    /* no step of this generation has been complete yet */
+        bool torn; /* its members here were told that something that they had begun is void, or will be */
+        uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
+                            with the next generation */
         struct list members; /* in order of arrival */
         uint32_t n_local;    /* its members on this node, once formed */
         struct member **local; /* those members by rank: a "local index" counts them. The machine's memory */
@@ -183,6 +190,7 @@ struct job {
         bool history;              /* steps were committed in it, perhaps not here */
         bool passed_on;            /* it ends here, and goes on at the next daemon */
         bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
+        bool unfinished;           /* … with a step that has not come to its end: members are told nothing */
         bool behind;               /* some member of this generation was not in the one before */
         uint64_t interrupted;      /* clock_now() at the last loss; 0: none yet */
         uint64_t paused_at;        /* clock_now() at which an operator has paused it; 0: it is not */

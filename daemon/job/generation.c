@@ -92,6 +92,17 @@ static uint32_t first_plan(const struct job *job) {
         return plan_list(job, list, &next) > 0 ? list[0] : next;
 }
 
+/* Another daemon has been restarted, or the way to it was broken for a while: whether members here go on with
+ * what they had begun. */
+static bool generation_is_same(const struct job *job, uint32_t before, uint32_t before_local) {
+        if (!job_may_resume(job) || job->behind || job->world != before || job->n_local != before_local)
+                return false;
+        for (uint32_t local = 0; local < before_local; local++)
+                if (!job->local[local]->next.told || job->local[local]->next.rank != job->local[local]->rank)
+                        return false;
+        return true;
+}
+
 /* If nothing is void after a restart of the daemon, operations go on with their former numbers, too. */
 static bool resume(struct job *job) {
         if (job->takeover == NULL || !job->takeover->resumed)
@@ -120,10 +131,11 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
+        bool same = generation_is_same(job, before, before_local);
         struct member *member;
 
         if (job->takeover != NULL)
-                verdict_resolve(job, before);
+                verdict_resolve(job, before, before_local);
         move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text),
@@ -136,11 +148,14 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
-        plan_void(job);
+        if (!same)
+                plan_void(job);
         uint32_t first = first_plan(job);
         plan_record_members(job);
-        operation_restart(job);
-        bool resumed = resume(job);
+        if (!same)
+                operation_restart(job);
+        job->void_steps += same ? 0 : job->untold;
+        bool resumed = same || resume(job);
         job_set_state(job, JOB_RUNNING);
         log_formed(job, "goes on");
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -153,6 +168,8 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                         events->regenerated(job->local[local], &job->loss, job->loss_text);
                 }
         job->takeover = takeover_free(job->takeover);
+        job->torn = false;
+        job->untold = 0;
         list_for_each_safe(plan, spare, &job->plans, link)
                 plan_resume(plan);
 }
@@ -292,7 +309,8 @@ static void note_loss(struct job *job, uint64_t noticed) {
         job_log_loss(job);
 }
 
-void job_cut_off(struct job *job) {
+/* A node, or the way to it, is lost, and no member by itself: members wait for the next generation. */
+static void job_cut_off(struct job *job) {
         if (job->state != JOB_RUNNING || job->passed_on)
                 return;
         snprintf(job->loss_text, sizeof(job->loss_text),
@@ -302,6 +320,25 @@ void job_cut_off(struct job *job) {
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         note_loss(job, 0);
         job_set_state(job, JOB_REPLACING);
+}
+
+void job_fall_behind(struct job *job) {
+        job->torn = true;
+        if (job->takeover != NULL)
+                job->takeover->voided = true;
+        job_cut_off(job);
+}
+
+/* If all members come to the next generation as they are in this one. A job that has lost a member is told so
+ * at once. */
+bool job_may_resume(const struct job *job) {
+        if (!job->cluster || job->state != JOB_REPLACING || job->loss.member != 0 || job->torn ||
+            job->takeover != NULL)
+                return false;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
+                        return false;
+        return job->n_local > 0;
 }
 
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {

@@ -28,7 +28,7 @@ bool jobs_busy(const struct jobs *jobs);
  * daemon. */
 void jobs_end(struct jobs *jobs);
 /* Jobs whose members all come back to the next daemon are left to them: this daemon decides nothing any more
- * about them. */
+ * about them. Those of the cluster end with no other daemon. */
 void jobs_suspend(struct jobs *jobs);
 
 struct job_join {
@@ -40,7 +40,7 @@ struct job_join {
         const char *program;
         uint32_t request;
         const struct token *token;
-        bool returns;
+        bool returns, resumes;
         struct membership_request membership;
         void *owner;
         struct list *owner_members; /* the member's owner_link is appended here */

@@ -195,11 +195,20 @@ void jobs_drain(struct jobs *jobs) {
         jobs->gate = GATE_STOPPING;
 }
 
+/* Open steps of a job of the cluster are left to what members say to the next daemon, as if this one had been
+ * killed: it does not know what the other nodes make of them. */
+static void jobs_leave_open(struct job *job) {
+        job->unfinished = true;
+        carry_give_up(job);
+}
+
 void jobs_end(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link)
-                if (job_returns(job))
+                if (job->cluster)
+                        jobs_leave_open(job);
+                else if (job_returns(job))
                         job_interrupt(job);
                 else
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
@@ -219,7 +228,9 @@ void jobs_suspend(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link) {
-                job->suspended = job_returns(job);
+                job->suspended = job_returns(job) || job->cluster;
+                if (job->cluster && job->state != JOB_FORMING && job_returns(job))
+                        machine_depart(job);
                 if (!job->suspended && some_return(job))
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
         }
@@ -230,10 +241,11 @@ bool jobs_busy(const struct jobs *jobs) {
         struct plan *plan;
 
         list_for_each(job, &jobs->list, link) {
-                if (job->operation.owner.tasks > 0)
+                if (job->operation.owner.tasks > 0 || (operation_is_under_way(job) && !job->unfinished))
                         return true;
                 list_for_each(plan, &job->plans, link)
-                        if (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT)
+                        if (plan->owner.tasks > 0 || (plan_unit(plan) != UNIT_IDLE &&
+                                                      plan->gate != GATE_LEFT && !job->unfinished))
                                 return true;
         }
         return false;

@@ -38,8 +38,11 @@ void job_place(struct job *job, const struct action *action); /* a place in the 
 void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
 void job_ended(struct job *job, enum job_end end);
-/* A node, or the way to it, is lost, and no member by itself: members wait for the next generation. */
-void job_cut_off(struct job *job);
+/* This node is not in the generation any more: others may have committed what its members lack. */
+void job_fall_behind(struct job *job);
+/* Whether what comes to nothing now may be begun again in the next generation, and members need not hear of
+ * it. */
+bool job_may_resume(const struct job *job);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);

@@ -39,11 +39,11 @@ static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
                               rejoin->stable);
-        return 0;
+        return ticket_check(&rejoin->ticket, name, wish->rank, rejoin->world, refusal);
 }
 
 /* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */
-static int add_absent(struct job *job, uint32_t rank, struct refusal *refusal) {
+static int add_absent(struct job *job, uint32_t local, uint32_t rank, struct refusal *refusal) {
         struct member *member;
         int r = member_new(job, &member, refusal);
 
@@ -51,10 +51,11 @@ static int add_absent(struct job *job, uint32_t rank, struct refusal *refusal) {
                 return r;
         member_set_state(member, MEMBER_LOST);
         member->id = job_next_id(job);
-        member->rank = member->local = member->local_rank = rank;
+        member->local = local;
+        member->rank = member->local_rank = rank;
         member->has_rank = true;
         list_append(&job->members, &member->link);
-        job->local[rank] = member;
+        job->local[local] = member;
         return 0;
 }
 
@@ -70,18 +71,19 @@ static void remove_absent(struct job *job) {
 static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
-        size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
+        uint32_t n = rejoin->ticket.n_ranks;
+        size_t size = sizeof(struct takeover) + n * sizeof(struct returned);
         struct takeover *takeover = calloc(1, size);
 
         if (takeover == NULL)
                 return -ENOMEM;
         int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
-                r = machine_reserve(job, rejoin->world + job->machine.node.n, 0, refusal);
-        for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
-                r = add_absent(job, rank, refusal);
+                r = machine_reserve(job, n + job->machine.node.n, 0, refusal);
+        for (uint32_t local = 0; local < n && r == 0; local++)
+                r = add_absent(job, local, rejoin->ticket.rank[local], refusal);
         if (r == 0) /* last: if this job cannot be taken back, nobody must wait for its former members */
-                r = machine_expect(job, rejoin->world, refusal);
+                r = machine_expect(job, n, refusal);
         if (r != 0) {
                 remove_absent(job);
                 takeover_free(takeover);
@@ -89,12 +91,14 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         }
         takeover->generation = rejoin->said.word.generation;
         takeover->first = rejoin->join.membership;
+        takeover->ticket = rejoin->ticket;
         takeover->deadline = now + wait;
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
         job->generation = rejoin->said.word.generation;
         job->max_world = rejoin->join.membership.max_world;
-        job->world = job->n_local = rejoin->world; /* all of its places are of this node */
+        job->world = rejoin->world;
+        job->n_local = n;
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
@@ -124,7 +128,7 @@ static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, stru
 static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->said.word.generation;
 
-        return rejoin->world == job->world &&
+        return rejoin->world == job->world && ticket_agrees(&rejoin->ticket, &job->takeover->ticket) &&
                (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
 }
 
@@ -152,6 +156,11 @@ static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, s
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
+        if (job != NULL && job->cluster != rejoin->join.cluster)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s' has the scope '%s' here, and this process comes back with '%s'",
+                              job->name, job->cluster ? "cluster" : "host",
+                              rejoin->join.cluster ? "cluster" : "host");
         if (job != NULL && job->state == JOB_FORMING)
                 r = rejoin_convert(job, rejoin, refusal);
         else if (job != NULL)
@@ -178,11 +187,12 @@ static int rejoin_check_place(const struct job *job, const struct job_rejoin *re
                               "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
                               first->min_world, first->max_world, wish->rank, wish->min_world,
                               wish->max_world);
+        uint32_t local = takeover_find(job, wish->rank);
         if (!takeover_is_vacant(job, wish->rank))
                 return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank,
-                                  (int32_t)job->local[wish->rank]->pid, "job '%s': rank %u is held by pid %d",
-                                  job->name, wish->rank, (int)job->local[wish->rank]->pid);
-        if (job->takeover->part[wish->rank].here)
+                                  (int32_t)job->local[local]->pid, "job '%s': rank %u is held by pid %d",
+                                  job->name, wish->rank, (int)job->local[local]->pid);
+        if (job->takeover->part[local].here)
                 return refuse(refusal, WIRE__CODE__STALE,
                               "job '%s': rank %u has come back once and was lost again", job->name,
                               wish->rank);
@@ -230,8 +240,9 @@ static void rejoin_check_joins(struct job *job, uint64_t now) {
 static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin) {
         struct membership_request request = rejoin->join.membership;
 
-        request.member = job->local[request.rank]->id;
+        request.member = job->local[takeover_find(job, request.rank)]->id;
         request.pid = (int32_t)rejoin->join.pid;
+        request.returns = job->cluster; /* if the others have gone on without this node */
         return request;
 }
 
@@ -247,8 +258,9 @@ static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, st
 static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {
         const struct membership_request *wish = &rejoin->join.membership;
         struct takeover *takeover = job->takeover;
-        struct member *member = job->local[wish->rank];
-        struct returned *part = &takeover->part[wish->rank];
+        uint32_t local = takeover_find(job, wish->rank);
+        struct member *member = job->local[local];
+        struct returned *part = &takeover->part[local];
 
         member_set_state(member, MEMBER_ACTIVE);
         member_take(member, &rejoin->join);
@@ -257,12 +269,14 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         member->next_plan = rejoin->said.next_plan;
         if (rejoin->said.word.generation > takeover->generation)
                 takeover->generation = job->generation = rejoin->said.word.generation;
+        if (ticket_is_newer(&rejoin->ticket, &takeover->ticket))
+                takeover->ticket = rejoin->ticket;
         *part = rejoin->said;
         part->here = true;
         part->request = request_of(job, rejoin);
         takeover->ended |= part->word.ended;
         job->history |= part->history;
-        if (rejoin->has_lost && rejoin->lost < job->world)
+        if (rejoin->has_lost)
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
                 rejoin_check_joins(job, clock_now());
@@ -282,12 +296,14 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
                 r = rejoin_find_job(jobs, rejoin, &job, refusal);
         if (r == 0)
                 r = rejoin_check_place(job, rejoin, refusal);
+        if (r == 0)
+                r = machine_reserve(job, 0, ticket_tracks(&rejoin->ticket), refusal);
         if (r == 0 && !takeover_is_awaiting(job))
                 r = rejoin_take_late(job, rejoin, refusal);
         if (r != 0)
                 return r;
         rejoin_take_place(job, rejoin);
-        *ret = job->local[rejoin->join.membership.rank];
+        *ret = job->local[takeover_find(job, rejoin->join.membership.rank)];
         loop_defer(job->table->config.loop, &job->settle);
         jobs_watch(jobs);
         return 0;
@@ -304,14 +320,16 @@ void rejoin_check(struct job *job, uint64_t now) {
                 loop_defer(job->table->config.loop, &job->settle);
         if (now < job->takeover->deadline)
                 return;
-        for (uint32_t rank = 0; rank < job->world; rank++) {
-                if (!takeover_is_telling(job, rank) ||
-                    (job->takeover->part[rank].word.told && job->local[rank]->spurned == 0))
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                struct member *member = job->local[local];
+
+                if (!takeover_is_telling(job, local) ||
+                    (job->takeover->part[local].word.told && member->spurned == 0))
                         continue; /* the memory that it has brought is the backend's concern */
-                refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
+                refuse_for(&refusal, WIRE__CODE__TIMEOUT, member->rank, (int32_t)member->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
                            "told of its plans in time",
-                           job->name, rank, (int)job->local[rank]->pid);
-                job->table->config.events->evict(job->local[rank], &refusal);
+                           job->name, member->rank, (int)member->pid);
+                job->table->config.events->evict(member, &refusal);
         }
 }

@@ -13,6 +13,7 @@ struct job_rejoin {
                                   that it has */
         struct returned said; /* what it knows; its request and `here` are set when it is taken back */
         uint32_t world;       /* of the generation that it knows */
+        struct ticket ticket; /* in a job of the cluster */
         uint64_t stable;      /* its member id */
         uint64_t wait;        /* us */
         bool has_lost;        /* `lost` is a rank that nobody has to wait for */

@@ -6,7 +6,30 @@
 #include "job/plan/plan.h"
 #include "job/restart/takeover.h"
 #include "job/watch/waits.h"
+#include "session/contents.h"
 #include "session/private.h"
+
+/* The latest ticket of the member, in memory that lasts until the next one; false: it needs none. */
+static bool events_ticket_of(const struct member *member, ProtobufCBinaryData *ret) {
+        struct session *session = member->owner;
+        struct ticket ticket;
+
+        if (!member->job->cluster || session == NULL || session->minor < FRAME_MINOR_3)
+                return false;
+        ticket_of(member->job, &ticket);
+        ret->data = session->sessions->ticket;
+        ret->len = contents_pack(&ticket, session->sessions->ticket);
+        return true;
+}
+
+static void events_ticket(struct member *member) {
+        Wire__Ticket message = WIRE__TICKET__INIT;
+
+        SET(message, job, member->job->id);
+        message.has_ticket = events_ticket_of(member, &message.ticket);
+        if (message.has_ticket)
+                session_send(member->owner, WIRE__MESSAGE_TYPE__TICKET, 0, &message.base);
+}
 
 static void events_joined(struct member *member) {
         Wire__Joined message = WIRE__JOINED__INIT;
@@ -28,6 +51,7 @@ static void events_joined(struct member *member) {
         }
         SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
+        message.has_ticket = events_ticket_of(member, &message.ticket);
         session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
@@ -103,6 +127,7 @@ static void events_operation_done(struct member *member, uint32_t request, uint6
 
         SET(message, job, member->job->id);
         SET(message, sequence, sequence);
+        SET_IF(message, number, member->job->cluster, machine_committed(member->job, TRACK_OPERATION));
         session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, &message.base);
 }
 
@@ -146,6 +171,7 @@ static void events_regenerated(struct member *member, const struct membership_lo
         SET_IF(message, lost_pid, loss->pid != 0, loss->pid);
         SET(message, cause, loss->cause);
         message.text = (char *)text;
+        message.has_ticket = events_ticket_of(member, &message.ticket);
         if (job->takeover != NULL) {
                 SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
@@ -153,14 +179,16 @@ static void events_regenerated(struct member *member, const struct membership_lo
         session_send(member->owner, WIRE__MESSAGE_TYPE__NEWGEN, 0, &message.base);
 }
 
+/* After the restart of another daemon operations are where they were. */
 static void events_resumed(struct member *member) {
         const struct takeover *takeover = member->job->takeover;
         Wire__Resumed message = WIRE__RESUMED__INIT;
 
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
-        SET(message, operations, takeover->operations);
-        message.has_operation_failed = message.operation_failed = takeover->operation_failed;
+        SET(message, operations, takeover != NULL ? takeover->operations : member->operation.next);
+        SET_IF(message, operation_failed, takeover != NULL && takeover->operation_failed, true);
+        message.has_ticket = events_ticket_of(member, &message.ticket);
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, &message.base);
 }
 
@@ -234,6 +262,7 @@ static void events_evict(struct member *member, const struct refusal *refusal) {
 
 const struct jobs_events sessions_events = {
         .joined = events_joined,
+        .ticket = events_ticket,
         .refused = events_refused,
         .plan_arena = events_plan_arena,
         .plan_dropped = events_plan_dropped,

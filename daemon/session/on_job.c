@@ -97,7 +97,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         what.cluster = join->scope == WIRE__SCOPE__SCOPE_CLUSTER ||
                        (join->scope == WIRE__SCOPE__SCOPE_NONE &&
                         session->sessions->config.jobs->config.cluster != NULL);
-        what.returns &= !what.cluster;
+        what.returns &= !what.cluster || session->minor >= FRAME_MINOR_3;
         wish->has_rank = join->has_rank;
         wish->has_slot = join->has_slot;
         wish->rank = join->rank;

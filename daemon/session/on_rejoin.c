@@ -4,6 +4,7 @@
 #include "job/plan/plan.h"
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
+#include "session/contents.h"
 #include "session/private.h"
 
 static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
@@ -16,21 +17,39 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
                 .operation_failed = rejoin->operation_failed,
                 .next_plan = rejoin->next_plan,
                 .operations = rejoin->operations,
+                .operation = rejoin->operation,
+                .lacks = rejoin->stateless,
         };
 }
 
-/* A daemon that has just started knows nothing of members on other daemons, and must not make a world of its
- * own without them. */
-static int rejoin_check_scope(const struct session *session, const Wire__Rejoin *rejoin,
+/* Of a job of the cluster: it says where its members here were. Clients of minor versions below 3 do not know
+ * that, and have to join again. */
+static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin, struct job_rejoin *what,
                               struct refusal *refusal) {
-        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST ||
-            (rejoin->scope == WIRE__SCOPE__SCOPE_NONE &&
-             session->sessions->config.jobs->config.cluster == NULL))
+        const char *name = rejoin->job != NULL ? rejoin->job : "";
+        bool cluster = session->sessions->config.jobs->config.cluster != NULL;
+
+        what->join.cluster = rejoin->scope == WIRE__SCOPE__SCOPE_CLUSTER;
+        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST || (rejoin->scope == WIRE__SCOPE__SCOPE_NONE && !cluster)) {
+                ticket_alone(&what->ticket, rejoin->generation, rejoin->world);
                 return 0;
-        return refuse(refusal, WIRE__CODE__MEMBER_LOST,
-                      "job '%s' may have members on other daemons, and gradsyncd was restarted here: join it "
-                      "again",
-                      rejoin->job != NULL ? rejoin->job : "");
+        }
+        if (!cluster || session->sessions->config.jobs->config.engine == NULL)
+                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                              "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
+                              "engine, any more: set `coordinator` in its configuration, and join again",
+                              name);
+        if (!rejoin->has_ticket)
+                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                              "job '%s' may have members on other daemons, and this client's library is too old to "
+                              "come back to it after a restart of gradsyncd: join it again",
+                              name);
+        int r = contents_read(rejoin->ticket.data, rejoin->ticket.len, &what->ticket, refusal);
+        if (r == 0 && what->ticket.generation.number != rejoin->generation)
+                r = refuse(refusal, WIRE__CODE__INVALID,
+                           "job '%s': the ticket that this member brings back is of generation %u, not %u", name,
+                           what->ticket.generation.number, rejoin->generation);
+        return r;
 }
 
 int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -50,7 +69,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 
         if (r != 0)
                 return r;
-        r = rejoin_check_scope(session, rejoin, &request->refusal);
+        r = rejoin_take_ticket(session, rejoin, &what, &request->refusal);
         if (r != 0) {
                 token_clear(&token);
                 return r;

@@ -84,6 +84,16 @@ static void session_begin_end(struct session *session, uint32_t cause) {
         loop_defer(session->sessions->config.loop, &session->ending);
 }
 
+/* It has a step that the daemon does not bring to its end: it is to see nothing but that the daemon has gone. */
+static bool session_is_left_open(const struct session *session) {
+        const struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (member->job->unfinished)
+                        return true;
+        return false;
+}
+
 /* Not a refusal: the client comes back, if there is another daemon in time. */
 static void session_tell_restarting(struct session *session, const char *why) {
         Wire__Restarting message = WIRE__RESTARTING__INIT;
@@ -99,7 +109,9 @@ void sessions_shutdown(struct sessions *sessions, const char *why) {
         report_flush(&sessions->report);
         list_for_each_safe(session, spare, &sessions->list, link) {
                 session->cause = WIRE__CAUSE__SHUTDOWN;
-                if (session->returns)
+                if (session->returns && session_is_left_open(session))
+                        session_begin_end(session, WIRE__CAUSE__SHUTDOWN);
+                else if (session->returns)
                         session_tell_restarting(session, why);
                 else
                         session_refuse(session, WIRE__CODE__DAEMON_LOST, why);
@@ -312,6 +324,7 @@ int session_begin_join(struct session *session, struct request *request, const c
                                   .request = request->id,
                                   .token = token,
                                   .returns = session->returns,
+                                  .resumes = session->minor >= FRAME_MINOR_3,
                                   .owner = session,
                                   .owner_members = &session->members };
         ret->membership.min_world = min_world;

@@ -115,35 +115,6 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     assert team.step() == [2, 2]
 
 
-def test_a_daemon_is_killed_and_comes_back(cluster, member):
-    """Its members are told to join again, and get their places in the job of the others."""
-    it = cluster(settings={"rejoin_grace": "60s"}, times=SWIFT)
-    team = Team(members_of(it, member, [0] + 6 * [1]), None, world=4)
-    assert team.step() == [1, 1, 1, 1]
-    it.nodes[1].program.kill()
-    it.nodes[1].start()
-    for rank in (1, 2, 3):
-        code, _, rest = team.members[rank].ask("barrier").partition(" ")
-        assert code != "OK" and "gradsyncd was restarted here: join it again" in rest, (code, rest)
-        team.members[rank].destroy()
-    team.members[0].say("sync 1")
-    fresh = [team.start(None) for _ in range(3)]
-    for rank, each in zip((1, 2, 3), fresh):
-        ask(each, "open")
-        each.say(team.join_line(rank))
-    for rank, each in zip((1, 2, 3), fresh):
-        assert each.line().startswith("OK ")
-        team.register(each)
-        ask(each, f"state {team.state} 9")
-        team.members[rank] = each
-    together(fresh, "plan")
-    for each in fresh:
-        each.say("sync 0")
-    for each in team.members:
-        assert each.line().startswith("OK step=1 value=1")
-    assert team.step() == [2, 2, 2, 2]
-
-
 def test_a_helper_is_killed(cluster, member):
     """The node that has lost its way to the others comes back: nobody hangs, and nothing is wrong."""
     it = cluster(settings={"rejoin_grace": "60s"})

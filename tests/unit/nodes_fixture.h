@@ -141,6 +141,8 @@ static void on_plan_step(struct member *member, const struct plan *plan) {
         cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
 }
 
+static void on_ticket(struct member *member) {}
+
 static void on_dropped(struct member *member, uint32_t request, uint32_t ordinal) {}
 
 static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
@@ -206,6 +208,7 @@ static const struct jobs_events events = {
         .plan_dropped = on_dropped,
         .plan_agreed = on_agreed,
         .plan_step = on_plan_step,
+        .ticket = on_ticket,
         .operation_done = on_operation,
         .result = on_result,
         .outcome = on_outcome,

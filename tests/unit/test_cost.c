@@ -209,6 +209,7 @@ static int come_back(struct fixture *f, uint32_t world) {
         };
         struct member *member;
 
+        ticket_alone(&rejoin.ticket, 1, world);
         return jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 

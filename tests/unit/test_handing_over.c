@@ -129,6 +129,7 @@ static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_w
         rejoin.join.returns = true;
         rejoin.join.membership.max_world = max_world;
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        ticket_alone(&rejoin.ticket, 3, 2);
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal), 0);
         f->member[rank] = member;
         return member;
@@ -204,6 +205,7 @@ static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
         struct job_join other = elastic(f);
         struct member *claims;
 
+        ticket_alone(&rejoin.ticket, 3, 2);
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &claims, &f->refusal), 0);
         other.name = "other";
         other.uid = 1001;

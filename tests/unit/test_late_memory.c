@@ -79,6 +79,7 @@ static void come_back(struct fixture *f, uint32_t rank) {
         };
 
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        ticket_alone(&rejoin.ticket, 3, 2);
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &f->member[rank], &f->refusal), 0);
 }
 

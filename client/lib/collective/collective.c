@@ -167,6 +167,12 @@ static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, 
         }
 }
 
+static int collective_take_done(struct request *request, const ProtobufCMessage *message,
+                                struct fdpass_packet *packet) {
+        OWNER(request, struct collective, request)->number = ((const Wire__OperationDone *)message)->number;
+        return GRADSYNC_OK;
+}
+
 static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         struct collective *c = job->collective;
         Wire__Operation operation = WIRE__OPERATION__INIT;
@@ -185,7 +191,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         SET_IF(operation, reduce, c->reduce != 0, (Wire__Reduce)c->reduce);
         SET_IF(operation, root, c->kind == WIRE__OPERATION_KIND__BROADCAST, c->root);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
-                            WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
+                            WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
 }
 
 /* Copying takes long for large chunks, and the memory is this call's alone. */

@@ -33,6 +33,8 @@ struct collective {
         bool staging_agreed;
         /* Operations that have ended in this generation. */
         uint64_t sequence;
+        /* Of the last one that ended well, as daemons count them in a job of the cluster. */
+        uint64_t number;
         /* Whether the last one of those failed. */
         bool failed;
         /* The call that is under way, which may take many operations. */

@@ -2,6 +2,9 @@
 /* The gate of the calls on a job, and what they wait for. */
 #include "client/lib/job/job.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 
@@ -59,6 +62,15 @@ struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle) {
         while (job != NULL && job->handle != handle)
                 job = job->next;
         return job;
+}
+
+void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket) {
+        free(job->ticket);
+        job->ticket = ticket->len <= LIMIT_TICKET ? malloc(sizeof(*job->ticket) + ticket->len) : NULL;
+        if (job->ticket == NULL)
+                return;
+        job->ticket->bytes = ticket->len;
+        memcpy(job->ticket->data, ticket->data, ticket->len);
 }
 
 /* To a daemon of the first minor version each loss is the end. */

@@ -40,6 +40,12 @@ struct rejoin {
         struct gradsync_plan *plan;
 };
 
+/* Bytes of a daemon, for the one that follows it. */
+struct ticket {
+        size_t bytes;
+        uint8_t data[];
+};
+
 struct gradsync_job {
         struct gradsync *gs;
         struct gradsync_job *next;
@@ -61,6 +67,8 @@ struct gradsync_job {
         /* WIRE__SCOPE__…, as the daemon says; NONE: an older one, which knows only jobs of a host. */
         unsigned scope;
         struct standing standing;
+        /* What the next daemon needs to know and this one has said; NULL: nothing. */
+        struct ticket *ticket;
         struct rejoin rejoin;
         struct stall stall;
         /* Registered ones. */
@@ -85,6 +93,8 @@ bool job_is_joined(const struct gradsync_job *job);
 /* NULL if there is none, or if it is not this daemon's any more. */
 struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 
+/* Takes the place of the one before. Without memory for it the member has none, and the next daemon says so. */
+void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket);
 /* The generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* While the generation is at its end, waits for what follows. Returns the result of the connection if that

@@ -25,6 +25,8 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
                                 message->text))
                 return GRADSYNC_OK;
         standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
+        if (message->has_ticket)
+                job_keep_ticket(job, &message->ticket);
         if (message->behind)
                 standing->newcomer = message->generation;
         if (job->rejoin.phase != REJOIN_NONE)
@@ -43,11 +45,13 @@ static void generation_follow(uint32_t *generation, const struct gradsync_job *j
                 *generation = next;
 }
 
-/* What was begun in the generation before goes on in the new one. */
+/* What was begun in the generation before goes on in the new one, after a restart of this member's daemon or,
+ * since minor version 3, of another one. */
 int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         struct standing *standing = &job->standing;
 
-        if (job->rejoin.phase != REJOIN_TOLD || message->generation <= standing->generation)
+        if ((job->rejoin.phase != REJOIN_TOLD && job->rejoin.phase != REJOIN_NONE) ||
+            message->generation <= standing->generation)
                 return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd resumes it in generation %u, after %u",
                             job->name, message->generation, standing->generation);
         generation_follow(&standing->told, job, message->generation);
@@ -57,6 +61,8 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
                 generation_follow(&job->plans->making->generation, job, message->generation);
         standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
         standing->resumed = message->generation;
+        if (message->has_ticket)
+                job_keep_ticket(job, &message->ticket);
         rejoin_end(job, message->operations, message->operation_failed);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 step_resume(plan);

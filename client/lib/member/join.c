@@ -47,6 +47,8 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         join_begin(job, joined->generation, joined->rank, joined->local_rank, joined->world);
         job->member = joined->member;
         job->scope = joined->scope;
+        if (joined->has_ticket)
+                job_keep_ticket(job, &joined->ticket);
         join_take_plans(job, joined);
         job->standing.claims = joined->history ? STANDING_HISTORY : 0;
         return GRADSYNC_OK;

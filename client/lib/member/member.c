@@ -56,6 +56,7 @@ void member_free(struct gradsync_job *job) {
         shared_unmap(&job->collective->staging);
         fd_close(job->collective->staging_fd);
         params_deinit(&job->plans->params);
+        free(job->ticket);
         sync_end(job->sync);
         /* The member begins with it. */
         free(job);

@@ -51,9 +51,13 @@ void rejoin_lost(struct gradsync_job *job) {
 }
 
 void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed) {
+        /* A request for staging memory is still open at a daemon that has not gone. */
+        bool settles = job->rejoin.phase != REJOIN_NONE || job->collective->phase == COLLECTIVE_CHUNKS;
+
         job->rejoin.phase = REJOIN_NONE;
         request_close(job->gs, &job->rejoin.request);
-        collective_settle(job->collective, operations, failed, broken);
+        if (settles)
+                collective_settle(job->collective, operations, failed, broken);
         job->gs->link.pending = true;
         link_notify(&job->gs->link);
 }
@@ -125,9 +129,15 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
                     : job->plans->next);
         SET_IF(*rejoin, ended, standing->state == STANDING_CHANGING, true);
         SET_IF(*rejoin, lost_rank, rejoin->ended && standing->loss.pid != 0, standing->loss.rank);
+        SET_IF(*rejoin, operation, job->collective->number > 0, job->collective->number);
+        rejoin->has_ticket = job->ticket != NULL;
+        if (job->ticket != NULL)
+                rejoin->ticket = (ProtobufCBinaryData){ .len = job->ticket->bytes, .data = job->ticket->data };
         SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);
         SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
         SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);
+        SET_IF(*rejoin, stateless,
+               (standing->claims & STANDING_HISTORY) != 0 && standing->tag.generation == 0, true);
         SET_IF(*rejoin, history, (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0,
                true);
 }

@@ -138,9 +138,13 @@ static void machine_begin_anew(struct job *job) {
 
         for (uint32_t i = 0; i < n; i++)
                 waiting[i] = node->member[i].request;
+        bool awaited = node->origin == ORIGIN_AWAITED;
+
         machine_be_at(&config, &job->machine.attachment);
         node_init(node, &config, clock_now(), &outlet);
         node_wait(node, clock_now(), true);
+        if (awaited)
+                node_expect(node, clock_now());
         for (uint32_t i = 0; i < n; i++) {
                 machine_renumber(job, &waiting[i]);
                 node_join(node, clock_now(), &waiting[i], &(struct tag){ 0 });
@@ -270,6 +274,12 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         return 0;
 }
 
+void machine_depart(struct job *job) {
+        job->machine.attachment.stays = true;
+        node_depart(&job->machine.node, clock_now());
+        machine_run(job);
+}
+
 void machine_deinit(struct machine *machine) {
         hub_detach(&machine->attachment);
         machine->beat = loop_timer_free(machine->beat);
@@ -312,14 +322,14 @@ int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct r
 }
 
 /* Room for the members on their way back, and for `n` newcomers. */
-static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, struct refusal *refusal) {
-        if (world + n > LIMIT_SEATS)
+static int machine_reserve_for_all(struct job *job, uint32_t members, uint32_t n, struct refusal *refusal) {
+        if (members + n > LIMIT_SEATS)
                 return refuse(
                         refusal, WIRE__CODE__JOB_FULL,
                         "job '%s' awaits its %u members after a restart of gradsyncd, and %u others wait "
                         "for a place in it: no more can",
-                        job->name, world, n);
-        return machine_reserve(job, world + n, 0, refusal);
+                        job->name, members, n);
+        return machine_reserve(job, members + n, 0, refusal);
 }
 
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
@@ -330,7 +340,7 @@ int machine_join(struct job *job, const struct membership_request *request, cons
         int r = membership_check(job->name, request, refusal);
 
         if (r == 0 && machine->node.origin == ORIGIN_AWAITED)
-                r = machine_reserve_for_all(job, job->world, n + 1, refusal);
+                r = machine_reserve_for_all(job, job->n_local, n + 1, refusal);
         else if (r == 0)
                 r = machine_reserve(job, n + 1, 0, refusal);
         if (r != 0)
@@ -368,6 +378,16 @@ void machine_settle(struct job *job, bool wait) {
         node_wait(node, clock_now(), wait);
         machine_run(job);
         node_wait(node, clock_now(), true);
+}
+
+uint64_t machine_committed(const struct job *job, uint32_t track) {
+        return job->machine.node.track[track].committed;
+}
+
+uint64_t machine_operation(const struct job *job) {
+        const struct track *track = &job->machine.node.track[TRACK_OPERATION];
+
+        return track->committed + track->mismatches + 1;
 }
 
 bool machine_is_alone(const struct job *job) {
@@ -416,6 +436,15 @@ uint32_t machine_plans(const struct job *job, uint32_t ordinal) {
         for (uint32_t i = 0; i < node->n_plans; i++)
                 n += node->plan[i].ordinal != ordinal;
         return n;
+}
+
+uint64_t machine_before(const struct job *job, uint32_t ordinal) {
+        const struct node *node = &job->machine.node;
+
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (node->plan[i].ordinal == ordinal)
+                        return node->plan[i].before;
+        return 0;
 }
 
 void machine_forget(struct job *job, uint32_t ordinal) {
@@ -510,20 +539,22 @@ void machine_say(struct job *job, uint32_t track,
         machine_run(job);
 }
 
-int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
+/* The coordinator of a job of this daemon alone begins anew as well; another one hears that the node does. */
+int machine_expect(struct job *job, uint32_t members, struct refusal *refusal) {
         struct node *node = &job->machine.node;
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct membership_request waiting[LIMIT_SEATS];
         uint32_t n = node->n;
         uint64_t now = clock_now();
-        int r = machine_reserve_for_all(job, world, n, refusal);
+        int r = machine_reserve_for_all(job, members, n, refusal);
         struct node_config config = node->config;
 
         if (r != 0)
                 return r;
         for (uint32_t i = 0; i < n; i++)
                 waiting[i] = node->member[i].request;
-        hub_renew(&job->machine.attachment);
+        if (!job->cluster)
+                hub_renew(&job->machine.attachment);
         node_init(node, &config, now, &outlet);
         node_wait(node, now, true);
         node_expect(node, now);

@@ -38,6 +38,8 @@ struct machine {
 /* 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
 void machine_deinit(struct machine *machine);
+/* The daemon ends, and the node is going to come back with the one that follows. */
+void machine_depart(struct job *job);
 /* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
@@ -66,6 +68,8 @@ bool machine_is_awaiting(const struct job *job);
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest);
 /* How many plans the members here have agreed on and not let go of, except that one. */
 uint32_t machine_plans(const struct job *job, uint32_t ordinal);
+/* Units of its track that were committed before its first step. */
+uint64_t machine_before(const struct job *job, uint32_t ordinal);
 /* None of them has it any more. */
 void machine_forget(struct job *job, uint32_t ordinal);
 
@@ -83,6 +87,11 @@ void machine_full(struct job *job, uint32_t track);
 /* What else there is to say of it: node_landed(), node_spoil(), node_differ() or node_quiet(). */
 void machine_say(struct job *job, uint32_t track,
                  void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track));
+
+/* Units of that track that have been committed, over all generations. */
+uint64_t machine_committed(const struct job *job, uint32_t track);
+/* Number of the open operation, or of the next one: the same on all nodes, in all generations. */
+uint64_t machine_operation(const struct job *job);
 
 /* No other node belongs to the generation. */
 bool machine_is_alone(const struct job *job);
@@ -104,8 +113,8 @@ void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t va
 void machine_aborted(struct job *job);
 void machine_unreachable(struct job *job, struct nodeset nodes);
 
-/* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members say,
- * those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
-int machine_expect(struct job *job, uint32_t world, struct refusal *refusal);
+/* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members here
+ * say, those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
+int machine_expect(struct job *job, uint32_t members, struct refusal *refusal);
 /* What they have said, as node_restore() takes it. The coordinator judges before this returns. */
 void machine_restore(struct job *job, const struct message *report);

@@ -234,6 +234,7 @@ static bool operation_begin(struct job *job) {
 
         operation->since = clock_now();
         operation->failed = operation->stall_told = operation->differs = false;
+        operation->spread.handing_out = false;
         return machine_open(job, TRACK_OPERATION, 2);
 }
 
@@ -293,9 +294,21 @@ void operation_cancel(struct job *job) {
                 machine_say(job, TRACK_OPERATION, node_quiet);
 }
 
-void operation_voided(struct job *job) {
+/* Its members have nothing of it, and are going to call it again. */
+static void operation_forget_calls(struct job *job) {
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->local[local]->operation.pending = false;
+        job->operation.n_calls = 0;
+}
+
+void operation_voided(struct job *job, bool resumes) {
         struct refusal refusal;
 
+        if (resumes && !job->operation.differs && !job->operation.spread.handing_out) {
+                operation_forget_calls(job);
+                return;
+        }
+        job->torn = true;
         if (job->operation.differs)
                 refusal = job->operation.refusal;
         else
@@ -311,6 +324,11 @@ void operation_restart(struct job *job) {
         job->operation.n_calls = 0;
         for (uint32_t local = 0; local < job->n_local; local++)
                 job->local[local]->operation = (struct operation_part){ 0 };
+}
+
+bool operation_is_under_way(const struct job *job) {
+        return !machine_is_alone(job) && job->n_local > 0 && job->operation.n_calls == job->n_local &&
+               machine_unit(job, TRACK_OPERATION) == UNIT_OPEN;
 }
 
 int operation_follow(struct job *job) {

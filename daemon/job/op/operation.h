@@ -59,7 +59,8 @@ int operation_refuse_void(const struct job *job, struct refusal *refusal);
 void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
-void operation_voided(struct job *job);
+/* `resumes`: if nothing of it is in a member's memory, members are told nothing, and call it again. */
+void operation_voided(struct job *job, bool resumes);
 /* After the comparison between nodes. 0, or a negative errno: this node cannot take part. */
 int operation_compared(struct job *job, bool same, const struct comm_words *words);
 /* A node without members opens what the others may open, and gives nothing. As operation_compared(). */
@@ -67,5 +68,7 @@ int operation_follow(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
+/* All members here have called, and other nodes take part. */
+bool operation_is_under_way(const struct job *job);
 /* Carries out what an operator held back, if all members have called. */
 void operation_release(struct job *job);

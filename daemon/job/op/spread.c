@@ -65,7 +65,7 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
         bool broadcast = call->kind == WIRE__OPERATION_KIND__BROADCAST;
 
-        *ret = (struct comm_words){ .word = { call->sequence, call->kind, barrier ? 0 : call->bytes,
+        *ret = (struct comm_words){ .word = { machine_operation(job), call->kind, barrier ? 0 : call->bytes,
                                               barrier ? 0 : call->total, reduces ? call->dtype : 0,
                                               reduces ? call->reduce : 0, broadcast ? call->root : 0 } };
         for (uint32_t local = 0; local < job->n_local && broadcast; local++)

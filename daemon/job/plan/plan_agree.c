@@ -12,10 +12,24 @@
 
 #define MOST_STEPS (UINT64_C(1) << 62)
 
+/* With a generation members get all tracks; when one of these has come to another plan, or to none, again. */
+static void plan_tell_tracks(struct job *job) {
+        if (!job->cluster || job->state != JOB_RUNNING || job->generation != job->machine.node.generation.number)
+                return;
+        job->ticket++;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->table->config.events->ticket(job->local[local]);
+}
+
 /* While the job goes on. */
 static void plan_end(struct plan *plan) {
-        machine_forget(plan->job, plan->ordinal);
+        struct job *job = plan->job;
+        bool agreed = plan->agreed;
+
+        machine_forget(job, plan->ordinal);
         plan_free(plan);
+        if (agreed)
+                plan_tell_tracks(job);
 }
 
 static void plan_end_if_over(struct plan *plan) {
@@ -324,6 +338,8 @@ void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
         plan->agreed = track_is_step(track) && !plan->failed;
         if (plan->agreed && steps > plan->step && !machine_is_alone(plan->job))
                 plan_catch_up(plan, steps);
+        if (plan->agreed)
+                plan_tell_tracks(plan->job);
         for (uint32_t local = 0; local < plan->job->n_local && plan->agreed; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].request != 0)
                         answer_agreed(plan, local);
@@ -345,7 +361,7 @@ static uint32_t free_track(const struct plan *plan) {
 /* Of a plan that comes back. */
 static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
-                plan_take_track(plan, free_track(plan), 0);
+                plan_take_track(plan, plan->job->cluster ? plan->track : free_track(plan), 0);
         else
                 machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
 }
@@ -394,6 +410,8 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
         keep_reference(plan, member->local);
+        if (!plan->agreed)
+                plan->track = said->track;
         part->said_step = said->step;
         part->said_launched = said->launched;
         part_set_state(part, PART_RETURNING);

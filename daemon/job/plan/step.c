@@ -94,6 +94,13 @@ void step_unbegun(struct plan *plan) {
         loop_defer(plan->job->table->config.loop, &plan->job->settle);
 }
 
+bool step_is_untouched(const struct plan *plan) {
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
+                if (plan->bucket[b].state >= BUCKET_FANNING_OUT)
+                        return false;
+        return true;
+}
+
 void step_voided(struct plan *plan) {
         struct job *job = plan->job;
 
@@ -273,7 +280,8 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         }
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
-        state_begin(plan->kept, index);
+        if (exchange == NULL)
+                state_begin(plan->kept, index);
         int r = 0;
         if (step_is_dropped(plan, index))
                 step_drop(plan, index);
@@ -547,6 +555,7 @@ void step_exchanged(struct plan *plan, uint32_t index) {
                 range[local] = plan_range(plan, local, index);
         step_intact(plan, range, plan->reference->bucket[index].bytes);
         bucket_set_state(&plan->bucket[index], BUCKET_FANNING_OUT, clock_now());
+        state_begin(plan->kept, index);
         if (plan->job->n_local > 0)
                 r = step_submit(plan, index, &task, &result);
         if (r < 0)

@@ -31,11 +31,12 @@ int takeover_check_join(const struct job *job, const struct membership_request *
                         "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; "
                         "this member asks for %u to %u: give all of them the same world size",
                         job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
-        if (wish->has_rank && wish->rank < job->world && takeover_is_back(job, wish->rank))
+        uint32_t local = wish->has_rank ? takeover_find(job, wish->rank) : job->n_local;
+        if (local < job->n_local && takeover_is_back(job, local))
                 return refuse_for(
-                        refusal, WIRE__CODE__RANK_TAKEN, wish->rank, (int32_t)job->local[wish->rank]->pid,
+                        refusal, WIRE__CODE__RANK_TAKEN, wish->rank, (int32_t)job->local[local]->pid,
                         "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
-                        job->name, wish->rank, (int)job->local[wish->rank]->pid);
+                        job->name, wish->rank, (int)job->local[local]->pid);
         return 0;
 }
 
@@ -54,6 +55,7 @@ struct tag takeover_tag(const struct job *job, bool history) {
         if (!history)
                 return (struct tag){ 0 };
         return (struct tag){ .incarnation = job->incarnation,
+                             .term = job->takeover->ticket.generation.term,
                              .generation = job->takeover->generation,
                              .step = 1 };
 }
@@ -63,7 +65,7 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
         if (job->takeover != NULL && member->state == MEMBER_ACTIVE &&
-            !job->takeover->part[member->rank].word.told)
+            !job->takeover->part[member->local].word.told)
                 return 0;
         return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it",
                       member->rank, job->name);
@@ -80,12 +82,28 @@ static int spurn(struct member *member, uint32_t request, int r) {
         return r;
 }
 
-int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t request, int *fds,
-                  unsigned n_fds, struct refusal *refusal) {
+static int takeover_find_track(const struct member *member, struct plan_word *plan, struct refusal *refusal) {
+        const struct ticket_plan *ticket = ticket_find(&member->job->takeover->ticket, plan->plan);
+
+        if (!member->job->cluster)
+                return 0;
+        if (ticket == NULL)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "plan %u of job '%s', rank %u: the ticket of the latest generation does not "
+                              "have it",
+                              plan->plan, member->job->name, member->rank);
+        plan->track = ticket->track;
+        return 0;
+}
+
+int takeover_plan(struct member *member, struct plan_word *plan, uint32_t request, int *fds, unsigned n_fds,
+                  struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
         if (takeover_absorbs(member, request))
                 return 0;
+        if (r == 0)
+                r = spurn(member, request, takeover_find_track(member, plan, refusal));
         return r != 0 ? r : spurn(member, request, plan_return(member, plan, request, fds, n_fds, refusal));
 }
 
@@ -100,10 +118,10 @@ int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, in
 }
 
 /* A part that a member has dropped before it came. */
-void takeover_drop_part(struct plan *plan, uint32_t rank) {
-        if (plan->part[rank].state != PART_NONE || plan->ordinal >= plan->job->takeover->part[rank].next_plan)
+void takeover_drop_part(struct plan *plan, uint32_t local) {
+        if (plan->part[local].state != PART_NONE || plan->ordinal >= plan->job->takeover->part[local].next_plan)
                 return;
-        part_set_state(&plan->part[rank], PART_DROPPED);
+        part_set_state(&plan->part[local], PART_DROPPED);
         plan->dropped = true;
 }
 
@@ -139,7 +157,7 @@ int takeover_told(struct member *member, uint32_t request, struct refusal *refus
         if (r != 0)
                 return r;
         member->spurned = 0;
-        job->takeover->part[member->rank].word.told = true;
+        job->takeover->part[member->local].word.told = true;
         loop_defer(job->table->config.loop, &job->settle);
         return 0;
 }
@@ -148,51 +166,63 @@ bool takeover_is_awaiting(const struct job *job) {
         return job->takeover != NULL && !job->takeover->restored;
 }
 
-bool takeover_is_back(const struct job *job, uint32_t rank) {
-        return job->takeover->part[rank].here && job->local[rank]->owner != NULL;
+uint32_t takeover_find(const struct job *job, uint32_t rank) {
+        uint32_t local = 0;
+
+        while (local < job->n_local && job->local[local]->rank != rank)
+                local++;
+        return local;
+}
+
+bool takeover_is_back(const struct job *job, uint32_t local) {
+        return job->takeover->part[local].here && job->local[local]->owner != NULL;
 }
 
 bool takeover_is_vacant(const struct job *job, uint32_t rank) {
-        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank)
-                                         : places_has(machine_places(&job->machine), rank);
+        uint32_t local;
+
+        if (!takeover_is_awaiting(job))
+                return places_has(machine_places(&job->machine), rank);
+        local = takeover_find(job, rank);
+        return local < job->n_local && !takeover_is_back(job, local);
 }
 
 /* Members that are here and have not told all, or were refused, or whose memory is not back yet; those that
  * are gone again are nobody's concern. */
-bool takeover_is_telling(const struct job *job, uint32_t rank) {
-        if (!takeover_is_back(job, rank))
+bool takeover_is_telling(const struct job *job, uint32_t local) {
+        if (!takeover_is_back(job, local))
                 return false;
-        return !job->takeover->part[rank].word.told || job->local[rank]->spurned != 0 ||
-               job->local[rank]->staging.returning || plan_is_returning(job, rank);
+        return !job->takeover->part[local].word.told || job->local[local]->spurned != 0 ||
+               job->local[local]->staging.returning || plan_is_returning(job, local);
 }
 
 static bool is_empty(const struct job *job) {
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (job->local[rank]->owner != NULL)
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner != NULL)
                         return false;
         return true;
 }
 
 /* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
-static bool takeover_is_expected(const struct job *job, uint32_t rank) {
+static bool takeover_is_expected(const struct job *job, uint32_t local) {
         const struct takeover *takeover = job->takeover;
         uint64_t now = clock_now();
 
-        return takeover_is_awaiting(job) && !takeover->part[rank].here && !takeover->part[rank].forgotten &&
+        return takeover_is_awaiting(job) && !takeover->part[local].here && !takeover->part[local].forgotten &&
                now < takeover->deadline && !(is_empty(job) && now >= job->interrupted + MOST_EMPTY) &&
-               !takeover_is_claimed(job, rank);
+               !takeover_is_claimed(job, job->local[local]->rank);
 }
 
 bool takeover_any_expected(const struct job *job) {
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (takeover_is_expected(job, rank))
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (takeover_is_expected(job, local))
                         return true;
         return false;
 }
 
 bool takeover_any_telling(const struct job *job) {
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (takeover_is_telling(job, rank))
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (takeover_is_telling(job, local))
                         return true;
         return false;
 }
@@ -204,9 +234,11 @@ bool takeover_busy(const struct job *job) {
 }
 
 bool takeover_forget(struct job *job, uint32_t rank) {
-        if (job->takeover == NULL || !takeover_is_expected(job, rank))
+        uint32_t local = takeover_find(job, rank);
+
+        if (job->takeover == NULL || local == job->n_local || !takeover_is_expected(job, local))
                 return false;
-        job->takeover->part[rank].forgotten = true;
+        job->takeover->part[local].forgotten = true;
         loop_defer(job->table->config.loop, &job->settle);
         return true;
 }

@@ -15,19 +15,22 @@
 #include <stdint.h>
 
 #include "job/data.h"
+#include "job/restart/ticket.h"
 #include "rendezvous/words.h"
 
 struct plan_word;
 
-struct returned {       /* by rank in the generation before */
+struct returned {       /* by local index in the generation before */
         bool here;      /* it has come back; it may be lost again */
         bool forgotten; /* nobody waits for it */
         bool history;   /* it knows of committed steps, so it has a state */
         struct word word;
         struct membership_request request;
         bool operation_failed;
+        bool lacks; /* something of the job's state; on one node that is found out later */
         uint32_t next_plan;
         uint64_t operations;
+        uint64_t operation; /* number of the last one that it knows to have ended well, in a job of the cluster */
 };
 
 struct takeover {
@@ -42,13 +45,14 @@ struct takeover {
         bool began;        /* some member had sent a READY of an open step */
         uint64_t operations;   /* that have ended in the generation before */
         bool operation_failed; /* the last of them did */
+        struct ticket ticket;  /* of that generation, or the latest one that has been brought */
         struct charge charge;
-        struct returned part[]; /* one for each place */
+        struct returned part[]; /* one for each member that was here */
 };
 
 /* What a member tells once it is back: each plan after its description, the staging memory, the end. Fds that
- * are taken over are -1. STATE if the member is not on its way back. */
-int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t request, int *fds,
+ * are taken over are -1. STATE if the member is not on its way back. The plan's track is found here. */
+int takeover_plan(struct member *member, struct plan_word *plan, uint32_t request, int *fds,
                   unsigned n_fds, struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
                      struct refusal *refusal);
@@ -68,14 +72,16 @@ int takeover_check_join(const struct job *job, const struct membership_request *
                         struct refusal *refusal);
 /* Nobody has this rank, though the job has formed. */
 bool takeover_is_vacant(const struct job *job, uint32_t rank);
-bool takeover_is_back(const struct job *job, uint32_t rank);
+/* The local index of the member that had this rank; n_local: none here. */
+uint32_t takeover_find(const struct job *job, uint32_t rank);
+bool takeover_is_back(const struct job *job, uint32_t local);
 /* Somebody still has to come, and may; somebody is here and has not told all, or the backend is still taking
  * over what it has brought. */
 bool takeover_any_expected(const struct job *job);
 bool takeover_any_telling(const struct job *job);
-bool takeover_is_telling(const struct job *job, uint32_t rank);
+bool takeover_is_telling(const struct job *job, uint32_t local);
 /* A part that a member has dropped before it came. */
-void takeover_drop_part(struct plan *plan, uint32_t rank);
+void takeover_drop_part(struct plan *plan, uint32_t local);
 /* What its machine knows of a member's state: no more than whether it has any. */
 struct tag takeover_tag(const struct job *job, bool history);
 struct takeover *takeover_free(struct takeover *takeover);

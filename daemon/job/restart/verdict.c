@@ -15,27 +15,28 @@
 
 #define MOST_NUMBERS (1u << 17) /* in the results that one member is sent at once: so many fit its queue */
 
-static bool is_back(const struct job *job, uint32_t rank) {
-        return takeover_is_back(job, rank) && job->takeover->part[rank].word.told;
+static bool is_back(const struct job *job, uint32_t local) {
+        return takeover_is_back(job, local) && job->takeover->part[local].word.told;
 }
 
 /* Whether the member has heard of the latest generation. */
-static bool is_current(const struct takeover *takeover, uint32_t rank) {
-        return takeover->part[rank].word.generation == takeover->generation;
+static bool is_current(const struct takeover *takeover, uint32_t local) {
+        return takeover->part[local].word.generation == takeover->generation;
 }
 
-/* Of the first n ranks of the former generation; what a member has said that is gone again does not count. */
+/* Of the first n members of the former generation here; what a member has said that is gone again does not
+ * count. */
 static void list_words(const struct job *job, uint32_t n, struct word *word) {
-        for (uint32_t rank = 0; rank < n; rank++) {
-                word[rank] = job->takeover->part[rank].word;
-                word[rank].told = is_back(job, rank);
-                word[rank].ended |= job->takeover->ended;
+        for (uint32_t local = 0; local < n; local++) {
+                word[local] = job->takeover->part[local].word;
+                word[local].told = is_back(job, local);
+                word[local].ended |= job->takeover->ended;
         }
 }
 
 static bool all_current(const struct job *job, uint32_t before) {
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (job->takeover->part[rank].here && !is_current(job->takeover, rank))
+        for (uint32_t local = 0; local < before; local++)
+                if (job->takeover->part[local].here && !is_current(job->takeover, local))
                         return false;
         return true;
 }
@@ -47,9 +48,9 @@ static const struct state_plan *find_past(const struct plan *plan, uint32_t befo
         return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
-static void tell_results(const struct plan *plan, uint32_t rank, const struct state_plan *past) {
+static void tell_results(const struct plan *plan, uint32_t local, const struct state_plan *past) {
         const struct jobs_events *events = plan->job->table->config.events;
-        struct member *member = plan->job->local[rank];
+        struct member *member = plan->job->local[local];
         struct backend_result result;
         const uint8_t *unused;
 
@@ -62,31 +63,38 @@ static void tell_results(const struct plan *plan, uint32_t rank, const struct st
         events->past_commit(member, plan);
 }
 
-static struct word_step about_of(const struct plan *plan, uint32_t rank) {
-        const struct plan_part *part = &plan->part[rank];
+static struct word_step about_of(const struct plan *plan, uint32_t local) {
+        const struct plan_part *part = &plan->part[local];
 
         return (struct word_step){ .known = part->state == PART_MAPPED,
                                    .step = part->said_step,
                                    .launched = part->said_launched };
 }
 
-/* The member has not heard of the last commit; whether it has now. */
-static bool verdict_catch_up(struct plan *plan, uint32_t rank, const struct word *word,
+/* Whether the member can be given the results of the plan's step `step`. */
+static bool verdict_can_hear(const struct plan *plan, uint32_t local, const struct word *word, uint64_t step,
                              const struct state_plan *past) {
-        const struct word_step about = about_of(plan, rank);
+        const struct word_step about = about_of(plan, local);
         const struct trace trace = past_trace(past);
-        struct job *job = plan->job;
-        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job->world + 3);
+        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (plan->job->n_local + 3);
 
-        if (!is_back(job, rank))
+        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation, &trace,
+                                                         step, plan->reference->n_buckets);
+}
+
+/* The member has not heard of the last commit; whether it has now. */
+static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct word *word,
+                             const struct state_plan *past) {
+        struct job *job = plan->job;
+
+        if (!is_back(job, local))
                 return false;
-        if (numbers <= MOST_NUMBERS && words_can_hear(word, &about, job->takeover->generation, &trace,
-                                                      plan->step, plan->reference->n_buckets)) {
-                tell_results(plan, rank, past);
+        if (verdict_can_hear(plan, local, word, plan->step, past)) {
+                tell_results(plan, local, past);
                 return true;
         }
         job->takeover->behind = true;
-        job->table->config.events->plan_step(job->local[rank], plan);
+        job->table->config.events->plan_step(job->local[local], plan);
         return false;
 }
 
@@ -95,54 +103,118 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
         const struct state_plan *past = find_past(plan, before);
         bool heard = true;
 
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step != plan->step)
-                        heard = verdict_catch_up(plan, rank, &word[rank], past) && heard;
+        for (uint32_t local = 0; local < before; local++)
+                if (plan->part[local].state == PART_MAPPED && plan->part[local].said_step != plan->step)
+                        heard = verdict_catch_up(plan, local, &word[local], past) && heard;
         return heard;
+}
+
+static void verdict_use_track(struct message *report, uint32_t track) {
+        while (report->n_tracks <= track) {
+                report->mark[report->n_tracks] = report->committed[report->n_tracks] = 0;
+                report->prepared[report->n_tracks++] = 0;
+        }
 }
 
 /* The plan's track, as the former daemon would report it. */
 static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
-        const struct trace trace = past_trace(find_past(plan, plan->job->world));
+        const struct state_plan *past = find_past(plan, plan->job->n_local);
+        const struct ticket_plan *ticket = ticket_find(&plan->job->takeover->ticket, plan->ordinal);
+        const struct trace trace = past_trace(past);
+        uint64_t before = ticket != NULL ? ticket->before : 0;
         struct word_step about[LIMIT_LOCAL];
 
-        for (uint32_t rank = 0; rank < plan->job->world; rank++)
-                if (is_back(plan->job, rank))
-                        takeover_drop_part(plan, rank);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (is_back(plan->job, local))
+                        takeover_drop_part(plan, local);
         if (!plan->agreed)
                 return;
-        for (uint32_t rank = 0; rank < plan->job->world; rank++)
-                about[rank] = about_of(plan, rank);
-        struct words_unit unit = words_unit(word, about, plan->job->world, &trace);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                about[local] = about_of(plan, local);
+        struct words_unit unit = words_unit(word, about, plan->job->n_local, &trace);
         plan->step = unit.committed;
         plan->job->takeover->began |= unit.began;
-        while (report->n_tracks <= plan->track) {
-                report->mark[report->n_tracks] = report->committed[report->n_tracks] = 0;
-                report->prepared[report->n_tracks++] = 0;
-        }
-        report->plan[report->n_plans++] = (struct message_plan){
-                .digest = description_digest(plan->reference), .ordinal = plan->ordinal, .track = plan->track
-        };
-        report->committed[plan->track] = unit.committed;
-        report->mark[plan->track] = unit.committed + unit.opened;
-        report->prepared[plan->track] = unit.committed + unit.prepared;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                plan->job->takeover->part[local].lacks |=
+                        about[local].known &&
+                        ((about[local].step < unit.committed &&
+                          !verdict_can_hear(plan, local, &word[local], unit.committed, past)) ||
+                         (unit.prepared &&
+                          !verdict_can_hear(plan, local, &word[local], unit.committed + 1, past)));
+        verdict_use_track(report, plan->track);
+        report->plan[report->n_plans++] =
+                (struct message_plan){ .digest = description_digest(plan->reference),
+                                       .ordinal = plan->ordinal,
+                                       .track = plan->track,
+                                       .before = before };
+        report->committed[plan->track] = before + unit.committed;
+        report->mark[plan->track] = before + unit.committed + unit.opened;
+        report->prepared[plan->track] = before + unit.committed + unit.prepared;
 }
 
-static void report_member(const struct job *job, uint32_t rank, struct message *report) {
-        const struct returned *part = &job->takeover->part[rank];
+/* Tracks of plans that have been freed. */
+static void report_tracks(const struct job *job, struct message *report) {
+        const struct ticket *ticket = &job->takeover->ticket;
+
+        for (uint32_t i = 0; i < ticket->n_tracks; i++) {
+                uint32_t track = ticket->track[i].track;
+
+                verdict_use_track(report, track);
+                if (report->committed[track] == 0)
+                        report->committed[track] = report->mark[track] = report->prepared[track] =
+                                ticket->track[i].before;
+        }
+}
+
+/* As the former daemon would have it, if the last step was in its last generation. */
+static struct tag report_tag(const struct job *job, const struct message *report) {
+        struct tag tag = takeover_tag(job, true);
+
+        tag.step = 0;
+        for (uint32_t track = TRACK_STEP; track < report->n_tracks; track++) {
+                tag.step += report->committed[track];
+                tag.plans += message_plans(report->committed[track], track);
+        }
+        return tag.step > 0 ? tag : (struct tag){ 0 };
+}
+
+/* On several nodes the coordinator has to know who lacks something of the state before it makes the next
+ * generation: then all members synchronise. */
+static void report_member(const struct job *job, uint32_t local, struct message *report) {
+        const struct returned *part = &job->takeover->part[local];
+        bool behind = job->cluster && part->lacks;
+        struct tag tag = job->cluster ? report_tag(job, report) : takeover_tag(job, true);
+
+        if (!part->history || behind)
+                tag = (struct tag){ 0 };
 
         report->member_of[report->n_members++] =
                 (struct message_member){ .request = part->request,
-                                         .tag = takeover_tag(job, part->history),
-                                         .rank = rank,
-                                         .slot = job->local[rank]->local_rank,
-                                         .id = job->local[rank]->stable,
+                                         .tag = tag,
+                                         .rank = job->local[local]->rank,
+                                         .slot = job->local[local]->local_rank,
+                                         .id = job->local[local]->stable,
+                                         .behind = behind,
                                          .in = true };
 }
 
 /* The member has come back and then left in good order: its place is not awaited. */
-static bool verdict_has_left(const struct job *job, uint32_t rank) {
-        return job->takeover->part[rank].here && job->local[rank]->state == MEMBER_LEFT;
+static bool verdict_has_left(const struct job *job, uint32_t local) {
+        return job->takeover->part[local].here && job->local[local]->state == MEMBER_LEFT;
+}
+
+/* Operations of a job of the cluster have numbers that all nodes know. */
+static void report_operations(const struct job *job, const struct word *word, struct message *report) {
+        const struct takeover *takeover = job->takeover;
+        uint64_t ended = takeover->ticket.operations;
+
+        for (uint32_t local = 0; local < job->n_local && job->cluster; local++)
+                if (word[local].told && takeover->part[local].operation > ended &&
+                    takeover->part[local].operation < LIMIT_NUMBER)
+                        ended = takeover->part[local].operation;
+        verdict_use_track(report, TRACK_OPERATION);
+        report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] = report->prepared[TRACK_OPERATION] =
+                ended;
 }
 
 /* All members have told what they know, or are not awaited any longer: the machine gets their report. */
@@ -150,23 +222,34 @@ static void verdict_restore(struct job *job) {
         struct word word[LIMIT_LOCAL];
         struct message report;
         struct plan *plan;
+        bool history = false;
 
         message_clear(&report);
-        list_words(job, job->world, word);
-        report.generation.number = job->takeover->generation;
+        list_words(job, job->n_local, word);
+        report.generation = job->takeover->ticket.generation;
         report.world = job->world;
         report.n_tracks = 0;
+        report_operations(job, word, &report);
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (word[rank].told || verdict_has_left(job, rank))
-                        report_member(job, rank, &report);
-        report.history = takeover_tag(job, job->history); /* also of members that are gone again */
+        report_tracks(job, &report);
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                if (word[local].told || verdict_has_left(job, local))
+                        report_member(job, local, &report);
+                history |= word[local].told && !job->takeover->part[local].lacks;
+        }
+        if (report.n_members == 0 && job->cluster)
+                report.world = 0; /* nobody speaks for the node */
+        /* Also of members that are gone again. */
+        if (job->history && !job->cluster)
+                report.history = takeover_tag(job, true);
+        else if (job->history && history)
+                report.history = report_tag(job, &report);
         job->takeover->restored = true;
         machine_restore(job, &report);
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (verdict_has_left(job, rank))
-                        machine_gone(job, job->local[rank]->id, WIRE__CAUSE__LEAVING);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (verdict_has_left(job, local))
+                        machine_gone(job, job->local[local]->id, WIRE__CAUSE__LEAVING);
 }
 
 void verdict_advance(struct job *job) {
@@ -178,10 +261,10 @@ void verdict_advance(struct job *job) {
 static void resolve_operations(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
 
-        for (uint32_t rank = 0; rank < before; rank++) {
-                const struct returned *part = &takeover->part[rank];
+        for (uint32_t local = 0; local < before; local++) {
+                const struct returned *part = &takeover->part[local];
 
-                if (!part->here || !is_current(takeover, rank) || part->operations < takeover->operations)
+                if (!part->here || !is_current(takeover, local) || part->operations < takeover->operations)
                         continue;
                 takeover->operation_failed =
                         part->operation_failed ||
@@ -201,13 +284,19 @@ static void tell_verdict(const struct job *job) {
                           job->takeover->resumed ? "nothing is void" : "open steps are void");
 }
 
-void verdict_resolve(struct job *job, uint32_t before) {
+/* All members that were here are, and hear of nothing void. */
+static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before, const struct word *word) {
+        return job->world == world && job->n_local == before && words_all_here(word, before) &&
+               !job->takeover->voided && !(job->cluster && job->behind);
+}
+
+void verdict_resolve(struct job *job, uint32_t world, uint32_t before) {
         struct takeover *takeover = job->takeover;
         struct word word[LIMIT_LOCAL];
         struct plan *plan;
 
         list_words(job, before, word);
-        bool resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
+        bool resumed = verdict_is_whole(job, world, before, word);
         list_for_each(plan, &job->plans, link) {
                 resumed = tell_last_step(plan, before, word) && resumed;
                 if (plan->step > job->last_step)
@@ -221,6 +310,6 @@ void verdict_resolve(struct job *job, uint32_t before) {
         if (job->loss.cause == WIRE__CAUSE__RESTARTED)
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
-                         job->last_step, job->world < before ? ", and not all members came back" : "");
+                         job->last_step, job->world < world ? ", and not all members came back" : "");
         tell_verdict(job);
 }

@@ -12,5 +12,5 @@ struct job;
 /* Tells the machine once nobody else has to be waited for. */
 void verdict_advance(struct job *job);
 /* The new generation is decided, and members do not know it yet: tells them what they have missed, and finds
- * out whether anything is void. `before` is the number of former ranks. */
-void verdict_resolve(struct job *job, uint32_t before);
+ * out whether anything is void. The former one had `world` members, `before` of them here. */
+void verdict_resolve(struct job *job, uint32_t world, uint32_t before);

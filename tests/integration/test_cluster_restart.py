@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons of a cluster that are stopped and started again, or killed: their members stay, and so do the ranks."""
+import os
+import signal
+
+import pytest
+
+import harness
+from clusters import Cluster, members_of
+from harness import wait_until
+from teams import Team
+from trainers import ask, crew, fields, together
+
+pytestmark = pytest.mark.host
+# Longer than a machine that is busy with other tests takes to start a daemon.
+TIMES = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
+GRACE = {"rejoin_grace": "60s", "drain_timeout": "60s"}
+
+
+@pytest.fixture
+def cluster(daemon, build, scratch):
+    """cluster(nodes=2, **options) -> a Cluster whose daemons meet over a Unix socket."""
+    def start(nodes=2, **options):
+        return Cluster(daemon, build, f"unix:{scratch}/link", nodes,
+                       **{"settings": GRACE, "times": TIMES, **options})
+    return start
+
+
+def restart(served, orderly):
+    if orderly:
+        harness.stop(served)
+    else:
+        harness.kill(served)
+    served.start()
+
+
+class Training:
+    """Members that make steps until told to stop."""
+
+    def __init__(self, it, members, stop):
+        self.it, self.members, self.stop = it, members, stop
+        for each in members:
+            each.say(f"train until={stop}")
+
+    def step_of(self, node):
+        found = node.job("team") or node.job("job")
+        return found["step"] if found else 0
+
+    def go_on(self, node=None, more=20):
+        """Waits for so many more steps."""
+        node = node or self.it.nodes[0]
+        wanted = self.step_of(node) + more
+        wait_until(lambda: self.step_of(node) >= wanted, f"step {wanted}")
+
+    def end(self):
+        """What the members say of it; no sum was wrong, and all have made as many steps."""
+        self.stop.touch()
+        told = []
+        for each in self.members:
+            name, _, rest = each.line(harness.LONG).partition(" ")
+            assert name == "OK", (name, rest)
+            told.append({key: int(value) for key, value in fields(rest).items()})
+        assert not any(each["wrong"] for each in told), told
+        assert len({each["step"] for each in told}) == 1, told
+        return told
+
+
+def places(members):
+    return [(fields(ask(each, "place"))["rank"], fields(ask(each, "place"))["member"]) for each in members]
+
+
+@pytest.mark.parametrize("spread", [[0, 1], [0, 1, 1, 1], [0, 0, 1, 2]])
+def test_a_daemon_is_killed_between_two_steps(cluster, member, spread):
+    """Nothing is void. Ranks and member ids are kept."""
+    it = cluster(max(spread) + 1)
+    team = Team(members_of(it, member, spread), None, world=len(spread))
+    before = places(team.members)
+    for number in range(1, 4):
+        assert team.step() == [number] * len(spread)
+        restart(it.nodes[1], orderly=False)
+    assert team.step() == [4] * len(spread)
+    assert places(team.members) == before
+    assert [node.job("team")["void_steps"] for node in it.nodes] == [0] * len(it.nodes)
+
+
+def test_what_the_others_had_begun_waits_for_a_killed_daemon(cluster, member):
+    """Its own members had not given all of the step: no gradient of anybody was touched, so nothing is void."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    team.bring(team.members[:3])
+    for each in team.members[:3]:
+        each.say("finish")
+    wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the step waits for rank 3")
+    restart(it.nodes[1], orderly=False)
+    team.bring(team.members[3:])
+    team.members[3].say("finish")
+    for each in team.members:
+        assert each.line().startswith("OK step=2 ")
+        assert ask(each, "check 2.5") == "right"
+    assert team.step() == [3] * 4
+
+
+def test_a_step_that_a_killed_daemon_had_begun(cluster, member):
+    """Perhaps its buckets were on their way: void for its members, and for nobody else."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    team.bring(team.members[1:])
+    for each in team.members[1:]:
+        each.say("finish")
+    wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the step waits for another node")
+    restart(it.nodes[1], orderly=False)
+    for each in team.members[1:]:
+        assert each.line().startswith("VOID_RETRY "), each.told()
+    assert team.step() == [2] * 4
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("spread", [[0, 1], [0, 0, 1, 1]])
+def test_a_rolling_restart_under_load(cluster, member, scratch, spread):
+    """Every daemon, the coordinator too, in good order: no trainer notices anything."""
+    it = cluster()
+    team = Team(members_of(it, member, spread), None, world=len(spread))
+    training = Training(it, team.members, scratch / "stop")
+    for _ in range(2):
+        for served in (it.nodes[1], it.coordinator, it.nodes[0]):
+            training.go_on()
+            restart(served, orderly=True)
+    training.go_on()
+    assert [each["void"] for each in training.end()] == [0] * len(spread)
+
+
+@pytest.mark.heavy
+def test_daemons_are_killed_under_load(cluster, member, scratch):
+    """Each costs the step that is open, and no more."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4)
+    training = Training(it, team.members, scratch / "stop")
+    for served in (it.nodes[1], it.nodes[0], it.nodes[1]):
+        training.go_on(it.nodes[0])
+        restart(served, orderly=False)
+    training.go_on(it.nodes[1])
+    assert all(each["void"] <= 6 for each in training.end())
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_all_daemons_at_once(cluster, member, orderly):
+    """The coordinator too: there is nobody left but the members who knows anything."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    before = places(team.members)
+    assert team.step() == [1] * 4
+    everybody = [it.coordinator, *it.nodes]
+    for served in everybody:
+        if orderly:
+            harness.stop(served)
+        else:
+            harness.kill(served)
+    for served in everybody:
+        served.start()
+    assert team.step() == [2] * 4
+    assert places(team.members) == before
+
+
+def test_a_coordinator_that_trains_is_restarted(daemon, build, scratch, member):
+    """It is one of the nodes, and the only one that knows the job."""
+    it = Cluster(daemon, build, f"unix:{scratch}/link", 1, settings=GRACE, times=TIMES)
+    own = daemon(config=it.config(listen=f"unix:{scratch}/own", coordinator="self", **TIMES), settings=GRACE)
+    other = daemon(config=it.config(coordinator=f"unix:{scratch}/own"), settings=GRACE)
+    other.wait_log("knows this gradsyncd as node")
+    it.nodes = [own, other]
+    team = Team(members_of(it, member, [0, 1]), None, world=2)
+    for number in range(1, 4):
+        assert team.step() == [number] * 2
+        restart(own, orderly=number == 2)
+    assert team.step() == [4, 4]
+
+
+def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
+    """The others wait for a successor, which takes the rank and the state."""
+    it = cluster(settings={**GRACE, "rejoin_grace": "60s"})
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    harness.kill(it.nodes[1])
+    team.kill(3)
+    it.nodes[1].start()
+    team.bring(team.members[:3])
+    for each in team.members[:3]:
+        each.say("finish")
+    new = members_of(it, member, [1])()
+    ask(new, "open ")
+    answer = fields(ask(new, team.join_line(3)))
+    assert int(answer["rank"]) == 3, answer
+    team.register(new)
+    ask(new, "plan")
+    ask(new, f"state {team.state} 99")
+    for each in team.members[:3]:
+        name, _, rest = each.line().partition(" ")
+        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+    for each in team.members[:3]:
+        each.say("sync 1")
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    for each in team.members[:3]:
+        assert each.line() == "OK step=1 value=1 strange=0"
+    team.members[3] = new
+    assert team.step() == [2] * 4
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_call_that_waits_goes_on(cluster, member, orderly):
+    """A barrier for which some have come, on the daemon that goes and on the other one."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    for each in team.members[:3]:
+        each.say("barrier")
+    wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the barrier waits for rank 3")
+    restart(it.nodes[1], orderly)
+    assert ask(team.members[3], "barrier") == ""
+    for each in team.members[:3]:
+        assert each.line().startswith("OK")
+    assert team.step() == [2] * 4
+
+
+def test_several_plans_and_freed_ones(cluster, member):
+    """Tracks and step numbers of all plans are those of the other node."""
+    it = cluster()
+    members = crew(members_of(it, member, [0, 1, 1, 1]), None, 4)
+    for slot in (1, 2, 3):
+        for each in members:
+            ask(each, f"slot {slot}")
+            ask(each, f"param p{slot} f32 {10 * slot}")
+        together(members, "plan")
+    counts = {}
+
+    def steps(slot, n=1):
+        for each in members:
+            ask(each, f"slot {slot}")
+        for _ in range(n):
+            for rank, each in enumerate(members):
+                ask(each, f"fill {rank + 1}")
+            together(members, "ready")
+            rests = [fields(rest) for rest in together(members, "finish")]
+            counts[slot] = counts.get(slot, 0) + 1
+            assert {int(rest["step"]) for rest in rests} == {counts[slot]}, rests
+            for each in members:
+                assert ask(each, "check 2.5") == "right"
+
+    steps(0, 3)
+    steps(1, 2)
+    steps(3, 1)
+    for each in members:
+        ask(each, "slot 1")
+    together(members, "plan_free")
+    for orderly in (False, True):
+        restart(it.nodes[1], orderly)
+        steps(3, 2)
+        steps(0, 1)
+        steps(2, 1)
+        assert set(together(members, "allreduce 7001 f32 sum")) == {"right"}
+
+
+SOON = {"heartbeat": "50ms", "patience": "300ms", "death": "1s", "abandon": "3s"}
+
+
+def test_a_daemon_that_comes_back_too_late(cluster, member):
+    """The others have given it up, but nobody has taken the places. Those who had given nothing to a killed daemon do
+    not notice."""
+    it = cluster(times=SOON)
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    before = places(team.members)
+    team.bring(team.members[:1])
+    team.members[0].say("finish")
+    harness.kill(it.nodes[1])
+    wait_until(lambda: {each.get("rank") for each in it.nodes[0].job("team")["waiting_for"]} == {1, 2, 3},
+               "the node is lost")
+    it.nodes[1].start()
+    team.bring(team.members[1:])
+    together(team.members[1:], "finish", "VOID_RETRY")
+    team.bring(team.members[1:])
+    for each in team.members[1:]:
+        each.say("finish")
+    for each in team.members:
+        assert each.line().startswith("OK step=2 ")
+    assert team.step() == [3] * 4
+    assert places(team.members) == before
+
+
+def test_the_others_have_gone_on(cluster, member):
+    """In a smaller world. The members of the daemon that comes back are taken in, and get the others' state."""
+    it = cluster(times=SOON, settings={**GRACE, "rejoin_grace": "50ms"})
+    team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4, least=2, ranks=False)
+    assert team.step() == [1] * 4
+    stay, away = team.members[:2], team.members[2:]
+    team.members = stay
+    harness.kill(it.nodes[1])
+    team.bring()
+    for each in stay:
+        each.say("finish")
+    for each in stay:
+        assert each.line().startswith("VOID_RETRY ")
+    assert team.step() == [2] * 2
+    assert team.step() == [3] * 2
+    it.nodes[1].start()
+    for each in away:
+        each.say("barrier")
+    for each in away:
+        name, _, rest = each.line().partition(" ")
+        assert name.startswith("VOID"), (name, rest)
+    for each in stay:
+        each.say("sync 3")
+    for each in away:
+        each.say("sync 1")
+    for each in stay + away:
+        assert each.line().startswith("OK step=3 value=1")
+    team.members = stay + away
+    assert team.step() == [4] * 4
+
+
+def test_the_process_of_a_stopped_daemon_is_no_obstacle(cluster, member):
+    """One that hangs is killed by its service manager: SIGSTOP, SIGKILL, and another one."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1]), None, world=2)
+    assert team.step() == [1] * 2
+    it.nodes[1].program.stop()
+    team.bring(team.members[:1])
+    team.members[0].say("finish")
+    os.kill(it.nodes[1].pid, signal.SIGKILL)
+    it.nodes[1].program.wait()
+    it.nodes[1].start()
+    team.bring(team.members[1:])
+    team.members[1].say("finish")
+    for each in team.members:
+        assert each.line().startswith("OK step=2 ")
