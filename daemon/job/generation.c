@@ -95,7 +95,7 @@ static uint32_t first_plan(const struct job *job) {
 /* Another daemon has been restarted, or the way to it was broken for a while: whether members here go on with
  * what they had begun. */
 static bool generation_is_same(const struct job *job, uint32_t before, uint32_t before_local) {
-        if (!job_may_resume(job) || job->behind || job->world != before || job->n_local != before_local)
+        if (job->behind || job->world != before || job->n_local != before_local || !job_may_resume(job))
                 return false;
         for (uint32_t local = 0; local < before_local; local++)
                 if (!job->local[local]->next.told || job->local[local]->next.rank != job->local[local]->rank)

@@ -66,12 +66,12 @@ static bool source_is_torn(const struct coordinator *c, const struct seat *seat)
 }
 
 static bool source_is_survivor(const struct coordinator *c, const struct seat *seat, enum origin origin) {
-        return seat->state == SEAT_HELD && seat->in && coordinator_survives(c, seat->request.node) &&
-               c->node[seat->request.node].origin == origin;
+        return seat->state == SEAT_HELD && seat->in && !seat->behind &&
+               coordinator_survives(c, seat->request.node) && c->node[seat->request.node].origin == origin;
 }
 
-/* Members do not know in which generation their last step was. Where all that they have heard of is what the
- * survivors have, so is their state. */
+/* Members do not know in which generation their last step was. Where they have heard of as many as the
+ * survivors, they have the same state. */
 void source_trust_words(struct coordinator *c) {
         struct tag largest = { 0 };
 
@@ -81,11 +81,10 @@ void source_trust_words(struct coordinator *c) {
                 if (source_is_survivor(c, seat, ORIGIN_OWN) && tag_compare(&seat->tag, &largest) > 0)
                         largest = seat->tag;
         }
-        for (uint32_t rank = 0; rank < c->membership.n && tag_compare(&largest, &(struct tag){ 0 }) > 0; rank++) {
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 struct seat *seat = &c->membership.seat[rank];
 
-                if (source_is_survivor(c, seat, ORIGIN_WORDS) && !seat->behind &&
-                    tag_compare(&seat->tag, &(struct tag){ 0 }) > 0)
+                if (source_is_survivor(c, seat, ORIGIN_WORDS) && seat->tag.step == largest.step)
                         seat->tag = largest;
         }
 }

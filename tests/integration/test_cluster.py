@@ -116,24 +116,15 @@ def test_a_node_is_lost_with_its_members(cluster, member):
 
 
 def test_a_helper_is_killed(cluster, member):
-    """The node that has lost its way to the others comes back: nobody hangs, and nothing is wrong."""
+    """The node that has lost its way to the others comes back. No gradient was touched, so nothing is void."""
     it = cluster(settings={"rejoin_grace": "60s"})
     team = Team(members_of(it, member), None, world=2)
     assert team.step() == [1, 1]
     victim, = it.helpers(it.nodes[1])
     os.kill(victim, signal.SIGKILL)
-    team.bring()
-    for each in team.members:
-        each.say("finish")
-    for each in team.members:
-        name, _, rest = each.line().partition(" ")
-        assert name.startswith("VOID"), (name, rest)
-    wait_until(lambda: any("Gloo" in node.log for node in it.nodes), "the log of who has noticed it first")
-    for each in team.members:
-        each.say("sync 1")
-    for each in team.members:
-        assert each.line().startswith("OK step=1 value=1")
     assert team.step() == [2, 2]
+    wait_until(lambda: any("Gloo" in node.log for node in it.nodes), "the log of who has noticed it first")
+    assert victim not in it.helpers()
 
 
 def test_the_coordinator_is_away_for_a_moment(cluster, member):

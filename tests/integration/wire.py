@@ -22,7 +22,7 @@ from octets import HEADER, send_packet, varint
 
 MAGIC = 0x5347
 MAJOR = 1
-MINOR = 2
+MINOR = 3
 FRAME_MAX = 65536
 PAYLOAD_MAX = FRAME_MAX - HEADER.size
 FDS_MAX = 2
