@@ -29,6 +29,7 @@ static const struct {
         [FLOOD_JOBS] = { "had a job form or end", 20 },
         [FLOOD_STALLS] = { "had a step or collective stall", 20 },
         [FLOOD_ORDERS] = { "gave an order", 20 },
+        [FLOOD_STRANGERS] = { "connections from elsewhere were turned away", 20 },
 };
 
 static struct {

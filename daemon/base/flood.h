@@ -21,7 +21,8 @@ enum flood_kind {
         FLOOD_NO_FDS,      /* of the whole daemon */
         FLOOD_JOBS,        /* jobs that form and end */
         FLOOD_STALLS,
-        FLOOD_ORDERS, /* of operators */
+        FLOOD_ORDERS,    /* of operators */
+        FLOOD_STRANGERS, /* connections of daemons that did not prove themselves */
         FLOOD_KINDS,
 };
 

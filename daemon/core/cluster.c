@@ -306,9 +306,15 @@ static int listen_everywhere(struct cluster *cluster, char *error, size_t size) 
         return r;
 }
 
+/* Of what has not proved itself. */
+static struct door_limits cluster_limits(const struct config *config) {
+        return (struct door_limits){ .patience = config->handshake_timeout,
+                                     .per_address = config->handshakes_per_address,
+                                     .together = config->handshakes };
+}
+
 static int load_keys(const struct config *config, struct keys *ret, char *error, size_t size) {
-        *ret = (struct keys){ 0 };
-        return config->key_file[0] != '\0' ? keys_load(config->key_file, ret, error, size) : 0;
+        return keys_load(config->key_file, getenv("CREDENTIALS_DIRECTORY"), ret, error, size);
 }
 
 static int open_links(struct cluster *cluster, char *error, size_t size) {
@@ -319,7 +325,7 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                                       .release = GRADSYNC_RELEASE,
                                       .keys = &cluster->keys,
                                       .insecure = config->insecure_no_auth,
-                                      .handshake_timeout = config->handshake_timeout,
+                                      .limits = cluster_limits(config),
                                       .silence = config->death,
                                       .events = &link_events,
                                       .owner = cluster };
@@ -328,13 +334,15 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
 
         if (r < 0)
                 return r;
+        if (config->key_file[0] == '\0' && cluster->keys.n > 0)
+                log_info("key_file is not set: the key is the credential " KEY_CREDENTIAL);
         if (config->insecure_no_auth)
                 log_warning(
                         "insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs "
                         "of several hosts");
         r = links_new(&links, &cluster->links);
         if (r == -ENOTSUP) {
-                snprintf(error, size, "key_file is set, but this gradsyncd was built without TLS (OpenSSL)");
+                snprintf(error, size, "there is a key, but this gradsyncd was built without TLS (OpenSSL)");
                 return r;
         }
         if (r < 0)
@@ -444,16 +452,17 @@ struct hub *cluster_hub(struct cluster *cluster) {
 }
 
 void cluster_reload(struct cluster *cluster) {
+        struct door_limits limits;
         char error[512];
         struct keys keys;
 
         if (cluster == NULL || cluster->links == NULL)
                 return;
-        if (load_keys(cluster->config.config, &keys, error, sizeof(error)) < 0) {
+        if (load_keys(cluster->config.config, &keys, error, sizeof(error)) < 0)
                 log_error("the keys stay as they were: %s", error);
-                return;
-        }
-        cluster->keys = keys;
+        else
+                cluster->keys = keys;
         keys_clear(&keys);
-        links_check_keys(cluster->links);
+        limits = cluster_limits(cluster->config.config);
+        links_change(cluster->links, &limits);
 }

@@ -44,6 +44,7 @@ struct config {
         char *data_address;    /* of this host, or an interface, for what nodes exchange; "": see man page */
         char *gloo_helper;     /* program; "": where it is installed */
         bool insecure_no_auth; /* TCP without a key */
+        uint64_t handshakes, handshakes_per_address;  /* of strangers, a second */
         uint64_t heartbeat, patience, death, abandon; /* see struct machine_times */
 };
 

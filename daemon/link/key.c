@@ -13,6 +13,7 @@
 
 #define FILE_MOST 65536u
 #define LINE_MOST 2048u
+#define CREDENTIAL "credential:"
 
 struct place { /* that is being read, for people */
         const char *file;
@@ -172,19 +173,19 @@ int keys_parse(const char *text, size_t length, const char *file, struct keys *r
 }
 
 /* Why it is not to be relied upon; NULL: it is. */
-static const char *file_fault(int fd) {
+static const char *file_fault(int fd, bool credential) {
         struct stat info;
 
         if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
                 return "is no file";
         if (info.st_uid != 0 && info.st_uid != geteuid())
                 return "belongs to another user";
-        if ((info.st_mode & 077) != 0)
+        if ((info.st_mode & (credential ? 037 : 077)) != 0)
                 return "may be read or written by others than its owner: chmod 0600";
         return info.st_size > (off_t)FILE_MOST ? "is too large" : NULL;
 }
 
-int keys_load(const char *file, struct keys *ret, char *error, size_t size) {
+static int file_load(const char *file, bool credential, struct keys *ret, char *error, size_t size) {
         _cleanup_(closep) int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         char *text = NULL;
         const char *fault;
@@ -193,7 +194,7 @@ int keys_load(const char *file, struct keys *ret, char *error, size_t size) {
                 snprintf(error, size, "key_file %s: %s", file, strerror(errno));
                 return -errno;
         }
-        fault = file_fault(fd);
+        fault = file_fault(fd, credential);
         if (fault != NULL) {
                 snprintf(error, size, "key_file %s %s", file, fault);
                 return -EPERM;
@@ -210,6 +211,34 @@ int keys_load(const char *file, struct keys *ret, char *error, size_t size) {
         return r;
 }
 
+int keys_load(const char *where, const char *credentials, struct keys *ret, char *error, size_t size) {
+        const char *name = KEY_CREDENTIAL;
+        _cleanup_(freep) char *path = NULL;
+
+        *ret = (struct keys){ 0 };
+        if (where[0] != '\0' && strncmp(where, CREDENTIAL, strlen(CREDENTIAL)) != 0)
+                return file_load(where, false, ret, error, size);
+        if (where[0] != '\0')
+                name = where + strlen(CREDENTIAL);
+        if (name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL) {
+                snprintf(error, size, "key_file %s: after 'credential:' stands the name of a credential",
+                         where);
+                return -EINVAL;
+        }
+        if (credentials == NULL && where[0] != '\0') {
+                snprintf(error, size,
+                         "key_file %s: the service manager has passed no credentials: LoadCredential=%s:PATH "
+                         "in the unit does that",
+                         where, name);
+                return -ENOENT;
+        }
+        if (credentials != NULL && asprintf(&path, "%s/%s", credentials, name) < 0)
+                return -ENOMEM;
+        if (where[0] == '\0' && (path == NULL || access(path, F_OK) < 0))
+                return 0;
+        return file_load(path, true, ret, error, size);
+}
+
 void keys_clear(struct keys *keys) {
         explicit_bzero(keys, sizeof(*keys));
 }
@@ -223,6 +252,15 @@ const struct key *keys_find(const struct keys *keys, const char *name, size_t le
                 if (strlen(keys->key[i].name) == length && memcmp(keys->key[i].name, name, length) == 0)
                         return key_is_over(&keys->key[i], now) ? NULL : &keys->key[i];
         return NULL;
+}
+
+const struct key *keys_still_have(const struct keys *keys, const struct key *key, time_t now) {
+        const struct key *found = keys_find(keys, key->name, strlen(key->name), now);
+
+        return found != NULL && found->length == key->length &&
+                               memcmp(found->secret, key->secret, key->length) == 0
+                       ? found
+                       : NULL;
 }
 
 bool key_speaks_for(const struct key *key, uid_t uid) {

@@ -42,10 +42,16 @@ struct keys {
 
 /* 0; or a negative errno and a sentence in `error` that names the file and the line. */
 int keys_parse(const char *text, size_t length, const char *file, struct keys *ret, char *error, size_t size);
-/* The file must belong to root or to this process's user, and nobody else may read or write it. */
-int keys_load(const char *file, struct keys *ret, char *error, size_t size);
+/* `where` is a path, or `credential:NAME`, a file of the service manager's in the directory `credentials`
+ * (NULL: there is none), or "": the credential KEY_CREDENTIAL, and no keys if there is none. The file must
+ * belong to root or to this process's user, and nobody else may read or write it; of a credential the service
+ * manager can have let this user read it by an access list, which looks like a group's permission. */
+#define KEY_CREDENTIAL "gradsync-key"
+int keys_load(const char *where, const char *credentials, struct keys *ret, char *error, size_t size);
 void keys_clear(struct keys *keys);
 /* NULL: there is none, or it is over at that time. */
 const struct key *keys_find(const struct keys *keys, const char *name, size_t length, time_t now);
+/* The same key, name and secret, as these keys have it; NULL: it is gone, or over at that time. */
+const struct key *keys_still_have(const struct keys *keys, const struct key *key, time_t now);
 bool key_speaks_for(const struct key *key, uid_t uid);
 bool key_is_over(const struct key *key, time_t now);

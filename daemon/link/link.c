@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection goes through these states: CONNECTING (only if it was dialled), SHAKING (only with TLS),
- * GREETING (both ends say who they are), UP, and DEAD, in which it waits for the end of the loop pass to be
- * freed. What it reads is bytes of the wire, then, through TLS or as they are, bytes of frames.
+ * A connection goes through these states: CONNECTING and SHAKING (only if it was dialled; those that were
+ * accepted prove themselves before they come here), GREETING (both ends say who they are), UP, and DEAD, in
+ * which it waits for the end of the loop pass to be freed. While it is SHAKING, with TLS, the door has its
+ * socket, and nothing here touches that, or ends it. What it reads is bytes of the wire, then, through TLS or
+ * as they are, bytes of frames.
  */
 #include "link/link.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
@@ -19,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "link.pb-c.h"
@@ -29,13 +33,15 @@
 
 #define TYPE_HELLO 1u
 #define HELLO_MOST 1024u  /* bytes */
-#define STRANGERS 64u     /* connections that have not proved themselves */
+#define STRANGERS 64u     /* accepted, and have not said who they are */
 #define UNSENT (8u << 20) /* bytes that wait for a peer */
 #define READS 8u          /* of READ_BYTES, of one peer in one pass */
 #define READ_BYTES (64u << 10)
 #define AGAIN_FIRST (100 * USEC_PER_MSEC) /* after a failed dial, */
 #define AGAIN_MOST (5 * USEC_PER_SEC)     /* … and at most */
-#define BACKLOG 64
+#define BACKLOG 128
+#define CROWD_QUIET (10 * USEC_PER_SEC)  /* then it is over */
+#define EXPIRY_LOOK (600 * USEC_PER_SEC) /* the host's clock may be set meanwhile */
 
 enum peer_state { CONNECTING, SHAKING, GREETING, UP, DEAD };
 
@@ -64,7 +70,7 @@ struct peer {
         char why[512];
 };
 
-struct listener {
+struct listener { /* on a Unix socket */
         struct list link;
         struct links *links;
         int fd;
@@ -77,17 +83,26 @@ struct dial {
         struct resolver *resolver;
         struct loop_timer *again;
         uint64_t wait;
+        uint64_t id;       /* of the latest handshake */
         struct peer *peer; /* the present try, or what has come of it */
         char trouble[512], logged[512];
+};
+
+/* Connections that had no place or no turn: said once, and then how many they were. */
+struct crowd {
+        struct loop_timer *quiet;
+        uint64_t since; /* 0: there is none */
+        uint64_t count;
 };
 
 struct links {
         struct links_config config;
         struct tls_context *tls; /* NULL: no keys */
+        struct door *door;       /* NULL: no TCP */
         struct list peers, listeners;
         unsigned strangers;
-        uint64_t logged;   /* when one that was turned away was logged last, */
-        unsigned unlogged; /* and how many were not since */
+        struct crowd crowd;
+        struct loop_timer *expiry; /* of keys */
         struct dial dial;
         uint8_t buffer[READ_BYTES];
 };
@@ -155,21 +170,34 @@ static void dial_note(struct links *links, const char *why) {
         log_warning("no connection to the coordinator at %s: %s", dial->address.text, dial->trouble);
 }
 
-/* Whoever reaches the port can cause it: once in a second, and how many others there were. */
-static void links_log_turned_away(struct links *links, const struct peer *peer) {
-        uint64_t now = clock_now();
+/* Whoever reaches the port can cause it, so only the first ones of a burst are named. */
+static void log_turned_away(const char *name, const char *why) {
+        if (flood_admits(FLOOD_STRANGERS, FLOOD_NO_UID, clock_now()))
+                log_warning("%s was turned away: %s", name, why);
+}
 
-        if (links->logged != 0 && now < links->logged + USEC_PER_SEC) {
-                links->unlogged++;
-                return;
+static void crowd_note(struct links *links, const char *name, unsigned count) {
+        const struct door_limits *limits = &links->config.limits;
+        struct crowd *crowd = &links->crowd;
+
+        if (crowd->since == 0) {
+                log_warning(
+                        "%s was turned away: more connections come than can prove themselves (%u at once, "
+                        "%" PRIu64 " a second from one address, %" PRIu64 " together); others are counted",
+                        name, DOOR_PLACES, limits->per_address, limits->together);
+                crowd->since = clock_now();
         }
-        if (links->unlogged > 0)
-                log_warning("%s was turned away: %s (and %u others before it)", peer->name, peer->why,
-                            links->unlogged);
-        else
-                log_warning("%s was turned away: %s", peer->name, peer->why);
-        links->logged = now;
-        links->unlogged = 0;
+        crowd->count += count;
+        loop_timer_arm(crowd->quiet, CROWD_QUIET);
+}
+
+static void crowd_on_quiet(void *data) {
+        struct links *links = data;
+        struct crowd *crowd = &links->crowd;
+
+        log_warning("%" PRIu64 " connections were turned away within %.0f s", crowd->count,
+                    (double)(clock_now() - crowd->since) / USEC_PER_SEC);
+        crowd->since = crowd->count = 0;
 }
 
 static void peer_on_reap(void *data) {
@@ -183,7 +211,7 @@ static void peer_on_reap(void *data) {
                 dial_note(links, peer->why);
                 dial_later(links);
         } else if (!peer->told) {
-                links_log_turned_away(links, peer);
+                log_turned_away(peer->name, peer->why);
         }
         peer_free(peer);
 }
@@ -378,17 +406,6 @@ static void peer_take_stream(struct peer *peer, const uint8_t *data, size_t leng
         }
 }
 
-static void peer_shake(struct peer *peer) {
-        int r = tls_shake_hands(peer->tls);
-
-        peer_drain_tls(peer);
-        peer_flush(peer);
-        if (r < 0)
-                peer_hang_up(peer, "%s", tls_why(peer->tls));
-        else if (r == 1)
-                peer_greet(peer);
-}
-
 static void peer_take_wire(struct peer *peer, const uint8_t *data, size_t length) {
         ssize_t n = 0;
         uint8_t plain[16384];
@@ -399,10 +416,7 @@ static void peer_take_wire(struct peer *peer, const uint8_t *data, size_t length
         }
         if (tls_feed(peer->tls, data, length) < 0)
                 peer_hang_up(peer, "there is no memory for what it sends");
-        if (peer->state == SHAKING)
-                peer_shake(peer);
-        while (peer->state != DEAD && peer->state != SHAKING &&
-               (n = tls_read(peer->tls, plain, sizeof(plain))) > 0)
+        while (peer->state != DEAD && (n = tls_read(peer->tls, plain, sizeof(plain))) > 0)
                 peer_take_stream(peer, plain, (size_t)n);
         if (n < 0)
                 peer_hang_up(peer, "%s", n == -EPIPE ? "it has hung up" : tls_why(peer->tls));
@@ -427,14 +441,17 @@ static void peer_read(struct peer *peer) {
 
 /* ---- the beginning of a connection ---- */
 
+/* The other end has proved itself, as far as it has to, and may have said something already. */
 static void peer_begin(struct peer *peer) {
-        peer_set_state(peer, peer->tls != NULL ? SHAKING : GREETING);
+        uint8_t nothing = 0;
+
         loop_io_set(peer->io, LOOP_READ);
-        if (peer->tls == NULL)
-                peer_greet(peer);
-        else if (peer->dialled)
-                peer_shake(peer);
+        peer_greet(peer);
+        if (peer->tls != NULL && peer->state != DEAD)
+                peer_take_wire(peer, &nothing, 0);
 }
+
+static void dial_prove(struct peer *peer);
 
 static void peer_on_ready(void *data, int fd, unsigned events) {
         struct peer *peer = data;
@@ -446,7 +463,7 @@ static void peer_on_ready(void *data, int fd, unsigned events) {
                 if (error != 0)
                         peer_hang_up(peer, "%s", strerror(error));
                 else
-                        peer_begin(peer);
+                        dial_prove(peer);
                 return;
         }
         if (events & LOOP_READ)
@@ -472,33 +489,31 @@ static void peer_set_options(const struct peer *peer) {
         setsockopt(peer->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
 }
 
-/* Takes the socket in any case. */
-static int peer_new(struct links *links, int sock, bool dialled, bool local, struct peer **ret) {
+/* Takes the socket and what TLS there is in any case. */
+static int peer_new(struct links *links, int sock, struct tls *tls, bool dialled, bool local,
+                    struct peer **ret) {
         struct peer *peer = calloc(1, sizeof(*peer));
-        int r = 0;
 
         if (peer == NULL) {
                 close(sock);
+                tls_free(tls);
                 return -ENOMEM;
         }
         *peer = (struct peer){
-                .links = links, .sock = sock, .dialled = dialled, .local = local, .uid = (uid_t)-1
+                .links = links, .sock = sock, .tls = tls, .dialled = dialled, .local = local, .uid = (uid_t)-1
         };
         peer->reap = (struct loop_deferred){ .fn = peer_on_reap, .data = peer };
         list_init(&peer->link);
         if (!local)
                 peer_set_options(peer);
-        if (!local && links->tls != NULL)
-                r = tls_new(links->tls, !dialled, &peer->tls);
-        if (r == 0)
-                r = loop_timer_new(links->config.loop, peer_on_deadline, peer, &peer->deadline);
+        int r = loop_timer_new(links->config.loop, peer_on_deadline, peer, &peer->deadline);
         if (r == 0)
                 r = loop_io_new(links->config.loop, sock, LOOP_READ, peer_on_ready, peer, &peer->io);
         if (r < 0) {
                 peer_free(peer);
                 return r;
         }
-        loop_timer_arm(peer->deadline, links->config.handshake_timeout);
+        loop_timer_arm(peer->deadline, links->config.limits.patience);
         links->strangers += !dialled;
         list_append(&links->peers, &peer->link);
         *ret = peer;
@@ -547,6 +562,47 @@ static void dial_fail(struct links *links, const char *why) {
         dial_later(links);
 }
 
+static int links_open_door(struct links *links);
+
+/* The door has the connection from now on, until it says what has come of it. */
+static void dial_prove(struct peer *peer) {
+        struct links *links = peer->links;
+        struct tls *tls;
+
+        if (peer->local || links->tls == NULL) {
+                peer_begin(peer);
+                return;
+        }
+        int r = links_open_door(links);
+        if (r == 0)
+                r = tls_new(links->tls, links->config.keys, false, &tls);
+        if (r < 0) {
+                peer_hang_up(peer, "%s",
+                             r == -ENOKEY ? "no key of key_file is in force any more" : strerror(-r));
+                return;
+        }
+        loop_io_set(peer->io, 0);
+        loop_timer_disarm(peer->deadline);
+        peer_set_state(peer, SHAKING);
+        door_shake(links->door, ++links->dial.id, peer->sock, tls);
+}
+
+static void dial_on_proved(struct links *links, const struct door_result *result) {
+        struct peer *peer = links->dial.peer;
+
+        if (peer == NULL || peer->state != SHAKING || result->id != links->dial.id) {
+                tls_free(result->tls);
+                return;
+        }
+        peer->tls = result->tls;
+        if (result->outcome == DOOR_FAILED) {
+                peer_hang_up(peer, "%s", result->why);
+                return;
+        }
+        loop_timer_arm(peer->deadline, links->config.limits.patience);
+        peer_begin(peer);
+}
+
 static void dial_connect(struct links *links, const struct sockaddr_storage *address, socklen_t length) {
         struct dial *dial = &links->dial;
         bool local = address->ss_family == AF_UNIX;
@@ -556,15 +612,15 @@ static void dial_connect(struct links *links, const struct sockaddr_storage *add
                 dial_fail(links, strerror(errno));
                 return;
         }
-        r = peer_new(links, sock, true, local, &dial->peer);
+        r = peer_new(links, sock, NULL, true, local, &dial->peer);
         if (r < 0) {
-                dial_fail(links, r == -ENOKEY ? "no key of key_file is in force any more" : strerror(-r));
+                dial_fail(links, strerror(-r));
                 return;
         }
         snprintf(dial->peer->name, sizeof(dial->peer->name), "the coordinator at %s", dial->address.text);
         if (connect(sock, (const struct sockaddr *)address, length) == 0) {
                 if (!local || peer_check_local(dial->peer))
-                        peer_begin(dial->peer);
+                        dial_prove(dial->peer);
         } else if (errno == EINPROGRESS) {
                 loop_io_set(dial->peer->io, LOOP_WRITE);
         } else {
@@ -602,25 +658,59 @@ static void dial_try(struct links *links) {
 
 /* ---- listening ---- */
 
-static void listener_on_ready(void *data, int fd, unsigned events) {
-        struct listener *listener = data;
-        struct links *links = listener->links;
-        struct sockaddr_storage address = { 0 };
-        socklen_t length = sizeof(address);
+static void links_take(struct links *links, int sock, struct tls *tls,
+                       const struct sockaddr_storage *address) {
+        const struct key *key = tls != NULL ? tls_key(tls) : NULL;
+        char name[ADDRESS_TEXT];
         struct peer *peer;
-        int sock = accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-        if (sock < 0)
-                return;
+        address_format(address, name, sizeof(name));
         if (links->strangers >= STRANGERS) {
+                crowd_note(links, name, 1);
                 close(sock);
+                tls_free(tls);
                 return;
         }
-        if (peer_new(links, sock, false, address.ss_family == AF_UNIX, &peer) < 0)
+        if (peer_new(links, sock, tls, false, address->ss_family == AF_UNIX, &peer) < 0)
                 return;
-        address_format(&address, peer->name, sizeof(peer->name));
-        if (!peer->local || peer_check_local(peer))
+        snprintf(peer->name, sizeof(peer->name), "%s", name);
+        if (key != NULL && keys_still_have(links->config.keys, key, time(NULL)) == NULL)
+                peer_hang_up(peer, "its key '%s' is not in force any more", key->name);
+        else if (!peer->local || peer_check_local(peer))
                 peer_begin(peer);
+}
+
+static void listener_on_ready(void *data, int fd, unsigned events) {
+        struct listener *listener = data;
+        struct sockaddr_storage address = { .ss_family = AF_UNIX };
+        int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (sock >= 0)
+                links_take(listener->links, sock, NULL, &address);
+}
+
+static void links_on_door(void *data, const struct door_result *result) {
+        struct links *links = data;
+        char name[ADDRESS_TEXT];
+
+        address_format(&result->address, name, sizeof(name));
+        switch (result->outcome) {
+        case DOOR_PASSED: links_take(links, result->sock, result->tls, &result->address); break;
+        case DOOR_SHAKEN:
+        case DOOR_FAILED: dial_on_proved(links, result); break;
+        case DOOR_TURNED_AWAY: log_turned_away(name, result->why); break;
+        case DOOR_CROWDED: crowd_note(links, name, result->count); break;
+        }
+}
+
+static int links_open_door(struct links *links) {
+        struct door_config config = {
+                .loop = links->config.loop, .tls = links->tls, .fn = links_on_door, .data = links
+        };
+
+        return links->door != NULL
+                       ? 0
+                       : door_new(&config, links->config.keys, &links->config.limits, &links->door);
 }
 
 int links_accept_on(struct links *links, int fd) {
@@ -669,13 +759,45 @@ int links_listen(struct links *links, const struct address *address, char *error
                        bind(sock, (struct sockaddr *)&at, length) < 0 || listen(sock, BACKLOG) < 0))
                 r = -errno;
         if (r == 0)
-                r = links_accept_on(links, sock);
+                r = links_open_door(links);
+        if (r == 0)
+                r = door_listen(links->door, sock);
         if (r == 0)
                 return 0;
         if (sock >= 0)
                 close(sock);
         snprintf(error, size, "cannot listen on %s: %s", address->text, strerror(-r));
         return r;
+}
+
+/* ---- keys ---- */
+
+/* As it is in force now; NULL: it is not, or there is none. */
+static const struct key *peer_key(const struct peer *peer) {
+        const struct key *shown = peer->tls != NULL ? tls_key(peer->tls) : NULL;
+
+        return shown != NULL ? keys_still_have(peer->links->config.keys, shown, time(NULL)) : NULL;
+}
+
+/* Ends the connections whose key is gone, or over, and looks again when the next one is. */
+static void links_check_keys(struct links *links) {
+        const struct keys *keys = links->config.keys;
+        uint64_t next = EXPIRY_LOOK;
+        time_t now = time(NULL);
+        struct peer *peer;
+
+        list_for_each(peer, &links->peers, link)
+                if (peer->state != DEAD && peer->tls != NULL && peer_key(peer) == NULL)
+                        peer_hang_up(peer, "its key '%s' is not in force any more", tls_key(peer->tls)->name);
+        for (unsigned i = 0; i < keys->n; i++)
+                if (keys->key[i].until > now && (uint64_t)(keys->key[i].until - now) * USEC_PER_SEC < next)
+                        next = (uint64_t)(keys->key[i].until - now) * USEC_PER_SEC;
+        if (keys->n > 0)
+                loop_timer_arm(links->expiry, next);
+}
+
+static void links_on_expiry(void *data) {
+        links_check_keys(data);
 }
 
 /* ---- all of them ---- */
@@ -690,13 +812,18 @@ int links_new(const struct links_config *config, struct links **ret) {
         list_init(&links->peers);
         list_init(&links->listeners);
         if (config->keys->n > 0)
-                r = tls_context_new(config->keys, &links->tls);
+                r = tls_context_new(&links->tls);
         if (r == 0)
                 r = loop_timer_new(config->loop, dial_on_again, links, &links->dial.again);
+        if (r == 0)
+                r = loop_timer_new(config->loop, crowd_on_quiet, links, &links->crowd.quiet);
+        if (r == 0)
+                r = loop_timer_new(config->loop, links_on_expiry, links, &links->expiry);
         if (r < 0) {
                 links_free(links);
                 return r;
         }
+        links_check_keys(links);
         *ret = links;
         return 0;
 }
@@ -707,6 +834,7 @@ struct links *links_free(struct links *links) {
 
         if (links == NULL)
                 return NULL;
+        door_free(links->door);
         list_for_each_safe(listener, next_listener, &links->listeners, link) {
                 loop_io_free(listener->io);
                 close(listener->fd);
@@ -717,6 +845,8 @@ struct links *links_free(struct links *links) {
                 peer_free(peer);
         resolver_free(links->dial.resolver);
         loop_timer_free(links->dial.again);
+        loop_timer_free(links->crowd.quiet);
+        loop_timer_free(links->expiry);
         tls_context_free(links->tls);
         free(links);
         return NULL;
@@ -738,16 +868,11 @@ const char *links_trouble(const struct links *links) {
         return links->dial.trouble[0] != '\0' ? links->dial.trouble : NULL;
 }
 
-void links_check_keys(struct links *links) {
-        time_t now = time(NULL);
-        struct peer *peer;
-
-        list_for_each(peer, &links->peers, link) {
-                const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
-
-                if (key != NULL && keys_find(links->config.keys, key->name, strlen(key->name), now) == NULL)
-                        peer_hang_up(peer, "its key '%s' is not in force any more", key->name);
-        }
+void links_change(struct links *links, const struct door_limits *limits) {
+        links->config.limits = *limits;
+        if (links->door != NULL)
+                door_change(links->door, links->config.keys, limits);
+        links_check_keys(links);
 }
 
 const uint8_t *peer_node(const struct peer *peer) {
@@ -776,9 +901,9 @@ bool peer_was_dialled(const struct peer *peer) {
 }
 
 bool peer_speaks_for(const struct peer *peer, uid_t uid) {
-        const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
+        const struct key *key = peer_key(peer);
 
         if (peer->local)
                 return peer->uid == 0 || peer->uid == uid;
-        return key != NULL ? key_speaks_for(key, uid) : peer->links->config.insecure;
+        return peer->tls != NULL ? key != NULL && key_speaks_for(key, uid) : peer->links->config.insecure;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections between daemons: each end knows for sure who the other one is before anything is said. They
- * carry frames (proto/frame.h) and know nothing of jobs. Over TCP both ends have a key in common (tls.h);
- * over a Unix socket the kernel says whose process the other end is: root's, or the same user's. Loop thread
- * only, and never waits.
+ * carry frames (proto/frame.h) and know nothing of jobs. Over TCP both ends have a key in common (tls.h), and
+ * prove it on a thread of its own (door.h); over a Unix socket the kernel says whose process the other end
+ * is: root's, or the same user's. All calls are the loop thread's, and none waits.
  *
  * An end that dials keeps doing so: after a connection has ended, or could not be made, it tries again, later
  * and later up to some seconds. Of two connections with one daemon the newer one stays.
@@ -17,6 +17,7 @@
 
 #include "base/loop.h"
 #include "link/address.h"
+#include "link/door.h"
 #include "link/key.h"
 
 #define LINK_MAJOR 1u
@@ -48,9 +49,9 @@ struct links_config {
         const uint8_t *node; /* LINK_NODE bytes; the caller's, like what follows */
         uint64_t instance;
         const char *release;
-        const struct keys *keys;    /* none: no TCP, unless: */
-        bool insecure;              /* TCP without proof or secrecy */
-        uint64_t handshake_timeout; /* us */
+        const struct keys *keys;   /* none: no TCP, unless: */
+        bool insecure;             /* TCP without proof or secrecy */
+        struct door_limits limits; /* of those that have not proved themselves */
         uint64_t silence; /* us without an acknowledgement of what was sent, after which TCP gives up */
         const struct links_events *events;
         void *owner;
@@ -70,8 +71,8 @@ int links_accept_on(struct links *links, int fd);
 int links_dial(struct links *links, const struct address *address, char *error, size_t size);
 /* What keeps the dialled connection from being there; NULL: it is. */
 const char *links_trouble(const struct links *links);
-/* Keys have changed: connections that were made with one that is gone end. */
-void links_check_keys(struct links *links);
+/* Keys or limits have changed: connections that were made with a key that is gone end. */
+void links_change(struct links *links, const struct door_limits *limits);
 
 /* Sent in order; dropped if the connection is about to end. A peer that does not take what it is sent is hung
  * up. Never calls back. */

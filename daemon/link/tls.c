@@ -10,20 +10,22 @@
 #include <time.h>
 
 struct tls_context {
-        const struct keys *keys;
         SSL_CTX *connecting, *accepting;
 };
 
 struct tls {
         SSL *ssl;
         BIO *in, *out; /* the wire's ends; the SSL's */
-        const struct keys *keys;
+        struct keys keys;
         struct key key; /* that was shown */
         bool shown, open;
         char why[256];
 };
 
 static const unsigned char cipher_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256: a PSK needs SHA-256 */
+
+/* That are cheap to compute. */
+#define GROUPS "X25519:P-256"
 
 static SSL_SESSION *tls_session_of(SSL *ssl, const struct key *key) {
         const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, cipher_id);
@@ -64,7 +66,7 @@ static int tls_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size
 /* Without a session the handshake ends: there is nothing else by which the peer could prove itself. */
 static int tls_on_find(SSL *ssl, const unsigned char *id, size_t length, SSL_SESSION **session) {
         struct tls *tls = SSL_get_app_data(ssl);
-        const struct key *key = keys_find(tls->keys, (const char *)id, length, time(NULL));
+        const struct key *key = keys_find(&tls->keys, (const char *)id, length, time(NULL));
 
         *session = NULL;
         if (key == NULL) {
@@ -82,7 +84,8 @@ static SSL_CTX *tls_make(const SSL_METHOD *method) {
 
         if (context != NULL && SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
             SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") == 1 &&
-            SSL_CTX_set_num_tickets(context, 0) == 1 && SSL_CTX_set_max_early_data(context, 0) == 1) {
+            SSL_CTX_set1_groups_list(context, GROUPS) == 1 && SSL_CTX_set_num_tickets(context, 0) == 1 &&
+            SSL_CTX_set_max_early_data(context, 0) == 1) {
                 SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
                 SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
                 SSL_CTX_set_psk_use_session_callback(context, tls_on_use);
@@ -93,12 +96,11 @@ static SSL_CTX *tls_make(const SSL_METHOD *method) {
         return NULL;
 }
 
-int tls_context_new(const struct keys *keys, struct tls_context **ret) {
+int tls_context_new(struct tls_context **ret) {
         struct tls_context *context = calloc(1, sizeof(*context));
 
         if (context == NULL)
                 return -ENOMEM;
-        context->keys = keys;
         context->connecting = tls_make(TLS_client_method());
         context->accepting = tls_make(TLS_server_method());
         if (context->connecting == NULL || context->accepting == NULL) {
@@ -122,20 +124,20 @@ struct tls_context *tls_context_free(struct tls_context *context) {
 
 /* What this end shows, if it is the one that connects. */
 static int tls_choose(struct tls *tls) {
-        for (unsigned i = 0; i < tls->keys->n; i++)
-                if (!key_is_over(&tls->keys->key[i], time(NULL))) {
-                        tls_show(tls, &tls->keys->key[i]);
+        for (unsigned i = 0; i < tls->keys.n; i++)
+                if (!key_is_over(&tls->keys.key[i], time(NULL))) {
+                        tls_show(tls, &tls->keys.key[i]);
                         return 0;
                 }
         return -ENOKEY;
 }
 
-int tls_new(struct tls_context *context, bool accepted, struct tls **ret) {
+int tls_new(struct tls_context *context, const struct keys *keys, bool accepted, struct tls **ret) {
         struct tls *tls = calloc(1, sizeof(*tls));
 
         if (tls == NULL)
                 return -ENOMEM;
-        tls->keys = context->keys;
+        tls->keys = *keys;
         int r = accepted ? 0 : tls_choose(tls);
         if (r == 0) {
                 tls->ssl = SSL_new(accepted ? context->accepting : context->connecting);
@@ -163,7 +165,7 @@ struct tls *tls_free(struct tls *tls) {
         if (tls == NULL)
                 return NULL;
         SSL_free(tls->ssl);
-        explicit_bzero(&tls->key, sizeof(tls->key));
+        explicit_bzero(tls, sizeof(*tls));
         free(tls);
         return NULL;
 }
@@ -222,6 +224,7 @@ int tls_shake_hands(struct tls *tls) {
         if (!SSL_session_reused(tls->ssl) || !tls->shown) /* it has chosen another way than the key */
                 return tls_break(tls);
         tls->open = true;
+        keys_clear(&tls->keys);
         return 1;
 }
 

@@ -3,7 +3,7 @@
  * One end of a TLS 1.3 connection, over memory: bytes of the wire go in and out, and bytes of the peer. Both
  * ends prove that they have one of the keys (external PSK with a Diffie-Hellman exchange); there are no
  * certificates, no early data and no tickets, so nothing that was recorded can be said again. The only user
- * of OpenSSL. No socket, no thread.
+ * of OpenSSL. No socket, no thread: a context is for all of them, and each end for one at a time.
  */
 #pragma once
 
@@ -15,12 +15,13 @@
 struct tls_context;
 struct tls;
 
-/* The keys stay the caller's, and may change. 0, -ENOMEM, or -ENOTSUP: this was built without OpenSSL. */
-int tls_context_new(const struct keys *keys, struct tls_context **ret);
+/* 0, -ENOMEM, or -ENOTSUP: this was built without OpenSSL. */
+int tls_context_new(struct tls_context **ret);
 struct tls_context *tls_context_free(struct tls_context *context); /* NULL is fine */
 
-/* The end that has connected, or that has accepted. 0, -ENOMEM, or -ENOKEY: no key is in force. */
-int tls_new(struct tls_context *context, bool accepted, struct tls **ret);
+/* The end that has connected, or that has accepted. The keys are copied. 0, -ENOMEM, or -ENOKEY: no key is in
+ * force. */
+int tls_new(struct tls_context *context, const struct keys *keys, bool accepted, struct tls **ret);
 struct tls *tls_free(struct tls *tls); /* NULL is fine */
 
 /* From the wire: takes all of it. -ENOMEM. */

@@ -5,7 +5,7 @@
 
 #include "link/tls.h"
 
-int tls_context_new(const struct keys *keys, struct tls_context **ret) {
+int tls_context_new(struct tls_context **ret) {
         return -ENOTSUP;
 }
 
@@ -13,7 +13,7 @@ struct tls_context *tls_context_free(struct tls_context *context) {
         return NULL;
 }
 
-int tls_new(struct tls_context *context, bool accepted, struct tls **ret) {
+int tls_new(struct tls_context *context, const struct keys *keys, bool accepted, struct tls **ret) {
         return -ENOTSUP;
 }
 

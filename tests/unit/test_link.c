@@ -33,6 +33,8 @@ struct end {
         uint8_t last; /* byte of the latest frame */
 };
 
+static const struct door_limits generous = { 30 * USEC_PER_SEC, 1000, 1000 };
+static struct door_limits limits;
 static struct loop *loop;
 static struct loop_timer *late;
 static struct end a, b; /* b is dialled */
@@ -90,7 +92,7 @@ static void open_end(struct end *end, uint8_t id, uint64_t instance, const char 
                                        .release = "test",
                                        .keys = &end->keys,
                                        .insecure = insecure,
-                                       .handshake_timeout = 30 * USEC_PER_SEC,
+                                       .limits = limits,
                                        .silence = 5 * USEC_PER_SEC,
                                        .events = &events,
                                        .owner = end };
@@ -125,6 +127,7 @@ static void meet(const char *mine, const char *theirs, bool insecure) {
 
 static int setup(void **state) {
         a = b = (struct end){ 0 };
+        limits = generous;
         assert_int_equal(loop_new(&loop), 0);
         assert_int_equal(loop_timer_new(loop, on_late, NULL, &late), 0);
         choose_port();
@@ -189,7 +192,7 @@ static void ask_again(void *data) {
 }
 
 /* The dialling end has failed, and says so. */
-static void until_trouble(const char *part) {
+static void until_trouble_after(const char *part, unsigned ups) {
         struct loop_timer *look;
 
         assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
@@ -200,7 +203,11 @@ static void until_trouble(const char *part) {
         }
         loop_timer_disarm(late);
         loop_timer_free(look);
-        assert_int_equal(a.ups + b.ups, 0);
+        assert_int_equal(a.ups + b.ups, ups);
+}
+
+static void until_trouble(const char *part) {
+        until_trouble_after(part, 0);
 }
 
 static void another_secret_of_that_name(void **state) {
@@ -267,9 +274,177 @@ static void keys_that_are_gone_end_connections(void **state) {
         until(a.ups == 1 && b.ups == 1);
         assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
         strcpy(b.keys.key[0].name, "two");
-        links_check_keys(b.links);
+        links_change(b.links, &limits);
         until(b.downs == 1);
         assert_string_equal(b.why, "its key 'one' is not in force any more");
+}
+
+/* As long as it goes on it was made with a key that is not there any more, though one of its name is. */
+static void a_key_of_that_name_is_not_that_key(void **state) {
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
+        links_change(b.links, &limits);
+        until(b.downs == 1);
+        assert_string_equal(b.why, "its key 'one' is not in force any more");
+        until_trouble_after("it has no key that is known here", 2);
+}
+
+static void a_key_that_runs_out_ends_connections(void **state) {
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        b.keys.key[0].until = time(NULL) + 1;
+        links_change(b.links, &limits);
+        until(b.downs == 1);
+        assert_string_equal(b.why, "its key 'one' is not in force any more");
+}
+
+static void what_a_key_may_speak_for_can_change(void **state) {
+        static const char narrow[] = ONE " uids=5";
+
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        assert_true(peer_speaks_for(b.peer, 5) && peer_speaks_for(b.peer, 6));
+        assert_int_equal(keys_parse(narrow, strlen(narrow), "keys", &b.keys, error, sizeof(error)), 0);
+        links_change(b.links, &limits);
+        assert_true(peer_speaks_for(b.peer, 5));
+        assert_false(peer_speaks_for(b.peer, 6));
+        assert_int_equal(b.downs, 0);
+}
+
+/* ---- strangers ---- */
+
+/* A connection with b from that address of the loopback interface, in which some bytes are said. */
+static int stranger(const char *from, const void *bytes, size_t length) {
+        struct sockaddr_in here = { .sin_family = AF_INET }, at = here;
+        struct timeval long_enough = { .tv_sec = 60 };
+        int sock = socket(AF_INET, SOCK_STREAM, 0);
+
+        setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &long_enough, sizeof(long_enough));
+        assert_int_equal(inet_pton(AF_INET, from, &here.sin_addr), 1);
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        at.sin_port = htons((uint16_t)atoi(address.port));
+        assert_int_equal(bind(sock, (struct sockaddr *)&here, sizeof(here)), 0);
+        assert_int_equal(connect(sock, (struct sockaddr *)&at, sizeof(at)), 0);
+        if (length > 0)
+                assert_int_equal(send(sock, bytes, length, MSG_NOSIGNAL), length);
+        return sock;
+}
+
+/* The other end has not ended it. */
+static bool is_open(int sock) {
+        char byte;
+
+        return recv(sock, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN;
+}
+
+static void await_end(int sock) {
+        char bytes[256];
+        ssize_t n;
+
+        while ((n = recv(sock, bytes, sizeof(bytes), 0)) > 0)
+                ;
+        assert_true(n == 0 || errno == ECONNRESET);
+}
+
+#define CROWD 150u
+
+/* All places are taken, by connections that say nothing and may stay for long. */
+static void the_silent_give_way(void **state) {
+        int sock[CROWD];
+
+        limits.patience = 3600 * USEC_PER_SEC;
+        open_end(&b, 2, 1, ONE, false);
+        open_end(&a, 1, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        for (unsigned i = 0; i < CROWD; i++)
+                sock[i] = stranger("127.0.0.2", NULL, 0);
+        for (unsigned i = DOOR_PLACES; i < CROWD; i++)
+                await_end(sock[i]); /* nobody of one address takes a place from another of it */
+        for (unsigned i = 0; i < DOOR_PLACES; i++)
+                assert_true(is_open(sock[i]));
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until(a.ups == 1 && b.ups == 1);
+        await_end(sock[0]); /* the oldest one has had to go */
+        for (unsigned i = 0; i < CROWD; i++)
+                close(sock[i]);
+}
+
+/* Strangers wait for their turns, of which there is one a second; a node comes before most of them. */
+static void turns_go_round_addresses(void **state) {
+        static const uint8_t garbage[64] = { 0x17 };
+        int sock[DOOR_PLACES - 1];
+
+        limits.patience = 3600 * USEC_PER_SEC;
+        limits.together = 1;
+        open_end(&b, 2, 1, ONE, false);
+        open_end(&a, 1, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        for (unsigned i = 0; i < DOOR_PLACES - 1; i++)
+                sock[i] = stranger("127.0.0.2", garbage, sizeof(garbage));
+        await_end(sock[0]); /* the door is at work */
+        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        until(a.ups == 1 && b.ups == 1);
+        unsigned left = 0;
+        for (unsigned i = 0; i < DOOR_PLACES - 1; i++)
+                left += is_open(sock[i]);
+        assert_true(left > (DOOR_PLACES - 1) / 2);
+        for (unsigned i = 0; i < DOOR_PLACES - 1; i++)
+                close(sock[i]);
+}
+
+static void one_address_has_its_rate(void **state) {
+        int sock[4];
+
+        limits.patience = 3600 * USEC_PER_SEC;
+        limits.per_address = 1;
+        open_end(&b, 2, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        for (unsigned i = 0; i < 4; i++)
+                sock[i] = stranger("127.0.0.3", NULL, 0);
+        await_end(sock[1]);
+        assert_true(is_open(sock[0]));
+        for (unsigned i = 0; i < 4; i++)
+                close(sock[i]);
+}
+
+static void nobody_says_much_before_it_has_proved_itself(void **state) {
+        /* A ClientHello of 128 KiB, of which many records come. */
+        static uint8_t record[5 + 4096] = { 22, 3, 1, 16, 0, 1, 1, 255, 0, 3, 3 };
+        int sock;
+
+        open_end(&b, 2, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        sock = stranger("127.0.0.1", record, sizeof(record));
+        memset(record + 5, 0, sizeof(record) - 5);
+        for (size_t said = 0; said < 4 * DOOR_HEARD; said += sizeof(record))
+                if (send(sock, record, sizeof(record), MSG_NOSIGNAL) < 0)
+                        break;
+        await_end(sock);
+        close(sock);
+}
+
+/* Whatever the door is doing, its end is safe; so is the end of a connection that it works on. */
+static void ends_come_at_any_time(void **state) {
+        static const uint8_t begun[] = { 22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3 };
+
+        for (unsigned i = 0; i < 60; i++) {
+                struct linger hard = { .l_onoff = 1 };
+                struct loop_timer *soon;
+                int sock;
+
+                meet(ONE, i % 3 == 2 ? OTHER : ONE, false);
+                sock = stranger("127.0.0.2", begun, sizeof(begun));
+                setsockopt(sock, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+                assert_int_equal(loop_timer_new(loop, ask_again, NULL, &soon), 0);
+                loop_timer_arm(soon, i * 97);
+                loop_run(loop);
+                close(sock);
+                loop_timer_free(soon);
+                a.links = links_free(a.links);
+                b.links = links_free(b.links);
+                choose_port();
+        }
 }
 
 /* As many strangers as like to come: somebody with a key gets through, once there is room. */
@@ -350,18 +525,63 @@ static void key_files_are_private(void **state) {
         struct keys keys;
 
         assert_int_equal(write(fd, ONE "\n", sizeof(ONE)), sizeof(ONE));
-        assert_int_equal(keys_load(path, &keys, error, sizeof(error)), 0);
+        assert_int_equal(keys_load(path, NULL, &keys, error, sizeof(error)), 0);
         for (mode_t mode = 0601; mode <= 0677; mode++) {
                 if ((mode & 077) == 0)
                         continue;
                 assert_int_equal(fchmod(fd, mode), 0);
-                assert_int_equal(keys_load(path, &keys, error, sizeof(error)), -EPERM);
+                assert_int_equal(keys_load(path, NULL, &keys, error, sizeof(error)), -EPERM);
         }
         assert_non_null(strstr(error, "chmod 0600"));
-        assert_int_equal(keys_load("/tmp", &keys, error, sizeof(error)), -EPERM);
+        assert_int_equal(keys_load("/tmp", NULL, &keys, error, sizeof(error)), -EPERM);
         close(fd);
         unlink(path);
-        assert_int_equal(keys_load(path, &keys, error, sizeof(error)), -ENOENT);
+        assert_int_equal(keys_load(path, NULL, &keys, error, sizeof(error)), -ENOENT);
+}
+
+/* The service manager's, which may let the daemon's user read it by an access list. */
+static void keys_can_be_credentials(void **state) {
+        char directory[] = "/tmp/gradsync-key-XXXXXX", path[64], other[64];
+        struct keys keys;
+
+        assert_non_null(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/%s", directory, KEY_CREDENTIAL);
+        snprintf(other, sizeof(other), "%s/other", directory);
+        assert_int_equal(keys_load("", NULL, &keys, error, sizeof(error)), 0);
+        assert_int_equal(keys_load("", directory, &keys, error, sizeof(error)), 0);
+        assert_int_equal(keys.n, 0);
+        assert_int_equal(keys_load("credential:other", NULL, &keys, error, sizeof(error)), -ENOENT);
+        assert_non_null(strstr(error, "LoadCredential=other:PATH"));
+        assert_int_equal(keys_load("credential:other", directory, &keys, error, sizeof(error)), -ENOENT);
+        assert_non_null(strstr(error, other));
+        static const char *const bad[] = { "credential:", "credential:..", "credential:a/b" };
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+                assert_int_equal(keys_load(bad[i], directory, &keys, error, sizeof(error)), -EINVAL);
+        for (unsigned i = 0; i < 2; i++) {
+                int fd = open(i == 0 ? path : other, O_RDWR | O_CREAT | O_EXCL, 0400);
+
+                assert_int_equal(write(fd, ONE "\n", sizeof(ONE)), sizeof(ONE));
+                for (unsigned k = 0; k < 2; k++) {
+                        assert_int_equal(fchmod(fd, k == 0 ? 0400 : 0440), 0);
+                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", directory, &keys, error,
+                                                   sizeof(error)),
+                                         0);
+                        assert_int_equal(keys.n, 1);
+                }
+                assert_int_equal(keys_load(i == 0 ? path : other, directory, &keys, error, sizeof(error)),
+                                 -EPERM); /* by its path it is a file like any other */
+                static const mode_t open_to_others[] = { 0420, 0404, 0402, 0460 };
+                for (size_t k = 0; k < sizeof(open_to_others) / sizeof(open_to_others[0]); k++) {
+                        assert_int_equal(fchmod(fd, open_to_others[k]), 0);
+                        assert_int_equal(keys_load(i == 0 ? "" : "credential:other", directory, &keys, error,
+                                                   sizeof(error)),
+                                         -EPERM);
+                }
+                close(fd);
+        }
+        unlink(path);
+        unlink(other);
+        rmdir(directory);
 }
 
 static void addresses_are_read(void **state) {
@@ -435,11 +655,20 @@ int main(void) {
                 TEST(a_frame_that_is_refused_ends_the_connection),
                 TEST(the_newer_run_of_a_daemon_stays),
                 TEST(keys_that_are_gone_end_connections),
+                TEST(a_key_of_that_name_is_not_that_key),
+                TEST(a_key_that_runs_out_ends_connections),
+                TEST(what_a_key_may_speak_for_can_change),
+                TEST(the_silent_give_way),
+                TEST(turns_go_round_addresses),
+                TEST(one_address_has_its_rate),
+                TEST(nobody_says_much_before_it_has_proved_itself),
+                TEST(ends_come_at_any_time),
                 TEST(noise_hurts_nobody),
                 TEST(a_name_is_looked_up),
                 TEST(a_name_that_is_none),
                 cmocka_unit_test(keys_are_read),
                 cmocka_unit_test(key_files_are_private),
+                cmocka_unit_test(keys_can_be_credentials),
                 cmocka_unit_test(addresses_are_read),
         };
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How strangers share places and turns: what is one source, whose turn it is, and who is remembered. */
+#include "unit.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "link/share.h"
+
+static struct share share;
+
+static int setup(void **state) {
+        memset(&share, 0, sizeof(share));
+        return 0;
+}
+
+static unsigned find(const char *text, uint64_t now) {
+        struct sockaddr_storage address = { 0 };
+
+        if (strchr(text, ':') != NULL) {
+                address.ss_family = AF_INET6;
+                assert_int_equal(inet_pton(AF_INET6, text, &((struct sockaddr_in6 *)&address)->sin6_addr), 1);
+        } else {
+                address.ss_family = AF_INET;
+                assert_int_equal(inet_pton(AF_INET, text, &((struct sockaddr_in *)&address)->sin_addr), 1);
+        }
+        return share_find(&share, &address, now);
+}
+
+static void what_is_one_source(void **state) {
+        unsigned four = find("10.0.0.1", 1), six = find("2001:db8::1", 1);
+
+        assert_int_not_equal(four, six);
+        assert_int_equal(find("10.0.0.1", 2), four);
+        assert_int_equal(find("::ffff:10.0.0.1", 2), four);
+        assert_int_not_equal(find("10.0.0.2", 2), four);
+        assert_int_equal(find("2001:db8::ffff:ffff:ffff:ffff", 2), six);
+        assert_int_not_equal(find("2001:db8:0:1::1", 2), six);
+}
+
+static void each_source_has_its_rate(void **state) {
+        uint64_t now = 60 * USEC_PER_SEC;
+        unsigned one = find("10.0.0.1", now), two = find("10.0.0.2", now), admitted = 0;
+
+        for (unsigned i = 0; i < 100; i++)
+                admitted += share_admits(&share, one, 20, now);
+        assert_int_equal(admitted, 20);
+        assert_true(share_admits(&share, two, 20, now));
+        now += USEC_PER_SEC / 20;
+        assert_true(share_admits(&share, one, 20, now));
+        assert_false(share_admits(&share, one, 20, now));
+}
+
+static void turns_go_round(void **state) {
+        unsigned one = find("10.0.0.1", 1), two = find("10.0.0.2", 1);
+
+        share_serve(&share, one);
+        assert_true(share_precedes(&share, two, one) && !share_precedes(&share, one, two));
+        share_serve(&share, two);
+        assert_true(share_precedes(&share, one, two) && !share_precedes(&share, two, one));
+        share_serve(&share, one);
+        unsigned three = find("10.0.0.3", 2); /* whoever is new comes after those that are waiting */
+        assert_true(share_precedes(&share, two, three));
+        share_serve(&share, two);
+        assert_true(share_precedes(&share, three, two));
+}
+
+static void who_holds_a_place_is_remembered(void **state) {
+        unsigned holder = find("10.0.0.1", 1), seen = find("10.0.0.2", 2);
+        char text[32];
+
+        share.source[holder].held = 1;
+        share_serve(&share, seen);
+        for (unsigned i = 0; i < 2 * SHARE_SOURCES; i++) {
+                snprintf(text, sizeof(text), "10.1.%u.%u", i / 256, i % 256);
+                unsigned other = find(text, 10 + i);
+                assert_int_not_equal(other, holder);
+                assert_int_equal(find("10.0.0.2", 10 + i), seen); /* it comes again and again */
+        }
+        assert_int_equal(find("10.0.0.1", 10000), holder);
+        assert_int_equal(share.source[seen].served, 1);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(what_is_one_source, setup),
+                cmocka_unit_test_setup(each_source_has_its_rate, setup),
+                cmocka_unit_test_setup(turns_go_round, setup),
+                cmocka_unit_test_setup(who_holds_a_place_is_remembered, setup),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
