@@ -39,7 +39,7 @@
 #define READ_BYTES (64u << 10)
 #define AGAIN_FIRST (100 * USEC_PER_MSEC) /* after a failed dial, */
 #define AGAIN_MOST (5 * USEC_PER_SEC)     /* … and at most */
-#define BACKLOG 128
+#define BACKLOG 1024
 #define CROWD_QUIET (10 * USEC_PER_SEC)  /* then it is over */
 #define EXPIRY_LOOK (600 * USEC_PER_SEC) /* the host's clock may be set meanwhile */
 
@@ -530,6 +530,9 @@ static bool peer_check_local(struct peer *peer) {
                 return false;
         }
         peer->uid = who.uid;
+        if (!peer->dialled)
+                snprintf(peer->name, sizeof(peer->name), "pid %d of uid %u on a Unix socket", (int)who.pid,
+                         (unsigned)who.uid);
         if (who.uid == 0 || who.uid == geteuid())
                 return true;
         peer_hang_up(peer, "it belongs to uid %u, and only root's and uid %u's daemons may connect",

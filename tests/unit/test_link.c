@@ -17,6 +17,8 @@
 
 #include "base/clock.h"
 #include "link/link.h"
+#include "link/tls.h"
+#include "proto/frame.h"
 
 #define ONE "one 00112233445566778899aabbccddeeff"
 #define OTHER "one ffeeddccbbaa99887766554433221100"
@@ -347,6 +349,94 @@ static void await_end(int sock) {
         assert_true(n == 0 || errno == ECONNRESET);
 }
 
+/* The whole handshake of an end that has that key; with the last flight `bytes` are said. The door needs no
+ * loop for its part. */
+static struct tls *prove(int sock, const char *key, const void *bytes, size_t length) {
+        struct tls_context *context;
+        struct keys keys;
+        struct tls *tls;
+        uint8_t wire[8192];
+        size_t n;
+        int r;
+
+        assert_int_equal(keys_parse(key, strlen(key), "keys", &keys, error, sizeof(error)), 0);
+        assert_int_equal(tls_context_new(&context), 0);
+        assert_int_equal(tls_new(context, &keys, false, &tls), 0);
+        while ((r = tls_shake_hands(tls)) == 0) {
+                n = tls_drain(tls, wire, sizeof(wire));
+                assert_int_equal(send(sock, wire, n, MSG_NOSIGNAL), n);
+                ssize_t heard = recv(sock, wire, sizeof(wire), 0);
+                assert_true(heard > 0);
+                assert_int_equal(tls_feed(tls, wire, (size_t)heard), 0);
+        }
+        assert_int_equal(r, 1);
+        assert_int_equal(tls_write(tls, bytes, length), 0);
+        n = tls_drain(tls, wire, sizeof(wire));
+        assert_int_equal(send(sock, wire, n, MSG_NOSIGNAL), n);
+        tls_context_free(context);
+        return tls;
+}
+
+/* Runs the loop until the other end has ended it. */
+static void until_ended(int sock) {
+        struct loop_timer *look;
+        char bytes[256];
+        ssize_t n;
+
+        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
+        loop_timer_arm(late, 60 * USEC_PER_SEC);
+        while ((n = recv(sock, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 || (n < 0 && errno == EAGAIN)) {
+                loop_timer_arm(look, 1000);
+                loop_run(loop);
+        }
+        loop_timer_disarm(late);
+        loop_timer_free(look);
+}
+
+/* A frame with the greeting of node 7. */
+static size_t greeting(uint8_t out[64]) {
+        static const uint8_t hello[] = { 8, 1, 26, 16, 7, 7, 7, 7, 7,  7, 7,  7,
+                                         7, 7, 7,  7,  7, 7, 7, 7, 32, 1, 40, 1 };
+        struct frame_header header = { .major = FRAME_MAJOR, .type = 1, .length = sizeof(hello) };
+
+        frame_encode(out, &header);
+        memcpy(out + FRAME_HEADER, hello, sizeof(hello));
+        return FRAME_HEADER + sizeof(hello);
+}
+
+static void what_comes_with_the_last_flight_is_heard(void **state) {
+        uint8_t hello[64];
+        size_t length = greeting(hello);
+        int sock;
+
+        open_end(&b, 2, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        sock = stranger("127.0.0.1", NULL, 0);
+        struct tls *tls = prove(sock, ONE, hello, length);
+        until(b.ups == 1);
+        assert_int_equal(peer_node(b.peer)[0], 7);
+        tls_free(tls);
+        close(sock);
+}
+
+/* The door has let it in, but the loop has not seen it yet. */
+static void keys_may_go_while_one_proves_itself(void **state) {
+        uint8_t hello[64];
+        size_t length = greeting(hello);
+        int sock;
+
+        open_end(&b, 2, 1, ONE, false);
+        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        sock = stranger("127.0.0.1", NULL, 0);
+        struct tls *tls = prove(sock, ONE, hello, length);
+        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
+        links_change(b.links, &limits);
+        until_ended(sock);
+        assert_int_equal(b.ups, 0);
+        tls_free(tls);
+        close(sock);
+}
+
 #define CROWD 150u
 
 /* All places are taken, by connections that say nothing and may stay for long. */
@@ -413,6 +503,7 @@ static void nobody_says_much_before_it_has_proved_itself(void **state) {
         static uint8_t record[5 + 4096] = { 22, 3, 1, 16, 0, 1, 1, 255, 0, 3, 3 };
         int sock;
 
+        limits.patience = 3600 * USEC_PER_SEC;
         open_end(&b, 2, 1, ONE, false);
         assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
         sock = stranger("127.0.0.1", record, sizeof(record));
@@ -658,6 +749,8 @@ int main(void) {
                 TEST(a_key_of_that_name_is_not_that_key),
                 TEST(a_key_that_runs_out_ends_connections),
                 TEST(what_a_key_may_speak_for_can_change),
+                TEST(what_comes_with_the_last_flight_is_heard),
+                TEST(keys_may_go_while_one_proves_itself),
                 TEST(the_silent_give_way),
                 TEST(turns_go_round_addresses),
                 TEST(one_address_has_its_rate),

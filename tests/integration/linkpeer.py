@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon's other end, in Python and apart from the C code: frames between daemons, right or wrong ones,
+over a Unix socket or through openssl(1), which knows how to show a key; and ends that repeat what they have
+heard."""
+import selectors
+import socket
+import subprocess
+import threading
+
+from octets import HEADER
+from wire import DEADLINE, MAGIC, MAJOR, generate
+
+link = generate("daemon/link", "link")
+post = generate("daemon/rendezvous", "post")
+
+HELLO, ARRIVAL, PLACE, ATTACH, DETACH, MESSAGE, REFUSED, TABLE = 1, *range(64, 71)
+NODE_ROLE, COORDINATOR = 1, 2
+NODE = bytes(range(100, 116))
+HELLO_MOST, PAYLOAD_MOST = 1024, 96 << 10
+
+
+def frame(kind, payload=b"", about=0, length=None, magic=MAGIC, major=MAJOR, flags=0, fds=0):
+    if not isinstance(payload, bytes):
+        payload = payload.SerializeToString()
+    length = len(payload) if length is None else length
+    return HEADER.pack(magic, major, flags, kind, fds, length, about) + payload
+
+
+def hello(**fields):
+    return frame(HELLO, link.Hello(**{"major": 1, "node": NODE, "instance": 1, "role": NODE_ROLE,
+                                      "release": "test", **fields}))
+
+
+def arrival(**fields):
+    return frame(ARRIVAL, post.Arrival(**{"host": "elsewhere", "name": "elsewhere", **fields}))
+
+
+class Plain:
+    """Frames over a stream socket."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.sock.settimeout(DEADLINE)
+
+    def send(self, data):
+        try:
+            self.sock.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass                    # it has hung up already, which is what ended() looks for
+
+    def read(self, size):
+        try:
+            return self.sock.recv(size)
+        except ConnectionResetError:
+            return b""
+
+    def exactly(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.read(size - len(data))
+            assert part, f"the daemon has hung up after {data!r}"
+            data += part
+        return data
+
+    def frame(self):
+        """(type, payload) of the next one."""
+        _, _, _, kind, _, length, _ = HEADER.unpack(self.exactly(HEADER.size))
+        return kind, self.exactly(length)
+
+    def hello(self):
+        """What the other end says of itself."""
+        kind, payload = self.frame()
+        assert kind == HELLO
+        said = link.Hello()
+        said.ParseFromString(payload)
+        return said
+
+    def ended(self):
+        """Waits until the other end has hung up."""
+        while self.read(65536):
+            pass
+        return True
+
+    def close(self):
+        self.sock.close()
+
+
+def over_unix(path):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(str(path))
+    return Plain(sock)
+
+
+def over_tcp(port, source="127.0.0.1", host="127.0.0.1"):
+    return Plain(socket.create_connection((host, port), DEADLINE, (source, 0)))
+
+
+class OverTls(Plain):
+    """Through openssl(1): what it says, and hears, are the bytes within TLS. `key` is (name, secret in hex),
+    or None."""
+
+    def __init__(self, port, key, source="127.0.0.1"):
+        ours, theirs = socket.socketpair()
+        shown = ["-psk_identity", key[0], "-psk", key[1]] if key else []
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-bind", f"{source}:0", "-tls1_3",
+                   "-quiet", *shown]
+        self.process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+        theirs.close()
+        super().__init__(ours)
+
+    def close(self):
+        super().close()
+        self.process.kill()
+        self.process.communicate()
+
+
+class Between:
+    """Listens on a port. Each connection is answered by what `serve(sock)` does, on a thread of its own."""
+
+    def __init__(self, serve):
+        self.serve, self.open, self.threads = serve, True, []
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while True:
+            sock, _ = self.sock.accept()
+            if not self.open:
+                sock.close()
+                return
+            self.threads.append(threading.Thread(target=self.one, args=(sock,)))
+            self.threads[-1].start()
+
+    def one(self, sock):
+        with sock:
+            try:
+                self.serve(sock)
+            except OSError:
+                pass                # either end has gone
+
+    def close(self):
+        """Whoever is connected has gone, or is about to."""
+        self.open = False
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in (self.thread, *self.threads):
+            thread.join()
+        self.sock.close()
+
+
+def mirror(sock):
+    """Says what it hears."""
+    while data := sock.recv(65536):
+        sock.sendall(data)
+
+
+class Recorder:
+    """serve() for Between: passes everything on to a port, and keeps what the end that has connected says."""
+
+    def __init__(self, port):
+        self.port, self.heard = port, []
+
+    def __call__(self, sock):
+        heard = bytearray()
+        self.heard.append(heard)
+        with socket.create_connection(("127.0.0.1", self.port)) as there, selectors.DefaultSelector() as both:
+            both.register(sock, selectors.EVENT_READ, there)
+            both.register(there, selectors.EVENT_READ, sock)
+            while True:
+                for key, _ in both.select():
+                    data = key.fileobj.recv(65536)
+                    if not data:
+                        return
+                    if key.fileobj is sock:
+                        heard += data
+                    key.data.sendall(data)
+
+
+def free_port(host="127.0.0.1"):
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        return sock.getsockname()[1]

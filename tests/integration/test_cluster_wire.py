@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What comes to the port or socket where daemons meet, and is no daemon of theirs: it is refused, and the log
+says what it did and where it came from, while a job of two daemons goes on."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import harness
+import linkpeer
+from clusters import Cluster, cluster_text, members_of, write_key
+from harness import wait_until
+from hosts import Hosts, needed
+from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, MESSAGE, NODE, PAYLOAD_MOST, TABLE, Between,
+                      OverTls, Recorder, arrival, frame, free_port, hello, mirror, over_tcp, over_unix, post)
+from trainers import ask, crew, step
+
+pytestmark = pytest.mark.host
+
+UNKNOWN = "it has no key that is known here, or another one by that name"
+
+
+class Going:
+    """A job that commits one step after the other, on a thread: each with the right averages, none void."""
+
+    def __init__(self, members):
+        self.members, self.count, self.problem, self.stop = members, 0, None, False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.stop:
+                assert step(self.members) == self.count + 1
+                self.count += 1
+        except BaseException as problem:        # pylint: disable=broad-except
+            self.problem = problem
+
+    def on(self, steps=2):
+        """Waits for so many more steps."""
+        wanted = self.count + steps
+        wait_until(lambda: self.count >= wanted or self.problem, "the job's next steps")
+        assert self.problem is None, self.problem
+
+    def end(self):
+        self.stop = True
+        self.thread.join()
+        assert self.problem is None, self.problem
+
+
+class Target(Cluster):
+    """Two daemons and their coordinator, which listens on a TCP port and on a Unix socket; and a job."""
+
+    def __init__(self, daemon, build, scratch, member, **options):
+        self.port, self.path = free_port(), scratch / "link"
+        self.key_file = scratch / "key"
+        self.key = write_key(self.key_file).read_text().split()
+        super().__init__(daemon, build, f"127.0.0.1:{self.port}", common={"key_file": self.key_file},
+                         **options)
+        self.job = Going(crew(members_of(self, member), None, 2))
+        self.job.on()
+
+    def config(self, **more):
+        if "listen" in more:
+            more["listen"] += f", unix:{self.path}"
+        return super().config(**more)
+
+    def tls(self, source="127.0.0.1", key=None):
+        return OverTls(self.port, key or self.key[:2], source)
+
+    def refuses(self, who, why):
+        """In its log; the job is not disturbed by that."""
+        self.coordinator.wait_log(f"{who} was turned away: {why}")
+        self.job.on()
+
+    def undisturbed(self):
+        self.job.end()
+        for node in self.nodes:
+            assert "has ended" not in node.log, node.log
+            assert "void" not in node.log, node.log
+
+
+def end(daemon):
+    daemon.expect_clean = False
+    assert daemon.program.kill(signal.SIGTERM) == 0
+
+
+@pytest.fixture
+def target(daemon, build, scratch, member):
+    """target(**options) -> a Target, whose job has to be undisturbed until the test ends."""
+    made = []
+
+    def start(**options):
+        made.append(Target(daemon, build, scratch, member, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.undisturbed()
+
+
+@pytest.fixture
+def between():
+    """between(serve) -> linkpeer.Between."""
+    made = []
+
+    def start(serve):
+        made.append(Between(serve))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def test_keys_that_are_not_the_key(target):
+    """Each stranger has an address of its own, by which the log names it."""
+    it = target()
+    name, secret = it.key[:2]
+    it.key_file.write_text(f"{name} {secret}\nold {'ab' * 16} until=2020-01-01T00:00:00Z\n")
+    it.coordinator.program.signal(signal.SIGHUP)
+    it.coordinator.wait_log("configuration reloaded")
+    shown = "it has shown a key that is not known here, or over"
+    for number, (key, said) in enumerate([((name, "cd" * 32), UNKNOWN), (("foreign", secret), shown),
+                                          (("old", "ab" * 16), shown), (None, UNKNOWN)]):
+        source = f"127.0.1.{number + 1}"
+        stranger = OverTls(it.port, key, source)
+        assert stranger.ended()
+        stranger.close()
+        it.refuses(rf"{source}:\d+", said)
+    with_key = it.tls("127.0.1.9")
+    with_key.send(hello())
+    assert with_key.hello().role == linkpeer.COORDINATOR
+    it.coordinator.wait_log(r"a gradsyncd has connected from 127\.0\.1\.9:")
+    with_key.close()
+
+
+def test_what_is_no_handshake(target):
+    it = target()
+    large = bytes([22, 3, 1, 16, 0, 1, 1, 255, 0, 3, 3]) + bytes(4090)     # a ClientHello of 128 KiB begins
+    more = bytes([22, 3, 1, 16, 0]) + bytes(4096)
+    for number, (said, why) in enumerate([
+            (b"GET / HTTP/1.1\r\n\r\n", UNKNOWN), (bytes(1000), UNKNOWN), (hello(), UNKNOWN),
+            (large + 8 * more, "it says too much before it has proved itself")]):
+        source = f"127.0.2.{number + 1}"
+        stranger = over_tcp(it.port, source)
+        stranger.send(said)
+        assert stranger.ended()
+        stranger.close()
+        it.refuses(rf"{source}:\d+", why)
+    over_tcp(it.port, "127.0.2.9").close()
+    it.refuses(r"127\.0\.2\.9:\d+", "it has hung up")
+
+
+def test_what_was_recorded_cannot_be_said_again(target, between):
+    it = target()
+    recorder = Recorder(it.port)
+    way = between(recorder)
+    third = it.daemon(config=it.config(coordinator=f"127.0.0.1:{way.port}"))
+    third.wait_log("knows this gradsyncd as node")
+    end(third)
+    known = it.coordinator.log.count("a gradsyncd has connected from")
+    for cut in (None, 600):         # all at once, and in pieces
+        stranger = over_tcp(it.port, "127.0.3.1")
+        said = bytes(recorder.heard[0])
+        stranger.send(said[:cut])
+        stranger.send(said[cut or len(said):])
+        assert stranger.ended()
+        stranger.close()
+        it.refuses(r"127\.0\.3\.1:\d+", UNKNOWN)
+    assert it.coordinator.log.count("a gradsyncd has connected from") == known
+
+
+def test_what_is_reflected(target, between, daemon):
+    """To the end that dials, its own handshake; to both, their own greeting."""
+    it = target()
+    tls = between(mirror)
+    victim = daemon(config=cluster_text(coordinator=f"127.0.0.1:{tls.port}", key_file=it.key_file))
+    victim.wait_log(f"no connection to the coordinator at 127.0.0.1:{tls.port}: {UNKNOWN}")
+    plain = between(mirror)
+    open_one = daemon(config=cluster_text(coordinator=f"127.0.0.1:{plain.port}", insecure_no_auth="yes"))
+    own = "it has this daemon's own id: this is a connection with itself, or the id was copied"
+    open_one.wait_log(f"no connection to the coordinator at 127.0.0.1:{plain.port}: {own}")
+    stranger = over_unix(it.path)
+    kind, payload = stranger.frame()
+    stranger.send(frame(kind, payload))
+    assert stranger.ended()
+    it.refuses(r"pid \d+ of uid \d+ on a Unix socket", own)
+    for each in (victim, open_one):
+        end(each)
+
+
+GREETINGS = [
+    (frame(ARRIVAL, post.Arrival(host="h", name="n")), "it does not say who it is"),
+    (frame(HELLO, b"\xff" * 40), "its greeting is malformed"),
+    (hello(major=2), "it speaks another major version of the protocol between daemons: update one"),
+    (hello(major=0), "it speaks another major version of the protocol between daemons: update one"),
+    (hello(node=b""), "it does not say which daemon it is"),
+    (hello(node=NODE + b"x"), "it does not say which daemon it is"),
+    (hello(role=linkpeer.COORDINATOR), "it plays the wrong part"),
+    (frame(HELLO, bytes(HELLO_MOST + 1)), "the frame announces more payload than a frame may have"),
+    (frame(HELLO, length=0xffffffff), "the frame announces more payload than a frame may have"),
+    (frame(HELLO, magic=0x4753), "the packet does not start like a gradsync frame"),
+    (frame(HELLO, major=2), "the frame has another major protocol version"),
+    (frame(HELLO, flags=1), "the frame header has a flag that this version does not know"),
+    (frame(HELLO, fds=1), "the frame announces more file descriptors than a frame may carry"),
+]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["unix", "tls"])
+def test_greetings_that_are_wrong(target, tls):
+    it = target()
+    for said, why in GREETINGS:
+        stranger = it.tls("127.0.4.1") if tls else over_unix(it.path)
+        stranger.send(said)
+        assert stranger.ended()
+        stranger.close()
+        it.refuses(r"127\.0\.4\.1:\d+" if tls else r"pid \d+ of uid \d+ on a Unix socket", why)
+    coordinator = over_unix(it.path)
+    stranger = over_unix(it.path)
+    stranger.send(hello(node=coordinator.hello().node))
+    assert stranger.ended()
+    it.refuses("pid .*", "it has this daemon's own id")
+    assert "a gradsyncd has connected from 127.0.4" not in it.coordinator.log
+
+
+REFUSED = "what it sends is refused: "
+FRAMES = [
+    ([frame(ATTACH, post.Attach(uid=0, job="j"), 1)],
+     REFUSED + "it comes before the daemon has said where it is"),
+    ([frame(ARRIVAL, b"\xff" * 9)], REFUSED),
+    ([frame(ARRIVAL, post.Arrival(host="h" * 65, name="n"))], REFUSED + "its host has no id or name"),
+    ([arrival(), frame(MESSAGE, b"\xff" * 30, 1)], REFUSED),
+    ([arrival(), frame(ATTACH, post.Attach(uid=0), 1)], REFUSED + "it does not name a job"),
+    ([arrival(), frame(ATTACH, post.Attach(uid=0, job="j"), 1), frame(TABLE, b"\x28\xff", 1)], REFUSED),
+    ([arrival(), frame(TABLE, bytes(PAYLOAD_MOST + 1))],
+     "the frame announces more payload than a frame may have"),
+    ([arrival(), frame(ARRIVAL, magic=1)], "the packet does not start like a gradsync frame"),
+]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["unix", "tls"])
+def test_frames_that_are_wrong(target, tls):
+    """From an end that has proved itself: it loses its connection, and nobody else anything."""
+    it = target()
+    for number, (said, why) in enumerate(FRAMES):
+        stranger = it.tls(f"127.0.5.{number + 1}") if tls else over_unix(it.path)
+        stranger.send(hello(instance=number + 1))
+        stranger.hello()
+        for each in said:
+            stranger.send(each)
+        assert stranger.ended()
+        stranger.close()
+        who = rf"127\.0\.5\.{number + 1}:\d+" if tls else r"pid \d+ of uid \d+ on a Unix socket"
+        it.coordinator.wait_log(f"the connection to {who} has ended: {re.escape(why)}")
+        it.job.on()
+
+
+def test_an_earlier_run_of_a_daemon_is_refused(target):
+    """Else what is left of it, or an older copy of its state, could take its place."""
+    it = target()
+    late = over_unix(it.path)
+    late.send(hello(instance=7))
+    late.hello()
+    it.coordinator.wait_log("a gradsyncd has connected from pid")
+    early = over_unix(it.path)
+    early.send(hello(instance=6))
+    assert early.ended()
+    it.refuses("pid .*", "a later run of the same daemon is connected")
+    late.send(arrival())
+    assert late.frame()[0] == linkpeer.PLACE
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_at_the_unix_socket(target):
+    """Even where it can reach the socket."""
+    it = target()
+    it.path.chmod(0o777)
+    script = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{it.path}'); s.recv(1)"
+    subprocess.run([sys.executable, "-c", script], user=61777, check=True)
+    it.refuses(r"pid \d+ of uid 61777 on a Unix socket",
+               "it belongs to uid 61777, and only root's and uid 0's daemons may connect")
+
+
+def test_jobs_of_users_that_the_key_does_not_name(target, member):
+    it = target()
+    name, secret = it.key[:2]
+    it.key_file.write_text(f"{name} {secret}\nnarrow {'ef' * 32} uids=61777\n")
+    it.coordinator.program.signal(signal.SIGHUP)
+    it.coordinator.wait_log("configuration reloaded")
+    theirs = it.key_file.with_name("narrow")
+    theirs.write_text(f"narrow {'ef' * 32}\n")
+    theirs.chmod(0o600)
+    other = it.add(key_file=theirs)
+    trainer = member(other)
+    ask(trainer, "open")
+    assert "the coordinator admits no jobs of uid 0 from this host; give its key that uid (uids=)" in ask(
+        trainer, "join name=theirs world=1 rank=0", "DENIED")
+    it.job.on()
+
+
+def test_one_key_takes_the_place_of_another(target):
+    """As the manual says: added behind, then first, then alone. Connections end with their key, and are made
+    anew with the other one; the job goes on."""
+    it = target()
+    first, second = " ".join(it.key), f"second {'12' * 32}"
+    everywhere = [it.coordinator, *it.nodes]
+
+    def have(*lines):
+        it.key_file.write_text("\n".join(lines) + "\n")
+        for each in everywhere:
+            seen = each.log.count("configuration reloaded")
+            each.program.signal(signal.SIGHUP)
+            wait_until(lambda each=each, seen=seen: each.log.count("configuration reloaded") > seen,
+                       "the reload")
+        it.job.on()
+
+    have(first, second)
+    have(second, first)
+    assert "is not in force" not in "".join(each.log for each in everywhere)
+    have(second)
+    for node in it.nodes:
+        wait_until(lambda node=node: node.log.count("connected to") == 2, "a new connection")
+    it.coordinator.wait_log(r"its key 'main' is not in force any more")
+    it.job.on()
+    stranger = it.tls("127.0.6.1")
+    assert stranger.ended()
+    stranger.close()
+    it.refuses(r"127\.0\.6\.1:\d+", "it has shown a key that is not known here, or over")
+    it.job.end()
+    assert "void" not in "".join(each.log for each in it.nodes)
+    it.undisturbed = lambda: None       # connections have ended, which was the point
+
+
+def listening(pid):
+    """Local addresses of the TCP sockets on which a process listens, as in /proc."""
+    inodes = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(str(entry.readlink()))
+        except FileNotFoundError:
+            pass
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text("ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
+                found.append(words[1])
+    return found
+
+
+@pytest.mark.parametrize("where, bound", [("127.0.0.9", "0900007F"), ("lo", "0100007F")])
+def test_only_what_is_named_is_bound(daemon, scratch, where, bound):
+    port = free_port()
+    key = write_key(scratch / "key")
+    made = daemon(device="none", config=cluster_text(listen=f"{where}:{port}", key_file=key))
+    assert listening(made.pid) == [f"{bound}:{port:04X}"]
+
+
+def test_without_a_key_it_has_to_be_spelled_out(daemon, build, scratch):
+    port = free_port()
+    settings = {"listen": f"127.0.0.1:{port}"}
+    refused = harness.Daemon(build, scratch / "refused", device="none", config=cluster_text(**settings))
+    refused.spawn()
+    assert refused.program.wait() != 0
+    assert "there is no TCP between daemons without a key" in refused.log
+    made = daemon(device="none", config=cluster_text(**settings, insecure_no_auth="yes"))
+    made.wait_log("insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs")
+    node = daemon(config=cluster_text(coordinator=settings["listen"], insecure_no_auth="yes"))
+    node.wait_log("knows this gradsyncd as node")
+
+
+@pytest.mark.parametrize("setting", [None, "credential:other"])
+def test_a_key_can_be_a_credential(daemon, scratch, setting):
+    """What systemd passes lies in a directory that it names, and may be readable for a group by its mode."""
+    directory = scratch / "credentials"
+    directory.mkdir()
+    key = write_key(directory / (setting or "credential:gradsync-key").partition(":")[2], mode=0o440)
+    how = {"key_file": setting} if setting else {}
+    port = free_port()
+    env = {"CREDENTIALS_DIRECTORY": directory}
+    made = daemon(device="none", config=cluster_text(listen=f"127.0.0.1:{port}", **how), env=env)
+    assert ("key_file is not set: the key is the credential gradsync-key" in made.log) == (setting is None)
+    own = scratch / "own"
+    own.write_text(key.read_text())
+    own.chmod(0o600)
+    node = daemon(config=cluster_text(coordinator=f"127.0.0.1:{port}", key_file=own))
+    node.wait_log("knows this gradsyncd as node")
+
+
+@pytest.mark.parametrize("name, passed, said", [
+    ("credential:other", False, "the service manager has passed no credentials: LoadCredential=other:PATH"),
+    ("credential:other", True, "/credentials/other: No such file"),
+    ("credential:x/../key", True, "after 'credential:' stands the name of a credential"),
+    ("credential:open", True, "may be read or written by others than its owner"),
+])
+def test_a_credential_that_is_not_there(build, scratch, name, passed, said):
+    (scratch / "credentials").mkdir()
+    write_key(scratch / "credentials/open", mode=0o444)
+    made = harness.Daemon(build, scratch / "d", device="none",
+                          config=cluster_text(listen="127.0.0.1:7733", key_file=name),
+                          env={"CREDENTIALS_DIRECTORY": scratch / "credentials"} if passed else {})
+    made.spawn()
+    assert made.program.wait() != 0
+    assert said in made.log, made.log
+
+
+@needed
+def test_a_connection_that_goes_quietly(daemon, scratch):
+    """Nobody says that it is gone, and nothing is heard of it: TCP gives it up, at both ends."""
+    net = Hosts(2)
+    try:
+        common = {"heartbeat": "100ms", "patience": "200ms", "death": "1s", "abandon": "60s",
+                  "key_file": write_key(scratch / "key")}
+        head = daemon(device="none", config=cluster_text(listen="eth0:7700", **common), prefix=net.inside(0))
+        node = daemon(config=cluster_text(coordinator=f"{net.address(0)}:7700", **common),
+                      prefix=net.inside(1))
+        node.wait_log("knows this gradsyncd as node")
+        net.plug(1, False)
+        for each in (head, node):
+            each.wait_log("the connection to .* has ended: it cannot be reached any more: "
+                          "(Connection timed out|No route to host)")
+        net.plug(1, True)
+        wait_until(lambda: node.log.count("connected to") == 2, "the connection")
+    finally:
+        net.close()
+
+
+CROWD = ["silent=80", "half=40", "slow=20", "hello=30", "garbage=30", "churn=10"]
+STEPS = 30
+SOME = 300
+NAMED = 25                  # lines about one of them, of a crowd
+
+
+def test_strangers_in_crowds(target, program):
+    """From four addresses, all the time, in all ways; one more daemon finds the coordinator meanwhile."""
+    it = target()
+    sources = [argument for i in range(4) for argument in ("--from", f"127.0.7.{i + 1}")]
+    script = pathlib.Path(__file__).with_name("strangers.py")
+    crowd = program(sys.executable, "-B", script, *sources, "127.0.0.1", it.port, *CROWD)
+    assert crowd.line() == "began"
+    it.coordinator.wait_log(r"127\.0\.7\.\d:\d+ was turned away: more connections come than can prove")
+    it.job.on(STEPS)
+    third = it.daemon(config=it.config(coordinator=it.address))
+    third.wait_log("knows this gradsyncd as node")
+    it.job.on(STEPS)
+    assert crowd.process.poll() is None, "it has gone on all the time"
+    for _ in range(4):
+        crowd.line()                # one each second: time enough to say the same again
+    crowd.signal(signal.SIGTERM)
+    assert crowd.wait() == 0
+    told = json.loads(crowd.out.splitlines()[-1])
+    assert told["ended"] > SOME, told
+    it.coordinator.wait_log(r"\d+ connections were turned away within")
+    log = it.coordinator.log
+    assert log.count("more connections come than") == 1, "one line for all"
+    named = [line for line in log.splitlines() if "127.0.7." in line]
+    assert len(named) <= NAMED, f"{len(named)} lines for {told['connections']} connections"
