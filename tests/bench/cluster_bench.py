@@ -64,11 +64,12 @@ class Network(Hosts):
 
 
 class Cluster:
-    """A network, a daemon on each host, the first of which coordinates; and who is measured there."""
+    """A network, a daemon on each host, the first of which coordinates; and who is measured there. The
+    `others` have no daemon."""
 
-    def __init__(self, build, directory, hosts):
+    def __init__(self, build, directory, hosts, others=0):
         self.build, self.directory, self.hosts = build, directory, hosts
-        self.network, self.daemons, self.serial = Network(hosts), [], 0
+        self.network, self.daemons, self.serial = Network(hosts + others), [], 0
         try:
             self.start()
         except BaseException:

@@ -35,8 +35,8 @@ STEPS_MS = 1500                 # of a turn, undisturbed
 class Neighbour:
     """A process beside the job, from the moment at which it has begun."""
 
-    def __init__(self, arguments):
-        self.process = subprocess.Popen([sys.executable, "-B", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    def __init__(self, arguments, prefix=()):
+        self.process = subprocess.Popen([*prefix, sys.executable, "-B", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         if self.process.stdout.readline().strip() != "began":
             raise Failed("a neighbour did not start: " + self.process.communicate()[1])
