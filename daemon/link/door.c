@@ -30,9 +30,9 @@
 #define CROWD_EVERY USEC_PER_SEC
 #define ACCEPTS 256u                /* of one listener in one pass */
 #define PAUSE (100 * USEC_PER_MSEC) /* after an accept that the system could not do, */
-#define BATCH (5 * USEC_PER_MSEC)   /* … and between accepts as long as there is a crowd */
+#define BATCH (20 * USEC_PER_MSEC)  /* … and between accepts as long as there is a crowd */
 #define PIECE 4096u
-#define NICE 5
+#define NICE 10
 
 enum stranger_state { GONE, SILENT, READY, SHAKING };
 
@@ -279,6 +279,14 @@ static struct stranger *door_place(struct door *door, unsigned source) {
         return oldest;
 }
 
+/* Without a farewell, which would cost more packets. */
+static void door_slam(int sock) {
+        struct linger at_once = { .l_onoff = 1 };
+
+        setsockopt(sock, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+        close(sock);
+}
+
 static void door_take(struct door *door, int sock, const struct sockaddr_storage *address, uint64_t now) {
         unsigned source = share_find(&door->share, address, now);
         struct stranger *stranger = NULL;
@@ -287,7 +295,7 @@ static void door_take(struct door *door, int sock, const struct sockaddr_storage
                 stranger = door_place(door, source);
         if (stranger == NULL) {
                 door_count(door, address);
-                close(sock);
+                door_slam(sock);
                 return;
         }
         *stranger = (struct stranger){ .sock = sock,
