@@ -30,9 +30,11 @@ struct cluster {
         struct keys keys;
         struct links *links; /* NULL: it listens nowhere, and dials nobody */
         char host[ROSTER_HOST + 1], host_name[256];
+        struct sessions *sessions; /* NULL: not yet */
         /* As a node elsewhere coordinates: */
         struct remote *remote;
         struct peer *coordinator; /* NULL: there is no connection */
+        uint64_t heard;           /* when something came from it last */
         /* As a coordinator: */
         struct roster *roster;
         struct coordinators_cluster where;
@@ -119,6 +121,7 @@ static void on_up(void *owner, struct peer *peer) {
                 peer_local_address(peer, local, sizeof(local));
                 set_data_address(cluster, local);
                 cluster->coordinator = peer;
+                cluster->heard = clock_now();
                 remote_up(cluster->remote);
                 return;
         }
@@ -131,6 +134,8 @@ static const char *on_frame(void *owner, struct peer *peer, unsigned type, uint3
                             size_t length) {
         struct cluster *cluster = owner;
 
+        if (peer_was_dialled(peer))
+                cluster->heard = clock_now();
         if (peer_was_dialled(peer))
                 return remote_receive(cluster->remote, (enum post_kind)type, about, bytes, length);
         return stations_receive(cluster->stations, peer, (enum post_kind)type, about, bytes, length);
@@ -197,6 +202,18 @@ static void stations_on_due(void *data, uint64_t when) {
         arm(cluster->station_tick, when);
 }
 
+static void coordinators_on_told(void *data, const struct hub_told *told) {
+        const struct cluster *cluster = data;
+
+        sessions_told(cluster->sessions, told);
+}
+
+static void coordinators_on_empty(void *data, const struct hub_job *job, struct hub_told *told) {
+        const struct cluster *cluster = data;
+
+        stations_add_empty(cluster->stations, job, told);
+}
+
 static uint64_t coordinators_on_term(void *data) {
         struct cluster *cluster = data;
 
@@ -222,6 +239,8 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                                                     .term = coordinators_on_term,
                                                     .nonce = cluster->config.nonce,
                                                     .due = coordinators_on_due,
+                                                    .told = coordinators_on_told,
+                                                    .empty = coordinators_on_empty,
                                                     .data = cluster };
         struct stations_config stations = { .cluster = &cluster->where,
                                             .clock = clock_now,
@@ -362,6 +381,8 @@ static void find_host(struct cluster *cluster) {
         if (gethostname(cluster->host_name, sizeof(cluster->host_name) - 1) < 0 ||
             !name_valid(cluster->host_name))
                 strcpy(cluster->host_name, "host");
+        if (chosen[0] != '\0')
+                snprintf(cluster->host_name, sizeof(cluster->host_name), "%s", chosen);
         snprintf(cluster->host, sizeof(cluster->host), "%.64s", chosen);
         file = chosen[0] == '\0' ? fopen("/proc/sys/kernel/random/boot_id", "re") : NULL;
         if (file == NULL)
@@ -449,6 +470,61 @@ struct hub *cluster_hub(struct cluster *cluster) {
         return strcmp(cluster->config.config->coordinator, "self") == 0
                        ? coordinators_hub(cluster->coordinators)
                        : NULL;
+}
+
+/* ---- what people are shown ---- */
+
+struct shown_to {
+        void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation);
+        void *to;
+};
+
+static void shown_job(void *to, const struct hub_job *job) {
+        const struct shown_to *shown = to;
+
+        shown->fn(shown->to, job->uid, job->name, job->incarnation);
+}
+
+static void cluster_each_job(void *data,
+                             void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
+                             void *to) {
+        const struct cluster *cluster = data;
+
+        if (cluster->coordinators != NULL)
+                coordinators_each(cluster->coordinators, shown_job, &(struct shown_to){ fn, to });
+}
+
+static bool cluster_ask(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id) {
+        const struct cluster *cluster = data;
+        const struct hub_job job = { .uid = uid, .name = name, .incarnation = incarnation };
+
+        return coordinators_ask(cluster->coordinators, &job, id);
+}
+
+static void cluster_tell_trouble(void *data, char *text, size_t size) {
+        const struct cluster *cluster = data;
+        const char *trouble = cluster->links != NULL ? links_trouble(cluster->links) : NULL;
+        const char *at = cluster->config.config->coordinator;
+
+        if (cluster->coordinator == NULL)
+                snprintf(text, size, "the coordinator at %s: no connection: %s", at,
+                         trouble != NULL ? trouble : "it has ended");
+        else
+                snprintf(text, size, "the coordinator at %s: no report for %.1f s", at,
+                         (double)(clock_now() - cluster->heard) / 1e6);
+}
+
+void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
+        const struct sessions_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
+                                                .each = cluster_each_job,
+                                                .ask = cluster_ask,
+                                                .trouble = cluster_tell_trouble,
+                                                .data = cluster };
+
+        if (cluster == NULL)
+                return;
+        cluster->sessions = sessions;
+        sessions_use_cluster(sessions, &shown);
 }
 
 void cluster_reload(struct cluster *cluster) {

@@ -12,6 +12,7 @@
 #include "core/identity.h"
 #include "engine/engine.h"
 #include "rendezvous/hub.h"
+#include "session/session.h"
 
 struct cluster;
 
@@ -33,5 +34,7 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, char 
 struct cluster *cluster_free(struct cluster *cluster);
 /* Where jobs of the cluster meet their coordinators; NULL: this daemon has none for its own jobs. */
 struct hub *cluster_hub(struct cluster *cluster);
+/* From now on it shows people what it knows of the cluster's jobs. NULL is fine. */
+void cluster_introduce(struct cluster *cluster, struct sessions *sessions);
 /* The settings have been read again: keys may have changed. */
 void cluster_reload(struct cluster *cluster);

@@ -208,6 +208,8 @@ static int server_open_cluster(struct server *server, char *error, size_t size) 
 
         if (r == 0)
                 server->jobs->config.cluster = cluster_hub(server->cluster);
+        if (r == 0)
+                cluster_introduce(server->cluster, server->sessions);
         return r;
 }
 

@@ -81,6 +81,17 @@ struct jobs_events {
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
          * this call). */
         void (*evict)(struct member *member, const struct refusal *refusal);
+        /* Of a job that spans daemons. Another node asks what there is to be said of this node's part in the
+         * job, and waits for what the bytes say; and a piece of the answer to this node's own question. */
+        void (*asked)(struct job *job, uint32_t id, const void *waits, size_t bytes);
+        void (*told)(const struct job *job, const struct hub_told *told);
+        /* Whether it is known how the other nodes were at `after` or later; if not, they are being asked. */
+        bool (*inquire)(struct job *job, uint64_t after);
+        /* The members of other nodes, as they were when asked last, for which that wait (WAIT_NODES) is; or
+         * nodes that say nothing, if no member is known. Their strings live until the next call. */
+        unsigned (*blame)(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
+        /* A sentence about the members that a forming job still lacks: "" if there is nothing to say. */
+        void (*missing)(struct job *job, char *text, size_t size);
 };
 
 enum member_state {
@@ -142,6 +153,19 @@ enum gate {
         GATE_STOPPING,   /* the daemon stops */
 };
 
+/* What another node waits for, as it has said last. */
+struct want {
+        unsigned what;         /* enum wait_kind: STEP, PLAN or OPERATION */
+        uint32_t plan, bucket; /* UINT32_MAX: for all of them */
+        uint64_t step;         /* its number, or the operation's */
+        uint64_t since;        /* clock_now() here when the wait began, */
+        uint64_t heard;        /* and when it was said */
+        uint32_t generation;   /* 0: nothing */
+        bool told;             /* the members here */
+};
+
+#define JOB_WANTS 4u
+
 enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
@@ -166,13 +190,13 @@ struct job {
         uint32_t world;      /* its members on all nodes: what an average is divided by */
         uint32_t max_world;  /* how many there may be */
         struct membership_loss
-                loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
-        bool catching_up;    /* no step of this generation has been complete yet */
+                loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool catching_up; /* no step of this generation has been complete yet */
         bool torn; /* its members here were told that something that they had begun is void, or will be */
         uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
                             with the next generation */
-        struct list members; /* in order of arrival */
-        uint32_t n_local;    /* its members on this node, once formed */
+        struct list members;   /* in order of arrival */
+        uint32_t n_local;      /* its members on this node, once formed */
         struct member **local; /* those members by rank: a "local index" counts them. The machine's memory */
         struct list plans;
         struct list exchanges; /* of plans that are gone, until the engine has let go of them */
@@ -185,15 +209,16 @@ struct job {
         struct charge self;   /* the struct and its name; the machine has its own */
         char loss_text[512];
         bool loss_told;
-        bool stall_told;           /* that it waits for members to join, or for memory */
-        struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
-        bool history;              /* steps were committed in it, perhaps not here */
-        bool passed_on;            /* it ends here, and goes on at the next daemon */
-        bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
-        bool unfinished;           /* … with a step that has not come to its end: members are told nothing */
-        bool behind;               /* some member of this generation was not in the one before */
-        uint64_t interrupted;      /* clock_now() at the last loss; 0: none yet */
-        uint64_t paused_at;        /* clock_now() at which an operator has paused it; 0: it is not */
+        bool stall_told;             /* that it waits for members to join, or for memory */
+        struct want want[JOB_WANTS]; /* the latest one is the first */
+        struct takeover *takeover;   /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;                /* steps were committed in it, perhaps not here */
+        bool passed_on;              /* it ends here, and goes on at the next daemon */
+        bool suspended;              /* it is left to the next daemon: a member that goes now is no loss */
+        bool unfinished;      /* … with a step that has not come to its end: members are told nothing */
+        bool behind;          /* some member of this generation was not in the one before */
+        uint64_t interrupted; /* clock_now() at the last loss; 0: none yet */
+        uint64_t paused_at;   /* clock_now() at which an operator has paused it; 0: it is not */
         struct loop_deferred settle;
         /* what status shows */
         struct hist steps; /* durations of committed steps, first READY to commit */

@@ -9,6 +9,7 @@
 
 #include "gradsync.pb-c.h"
 #include "rendezvous/coordinator.h"
+#include "rendezvous/inquiry.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
@@ -45,6 +46,7 @@ struct coordinators {
         struct coordinators_cluster cluster;
         struct list list;
         struct effects effects; /* of all coordinators */
+        struct inquiries inquiries;
         uint64_t due;
 };
 
@@ -69,7 +71,7 @@ static void coordination_deliver(const struct effect *effect) {
 
 static void coordinators_set_due(struct coordinators *table) {
         struct coordination *coordination;
-        uint64_t soonest = UINT64_MAX;
+        uint64_t soonest = inquiry_deadline(&table->inquiries);
 
         list_for_each(coordination, &table->list, link)
                 if (coordination->due < soonest)
@@ -354,10 +356,30 @@ static void coordinators_publish(struct attachment *from, const struct generatio
                         attachment->learn(attachment, comm, from->address, table, bytes);
 }
 
+static bool coordinators_ask_for(struct attachment *attachment, uint32_t id, const void *waits,
+                                 size_t bytes) {
+        struct coordination *coordination = attachment->coordination;
+        struct coordinators *table = coordination->table;
+        bool asked = inquiry_begin(&table->inquiries, coordination, &coordination->nodes, attachment, id,
+                                   waits, bytes, table->config.clock());
+
+        coordinators_set_due(table);
+        return asked;
+}
+
+static void coordinators_tell(struct attachment *attachment, uint32_t id, bool last, const void *rows,
+                              size_t bytes) {
+        struct coordinators *table = ((struct coordination *)attachment->coordination)->table;
+
+        inquiry_answer(&table->inquiries, attachment, id, last, rows, bytes, table->config.clock());
+        coordinators_set_due(table);
+}
+
 static void coordinators_detach(struct attachment *attachment) {
         struct coordination *coordination = attachment->coordination;
         struct coordinators *table = coordination->table;
 
+        inquiry_forget(&table->inquiries, attachment, table->config.clock());
         list_remove(&attachment->link);
         coordination->n_nodes--;
         if (list_empty(&coordination->nodes)) {
@@ -377,8 +399,34 @@ static const struct hub_ops coordinators_ops = {
         .renew = coordinators_renew,
         .send = coordinators_send,
         .publish = coordinators_publish,
+        .ask = coordinators_ask_for,
+        .tell = coordinators_tell,
         .detach = coordinators_detach,
 };
+
+static struct hub_job coordination_job(const struct coordination *coordination) {
+        return (struct hub_job){ .uid = coordination->uid,
+                                 .name = coordination->name,
+                                 .incarnation = coordination->incarnation,
+                                 .address = HUB_UNKNOWN };
+}
+
+static void table_on_told(void *data, const struct hub_told *told) {
+        const struct coordinators *table = data;
+
+        if (table->config.told != NULL)
+                table->config.told(table->config.data, told);
+}
+
+/* Whoever waits for members is told where there are none. */
+static void table_on_complete(void *data, const void *job, struct hub_told *told) {
+        const struct coordinators *table = data;
+        const struct coordination *coordination = job;
+        const struct hub_job which = coordination_job(coordination);
+
+        if (table->config.empty != NULL && coordination->coordinator.membership.state == MEMBERSHIP_FORMING)
+                table->config.empty(table->config.data, &which, told);
+}
 
 int coordinators_new(const struct coordinators_config *config, struct coordinators **ret) {
         struct coordinators *table = calloc(1, sizeof(*table));
@@ -391,6 +439,10 @@ int coordinators_new(const struct coordinators_config *config, struct coordinato
                 table->cluster = *config->cluster;
         table->due = UINT64_MAX;
         list_init(&table->list);
+        inquiries_init(&table->inquiries);
+        table->inquiries.told = table_on_told;
+        table->inquiries.complete = table_on_complete;
+        table->inquiries.data = table;
         if (effects_init(&table->effects, EFFECTS_ROOM) < 0) {
                 free(table);
                 return -ENOMEM;
@@ -403,6 +455,7 @@ struct coordinators *coordinators_free(struct coordinators *table) {
         if (table == NULL)
                 return NULL;
         assert(list_empty(&table->list));
+        inquiries_deinit(&table->inquiries);
         effects_deinit(&table->effects);
         free(table);
         return NULL;
@@ -417,6 +470,7 @@ void coordinators_tick(struct coordinators *table) {
         struct coordination *coordination;
 
         table->due = UINT64_MAX;
+        inquiry_tick(&table->inquiries, now);
         list_for_each(coordination, &table->list, link) {
                 if (coordination->due > now)
                         continue;
@@ -429,4 +483,26 @@ void coordinators_tick(struct coordinators *table) {
 
 void coordinators_repeat(struct attachment *attachment) {
         coordination_tell(attachment->coordination, attachment);
+}
+
+void coordinators_each(const struct coordinators *table, void (*fn)(void *to, const struct hub_job *job),
+                       void *to) {
+        const struct coordination *coordination;
+
+        list_for_each(coordination, &table->list, link) {
+                const struct hub_job job = coordination_job(coordination);
+
+                if (!coordinator_is_over(&coordination->coordinator))
+                        fn(to, &job);
+        }
+}
+
+bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id) {
+        struct coordination *coordination = coordinators_find(table, job);
+        bool asked =
+                coordination != NULL && inquiry_begin(&table->inquiries, coordination, &coordination->nodes,
+                                                      NULL, id, NULL, 0, table->config.clock());
+
+        coordinators_set_due(table);
+        return asked;
 }

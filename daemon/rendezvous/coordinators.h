@@ -33,6 +33,10 @@ struct coordinators_config {
         uint64_t (*term)(void *data); /* a counter of terms that no coordinator has had, in any run */
         uint32_t nonce;               /* of this run */
         void (*due)(void *data, uint64_t when); /* the next tick is due at that time; UINT64_MAX: none is */
+        /* Of a cluster, else NULL. The answer to coordinators_ask(); and the hosts that have no node of a job
+         * that waits for members, to be added to an answer. */
+        void (*told)(void *data, const struct hub_told *told);
+        void (*empty)(void *data, const struct hub_job *job, struct hub_told *told);
         void *data;
 };
 
@@ -42,5 +46,11 @@ int coordinators_new(const struct coordinators_config *config, struct coordinato
 struct coordinators *coordinators_free(struct coordinators *table);
 struct hub *coordinators_hub(struct coordinators *table);
 void coordinators_tick(struct coordinators *table);
+/* All jobs that are not at their end, one call for each. */
+void coordinators_each(const struct coordinators *table, void (*fn)(void *to, const struct hub_job *job),
+                       void *to);
+/* A question of the daemon itself to all nodes of that job, see hub_ask(). False: there is no such job, or
+ * too much is being asked already. */
+bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id);
 /* The node may have missed what other nodes have published: it is said to it once more. */
 void coordinators_repeat(struct attachment *attachment);

@@ -17,8 +17,45 @@
 #define HUB_NODES 64u          /* of one job, at most */
 #define HUB_UNKNOWN UINT32_MAX /* an address that is not known yet */
 #define HUB_TABLE (64u << 10)  /* bytes that the engine of a node can publish */
+#define HUB_WAITS (4u << 10)   /* bytes of a question */
+#define HUB_ROWS (64u << 10)   /* bytes of a piece of an answer */
+#define HUB_HOSTS 8u           /* hosts that are named in one */
+#define HUB_HOST 255u          /* bytes of a host's name */
 
 struct hub;
+
+/* How the daemon of another node is, as its coordinator sees it. */
+struct hub_sight {
+        const char *name; /* of its host, for people */
+        uint64_t heard;   /* when something came from it last, or, if it is away, since when it is */
+        bool away;        /* it is not connected */
+};
+
+enum hub_host_state {
+        HUB_SILENT = 1, /* it is connected, and nothing comes from it */
+        HUB_AWAY,       /* it is not connected */
+        HUB_EMPTY,      /* it is, and has no node of the job, which waits for members */
+};
+
+struct hub_host {
+        enum hub_host_state how;
+        uint64_t since; /* SILENT, AWAY: for how long, in us */
+        char name[HUB_HOST + 1];
+};
+
+/*
+ * A piece of the answer to a question: what one of the other nodes of the job says of its part, or, as the
+ * last one, which of them say nothing. Questions and rows are bytes that only the askers and those who are
+ * asked read.
+ */
+struct hub_told {
+        uint32_t id; /* of the question */
+        bool last;
+        const void *rows;
+        size_t bytes;
+        uint32_t n_hosts, more; /* … and of so many more EMPTY ones there is no name */
+        struct hub_host host[HUB_HOSTS];
+};
 
 struct hub_job { /* which one; nodes that say the same meet the same coordinator */
         uid_t uid;
@@ -38,6 +75,8 @@ struct attachment {
         uint32_t host;              /* number of its host; ranks go by it */
         struct machine_times times; /* as the coordinator has them */
         bool stays; /* its node comes back with the daemon that follows: detaching it says nothing */
+        /* Of the coordinator's side, if the node is in another daemon; else NULL. */
+        const struct hub_sight *sight;
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of
          * a call. `message` is the hub's. */
         void (*receive)(struct attachment *attachment, const struct message *message);
@@ -49,6 +88,10 @@ struct attachment {
                       const void *table, size_t bytes);
         /* The coordinator does not have this job, and never will: nothing more comes of it. */
         void (*refused)(struct attachment *attachment, const struct refusal *refusal);
+        /* Another node asks: to be answered with hub_tell(), once or more. */
+        void (*asked)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
+        /* The answer to this node's own question. */
+        void (*told)(struct attachment *attachment, const struct hub_told *told);
 };
 
 struct hub_ops {
@@ -60,6 +103,8 @@ struct hub_ops {
         void (*send)(struct attachment *attachment, const struct message *message);
         void (*publish)(struct attachment *attachment, const struct generation *comm, const void *table,
                         size_t bytes);
+        bool (*ask)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
+        void (*tell)(struct attachment *attachment, uint32_t id, bool last, const void *rows, size_t bytes);
         void (*detach)(struct attachment *attachment);
 };
 
@@ -94,6 +139,21 @@ static inline void hub_send(struct attachment *attachment, const struct message 
 static inline void hub_publish(struct attachment *attachment, const struct generation *comm,
                                const void *table, size_t bytes) {
         attachment->hub->ops->publish(attachment, comm, table, bytes);
+}
+
+/*
+ * A question to all other nodes of the job, with what this node waits for: at most HUB_WAITS bytes. The
+ * answer comes in pieces, some of them perhaps before this returns; the last one after INQUIRY_WAIT
+ * (inquiry.h) at the latest, unless the coordinator is silent itself. False: there is no way to it.
+ */
+static inline bool hub_ask(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+        return attachment->hub->ops->ask(attachment, id, waits, bytes);
+}
+
+/* A piece of the answer to question `id` of another node: at most HUB_ROWS bytes. */
+static inline void hub_tell(struct attachment *attachment, uint32_t id, bool last, const void *rows,
+                            size_t bytes) {
+        attachment->hub->ops->tell(attachment, id, last, rows, bytes);
 }
 
 /* The node is gone, and so are its members. */

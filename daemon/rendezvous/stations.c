@@ -17,6 +17,8 @@ struct station {
         uint8_t node[STATION_NODE];
         bool placed; /* has said on this connection where it is */
         uint32_t address, host;
+        struct hub_sight sight;
+        char name[POST_NAME + 1]; /* of its host */
         struct list jobs;
         uint32_t n_jobs;
 };
@@ -69,6 +71,23 @@ static void station_on_learn(struct attachment *attachment, const struct generat
         if (job->number != 0)
                 station_say(job->station, POST_TABLE, job->number,
                             post_encode_table(&table, job->station->table->out));
+}
+
+static void station_on_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+        const struct station_job *job = station_job_of(attachment);
+        const struct post_ask ask = { .id = id, .waits = waits, .bytes = bytes };
+
+        if (job->number != 0)
+                station_say(job->station, POST_ASK, job->number,
+                            post_encode_ask(&ask, job->station->table->out));
+}
+
+static void station_on_told(struct attachment *attachment, const struct hub_told *told) {
+        const struct station_job *job = station_job_of(attachment);
+
+        if (job->number != 0)
+                station_say(job->station, POST_TELL, job->number,
+                            post_encode_tell(told, job->station->table->out));
 }
 
 static void station_drop_job(struct station_job *job) {
@@ -169,11 +188,15 @@ int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_N
                 station->table = table;
                 station->address = HUB_UNKNOWN;
                 memcpy(station->node, node, STATION_NODE);
+                strcpy(station->name, "a daemon that has not said where it is");
+                station->sight.name = station->name;
                 list_init(&station->jobs);
                 list_append(&table->list, &station->link);
         }
         station->peer = peer;
         station->placed = false;
+        station->sight.away = false;
+        station->sight.heard = table->config.clock();
         list_for_each(job, &station->jobs, link)
                 job->number = 0;
         stations_set_due(table);
@@ -187,7 +210,8 @@ void stations_down(struct stations *table, void *peer) {
                 return;
         station->peer = NULL;
         station->placed = false;
-        station->left = table->config.clock();
+        station->left = station->sight.heard = table->config.clock();
+        station->sight.away = true;
         if (list_empty(&station->jobs))
                 station_free(station);
         stations_set_due(table);
@@ -225,6 +249,7 @@ static const char *station_take_arrival(struct station *station, const void *byt
         station->address = place.address;
         station->host = place.host;
         station->placed = true;
+        memcpy(station->name, arrival.name, sizeof(station->name));
         station_say(station, POST_PLACE, 0, post_encode_place(&place, table->out));
         return NULL;
 }
@@ -285,6 +310,9 @@ static int station_add_job(struct station *station, uint32_t number, const struc
         job->number = number;
         job->attachment.receive = station_on_message;
         job->attachment.learn = station_on_learn;
+        job->attachment.asked = station_on_asked;
+        job->attachment.told = station_on_told;
+        job->attachment.sight = &station->sight;
         r = hub_attach(coordinators_hub(station->table->config.coordinators), &job->attachment, &hub_job,
                        refusal);
         if (r != 0) {
@@ -367,6 +395,26 @@ static const char *station_take_table(struct station *station, struct station_jo
         return why;
 }
 
+static const char *station_take_ask(struct station *station, struct station_job *job, const void *bytes,
+                                    size_t length) {
+        struct post_ask ask;
+        const char *why = post_decode_ask(&station->table->scratch, bytes, length, &ask);
+
+        if (why == NULL && job != NULL)
+                hub_ask(&job->attachment, ask.id, ask.waits, ask.bytes);
+        return why;
+}
+
+static const char *station_take_tell(struct station *station, struct station_job *job, const void *bytes,
+                                     size_t length) {
+        struct hub_told told;
+        const char *why = post_decode_tell(&station->table->scratch, bytes, length, &told);
+
+        if (why == NULL && job != NULL)
+                hub_tell(&job->attachment, told.id, told.last, told.rows, told.bytes);
+        return why;
+}
+
 const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
                              const void *bytes, size_t length) {
         struct station *station = stations_find_peer(table, peer);
@@ -374,6 +422,7 @@ const char *stations_receive(struct stations *table, void *peer, enum post_kind 
 
         if (station == NULL)
                 return "its daemon is not known";
+        station->sight.heard = table->config.clock();
         if (kind == POST_ARRIVAL)
                 return station_take_arrival(station, bytes, length);
         if (!station->placed)
@@ -382,10 +431,39 @@ const char *stations_receive(struct stations *table, void *peer, enum post_kind 
         case POST_ATTACH: return station_take_attach(station, about, bytes, length);
         case POST_MESSAGE: return station_take_message(station, job, bytes, length);
         case POST_TABLE: return station_take_table(station, job, bytes, length);
+        case POST_ASK: return station_take_ask(station, job, bytes, length);
+        case POST_TELL: return station_take_tell(station, job, bytes, length);
         case POST_DETACH:
                 if (job != NULL)
                         station_drop_job(job);
                 return NULL;
         default: return NULL; /* of a newer version */
+        }
+}
+
+static bool station_has(const struct station *station, const struct hub_job *which) {
+        const struct station_job *job;
+
+        list_for_each(job, &station->jobs, link)
+                if (job->which.uid == which->uid && job->which.incarnation == which->incarnation &&
+                    strcmp(job->which.job, which->name) == 0)
+                        return true;
+        return false;
+}
+
+void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told) {
+        const struct station *station;
+
+        list_for_each(station, &table->list, link) {
+                if (station->peer == NULL || !station->placed || station_has(station, job) ||
+                    !table->config.speaks_for(table->config.data, station->peer, job->uid))
+                        continue;
+                if (told->n_hosts == HUB_HOSTS) {
+                        told->more++;
+                        continue;
+                }
+                struct hub_host *host = &told->host[told->n_hosts++];
+                *host = (struct hub_host){ .how = HUB_EMPTY };
+                memcpy(host->name, station->name, sizeof(host->name));
         }
 }

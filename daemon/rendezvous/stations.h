@@ -49,3 +49,5 @@ void stations_down(struct stations *table, void *peer);
 const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
                              const void *bytes, size_t length);
 void stations_tick(struct stations *table);
+/* The hosts of connected daemons that may have that job, and have no node of it. */
+void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the job layer reports, turned into frames for the members' clients. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -55,9 +56,18 @@ static void events_joined(struct member *member) {
         session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
+/* Whom the job still lacks stands in the refusal; a node knows also where they are not. */
 static void events_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        struct refusal longer = *refusal;
+        size_t used = strlen(longer.text);
+        char missing[600] = "";
+
+        if (refusal->code == WIRE__CODE__TIMEOUT && request == member->join_request)
+                others_missing(member->job, missing, sizeof(missing));
+        if (missing[0] != '\0')
+                snprintf(longer.text + used, sizeof(longer.text) - used, " (%s)", missing);
         if (member->owner != NULL)
-                session_send_refused(member->owner, request, refusal);
+                session_send_refused(member->owner, request, &longer);
 }
 
 static void events_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
@@ -245,7 +255,8 @@ static void events_stall(struct job *job, const struct job_wait *wait, const cha
         SET(message, generation, job->generation);
         SET(message, plan, wait->plan);
         SET(message, step, wait->step);
-        SET_IF(message, rank, wait->kind != WAIT_NODES, wait->rank);
+        SET_IF(message, rank, wait->rank != UINT32_MAX, wait->rank);
+        message.host = wait->host[0] != '\0' ? (char *)wait->host : NULL;
         SET(message, pid, (int32_t)wait->pid);
         message.process_state = (char *)wait->process_state;
         SET_IF(message, bucket, wait->bucket != UINT32_MAX, wait->bucket);
@@ -258,6 +269,10 @@ static void events_stall(struct job *job, const struct job_wait *wait, const cha
 static void events_evict(struct member *member, const struct refusal *refusal) {
         if (member->owner != NULL)
                 session_evict(member->owner, refusal);
+}
+
+static void events_told(const struct job *job, const struct hub_told *told) {
+        elsewhere_told(events_sessions(job)->elsewhere, told);
 }
 
 const struct jobs_events sessions_events = {
@@ -283,4 +298,9 @@ const struct jobs_events sessions_events = {
         .past_commit = events_past_commit,
         .stall = events_stall,
         .evict = events_evict,
+        .asked = asked_answer,
+        .told = events_told,
+        .inquire = others_inquire,
+        .blame = others_blame,
+        .missing = others_missing,
 };

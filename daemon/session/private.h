@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "gradsync.pb-c.h"
+#include "session/elsewhere.h"
 #include "session/report.h"
 #include "session/session.h"
 
@@ -17,8 +18,21 @@ enum session_state {
         SESSION_ENDING, /* hears nothing and says nothing any more */
 };
 
+/* A STATUS that waits for what other nodes say. */
+struct parked {
+        struct list link;
+        struct session *session;
+        uint32_t request;
+        uint64_t after;            /* they are to be asked then or later */
+        char job[LIMIT_NAME + 16]; /* that is asked for; "": none */
+};
+
 struct sessions {
         struct sessions_config config;
+        struct sessions_cluster cluster; /* all 0: it belongs to none */
+        struct elsewhere *elsewhere;
+        struct list parked;
+        uint8_t piece[HUB_ROWS]; /* of what another node is told */
         struct list list;
         unsigned n;
         uint64_t next_id, started, start_time; /* clock_now(), clock_wall() */
@@ -43,6 +57,7 @@ struct session {
         struct loop_deferred ending;
         uint32_t cause; /* WIRE__CAUSE__… with which its members go */
         struct list members;
+        uint32_t n_parked;
         uint32_t minor;
         uint32_t refused_plan; /* request of the last plan that was refused: what still comes of
                                            it is not answered again */
@@ -113,6 +128,44 @@ session_handler on_rejoin, on_rejoin_plan, on_rejoin_staging, on_rejoin_end;
 session_handler on_register, on_unregister;
 session_handler on_ready, on_staging, on_staging_mapped, on_operation;
 session_handler on_status, on_control, on_trace;
+
+/* status.c. Everything except the end of the answer; whether the job asked for is there. */
+bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
+                     sessions_row_fn row, void *data);
+/* What there is here of one job. */
+void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
+
+/* others.c: what other nodes say. See struct jobs_events. */
+bool others_inquire(struct job *job, uint64_t after);
+unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
+void others_missing(struct job *job, char *text, size_t size);
+struct view *others_view(const struct job *job);
+/* Of the jobs that the viewer sees and asks for, how many answers are outstanding that are of `after` or
+ * later; `ask`: they are asked for, unless they are there. */
+unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *job,
+                        uint64_t after, bool ask);
+/* asked.c */
+void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
+/* wait_row.c: what other nodes are told, and people are shown, of a wait. `host` is this one; NULL: of a job
+ * that has no other. */
+void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
+              char text[WAIT_TEXT], Wire__StatusWait *ret);
+/* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
+struct far_members { /* where in the view they are; those with a rank first, by rank */
+        unsigned n;
+        struct far_member {
+                uint32_t rank;
+                bool unranked;
+                size_t at;
+        } member[2 * LIMIT_LOCAL];
+};
+void far_find_members(struct view *view, struct far_members *ret);
+void far_send_member(struct view *view, const struct far_member *member, uint32_t job, sessions_row_fn row,
+                     void *data);
+/* Waits for members and nodes; how many. */
+unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_row_fn row, void *data);
+/* The whole of a job that has no node here. False: nothing is known of it. */
+bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data);
 
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
 bool status_asks_for(const char *asked, uid_t uid, const char *name);

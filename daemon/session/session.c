@@ -31,6 +31,13 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 free(sessions);
                 return r;
         }
+        list_init(&sessions->parked);
+        r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
+        if (r < 0) {
+                codec_deinit(&sessions->codec);
+                free(sessions);
+                return r;
+        }
         report_init(&sessions->report, sessions);
         config->jobs->config.events = &sessions_events;
         config->jobs->config.events_data = sessions;
@@ -43,9 +50,19 @@ struct sessions *sessions_free(struct sessions *sessions) {
                 return NULL;
         assert(list_empty(&sessions->list));
         report_deinit(&sessions->report);
+        elsewhere_free(sessions->elsewhere);
         codec_deinit(&sessions->codec);
         free(sessions);
         return NULL;
+}
+
+void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster) {
+        sessions->cluster = *cluster;
+        elsewhere_set_trouble(sessions->elsewhere, cluster->trouble, cluster->data);
+}
+
+void sessions_told(struct sessions *sessions, const struct hub_told *told) {
+        elsewhere_told(sessions->elsewhere, told);
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
@@ -190,6 +207,17 @@ fail:
         return r;
 }
 
+static void session_drop_parked(struct session *session) {
+        struct parked *parked, *spare;
+
+        list_for_each_safe(parked, spare, &session->sessions->parked, link) {
+                if (parked->session != session)
+                        continue;
+                list_remove(&parked->link);
+                free(parked);
+        }
+}
+
 struct session *session_free(struct session *session) {
         if (session == NULL)
                 return NULL;
@@ -199,6 +227,7 @@ struct session *session_free(struct session *session) {
         loop_io_free(session->pidfd_io);
         fd_close(session->pidfd);
         charge_release(&session->pidfd_charge);
+        session_drop_parked(session);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);

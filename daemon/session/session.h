@@ -43,6 +43,19 @@ struct sessions_identity {
         const char *no_identity; /* why it coordinates nothing beyond its own host; "": it may */
 };
 
+/* What a daemon of a cluster shows beyond its own jobs. */
+struct sessions_cluster {
+        const char *host; /* this one's name, for people */
+        /* The jobs of the cluster whose coordinator is here. */
+        void (*each)(void *data, void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
+                     void *to);
+        /* A question to all nodes of one of these, answered by sessions_told(). False: it cannot be asked. */
+        bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id);
+        /* Why the coordinator does not answer. */
+        void (*trouble)(void *data, char *text, size_t size);
+        void *data;
+};
+
 struct sessions_config {
         struct loop *loop;
         struct backend *backend;
@@ -57,6 +70,8 @@ struct sessions_config {
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
 struct sessions *sessions_free(struct sessions *sessions); /* all sessions must be gone */
+void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster); /* copied */
+void sessions_told(struct sessions *sessions, const struct hub_told *told);
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);
 /* Sends every client the reason why the daemon goes, and hangs up. */

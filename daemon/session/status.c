@@ -41,11 +41,52 @@ struct answer {
         sessions_row_fn row;
         void *data;
         struct found *found;
+        bool whole; /* with what other nodes say */
 };
+
+/* A job that has no node here, with its coordinator here: the handle is nobody else's. */
+#define FAR_JOBS (UINT32_C(1) << 31)
+
+struct far_jobs {
+        const struct answer *answer;
+        const char *asked; /* for the rows; NULL: they are counted */
+        unsigned n;
+        bool found;
+};
+
+static void status_on_far_job(void *to, uid_t uid, const char *name, uint64_t incarnation) {
+        struct far_jobs *jobs = to;
+        const struct answer *answer = jobs->answer;
+        const struct sessions *sessions = answer->sessions;
+        struct job *job;
+
+        list_for_each(job, &sessions->config.jobs->list, link)
+                if (job->cluster && job->uid == uid && job->incarnation == incarnation &&
+                    strcmp(job->name, name) == 0)
+                        return;
+        if (!session_sees(answer->viewer, uid))
+                return;
+        jobs->n++;
+        if (jobs->asked == NULL || !status_asks_for(jobs->asked, uid, name))
+                return;
+        struct view *view = elsewhere_find(sessions->elsewhere, uid, name, incarnation);
+        if (view != NULL && far_send_job(view, FAR_JOBS + jobs->n, answer->row, answer->data))
+                jobs->found = true;
+}
+
+/* Those with their coordinator here, and no node. */
+static struct far_jobs status_far_jobs(const struct answer *answer, const char *asked) {
+        const struct sessions_cluster *cluster = &answer->sessions->cluster;
+        struct far_jobs jobs = { .answer = answer, .asked = asked };
+
+        if (answer->whole && cluster->each != NULL)
+                cluster->each(cluster->data, status_on_far_job, &jobs);
+        return jobs;
+}
 
 static unsigned status_visible_jobs(const struct answer *answer) {
         struct job *job;
-        unsigned n = 0;
+        unsigned n = status_far_jobs(answer, NULL).n;
 
         list_for_each(job, &answer->sessions->config.jobs->list, link)
                 n += session_sees(answer->viewer, job->uid);
@@ -211,6 +252,7 @@ static void status_add_recovery(Wire__StatusJob *row, const struct recovery *rec
 
 static void status_send_job(const struct answer *answer, const struct job *job, const struct job_view *view) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        char missing[600] = "";
 
         SET(row, job, job->id);
         row.name = (char *)job->name;
@@ -229,7 +271,9 @@ static void status_send_job(const struct answer *answer, const struct job *job, 
         SET(row, void_steps, job->void_steps);
         SET(row, incarnation, job->incarnation);
         SET(row, operations, job->operations);
-        row.text = (char *)job->loss_text;
+        if (answer->whole && job->loss_text[0] == '\0')
+                others_missing((struct job *)(uintptr_t)job, missing, sizeof(missing));
+        row.text = missing[0] != '\0' ? missing : (char *)job->loss_text;
         status_add_totals(&row, job->record);
         status_add_nonfinite(&row, &job->blame);
         status_add_recovery(&row, &job->recovery, answer->now);
@@ -264,6 +308,11 @@ static const char *status_process_state(const struct answer *answer, pid_t pid, 
         return process->state;
 }
 
+/* Of the members here; NULL: of a job that has no others. */
+static const char *status_host(const struct answer *answer, const struct job *job) {
+        return job->cluster ? answer->sessions->cluster.host : NULL;
+}
+
 static void status_send_member(const struct answer *answer, const struct member *member,
                                const struct job_view *view) {
         const struct job *job = member->job;
@@ -284,6 +333,7 @@ static void status_send_member(const struct answer *answer, const struct member 
         SET(row, member, member->stable > 0 ? member->stable : member_id_count(member->id));
         SET(row, client, member->client);
         row.program = (char *)member->program;
+        row.host = (char *)status_host(answer, job);
         SET_IF(row, exposed, seen.exposed >= 0, seen.exposed);
         SET_IF(row, exposed_us, seen.exposed >= 0, seen.exposed_us);
         SET(row, unranked, joining);
@@ -323,37 +373,62 @@ static void status_look(const struct answer *answer, struct job_wait *wait) {
         wait->process_state = status_process_state(answer, wait->pid, true);
 }
 
-static const char *const wait_names[] = {
-        [WAIT_STEP] = "step", [WAIT_PLAN] = "plan",   [WAIT_OPERATION] = "operation",
-        [WAIT_JOIN] = "join", [WAIT_NODES] = "nodes", [WAIT_MEMORY] = "memory",
-};
-
 static void status_send_wait(const struct answer *answer, const struct job *job,
                              const struct job_wait *wait) {
-        Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
-        uint64_t now = answer->now;
+        Wire__StatusWait row;
         char text[WAIT_TEXT];
 
-        SET(row, job, job->id);
-        wait_text(job, wait, text);
-        row.text = text[0] != '\0' ? text : NULL;
-        SET_IF(row, rank, wait->kind != WAIT_NODES, wait->rank);
-        SET_IF(row, pid, wait->pid != 0, (int32_t)wait->pid);
-        row.process_state = (char *)wait->process_state;
-        SET(row, plan, wait->plan);
-        SET_IF(row, bucket, wait->bucket != UINT32_MAX, wait->bucket);
-        row.parameter = (char *)wait->parameter;
-        SET(row, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
-        row.what = (char *)wait_names[wait->kind];
-        SET(row, step, wait->step);
+        wait_row(job, wait, answer->now, status_host(answer, job), text, &row);
         answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+}
+
+/* What the job waits for on other nodes stands in place of those nodes. */
+static void status_send_waits(const struct answer *answer, const struct job *job, struct view *others,
+                              const struct job_view *view) {
+        bool nodes = false;
+
+        for (unsigned i = 0; i < view->n_waits; i++)
+                if (view->wait[i].kind == WAIT_NODES)
+                        nodes = true;
+                else
+                        status_send_wait(answer, job, &view->wait[i]);
+        if (others != NULL && far_send_waits(others, job->id, nodes, answer->row, answer->data) > 0)
+                return;
+        for (unsigned i = 0; i < view->n_waits; i++)
+                if (view->wait[i].kind == WAIT_NODES)
+                        status_send_wait(answer, job, &view->wait[i]);
+}
+
+/* By rank, wherever they are, then those that have none. */
+static void status_send_members(const struct answer *answer, const struct job *job, struct view *others,
+                                const struct job_view *view) {
+        struct far_members far = { 0 };
+        const struct member *member;
+        unsigned next = 0;
+
+        if (others != NULL)
+                far_find_members(others, &far);
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                for (; next < far.n && !far.member[next].unranked &&
+                       far.member[next].rank < job->local[local]->rank;
+                     next++)
+                        far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
+                status_send_member(answer, job->local[local], view);
+        }
+        for (; next < far.n && !far.member[next].unranked; next++)
+                far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_JOINING)
+                        status_send_member(answer, member, view);
+        for (; next < far.n; next++)
+                far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
 }
 
 static const struct looks all_looks = { THREADS, MARKS };
 
 /* The job, its members by rank and then those that wait for a place, its agreed plans, and its waits. */
 static void status_send_whole_job(const struct answer *answer, struct job *job) {
-        const struct member *member;
+        struct view *others = answer->whole && job->cluster ? others_view(job) : NULL;
         const struct plan *plan;
         struct job_view view;
 
@@ -363,27 +438,21 @@ static void status_send_whole_job(const struct answer *answer, struct job *job) 
         for (unsigned i = 0; i < view.n_waits; i++)
                 status_look(answer, &view.wait[i]);
         status_send_job(answer, job, &view);
-        for (uint32_t local = 0; local < job->n_local; local++)
-                status_send_member(answer, job->local[local], &view);
-        list_for_each(member, &job->members, link)
-                if (member->state == MEMBER_JOINING)
-                        status_send_member(answer, member, &view);
+        status_send_members(answer, job, others, &view);
         list_for_each(plan, &job->plans, link)
                 if (plan->agreed)
                         status_send_plan(answer, plan);
-        for (unsigned i = 0; i < view.n_waits; i++)
-                status_send_wait(answer, job, &view.wait[i]);
+        status_send_waits(answer, job, others, &view);
 }
 
 bool status_asks_for(const char *asked, uid_t uid, const char *name) {
         return asked == NULL || asked[0] == '\0' || job_is_named(asked, uid, name);
 }
 
-/* Everything except the end of the answer; whether the job asked for is there. */
-static bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
-                            sessions_row_fn row, void *data) {
+static bool status_send_all(struct sessions *sessions, const struct session *viewer, const char *asked,
+                            bool whole, sessions_row_fn row, void *data) {
         struct found processes = { .looks = all_looks };
-        struct answer answer = { sessions, viewer, clock_now(), row, data, &processes };
+        struct answer answer = { sessions, viewer, clock_now(), row, data, &processes, whole };
         bool found = asked == NULL || asked[0] == '\0';
         struct session *client;
         struct job *job;
@@ -398,30 +467,21 @@ static bool status_describe(struct sessions *sessions, const struct session *vie
                 found = true;
                 status_send_whole_job(&answer, job);
         }
-        return found;
+        return status_far_jobs(&answer, asked != NULL ? asked : "").found || found;
+}
+
+bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
+                     sessions_row_fn row, void *data) {
+        return status_send_all(sessions, viewer, asked, true, row, data);
+}
+
+void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data) {
+        struct found processes = { .looks = all_looks };
+        struct answer answer = { sessions, NULL, clock_now(), row, data, &processes, false };
+
+        status_send_whole_job(&answer, job);
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        status_describe(sessions, NULL, NULL, row, data);
-}
-
-struct reply {
-        struct session *to;
-        uint32_t request;
-};
-
-static void status_send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
-        const struct reply *reply = data;
-
-        session_send(reply->to, type, reply->request, row);
-}
-
-int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const char *asked = (CAST(Wire__Status, message))->job;
-        struct reply reply = { .to = session, .request = request->id };
-        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
-
-        SET(end, found, status_describe(session->sessions, session, asked, status_send_reply, &reply));
-        status_send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
-        return 0;
+        status_send_all(sessions, NULL, NULL, false, row, data);
 }

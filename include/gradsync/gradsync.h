@@ -488,14 +488,14 @@ enum gradsync_reduce {
 struct gradsync_stall {
         size_t size;
         uint64_t step; /* 0: what waits is not a step; `text` says what it is */
-        uint32_t rank; /* UINT32_MAX: other nodes are waited for */
+        uint32_t rank; /* UINT32_MAX: other nodes are waited for, and no member is known */
         int32_t pid;
-        const char *process_state; /* "": of no process; "running", "sleeping", "stopped", "traced", "zombie",
-                                      "gone" */
+        const char *process_state; /* "", "running", "sleeping", "stopped", "traced", "zombie", "gone" */
         uint32_t bucket;
         const char *parameter; /* the first that is not marked; "" if not known */
         uint64_t since_ms;
         const char *text; /* all of it in one sentence */
+        const char *host; /* of the member, or of the daemon that says nothing; "": it is on this daemon */
 };
 
 /*

@@ -76,11 +76,36 @@ static void hear_table(const uint8_t *data, size_t size) {
         same(n, post_encode_table(&back, again));
 }
 
+static void hear_ask(const uint8_t *data, size_t size) {
+        struct post_ask ask, back;
+
+        if (post_decode_ask(&scratch, data, size, &ask) != NULL)
+                return;
+        must(ask.bytes <= HUB_WAITS);
+        ssize_t n = post_encode_ask(&ask, bytes);
+        must(post_decode_ask(&second, bytes, (size_t)n, &back) == NULL);
+        same(n, post_encode_ask(&back, again));
+}
+
+static void hear_tell(const uint8_t *data, size_t size) {
+        struct hub_told told, back;
+
+        if (post_decode_tell(&scratch, data, size, &told) != NULL)
+                return;
+        must(told.bytes <= HUB_ROWS && told.n_hosts <= HUB_HOSTS);
+        for (uint32_t i = 0; i < told.n_hosts; i++)
+                must(name_valid(told.host[i].name));
+        ssize_t n = post_encode_tell(&told, bytes);
+        must(post_decode_tell(&second, bytes, (size_t)n, &back) == NULL);
+        same(n, post_encode_tell(&back, again));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         static void (*const hear[])(const uint8_t *, size_t) = { hear_arrival, hear_place, hear_attach,
-                                                                 hear_refused, hear_table };
+                                                                 hear_refused, hear_table, hear_ask,
+                                                                 hear_tell };
 
         if (size > 0)
-                hear[data[0] % 5](data + 1, size - 1);
+                hear[data[0] % 7](data + 1, size - 1);
         return 0;
 }

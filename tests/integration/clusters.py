@@ -33,7 +33,9 @@ class Cluster:
         self.common = {"gloo_helper": build / HELPER, **(common or {})}
         self.settings = settings or {}
         self.times = times
-        self.coordinator = daemon(device="none", config=self.config(listen=address, **times))
+        self.coordinator = daemon(device="none", config=self.config(listen=address, **times),
+                                  settings={key: self.settings[key] for key in ("socket_mode",)
+                                            if key in self.settings})
         self.nodes = [self.add() for _ in range(nodes)]
 
     def config(self, **more):

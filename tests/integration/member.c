@@ -37,9 +37,8 @@ static struct gradsync_job *jobs[SLOTS];
 static struct planned plans[SLOTS], registered[SLOTS];
 static unsigned job_slot, plan_slot;
 static volatile sig_atomic_t signals;
-static char *word[WORDS];
+static char *word[WORDS], stall_text[4096];
 static int words;
-static char stall_text[4096];
 
 #define JOB jobs[job_slot]
 #define PLAN plans[plan_slot].plan
@@ -69,11 +68,12 @@ static void answer(int r, const char *details) {
         fflush(stdout);
 }
 
-static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
+static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *s) {
         snprintf(stall_text, sizeof(stall_text),
-                 "job=%s step=%" PRIu64 " rank=%u pid=%d state=%s bucket=%u parameter=%s leave=%s text=%s",
-                 gradsync_job_name(job), stall->step, stall->rank, (int)stall->pid, stall->process_state,
-                 stall->bucket, stall->parameter, gradsync_result_name(gradsync_leave(job)), stall->text);
+                 "job=%s step=%" PRIu64 " rank=%u pid=%d state=%s bucket=%u parameter=%s host=%s leave=%s "
+                 "text=%s",
+                 gradsync_job_name(job), s->step, s->rank, (int)s->pid, s->process_state, s->bucket,
+                 s->parameter, s->host, gradsync_result_name(gradsync_leave(job)), s->text);
 }
 
 static int do_open(char *out, size_t size) {

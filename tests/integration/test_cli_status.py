@@ -194,9 +194,9 @@ KEYS = {
     "nonfinite_first": "step rank pid plan bucket parameter values",
     "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
                  "committed_ms successor_pid",
-    "member": "rank local_rank pid uid state step process_state program exposed",
+    "member": "rank local_rank host pid uid state step process_state program exposed",
     "plan": "plan step parameters buckets bytes arena_bytes reduce open placed_members",
-    "wait": "rank pid process_state what plan bucket parameter step since_ms text",
+    "wait": "rank host pid process_state what plan bucket parameter step since_ms text",
 }
 
 
@@ -323,18 +323,19 @@ SENT = [
         lost_successor=3211, recovery_us=1, recovery_class=[3, 4])),
     ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, uid=4004,
                                            state="late", step=4005, process_state="sleeping", program="m",
-                                           exposed=0.5)),
+                                           exposed=0.5, host="here")),
     ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, unranked=True)),
     ("STATUS_PLAN", wire.pb.StatusPlan(job=1, plan=5001, step=5002, params=5003, buckets=5004, bytes=5005,
                                        arena_bytes=5006, reduce="sum", open=True, placed=5007)),
     ("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, pid=6002, process_state="stopped", plan=6003,
-                                       bucket=6004, parameter="v", since_ms=6005, what="step", step=6006)),
+                                       bucket=6004, parameter="v", since_ms=6005, what="step", step=6006,
+                                       host="there")),
     *[("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, plan=6003, bucket=6004, since_ms=6005, step=6006,
                                          what=what)) for what in ("plan", "join")],
     ("STATUS_WAIT", wire.pb.StatusWait(job=1, since_ms=6005, what="nodes", text="the vote of nodes 1, 2")),
 ]
-NO_STEP = {"rank": 6001, "pid": None, "process_state": None, "plan": None, "bucket": None, "parameter": None,
-           "step": None, "since_ms": 6005, "text": None}
+NO_STEP = {"rank": 6001, "host": None, "pid": None, "process_state": None, "plan": None, "bucket": None,
+           "parameter": None, "step": None, "since_ms": 6005, "text": None}
 SHOWN = {
     "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
                "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
@@ -354,14 +355,16 @@ SHOWN = {
         "last_loss": {"rank": 3201, "pid": 3202, "cause": "evicted", "step": 3203, "generation": 3204,
                       "noticed_us": 3205, "ago_ms": 3206, "void_steps": 3210, "void_ms": 3.207,
                       "new_generation_ms": 3.208, "committed_ms": 3.209, "successor_pid": 3211},
-        "members": [{"rank": 4001, "local_rank": 4002, "pid": 4003, "uid": 4004, "state": "late",
-                     "step": 4005, "process_state": "sleeping", "program": "m", "exposed": 0.5},
-                    {"rank": None, "local_rank": None, "pid": 4003, "uid": None, "state": None, "step": 0,
-                     "process_state": None, "program": None, "exposed": None}],
+        "members": [{"rank": 4001, "local_rank": 4002, "host": "here", "pid": 4003, "uid": 4004,
+                     "state": "late", "step": 4005, "process_state": "sleeping", "program": "m",
+                     "exposed": 0.5},
+                    {"rank": None, "local_rank": None, "host": None, "pid": 4003, "uid": None,
+                     "state": None, "step": 0, "process_state": None, "program": None, "exposed": None}],
         "plans": [{"plan": 5001, "step": 5002, "parameters": 5003, "buckets": 5004, "bytes": 5005,
                    "arena_bytes": 5006, "reduce": "sum", "open": True, "placed_members": 5007}],
-        "waiting_for": [{"rank": 6001, "pid": 6002, "process_state": "stopped", "what": "step", "plan": 6003,
-                         "bucket": 6004, "parameter": "v", "step": 6006, "since_ms": 6005, "text": None},
+        "waiting_for": [{"rank": 6001, "host": "there", "pid": 6002, "process_state": "stopped",
+                         "what": "step", "plan": 6003, "bucket": 6004, "parameter": "v", "step": 6006,
+                         "since_ms": 6005, "text": None},
                         {**NO_STEP, "what": "plan", "plan": 6003}, {**NO_STEP, "what": "join"},
                         {**NO_STEP, "what": "nodes", "rank": None, "text": "the vote of nodes 1, 2"}],
     }],

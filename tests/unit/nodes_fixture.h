@@ -199,7 +199,22 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
         snprintf(station->text, sizeof(station->text), "%s", refusal->text);
 }
 
+static bool on_inquire(struct job *job, uint64_t after) {
+        return true;
+}
+
+static unsigned on_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
+        return 0;
+}
+
+static void on_missing(struct job *job, char *text, size_t size) {
+        text[0] = '\0';
+}
+
 static const struct jobs_events events = {
+        .inquire = on_inquire,
+        .blame = on_blame,
+        .missing = on_missing,
         .joined = on_joined,
         .refused = on_refused,
         .plan_arena = on_plan_arena,

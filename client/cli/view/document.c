@@ -41,8 +41,8 @@ static json_t *document_member(const Wire__StatusMember *m) {
         bool ranked = m->has_rank && !m->unranked;
         return OBJECT(AS("rank", value_whole(ranked, m->rank)),
                       AS("local_rank", value_whole(ranked && m->has_local_rank, m->local_rank)),
-                      WHOLE(m, pid), WHOLE(m, uid), TEXT(m, state), NUMBER(m, step), TEXT(m, process_state),
-                      TEXT(m, program), REAL(m, exposed));
+                      TEXT(m, host), WHOLE(m, pid), WHOLE(m, uid), TEXT(m, state), NUMBER(m, step),
+                      TEXT(m, process_state), TEXT(m, program), REAL(m, exposed));
 }
 
 static json_t *document_plan(const Wire__StatusPlan *p) {
@@ -53,7 +53,8 @@ static json_t *document_plan(const Wire__StatusPlan *p) {
 
 static json_t *document_wait(const Wire__StatusWait *w) {
         bool step = snapshot_wait_is_step(w), plan = step || strcmp(w->what, "plan") == 0;
-        return OBJECT(WHOLE(w, rank), AS("pid", value_whole(w->has_pid && w->pid > 0, (uint64_t)w->pid)),
+        return OBJECT(WHOLE(w, rank), TEXT(w, host),
+                      AS("pid", value_whole(w->has_pid && w->pid > 0, (uint64_t)w->pid)),
                       TEXT(w, process_state), TEXT(w, what),
                       AS("plan", value_whole(plan && w->has_plan, w->plan)),
                       AS("bucket", value_whole(step && w->has_bucket, w->bucket)),

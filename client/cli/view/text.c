@@ -167,7 +167,15 @@ static bool text_ordinary(const Wire__StatusMember *m) {
         return m->state && (strcmp(m->state, "computing") == 0 || strcmp(m->state, "waiting") == 0);
 }
 
-static void text_member_line(struct libscols_table *table, const Wire__StatusMember *m) {
+/* Members of a job on one daemon have no host. */
+static bool text_has_hosts(const struct snapshot_job *job) {
+        for (size_t i = 0; i < job->n_members; i++)
+                if (job->member[i]->host)
+                        return true;
+        return false;
+}
+
+static void text_member_line(struct libscols_table *table, const Wire__StatusMember *m, bool hosts) {
         struct libscols_line *line = table_line(table);
         char share[FORMAT_SIZE];
         size_t cell = 0;
@@ -176,6 +184,8 @@ static void text_member_line(struct libscols_table *table, const Wire__StatusMem
                 table_text(line, &cell, "", PAINT_NONE);
         else
                 table_printf(line, &cell, "%u", m->rank);
+        if (hosts)
+                table_text(line, &cell, m->host, PAINT_NONE);
         table_printf(line, &cell, "%d", m->pid);
         table_printf(line, &cell, "%u", m->uid);
         table_text(line, &cell, m->state, paint_state(m->state));
@@ -189,16 +199,22 @@ static void text_job_members(const struct snapshot_job *job, bool whole, bool co
                 { "RANK", true }, { "PID", true },     { "UID", true },      { "STATE", false },
                 { "STEP", true }, { "EXPOSED", true }, { "PROGRAM", false },
         };
+        static const struct column hosts_columns[] = {
+                { "RANK", true },   { "HOST", false }, { "PID", true },     { "UID", true },
+                { "STATE", false }, { "STEP", true },  { "EXPOSED", true }, { "PROGRAM", false },
+        };
+        bool hosts = text_has_hosts(job);
         size_t left_out = 0;
 
         if (job->n_members == 0)
                 return;
-        struct libscols_table *table = table_new(columns, array_size(columns), color);
+        struct libscols_table *table = hosts ? table_new(hosts_columns, array_size(hosts_columns), color)
+                                             : table_new(columns, array_size(columns), color);
         for (size_t i = 0; i < job->n_members; i++) {
                 if (!whole && job->n_members > MANY_MEMBERS && text_ordinary(job->member[i]))
                         left_out++;
                 else
-                        text_member_line(table, job->member[i]);
+                        text_member_line(table, job->member[i], hosts);
         }
         if (left_out < job->n_members)
                 table_print(table, "  ", to);
@@ -228,7 +244,8 @@ static const char *text_wait_purpose(const char *what) {
 
 char *text_wait(const Wire__StatusWait *wait) {
         _cleanup_(freep) char *state = escape_text(wait->process_state),
-                              *parameter = escape_text(wait->parameter), *other = escape_text(wait->text);
+                              *parameter = escape_text(wait->parameter), *other = escape_text(wait->text),
+                              *host = escape_text(wait->host);
         bool process = wait->has_pid && wait->pid > 0,
              bucket = wait->has_bucket && snapshot_wait_is_step(wait);
         char since[FORMAT_SIZE], *text = NULL;
@@ -244,6 +261,8 @@ char *text_wait(const Wire__StatusWait *wait) {
                 return text;
         }
         fprintf(to, "rank %u", wait->rank);
+        if (host && *host)
+                fprintf(to, " on host %s", host);
         if (process)
                 fprintf(to, " (pid %d%s%s)", wait->pid, state && *state ? ", " : "", text_or_empty(state));
         fputs(text_wait_purpose(wait->what), to);

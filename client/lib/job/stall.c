@@ -23,6 +23,7 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
         snprintf(stall->parameter, sizeof(stall->parameter), "%s",
                  message->parameter ? message->parameter : "");
         snprintf(stall->text, sizeof(stall->text), "%s", message->text ? message->text : "");
+        snprintf(stall->host, sizeof(stall->host), "%s", message->host ? message->host : "");
         stall->pending = true;
 }
 
@@ -34,6 +35,7 @@ static void stall_call(struct gradsync *gs, struct gradsync_job *job) {
         copy.shown.process_state = copy.process_state;
         copy.shown.parameter = copy.parameter;
         copy.shown.text = copy.text;
+        copy.shown.host = copy.host;
         job->stall.pending = false;
         job->stall.running = true;
         job->stall.thread = pthread_self();

@@ -19,7 +19,7 @@ struct stall {
         pthread_t thread;
         /* Its strings are the arrays below. */
         struct gradsync_stall shown;
-        char process_state[32], parameter[LIMIT_NAME + 1], text[LIMIT_TEXT + 1];
+        char process_state[32], parameter[LIMIT_NAME + 1], text[LIMIT_TEXT + 1], host[LIMIT_NAME + 1];
 };
 
 void stall_note(struct gradsync_job *job, const Wire__Stall *message);

@@ -25,7 +25,7 @@ class StallStruct(Structure):
     _fields_ = [("size", c_size_t), ("step", c_uint64), ("rank", c_uint32), ("pid", c_int32),
                 ("process_state", c_char_p), ("bucket", c_uint32), ("parameter", c_char_p), ("since_ms",
                                                                                              c_uint64),
-                ("text", c_char_p)]
+                ("text", c_char_p), ("host", c_char_p)]
 
 
 StallFunction = CFUNCTYPE(None, c_void_p, c_void_p, POINTER(StallStruct))

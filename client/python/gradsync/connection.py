@@ -91,7 +91,8 @@ class Connection:
             self._stall(job, Stall(step=stall.step, rank=stall.rank, pid=stall.pid,
                                    process_state=stall.process_state.decode("utf-8", "replace"),
                                    bucket=stall.bucket, parameter=stall.parameter.decode("utf-8", "replace"),
-                                   since_ms=stall.since_ms, text=stall.text.decode("utf-8", "replace")))
+                                   since_ms=stall.since_ms, text=stall.text.decode("utf-8", "replace"),
+                                   host=stall.host.decode("utf-8", "replace")))
         except BaseException as raised:  # no exception passes through the library
             self._inside.raised[threading.get_ident()] = raised
 

@@ -135,3 +135,5 @@ class Stall:
     since_ms: int
     #: all of it in one sentence
     text: str
+    #: of the member, or of the daemon that says nothing; "": it is on this daemon
+    host: str = ""

@@ -187,6 +187,26 @@ void machine_publish(struct job *job, const void *table, size_t bytes) {
         hub_publish(&job->machine.attachment, &job->machine.node.comm, table, bytes);
 }
 
+static void machine_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+        struct job *job = list_entry(attachment, struct job, machine.attachment);
+
+        job->table->config.events->asked(job, id, waits, bytes);
+}
+
+static void machine_told(struct attachment *attachment, const struct hub_told *told) {
+        const struct job *job = list_entry(attachment, struct job, machine.attachment);
+
+        job->table->config.events->told(job, told);
+}
+
+bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes) {
+        return hub_ask(&job->machine.attachment, id, waits, bytes);
+}
+
+void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes) {
+        hub_tell(&job->machine.attachment, id, last, rows, bytes);
+}
+
 bool machine_is_unplaced(const struct job *job) {
         return job->machine.attachment.address == HUB_UNKNOWN;
 }
@@ -233,6 +253,8 @@ static int machine_attach(struct job *job, uint64_t incarnation, struct refusal 
         machine->attachment.placed = machine_placed;
         machine->attachment.learn = machine_learn;
         machine->attachment.refused = machine_refused;
+        machine->attachment.asked = machine_asked;
+        machine->attachment.told = machine_told;
         if (job->cluster)
                 r = loop_timer_new(config->loop, machine_on_beat, job, &machine->beat);
         if (r == 0)

@@ -103,6 +103,10 @@ uint32_t machine_node_rank(const struct job *job);
 uint32_t machine_rank_of(const struct job *job, uint32_t address);
 /* What the engine has published for the communicator that is being built. */
 void machine_publish(struct job *job, const void *table, size_t bytes);
+/* A question to the job's other nodes, and a piece of the answer to one of theirs: see hub.h. What comes is
+ * passed to the events of the job's table. */
+bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes);
+void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes);
 /* The cluster has no address for this node yet. */
 bool machine_is_unplaced(const struct job *job);
 /* The engine has something of this job that it has not ended. */

@@ -28,7 +28,8 @@
 #define NOTICES 512u       /* most frames that it may cost: fewer are named to the members of a large job */
 #define START_PATIENCE 10u /* times stall_notice */
 #define THREADS 128u       /* threads that are looked at for one job in one tick */
-#define MARKS 65536u       /* parameters that are looked at: as many as a plan may have */
+#define AGAIN (2 * USEC_PER_SEC) /* after which other nodes are asked once more, while a stall lasts */
+#define MARKS 65536u             /* parameters that are looked at: as many as a plan may have */
 
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
@@ -37,14 +38,17 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
 
         wait_text(job, wait, whom);
         if (whom[0] == '\0')
-                snprintf(whom, sizeof(whom), "rank %u (pid %d, %s)", wait->rank, (int)wait->pid,
+                snprintf(whom, sizeof(whom), "rank %u%s%.64s (pid %d, %s)", wait->rank,
+                         wait->host[0] != '\0' ? " on host " : "", wait->host, (int)wait->pid,
                          wait->process_state);
         if (wait->kind == WAIT_MEMORY)
                 snprintf(what, sizeof(what), "memory");
         else if (wait->step > 0)
                 snprintf(what, sizeof(what), "step %" PRIu64, wait->step);
-        else if (wait->kind == WAIT_PLAN)
+        else if (wait->kind == WAIT_PLAN || wait->purpose == WAIT_PLAN)
                 snprintf(what, sizeof(what), "agreement on plan %u", wait->plan);
+        else if (job->operation.n_calls == 0)
+                snprintf(what, sizeof(what), "an operation");
         else
                 snprintf(what, sizeof(what), "operation %" PRIu64 ", %s", call->sequence,
                          operation_name(call->kind));
@@ -62,7 +66,7 @@ static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
         char text[700];
 
         describe(job, wait, now, text, sizeof(text));
-        if (wait->kind != WAIT_NODES) {
+        if (wait->kind != WAIT_NODES && wait->kind != WAIT_SILENT) {
                 context.rank = wait->rank;
                 context.pid = wait->pid;
         }
@@ -115,16 +119,47 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
         *told = true;
 }
 
+/* Other nodes are asked in good time: when half of the patience with them is over. */
+static void stall_foresee(struct job *job, const struct job_wait *wait, uint64_t patience, uint64_t now) {
+        if (wait->kind == WAIT_NODES && now - wait->since >= patience / 2)
+                job->table->config.events->inquire(job, wait->since + patience / 2);
+}
+
+/* Puts the members of other nodes, as they are at that time, in place of a wait for these nodes. 0 until they
+ * have been heard, which is not long. */
+static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n, uint64_t at) {
+        const struct jobs_events *events = job->table->config.events;
+
+        if (n == 0 || waits[0].kind != WAIT_NODES)
+                return n;
+        if (!events->inquire(job, at))
+                return 0;
+        const struct job_wait nodes = waits[0];
+        n = events->blame(job, &nodes, waits, NAMED);
+        if (n == 0)
+                waits[n++] = nodes;
+        return n;
+}
+
+static uint64_t stall_patience(const struct job *job) {
+        uint64_t usual = hist_median(&job->steps) * 3;
+
+        return usual > job->table->config.stall_notice ? usual : job->table->config.stall_notice;
+}
+
 static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
-        uint64_t patience = hist_median(&job->steps) * 3;
+        uint64_t patience = stall_patience(job);
         struct job_wait waits[NAMED];
 
-        if (patience < job->table->config.stall_notice)
-                patience = job->table->config.stall_notice;
-        if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience)
+        if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience / 2)
                 return;
         unsigned n = plan_waits(plan, waits, NAMED);
-        if (n > 0 && now - waits[0].since >= patience)
+        if (n > 0)
+                stall_foresee(job, &waits[0], patience, now);
+        if (n == 0 || now - waits[0].since < patience || now - plan->opened < patience)
+                return;
+        n = stall_blame(job, waits, n, plan->stall_told ? now - AGAIN : waits[0].since + patience);
+        if (n > 0)
                 act(job, waits, n, &plan->stall_told, job->table->config.step_deadline, now);
 }
 
@@ -132,7 +167,10 @@ static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
 
-        if (n > 0 && now - waits[0].since >= START_PATIENCE * job->table->config.stall_notice)
+        if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
+                return;
+        n = stall_blame(job, waits, n, waits[0].since + START_PATIENCE * job->table->config.stall_notice);
+        if (n > 0)
                 act(job, waits, n, &plan->stall_told, UINT64_MAX, now); /* it has a time-out of its own */
 }
 
@@ -140,9 +178,11 @@ static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
 static void check_forming(struct job *job, uint64_t now) {
         struct log_context context = LOG_CONTEXT_NONE;
         struct job_wait waits[LIMIT_LOCAL];
-        char others[32] = "";
+        char others[32] = "", missing[256];
         unsigned n = job->stall_told ? 0 : job_waits(job, waits, LIMIT_LOCAL);
 
+        if (job->cluster && !list_empty(&job->members)) /* for the log, and for a join that times out */
+                job->table->config.events->inquire(job, now - AGAIN);
         if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
                 return;
         job->stall_told = true;
@@ -153,8 +193,10 @@ static void check_forming(struct job *job, uint64_t now) {
         context.rank = waits[0].rank;
         if (n > 1)
                 snprintf(others, sizeof(others), " and %u more", n - 1);
-        log_write(LOG_NOTICE, &context, "job '%s': waiting %.1f s for rank %u%s to join", job->name,
-                  (double)(now - waits[0].since) / 1e6, waits[0].rank, others);
+        job->table->config.events->missing(job, missing, sizeof(missing));
+        log_write(LOG_NOTICE, &context, "job '%s': waiting %.1f s for rank %u%s to join%s%s", job->name,
+                  (double)(now - waits[0].since) / 1e6, waits[0].rank, others, missing[0] != '\0' ? ": " : "",
+                  missing);
 }
 
 /* Whoever waits for it has a time-out of its own. */
@@ -172,8 +214,27 @@ static void check_operation(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = operation_waits(job, waits, NAMED);
 
-        if (n > 0 && now - waits[0].since >= job->table->config.stall_notice)
+        if (n > 0)
+                stall_foresee(job, &waits[0], job->table->config.stall_notice, now);
+        if (n == 0 || now - waits[0].since < job->table->config.stall_notice)
+                return;
+        n = stall_blame(job, waits, n,
+                        job->operation.stall_told ? now - AGAIN
+                                                  : waits[0].since + job->table->config.stall_notice);
+        if (n > 0)
                 act(job, waits, n, &job->operation.stall_told, job->table->config.step_deadline, now);
+}
+
+/* Members here that another node waits for, and nobody here. */
+static void check_wants(struct job *job, uint64_t now) {
+        struct job_wait waits[NAMED];
+
+        for (unsigned i = 0; i < JOB_WANTS; i++) {
+                unsigned n = wanted_waits(job, &job->want[i], waits, NAMED);
+
+                if (n > 0 && now - waits[0].since >= stall_patience(job))
+                        act(job, waits, n, &job->want[i].told, job->table->config.step_deadline, now);
+        }
 }
 
 void stall_check(struct job *job, uint64_t now) {
@@ -189,5 +250,6 @@ void stall_check(struct job *job, uint64_t now) {
                 else
                         check_agreement(job, plan, now);
         check_operation(job, now);
+        check_wants(job, now);
         check_backend(job, now);
 }

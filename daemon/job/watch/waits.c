@@ -4,11 +4,14 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "job/data.h"
 #include "job/plan/plan.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/step.h"
 #include "job/restart/takeover.h"
+
+#define WANT_KEPT (5 * USEC_PER_SEC) /* if it is not said again */
 
 static struct job_wait wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
         return (struct job_wait){ .kind = kind,
@@ -17,7 +20,27 @@ static struct job_wait wait_for(struct member *member, enum wait_kind kind, uint
                                   .pid = member->pid,
                                   .process_state = "",
                                   .parameter = "",
+                                  .host = "",
+                                  .text = "",
                                   .since = since };
+}
+
+static struct job_wait nodes_wait(enum wait_kind purpose, uint64_t since) {
+        return (struct job_wait){ .kind = WAIT_NODES,
+                                  .purpose = purpose,
+                                  .rank = UINT32_MAX,
+                                  .process_state = "",
+                                  .parameter = "",
+                                  .host = "",
+                                  .text = "",
+                                  .since = since };
+}
+
+static bool waits_all_mapped(const struct plan *plan) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state != PART_MAPPED)
+                        return false;
+        return true;
 }
 
 static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
@@ -35,6 +58,10 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
                         waits[n] = wait_for(plan->job->local[local], WAIT_PLAN, since);
                         waits[n++].plan = plan->ordinal;
                 }
+        if (n > 0 || max == 0 || machine_is_alone(plan->job) || !waits_all_mapped(plan))
+                return n;
+        waits[n] = nodes_wait(WAIT_PLAN, since);
+        waits[n++].plan = plan->ordinal;
         return n;
 }
 
@@ -62,12 +89,6 @@ static const char *missing_parameter(const struct plan *plan, uint32_t local, ui
         return "";
 }
 
-static struct job_wait nodes_wait(uint64_t since) {
-        return (struct job_wait){
-                .kind = WAIT_NODES, .rank = UINT32_MAX, .process_state = "", .parameter = "", .since = since
-        };
-}
-
 /* The first bucket that is with the engine, or the vote: the members here have given all that it takes. */
 static unsigned exchange_waits(const struct plan *plan, struct job_wait *wait) {
         uint32_t n = plan->reference->n_buckets, index = 0;
@@ -78,7 +99,7 @@ static unsigned exchange_waits(const struct plan *plan, struct job_wait *wait) {
                         last = plan->bucket[index].since;
         if (machine_is_alone(plan->job) || (index < n && plan->bucket[index].state != BUCKET_EXCHANGING))
                 return 0;
-        *wait = nodes_wait(index < n ? plan->bucket[index].since : last);
+        *wait = nodes_wait(WAIT_STEP, index < n ? plan->bucket[index].since : last);
         wait->plan = plan->ordinal;
         wait->bucket = index < n ? index : UINT32_MAX;
         wait->step = plan->step + 1;
@@ -133,8 +154,10 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)
                         waits[n++] = wait_for(job->local[local], WAIT_OPERATION, job->operation.since);
-        if (job->operation.n_calls == job->n_local && max > 0 && !machine_is_alone(job))
-                waits[n++] = nodes_wait(job->operation.since);
+        if (job->operation.n_calls == job->n_local && max > 0 && !machine_is_alone(job)) {
+                waits[n] = nodes_wait(WAIT_OPERATION, job->operation.since);
+                waits[n++].sequence = job->operation.first.sequence;
+        }
         return n;
 }
 
@@ -155,9 +178,109 @@ unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max) {
                                                 .pid = member->pid,
                                                 .process_state = "",
                                                 .parameter = "",
+                                                .host = "",
+                                                .text = "",
                                                 .since = holding->since };
         }
         return n;
+}
+
+/* The bucket in which this node has nothing to give: that one, or, if all members here have given it, the
+ * first that one of them has not. */
+static uint32_t wanted_bucket(const struct plan *plan, uint32_t wanted) {
+        uint32_t n = plan->reference->n_buckets;
+
+        if (wanted < n && plan->bucket[wanted].n_ready < plan->job->n_local)
+                return wanted;
+        for (uint32_t index = 0; index < n; index++)
+                if (plan->bucket[index].n_ready < plan->job->n_local)
+                        return index;
+        return n;
+}
+
+static unsigned wanted_in_step(struct plan *plan, const struct want *want, struct job_wait *waits,
+                               unsigned max) {
+        struct job_wait known[1];
+        uint32_t index = wanted_bucket(plan, want->bucket);
+        unsigned n = 0;
+
+        if (want->step != plan->step + 1 || index == plan->reference->n_buckets ||
+            step_gate(plan) != GATE_OPEN || plan_waits(plan, known, 1) > 0)
+                return 0;
+        for (uint32_t local = 0; local < plan->job->n_local && n < max; local++) {
+                const struct plan_part *part = &plan->part[local];
+
+                if (part->state == PART_DROPPED ||
+                    (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
+                        continue;
+                waits[n] = wait_for(plan->job->local[local], WAIT_STEP, want->since);
+                waits[n].plan = plan->ordinal;
+                waits[n].bucket = index;
+                waits[n++].step = plan->step + 1;
+        }
+        return n;
+}
+
+static unsigned wanted_in_plan(struct job *job, const struct plan *plan, const struct want *want,
+                               struct job_wait *waits, unsigned max) {
+        unsigned n = 0;
+
+        for (uint32_t local = 0; local < job->n_local && n < max; local++) {
+                const struct plan_part *part = plan != NULL ? &plan->part[local] : NULL;
+
+                if (part != NULL && !part_is_awaited(part))
+                        continue;
+                if (part == NULL && job->local[local]->next_plan > want->plan)
+                        continue; /* it has dropped it */
+                waits[n] = wait_for(job->local[local], WAIT_PLAN, want->since);
+                waits[n++].plan = want->plan;
+        }
+        return n;
+}
+
+static unsigned wanted_in_operation(const struct job *job, const struct want *want, struct job_wait *waits,
+                                    unsigned max) {
+        unsigned n = 0;
+
+        if (job->operation.n_calls > 0 || job->paused_at != 0 || job->table->gate == GATE_HELD)
+                return 0; /* whoever is missing has been found by operation_waits() */
+        for (uint32_t local = 0; local < job->n_local && n < max; local++)
+                if (job->local[local]->operation.next <= want->step)
+                        waits[n++] = wait_for(job->local[local], WAIT_OPERATION, want->since);
+        return n;
+}
+
+unsigned wanted_waits(struct job *job, const struct want *want, struct job_wait *waits, unsigned max) {
+        struct plan *plan = plan_find(job, want->plan);
+
+        if (want->generation != job->generation || clock_now() - want->heard >= WANT_KEPT)
+                return 0;
+        switch (want->what) {
+        case WAIT_STEP: return plan != NULL && plan->agreed ? wanted_in_step(plan, want, waits, max) : 0;
+        case WAIT_PLAN:
+                return plan == NULL || !plan->agreed ? wanted_in_plan(job, plan, want, waits, max) : 0;
+        case WAIT_OPERATION: return wanted_in_operation(job, want, waits, max);
+        default: return 0;
+        }
+}
+
+static bool want_is_of(const struct want *want, const struct want *other) {
+        return want->what == other->what && want->plan == other->plan && want->step == other->step;
+}
+
+void job_want(struct job *job, const struct want *want) {
+        unsigned i = 0;
+        bool told;
+
+        while (i < JOB_WANTS - 1 && !want_is_of(&job->want[i], want))
+                i++;
+        told = want_is_of(&job->want[i], want) && job->want[i].told;
+        for (; i > 0; i--)
+                job->want[i] = job->want[i - 1];
+        job->want[0] = *want;
+        job->want[0].generation = job->generation;
+        job->want[0].heard = clock_now();
+        job->want[0].told = told;
 }
 
 /* Of the other nodes of the generation. */
@@ -180,10 +303,14 @@ void wait_text(const struct job *job, const struct job_wait *wait, char text[WAI
         if (wait->kind == WAIT_MEMORY)
                 snprintf(text, WAIT_TEXT, "gradsyncd to get ready the memory of rank %u (pid %d)", wait->rank,
                          (int)wait->pid);
+        if (wait->kind == WAIT_SILENT)
+                snprintf(text, WAIT_TEXT, "%s", wait->text);
         if (wait->kind != WAIT_NODES)
                 return;
         list_nodes(job, nodes, sizeof(nodes));
-        if (wait->step == 0)
+        if (wait->purpose == WAIT_PLAN)
+                snprintf(text, WAIT_TEXT, "plan %u to be agreed on with nodes %s", wait->plan, nodes);
+        else if (wait->purpose == WAIT_OPERATION)
                 snprintf(text, WAIT_TEXT, "an operation with nodes %s", nodes);
         else if (wait->bucket != UINT32_MAX)
                 snprintf(text, WAIT_TEXT, "the exchange of bucket %u with nodes %s", wait->bucket, nodes);
@@ -202,6 +329,8 @@ static unsigned join_waits(const struct job *job, uint32_t world, uint64_t since
                                                         .rank = rank,
                                                         .process_state = "",
                                                         .parameter = "",
+                                                        .host = "",
+                                                        .text = "",
                                                         .since = since };
         return n;
 }
@@ -222,6 +351,8 @@ unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
                         n += plan_waits(plan, waits + n, max - n);
         if (job->state == JOB_RUNNING)
                 n += operation_waits(job, waits + n, max - n);
+        for (unsigned i = 0; i < JOB_WANTS && job->state == JOB_RUNNING; i++)
+                n += wanted_waits(job, &job->want[i], waits + n, max - n);
         return n + memory_waits(job, waits + n, max - n);
 }
 

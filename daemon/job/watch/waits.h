@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whom a job waits for: members, to join it, to come back, for a plan or its open step, or for an operation;
- * other nodes; or the backend. */
+ * other nodes; or the backend. A member that nobody here waits for may be one that another node waits for. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,6 +10,7 @@
 struct job;
 struct member;
 struct plan;
+struct want;
 
 enum wait_kind {
         WAIT_STEP,
@@ -18,22 +19,27 @@ enum wait_kind {
         WAIT_JOIN,
         WAIT_NODES,  /* all members here have given what they have to: what goes between nodes is not done */
         WAIT_MEMORY, /* the backend is at work on some memory of that rank */
+        WAIT_SILENT, /* the daemon of another node, or of the coordinator, says nothing */
 };
 
 /* One member that others wait for, or what is meant instead of one. Strings live until the next call into the
  * job layer. */
 struct job_wait {
         enum wait_kind kind;
-        struct member *member; /* the one that is missing; NULL: it has not come, or is not to blame */
-        uint32_t rank;         /* UINT32_MAX for WAIT_NODES */
-        pid_t pid;             /* 0: it has not come */
-        uint32_t plan, bucket; /* WAIT_NODES: UINT32_MAX for the vote */
+        struct member *member;  /* the one that is missing; NULL: it has not come, or is not to blame */
+        enum wait_kind purpose; /* WAIT_NODES: STEP, PLAN or OPERATION */
+        uint32_t rank;          /* UINT32_MAX for WAIT_NODES, WAIT_SILENT */
+        pid_t pid;              /* 0: it has not come */
+        uint32_t plan, bucket;  /* WAIT_NODES: UINT32_MAX for the vote */
         /* Filled by the code that shows the wait, with proc_state_threads() and plan_wait_parameter(). "":
          * not known. */
         const char *process_state;
         const char *parameter;
-        uint64_t step;  /* WAIT_NODES: 0 for an operation */
-        uint64_t since; /* clock_now() at which the wait began */
+        const char *host;  /* where it is; "": here */
+        const char *text;  /* WAIT_SILENT: what is known; else "" */
+        uint64_t step;     /* WAIT_NODES: 0 for a plan or an operation */
+        uint64_t sequence; /* of the operation */
+        uint64_t since;    /* clock_now() at which the wait began */
 };
 
 /* Looking at processes and at shared memory takes time: how much of it is still allowed. */
@@ -41,7 +47,7 @@ struct looks {
         unsigned threads, marks; /* of processes; of parameters, in shared memory */
 };
 
-#define WAIT_TEXT 256u
+#define WAIT_TEXT 512u
 
 /* All that the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
@@ -53,6 +59,10 @@ unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max);
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);
 /* Members, or nodes, without which the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
+/* Members here that another node waits for, as far as nobody here waits for them. */
+unsigned wanted_waits(struct job *job, const struct want *want, struct job_wait *waits, unsigned max);
+/* Another node waits for that. */
+void job_want(struct job *job, const struct want *want);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);

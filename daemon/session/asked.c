@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What another node is told of this node's part in a job: the rows of STATUS about it. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "session/private.h"
+
+struct telling {
+        struct sessions *sessions;
+        struct job *job;
+        uint32_t id;
+        size_t used; /* of sessions->piece */
+};
+
+static void asked_add_row(void *data, uint16_t type, const ProtobufCMessage *row) {
+        struct telling *telling = data;
+        struct sessions *sessions = telling->sessions;
+        ssize_t size = codec_pack(sessions->frame, type, 0, 0, row);
+
+        if (size < 0 || (size_t)size > sizeof(sessions->piece))
+                return;
+        if (telling->used + (size_t)size > sizeof(sessions->piece)) {
+                machine_tell(telling->job, telling->id, false, sessions->piece, telling->used);
+                telling->used = 0;
+        }
+        memcpy(sessions->piece + telling->used, sessions->frame, (size_t)size);
+        telling->used += (size_t)size;
+}
+
+static bool asked_take_want(const Wire__StatusWait *row, struct want *ret) {
+        const char *purpose = row->purpose != NULL ? row->purpose : "";
+        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
+
+        *ret = (struct want){ .plan = row->plan,
+                              .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
+                              .step = row->step,
+                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
+        if (strcmp(purpose, "step") == 0)
+                ret->what = WAIT_STEP;
+        else if (strcmp(purpose, "plan") == 0)
+                ret->what = WAIT_PLAN;
+        else if (strcmp(purpose, "operation") == 0)
+                ret->what = WAIT_OPERATION;
+        else
+                return false;
+        if (ret->what == WAIT_OPERATION)
+                ret->step = row->sequence;
+        return true;
+}
+
+void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes) {
+        struct sessions *sessions = job_events_data(job);
+        struct telling telling = { .sessions = sessions, .job = job, .id = id };
+        const ProtobufCMessage *row;
+        struct want want;
+        uint16_t type;
+        size_t at = 0;
+
+        while ((row = elsewhere_decode(sessions->elsewhere, waits, bytes, &at, &type)) != NULL)
+                if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
+                    asked_take_want(CAST(Wire__StatusWait, row), &want))
+                        job_want(job, &want);
+        status_describe_job(sessions, job, asked_add_row, &telling);
+        machine_tell(job, id, true, sessions->piece, telling.used);
+}

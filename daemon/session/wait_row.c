@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A wait as STATUS shows it, and as other nodes hear of it. */
+#include "base/clock.h"
+#include "session/private.h"
+
+static const char *const wait_names[] = {
+        [WAIT_STEP] = "step",   [WAIT_PLAN] = "plan",   [WAIT_OPERATION] = "operation",
+        [WAIT_JOIN] = "join",   [WAIT_NODES] = "nodes", [WAIT_MEMORY] = "memory",
+        [WAIT_SILENT] = "node",
+};
+
+void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
+              char text[WAIT_TEXT], Wire__StatusWait *ret) {
+        bool nodes = wait->kind == WAIT_NODES, silent = wait->kind == WAIT_SILENT;
+
+        wire__status_wait__init(ret);
+        SET(*ret, job, job->id);
+        wait_text(job, wait, text);
+        ret->text = text[0] != '\0' ? text : NULL;
+        SET_IF(*ret, rank, !nodes && !silent, wait->rank);
+        SET_IF(*ret, pid, wait->pid != 0, (int32_t)wait->pid);
+        ret->process_state = (char *)wait->process_state;
+        SET(*ret, plan, wait->plan);
+        SET_IF(*ret, bucket, wait->bucket != UINT32_MAX, wait->bucket);
+        ret->parameter = (char *)wait->parameter;
+        SET(*ret, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
+        ret->what = (char *)wait_names[wait->kind];
+        SET(*ret, step, wait->step);
+        if (wait->host[0] != '\0')
+                ret->host = (char *)wait->host;
+        else if (wait->pid != 0)
+                ret->host = (char *)host;
+        if (nodes)
+                ret->purpose = (char *)wait_names[wait->purpose];
+        SET_IF(*ret, sequence, wait->kind == WAIT_OPERATION || wait->purpose == WAIT_OPERATION,
+               wait->sequence);
+}

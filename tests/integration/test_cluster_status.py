@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people see of a job over several daemons: all of it from each of them, and who is waited for where."""
+import os
+import re
+
+import pytest
+
+from clusters import Cluster, members_of
+from harness import wait_until
+from trainers import ask, crew, fields, step
+
+pytestmark = pytest.mark.host
+
+ALICE = 61001
+QUICK = {"stall_notice": "1s"}
+PARAMS = ("body.weight f32 5", "body.bias f32 3 2")
+
+
+@pytest.fixture
+def hosts(daemon, build, scratch):
+    """hosts(*names, **options) -> a Cluster with a daemon on each of these hosts."""
+    def start(*names, settings=None, **options):
+        it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings=settings or QUICK, **options)
+        it.nodes = [it.add(host_id=name) for name in names]
+        return it
+    return start
+
+
+def formed(it, member, world=2, places=None, name="job"):
+    return crew(members_of(it, member, places), None, world, params=PARAMS)
+
+
+def shown(served, name="job"):
+    return served.job(name) or {"members": [], "waiting_for": []}
+
+
+def places(job):
+    return [(each["rank"], each["host"], each["pid"]) for each in job["members"]]
+
+
+def test_every_daemon_shows_the_whole_job(hosts, member):
+    it = hosts("alpha", "beta")
+    members = formed(it, member, 3)
+    assert step(members) == 1
+    expected = [(rank, ("alpha", "beta")[rank % 2], each.pid) for rank, each in enumerate(members)]
+    for served in (*it.nodes, it.coordinator):
+        job = shown(served)
+        assert places(job) == expected, job
+        assert (job["step"], job["world_size"], job["waiting_for"]) == (1, 3, [])
+        assert [plan["step"] for plan in job["plans"]] == [1]
+        text = served.ctl("status")
+        assert "HOST" in text and "alpha" in text and "beta" in text, text
+
+
+def bring_all_but(members, late):
+    for rank, each in enumerate(members):
+        if rank != late:
+            ask(each, f"fill {rank + 1}")
+            ask(each, "ready")
+            each.say("finish")
+
+
+def finish_all_but(members, late):
+    ask(members[late], f"fill {late + 1}")
+    ask(members[late], "ready")
+    members[late].say("finish")
+    for each in members:
+        assert each.line().startswith("OK step="), each.err
+
+
+def is_named(served, **wanted):
+    """The wait for that member, as this daemon shows it."""
+    for wait in shown(served)["waiting_for"]:
+        if all(wait[key] == value for key, value in wanted.items()):
+            return wait
+    return None
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_stopped_trainer_on_another_host_is_named(hosts, member, world):
+    """Alone on its node it has begun nothing there; beside others it keeps them waiting, too."""
+    it = hosts("alpha", "beta")
+    members = formed(it, member, world)
+    assert step(members) == 1
+    victim = members[1]
+    victim.stop()
+    bring_all_but(members, 1)
+    wanted = {"rank": 1, "host": "beta", "pid": victim.pid, "process_state": "stopped", "what": "step",
+              "bucket": 0, "parameter": "body.weight", "step": 2}
+    for served in (it.nodes[0], it.nodes[1], it.coordinator):
+        wait_until(lambda served=served: is_named(served, **wanted), "the name")
+    text = (rf"job 'job', step 2: waiting [\d.]+ s for rank 1 on host beta \(pid {victim.pid}, stopped\): "
+            rf'bucket 0, parameter "body.weight"')
+    it.nodes[0].wait_log(text)
+    for served in (*it.nodes, it.coordinator):
+        assert "rank 1 on host beta" in served.ctl("status")
+        assert shown(served)["state"] == "stalled"
+    victim.resume()
+    finish_all_but(members, 1)
+    said = ask(members[0], "stall")
+    assert fields(said)["host"] == "beta" and fields(said)["state"] == "stopped", said
+    assert (fields(said)["rank"], fields(said)["pid"]) == ("1", str(victim.pid))
+    assert re.search(text, said), said
+    assert step(members) == 3
+    for served in (*it.nodes, it.coordinator):
+        wait_until(lambda served=served: not shown(served)["waiting_for"], "the end of the wait")
+
+
+def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
+    it = hosts("alpha", "beta", "gamma")
+    members = formed(it, member, 3)
+    assert step(members) == 1
+    bring_all_but(members, 2)
+    for served in (*it.nodes, it.coordinator):
+        wait = wait_until(lambda served=served: is_named(served, rank=2, host="gamma", bucket=0), "the name")
+        assert wait["process_state"] in ("sleeping", "running") and wait["parameter"] == "body.weight"
+        assert [each["rank"] for each in shown(served)["waiting_for"]] == [2]
+    for node in it.nodes[:2]:
+        node.wait_log(r"step 2: waiting [\d.]+ s for rank 2 on host gamma \(pid")
+    finish_all_but(members, 2)
+    for each in members[:2]:
+        assert fields(ask(each, "stall"))["host"] == "gamma"
+
+
+def test_a_stopped_daemon_is_named(hosts, member):
+    it = hosts("alpha", "beta")
+    members = formed(it, member)
+    assert step(members) == 1
+    it.nodes[1].program.stop()
+    bring_all_but(members, 1)
+    said = r"the node on host beta: no report for [\d.]+ s"
+    for served in (it.nodes[0], it.coordinator):
+        wait = wait_until(lambda served=served: is_named(served, what="node", host="beta"), "the name")
+        assert re.fullmatch(said, wait["text"]) and wait["since_ms"] >= 1000, wait
+        assert (wait["rank"], wait["pid"]) == (None, None)
+        assert re.search(said, served.ctl("status"))
+    it.nodes[0].wait_log(r"job 'job', step 2: waiting [\d.]+ s for " + said)
+    it.nodes[1].program.resume()
+    finish_all_but(members, 1)
+    said = fields(ask(members[0], "stall"))
+    assert said["host"] == "beta" and said["rank"] == str(2 ** 32 - 1), said
+
+
+def test_a_stopped_coordinator_is_named_by_those_who_wait(hosts, member):
+    it = hosts("alpha", "beta")
+    members = formed(it, member)
+    assert step(members) == 1
+    it.coordinator.program.stop()
+    assert step(members) == 2
+    assert places(shown(it.nodes[0])) == [(0, "alpha", members[0].pid)]
+    assert shown(it.nodes[0])["waiting_for"] == []
+    bring_all_but(members, 1)
+    wait = wait_until(lambda: is_named(it.nodes[0], what="node"), "the name")
+    assert "the coordinator at unix:" in wait["text"] and "no report for" in wait["text"], wait
+    it.coordinator.program.resume()
+    finish_all_but(members, 1)
+
+
+def test_collectives_and_plans_name_those_on_other_hosts(hosts, member):
+    it = hosts("alpha", "beta", settings={"stall_notice": "100ms"})
+    members = formed(it, member)
+    members[0].say("barrier")
+    wait_until(lambda: is_named(it.nodes[0], rank=1, host="beta", what="operation"), "the name")
+    it.nodes[0].wait_log(r"operation 0, barrier: waiting [\d.]+ s for rank 1 on host beta")
+    assert ask(members[1], "barrier") is not None
+    assert members[0].line().startswith("OK")
+    assert fields(ask(members[0], "stall"))["host"] == "beta"
+    for each in members:
+        ask(each, "slot 1")
+        ask(each, "param more f32 9")
+    members[0].say("plan")
+    wait_until(lambda: is_named(it.nodes[0], rank=1, host="beta", what="plan"), "the name")
+    it.nodes[0].wait_log(r"agreement on plan 1: waiting [\d.]+ s for rank 1 on host beta")
+    assert ask(members[1], "plan") is not None
+    assert members[0].line().startswith("OK")
+
+
+def test_a_member_that_only_others_wait_for_is_evicted_after_the_deadline(hosts, member):
+    it = hosts("alpha", "beta", settings={"stall_notice": "100ms", "step_deadline": "2s"})
+    members = formed(it, member)
+    assert step(members) == 1
+    bring_all_but(members, 1)
+    line = members[0].line()
+    assert not line.startswith("OK"), line
+    for node in it.nodes:
+        node.wait_log(r"lost rank 1 \(pid \d+\) after step 1: it was evicted")
+    assert "the step deadline of 2 s has passed" in members[1].ask("barrier")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+def test_other_users_do_not_see_it(hosts, member):
+    it = hosts("alpha", "beta", settings={**QUICK, "socket_mode": "0666"})
+    formed(it, member)
+    for served in (*it.nodes, it.coordinator):
+        assert served.job("job") is not None
+        assert served.status(uid=ALICE)["jobs"] == []
+        served.ctl("status", "0/job", uid=ALICE, code=4)
