@@ -22,11 +22,12 @@ void far_find_members(struct view *view, struct far_members *ret) {
         uint16_t type;
         size_t at = 0, before = 0;
 
-        ret->n = 0;
+        ret->n = ret->n_spares = 0;
         while ((row = view_next(view, &at, &type)) != NULL && ret->n < 2 * LIMIT_LOCAL) {
                 if (type == WIRE__MESSAGE_TYPE__STATUS_MEMBER) {
                         const Wire__StatusMember *member = CAST(Wire__StatusMember, row);
 
+                        ret->n_spares += member->state != NULL && strcmp(member->state, "spare") == 0;
                         ret->member[ret->n++] = (struct far_member){ .rank = member->rank,
                                                                      .unranked = member->unranked,
                                                                      .at = before };
@@ -148,8 +149,8 @@ static void far_note_missing(struct view *view, Wire__StatusJob *job, const stru
         if (strcmp(job->state, "forming") != 0)
                 return;
         view_empty(view, empty, sizeof(empty));
-        snprintf(text, size, "%u of %u members%s%s", members->n, job->world, empty[0] != '\0' ? "; " : "",
-                 empty);
+        snprintf(text, size, "%u of %u members%s%s", members->n - members->n_spares, job->world,
+                 empty[0] != '\0' ? "; " : "", empty);
         job->text = text;
 }
 

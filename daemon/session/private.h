@@ -152,7 +152,7 @@ void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, 
               char text[WAIT_TEXT], Wire__StatusWait *ret);
 /* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
 struct far_members { /* where in the view they are; those with a rank first, by rank */
-        unsigned n;
+        unsigned n, n_spares;
         struct far_member {
                 uint32_t rank;
                 bool unranked;

@@ -195,3 +195,53 @@ def test_other_users_do_not_see_it(hosts, member):
         assert served.job("job") is not None
         assert served.status(uid=ALICE)["jobs"] == []
         served.ctl("status", "0/job", uid=ALICE, code=4)
+
+
+# -- jobs that wait for members
+
+
+def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
+    it = hosts("alpha", "beta", "gamma", settings={"stall_notice": "100ms"})
+    members = [member(it.nodes[place]) for place in (0, 1, 0)]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name=job world=4 rank={rank}")
+    said = "3 of 4 members; host gamma has none"
+    for served in (*it.nodes[:2], it.coordinator):
+        wait_until(lambda served=served: shown(served).get("text") == said, "the text")
+        job = shown(served)
+        assert sorted(each["host"] for each in job["members"]) == ["alpha", "alpha", "beta"], job
+        assert [(each["what"], each["rank"]) for each in job["waiting_for"]] == [("join", 3)]
+        text = served.ctl("status")
+        assert said in text and "waiting for 1 more member to join" in text, text
+    for node in it.nodes[:2]:
+        node.wait_log(rf"waiting [\d.]+ s for rank 3 to join: {said}")
+    last = member(it.nodes[2])
+    ask(last, "open")
+    last.say("join name=job world=4 rank=3")
+    for each in (*members, last):
+        assert each.line().startswith("OK ")
+    for served in (*it.nodes, it.coordinator):
+        wait_until(lambda served=served: shown(served).get("text") in (None, "") and
+                   len(shown(served)["members"]) == 4, "the whole job")
+
+
+def test_a_join_that_times_out_says_where_members_are_missing(hosts, member):
+    it = hosts("alpha", "beta", "gamma")
+    members = [member(it.nodes[place]) for place in (0, 1)]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name=job world=3 rank={rank} timeout=3000")
+    for each in members:
+        line = each.line()
+        assert line.startswith("TIMEOUT ") and "host gamma has none" in line, line
+        assert re.search(r"\b[12] of 3 members;", line), line
+
+
+def test_many_empty_hosts_are_counted(hosts, member):
+    it = hosts("alpha", *(f"h{i}" for i in range(10)))
+    each = member(it.nodes[0])
+    ask(each, "open")
+    each.say("join name=job world=2 rank=0")
+    said = "1 of 2 members; " + ", ".join(f"host h{i}" for i in range(8)) + " and 2 more have none"
+    wait_until(lambda: shown(it.nodes[0]).get("text") == said, "the text")
