@@ -20,7 +20,7 @@ static const struct cli_command commands[] = {
           "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted;\n"
           "                        with --json one document a line\n",
           cmd_status },
-        { "list", "jobs|clients", "List jobs, or connected processes",
+        { "list", "jobs|clients|links", "List jobs, connected processes, or connections between daemons",
           "  -j, --json            one JSON document (schema_version 1)\n", cmd_list },
         { "top", "[JOB]", "Show jobs and members live: rates, waits, who is late",
           "Rates and shares are those of the last interval; the first page has those since the start.\n"

@@ -340,6 +340,7 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
         const struct config *config = cluster->config.config;
         struct links_config links = { .loop = cluster->config.loop,
                                       .node = identity_node(cluster->config.identity),
+                                      .host = cluster->host_name,
                                       .instance = identity_instance(cluster->config.identity),
                                       .release = GRADSYNC_RELEASE,
                                       .keys = &cluster->keys,
@@ -501,6 +502,45 @@ static bool cluster_ask(void *data, uid_t uid, const char *name, uint64_t incarn
         return coordinators_ask(cluster->coordinators, &job, id);
 }
 
+struct links_to {
+        void (*fn)(void *to, const struct sessions_link *link);
+        void *to;
+};
+
+static void shown_link(void *to, const struct link_view *view) {
+        const struct links_to *shown = to;
+        const struct pulse_sample *pulse = pulse_best(&view->pulse);
+        char node[2 * LINK_NODE + 1] = "";
+        struct sessions_link link = { .role = view->dialled ? "coordinator" : "node",
+                                      .state = view->up ? "connected" : "connecting",
+                                      .node = node,
+                                      .host = view->host,
+                                      .address = view->address,
+                                      .key = view->key,
+                                      .text = view->trouble,
+                                      .since = view->since,
+                                      .heard = view->heard,
+                                      .has_pulse = pulse != NULL,
+                                      .sent = view->sent,
+                                      .received = view->received };
+
+        for (size_t i = 0; view->node != NULL && i < LINK_NODE; i++)
+                sprintf(&node[2 * i], "%02x", view->node[i]);
+        if (pulse != NULL) {
+                link.round_trip = pulse->round_trip;
+                link.clock = pulse->clock;
+                link.wall = pulse->wall;
+        }
+        shown->fn(shown->to, &link);
+}
+
+static void cluster_each_link(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to) {
+        const struct cluster *cluster = data;
+
+        if (cluster->links != NULL)
+                links_each(cluster->links, shown_link, &(struct links_to){ fn, to });
+}
+
 static void cluster_tell_trouble(void *data, char *text, size_t size) {
         const struct cluster *cluster = data;
         const char *trouble = cluster->links != NULL ? links_trouble(cluster->links) : NULL;
@@ -518,6 +558,7 @@ void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
         const struct sessions_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
                                                 .each = cluster_each_job,
                                                 .ask = cluster_ask,
+                                                .links = cluster_each_link,
                                                 .trouble = cluster_tell_trouble,
                                                 .data = cluster };
 

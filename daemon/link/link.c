@@ -32,6 +32,10 @@
 #include "proto/names.h"
 
 #define TYPE_HELLO 1u
+#define TYPE_PING 2u
+#define TYPE_PONG 3u
+#define PULSE USEC_PER_SEC /* between two pings */
+#define HOST_MOST 255u
 #define HELLO_MOST 1024u  /* bytes */
 #define STRANGERS 64u     /* accepted, and have not said who they are */
 #define UNSENT (8u << 20) /* bytes that wait for a peer */
@@ -67,7 +71,11 @@ struct peer {
         struct bytes in; /* the beginning of a frame */
         struct bytes out;
         bool told; /* the owner knows it */
+        enum link_refusal refusal;
         char why[512];
+        char host[HOST_MOST + 1]; /* as it says */
+        uint64_t up_since, heard, sent, received;
+        struct pulse pulse;
 };
 
 struct listener { /* on a Unix socket */
@@ -85,6 +93,7 @@ struct dial {
         uint64_t wait;
         uint64_t id;       /* of the latest handshake */
         struct peer *peer; /* the present try, or what has come of it */
+        uint64_t down_since;
         char trouble[512], logged[512];
 };
 
@@ -104,6 +113,8 @@ struct links {
         struct crowd crowd;
         struct loop_timer *expiry; /* of keys */
         struct dial dial;
+        struct links_stats stats;
+        struct loop_timer *pulse;
         uint8_t buffer[READ_BYTES];
 };
 
@@ -204,10 +215,15 @@ static void peer_on_reap(void *data) {
         struct peer *peer = data;
         struct links *links = peer->links;
 
+        links->stats.ends += peer->told;
+        if (!peer->told && !peer->dialled)
+                links->stats.refused[peer->refusal != LINK_NOT_REFUSED ? peer->refusal : LINK_REFUSED_LATE]++;
         if (peer->told)
                 links->config.events->down(links->config.owner, peer, peer->why);
         if (links->dial.peer == peer) {
                 links->dial.peer = NULL;
+                if (peer->told)
+                        links->dial.down_since = clock_now();
                 dial_note(links, peer->why);
                 dial_later(links);
         } else if (!peer->told) {
@@ -281,6 +297,7 @@ static void peer_send_frame(struct peer *peer, unsigned type, uint32_t about, co
         uint8_t head[FRAME_HEADER];
 
         frame_encode(head, &header);
+        peer->sent += sizeof(head) + length;
         peer_put(peer, head, sizeof(head));
         peer_put(peer, bytes, length);
         peer_drain_tls(peer);
@@ -305,8 +322,28 @@ static void peer_greet(struct peer *peer) {
         hello.instance = config->instance;
         hello.role = peer->dialled ? LINK_NODE_ROLE : LINK_COORDINATOR;
         hello.release = (char *)config->release;
+        hello.host = (char *)config->host;
         peer_set_state(peer, GREETING);
         peer_send_frame(peer, TYPE_HELLO, 0, out, link__hello__pack(&hello, out));
+}
+
+static void peer_ping(struct peer *peer) {
+        Link__Ping ping = LINK__PING__INIT;
+        uint8_t out[32];
+
+        if (peer->state != UP)
+                return;
+        ping.sent = clock_now();
+        peer_send_frame(peer, TYPE_PING, 0, out, link__ping__pack(&ping, out));
+}
+
+static void links_on_pulse(void *data) {
+        struct links *links = data;
+        struct peer *peer;
+
+        list_for_each(peer, &links->peers, link)
+                peer_ping(peer);
+        loop_timer_arm(links->pulse, PULSE);
 }
 
 /* ---- receiving ---- */
@@ -329,6 +366,7 @@ static bool peer_replaces(struct peer *peer) {
 static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello) {
         enum link_role expected = peer->dialled ? LINK_COORDINATOR : LINK_NODE_ROLE;
 
+        peer->refusal = hello->major != LINK_MAJOR ? LINK_REFUSED_VERSION : LINK_REFUSED_IDENTITY;
         if (hello->major != LINK_MAJOR)
                 return "it speaks another major version of the protocol between daemons: update one";
         if (hello->node.len != LINK_NODE)
@@ -340,6 +378,8 @@ static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello)
                 return "it plays the wrong part";
         memcpy(peer->node, hello->node.data, LINK_NODE);
         peer->instance = hello->instance;
+        if (name_valid(hello->host))
+                snprintf(peer->host, sizeof(peer->host), "%s", hello->host);
         return peer_replaces(peer) ? NULL : "a later run of the same daemon is connected";
 }
 
@@ -347,6 +387,7 @@ static void peer_on_hello(struct peer *peer, const struct frame_header *header, 
         const struct links_config *config = &peer->links->config;
         Link__Hello *hello;
 
+        peer->refusal = LINK_REFUSED_PROTOCOL;
         if (header->type != TYPE_HELLO) {
                 peer_hang_up(peer, "it does not say who it is");
                 return;
@@ -362,22 +403,63 @@ static void peer_on_hello(struct peer *peer, const struct frame_header *header, 
         peer->deadline = loop_timer_free(peer->deadline);
         peer_set_state(peer, UP);
         peer->told = true;
+        peer->refusal = LINK_NOT_REFUSED;
+        peer->up_since = clock_now();
+        peer->links->stats.connects++;
         if (peer == peer->links->dial.peer) {
                 peer->links->dial.wait = 0;
                 peer->links->dial.trouble[0] = peer->links->dial.logged[0] = '\0';
         }
         config->events->up(config->owner, peer);
+        peer_ping(peer);
+}
+
+static void peer_on_ping(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        Link__Ping *ping = link__ping__unpack(NULL, header->length, payload);
+        Link__Pong pong = LINK__PONG__INIT;
+        uint8_t out[64];
+
+        if (ping == NULL)
+                return;
+        pong.sent = ping->sent;
+        pong.clock = clock_now();
+        pong.wall = clock_read(CLOCK_REALTIME);
+        link__ping__free_unpacked(ping, NULL);
+        peer_send_frame(peer, TYPE_PONG, 0, out, link__pong__pack(&pong, out));
+}
+
+static void peer_on_pong(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        Link__Pong *pong = link__pong__unpack(NULL, header->length, payload);
+
+        if (pong == NULL)
+                return;
+        pulse_add(&peer->pulse, pong->sent, clock_now(), clock_read(CLOCK_REALTIME), pong->clock, pong->wall);
+        link__pong__free_unpacked(pong, NULL);
+}
+
+/* Frames of this layer; a type that is not known is of a newer version. */
+static void peer_on_own(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        if (header->length > HELLO_MOST)
+                return;
+        if (header->type == TYPE_PING)
+                peer_on_ping(peer, header, payload);
+        else if (header->type == TYPE_PONG)
+                peer_on_pong(peer, header, payload);
 }
 
 static void peer_on_frame(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
         const struct links_config *config = &peer->links->config;
         const char *why = NULL;
 
+        peer->heard = clock_now();
+        peer->received += FRAME_HEADER + header->length;
         if (peer->state == GREETING)
                 peer_on_hello(peer, header, payload);
         else if (header->type >= LINK_FIRST_TYPE)
                 why = config->events->frame(config->owner, peer, header->type, header->request, payload,
                                             header->length);
+        else
+                peer_on_own(peer, header, payload);
         if (why != NULL)
                 peer_hang_up(peer, "what it sends is refused: %s", why);
 }
@@ -396,6 +478,7 @@ static void peer_take_stream(struct peer *peer, const uint8_t *data, size_t leng
                 if (verdict == FRAME_OK && header.fds > 0)
                         verdict = FRAME_BAD_FDS;
                 if (verdict != FRAME_OK) {
+                        peer->refusal = LINK_REFUSED_PROTOCOL;
                         peer_hang_up(peer, "%s", frame_verdict_text(verdict));
                         return;
                 }
@@ -535,6 +618,7 @@ static bool peer_check_local(struct peer *peer) {
                          (unsigned)who.uid);
         if (who.uid == 0 || who.uid == geteuid())
                 return true;
+        peer->refusal = LINK_REFUSED_UID;
         peer_hang_up(peer, "it belongs to uid %u, and only root's and uid %u's daemons may connect",
                      (unsigned)who.uid, (unsigned)geteuid());
         return false;
@@ -670,6 +754,7 @@ static void links_take(struct links *links, int sock, struct tls *tls,
         address_format(address, name, sizeof(name));
         if (links->strangers >= STRANGERS) {
                 crowd_note(links, name, 1);
+                links->stats.refused[LINK_REFUSED_MANY]++;
                 close(sock);
                 tls_free(tls);
                 return;
@@ -701,8 +786,14 @@ static void links_on_door(void *data, const struct door_result *result) {
         case DOOR_PASSED: links_take(links, result->sock, result->tls, &result->address); break;
         case DOOR_SHAKEN:
         case DOOR_FAILED: dial_on_proved(links, result); break;
-        case DOOR_TURNED_AWAY: log_turned_away(name, result->why); break;
-        case DOOR_CROWDED: crowd_note(links, name, result->count); break;
+        case DOOR_TURNED_AWAY:
+                links->stats.refused[LINK_REFUSED_KEY]++;
+                log_turned_away(name, result->why);
+                break;
+        case DOOR_CROWDED:
+                links->stats.refused[LINK_REFUSED_MANY] += result->count;
+                crowd_note(links, name, result->count);
+                break;
         }
 }
 
@@ -822,6 +913,10 @@ int links_new(const struct links_config *config, struct links **ret) {
                 r = loop_timer_new(config->loop, crowd_on_quiet, links, &links->crowd.quiet);
         if (r == 0)
                 r = loop_timer_new(config->loop, links_on_expiry, links, &links->expiry);
+        if (r == 0)
+                r = loop_timer_new(config->loop, links_on_pulse, links, &links->pulse);
+        if (r == 0)
+                r = loop_timer_arm(links->pulse, PULSE);
         if (r < 0) {
                 links_free(links);
                 return r;
@@ -850,6 +945,7 @@ struct links *links_free(struct links *links) {
         loop_timer_free(links->dial.again);
         loop_timer_free(links->crowd.quiet);
         loop_timer_free(links->expiry);
+        loop_timer_free(links->pulse);
         tls_context_free(links->tls);
         free(links);
         return NULL;
@@ -862,6 +958,7 @@ int links_dial(struct links *links, const struct address *address, char *error, 
                 return r;
         links->dial.wanted = true;
         links->dial.address = *address;
+        links->dial.down_since = clock_now();
         snprintf(links->dial.trouble, sizeof(links->dial.trouble), "it is being tried");
         dial_try(links);
         return 0;
@@ -878,12 +975,56 @@ void links_change(struct links *links, const struct door_limits *limits) {
         links_check_keys(links);
 }
 
+static void peer_show(const struct peer *peer, void (*fn)(void *to, const struct link_view *view), void *to) {
+        const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
+        const struct link_view view = { .dialled = peer->dialled,
+                                        .up = true,
+                                        .node = peer->node,
+                                        .host = peer->host,
+                                        .address =
+                                                peer->dialled ? peer->links->dial.address.text : peer->name,
+                                        .key = key != NULL ? key->name : "",
+                                        .trouble = "",
+                                        .since = peer->up_since,
+                                        .heard = peer->heard,
+                                        .sent = peer->sent,
+                                        .received = peer->received,
+                                        .pulse = peer->pulse };
+
+        fn(to, &view);
+}
+
+void links_each(const struct links *links, void (*fn)(void *to, const struct link_view *view), void *to) {
+        const struct dial *dial = &links->dial;
+        const struct link_view view = { .dialled = true,
+                                        .host = "",
+                                        .address = dial->address.text,
+                                        .key = "",
+                                        .trouble = dial->trouble,
+                                        .since = dial->down_since };
+        const struct peer *peer;
+
+        if (dial->wanted && (dial->peer == NULL || dial->peer->state != UP))
+                fn(to, &view);
+        list_for_each(peer, &links->peers, link)
+                if (peer->state == UP)
+                        peer_show(peer, fn, to);
+}
+
+const struct links_stats *links_stats(const struct links *links) {
+        return &links->stats;
+}
+
 const uint8_t *peer_node(const struct peer *peer) {
         return peer->node;
 }
 
 uint64_t peer_instance(const struct peer *peer) {
         return peer->instance;
+}
+
+const struct pulse_sample *peer_pulse(const struct peer *peer) {
+        return pulse_best(&peer->pulse);
 }
 
 const char *peer_name(const struct peer *peer) {

@@ -19,6 +19,7 @@
 #include "link/address.h"
 #include "link/door.h"
 #include "link/key.h"
+#include "link/pulse.h"
 
 #define LINK_MAJOR 1u
 #define LINK_MINOR 0u
@@ -44,9 +45,40 @@ struct links_events {
         void (*down)(void *owner, struct peer *peer, const char *why);
 };
 
+/* Why a connection was not let in. */
+enum link_refusal {
+        LINK_NOT_REFUSED,
+        LINK_REFUSED_KEY,      /* it has not proved in time that it has one that is known */
+        LINK_REFUSED_UID,      /* over a Unix socket, another user's */
+        LINK_REFUSED_VERSION,  /* it speaks another major version */
+        LINK_REFUSED_IDENTITY, /* it has this daemon's own id, plays the wrong part, or is an earlier run */
+        LINK_REFUSED_PROTOCOL, /* what it sends is no greeting */
+        LINK_REFUSED_LATE,     /* it has not greeted in time, or has hung up before */
+        LINK_REFUSED_MANY,     /* too many were greeting at the same time */
+        LINK_REFUSALS,
+};
+
+struct links_stats {
+        uint64_t connects, ends;         /* connections that were up, and those of them that have ended */
+        uint64_t refused[LINK_REFUSALS]; /* by this end, of those that it had accepted */
+};
+
+/* A connection, as people are shown it. */
+struct link_view {
+        bool dialled, up;
+        const uint8_t *node;              /* LINK_NODE bytes; NULL: not known */
+        const char *host, *address, *key; /* "": not known */
+        const char *trouble;              /* "" if it is up */
+        uint64_t since;                   /* it is up, or is not: clock_now() */
+        uint64_t heard;                   /* when something came last; 0: never */
+        uint64_t sent, received;          /* bytes of frames */
+        struct pulse pulse;
+};
+
 struct links_config {
         struct loop *loop;
         const uint8_t *node; /* LINK_NODE bytes; the caller's, like what follows */
+        const char *host;    /* its name, for people */
         uint64_t instance;
         const char *release;
         const struct keys *keys;   /* none: no TCP, unless: */
@@ -69,6 +101,9 @@ int links_listen(struct links *links, const struct address *address, char *error
 int links_accept_on(struct links *links, int fd);
 /* Keeps a connection to that address. */
 int links_dial(struct links *links, const struct address *address, char *error, size_t size);
+/* Those that are up, and the dialled one in any case. The view is valid during the call. */
+void links_each(const struct links *links, void (*fn)(void *to, const struct link_view *view), void *to);
+const struct links_stats *links_stats(const struct links *links);
 /* What keeps the dialled connection from being there; NULL: it is. */
 const char *links_trouble(const struct links *links);
 /* Keys or limits have changed: connections that were made with a key that is gone end. */
@@ -79,6 +114,8 @@ void links_change(struct links *links, const struct door_limits *limits);
 void peer_send(struct peer *peer, unsigned type, uint32_t about, const void *bytes, size_t length);
 const uint8_t *peer_node(const struct peer *peer);
 uint64_t peer_instance(const struct peer *peer);
+/* How far its clocks are from this end's, and how long an answer takes; NULL: not known. */
+const struct pulse_sample *peer_pulse(const struct peer *peer);
 const char *peer_name(const struct peer *peer); /* its address, for people */
 /* The address of this end: a number; "127.0.0.1" over a Unix socket. */
 void peer_local_address(const struct peer *peer, char *text, size_t size);

@@ -43,6 +43,18 @@ struct sessions_identity {
         const char *no_identity; /* why it coordinates nothing beyond its own host; "": it may */
 };
 
+/* A connection to another daemon. */
+struct sessions_link {
+        const char *role;                               /* of the other end: "coordinator" or "node" */
+        const char *state;                              /* "connected" or "connecting" */
+        const char *node, *host, *address, *key, *text; /* "": not known */
+        uint64_t since, heard;                          /* clock_now(); 0: never */
+        bool has_pulse;
+        uint64_t round_trip;
+        int64_t clock, wall; /* how far the other end's clocks are ahead */
+        uint64_t sent, received;
+};
+
 /* What a daemon of a cluster shows beyond its own jobs. */
 struct sessions_cluster {
         const char *host; /* this one's name, for people */
@@ -51,6 +63,7 @@ struct sessions_cluster {
                      void *to);
         /* A question to all nodes of one of these, answered by sessions_told(). False: it cannot be asked. */
         bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id);
+        void (*links)(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to);
         /* Why the coordinator does not answer. */
         void (*trouble)(void *data, char *text, size_t size);
         void *data;

@@ -445,6 +445,27 @@ static void status_send_whole_job(const struct answer *answer, struct job *job) 
         status_send_waits(answer, job, others, &view);
 }
 
+static void status_send_link(void *to, const struct sessions_link *link) {
+        const struct answer *answer = to;
+        Wire__StatusLink row = WIRE__STATUS_LINK__INIT;
+
+        row.role = (char *)link->role;
+        row.state = (char *)link->state;
+        row.node = link->node[0] != '\0' ? (char *)link->node : NULL;
+        row.host = link->host[0] != '\0' ? (char *)link->host : NULL;
+        row.address = link->address[0] != '\0' ? (char *)link->address : NULL;
+        row.key = link->key[0] != '\0' ? (char *)link->key : NULL;
+        row.text = link->text[0] != '\0' ? (char *)link->text : NULL;
+        SET(row, since_ms, (answer->now - link->since) / USEC_PER_MSEC);
+        SET_IF(row, heard_ms, link->heard != 0, (answer->now - link->heard) / USEC_PER_MSEC);
+        SET_IF(row, round_trip_us, link->has_pulse, link->round_trip);
+        SET_IF(row, clock_us, link->has_pulse, link->clock);
+        SET_IF(row, wall_us, link->has_pulse, link->wall);
+        SET(row, sent, link->sent);
+        SET(row, received, link->received);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_LINK, &row.base);
+}
+
 bool status_asks_for(const char *asked, uid_t uid, const char *name) {
         return asked == NULL || asked[0] == '\0' || job_is_named(asked, uid, name);
 }
@@ -461,6 +482,8 @@ static bool status_send_all(struct sessions *sessions, const struct session *vie
         list_for_each(client, &sessions->list, link)
                 if (session_sees(viewer, client->peer.uid) && client->state == SESSION_OPEN)
                         status_send_client(&answer, client);
+        if (sessions->cluster.links != NULL)
+                sessions->cluster.links(sessions->cluster.data, status_send_link, &answer);
         list_for_each(job, &sessions->config.jobs->list, link) {
                 if (!session_sees(viewer, job->uid) || !status_asks_for(asked, job->uid, job->name))
                         continue;

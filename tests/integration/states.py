@@ -26,7 +26,8 @@ ANSWERS = {
 PLAN = "PLAN"                   # one request in several frames, of which the last has not been said yet
 ANSWERS[PLAN] = "PLAN_ARENA"
 WAITS = {"JOIN", "PLAN_MAPPED", "OPERATION"}            # answered when others have come so far
-PARTS = {"STATUS_DAEMON", "STATUS_CLIENT", "STATUS_JOB", "STATUS_MEMBER", "STATUS_PLAN", "STATUS_WAIT", "TRACE_STEP"}
+PARTS = {"STATUS_DAEMON", "STATUS_CLIENT", "STATUS_JOB", "STATUS_MEMBER", "STATUS_PLAN", "STATUS_WAIT", "STATUS_LINK",
+         "TRACE_STEP"}
 
 
 class Actor(Peer):

@@ -177,13 +177,16 @@ def test_json_fields(daemon, peers, ctl):
         [(rank, os.getpid(), os.geteuid(), 5) for rank in (0, 1)]
     plan, = job["plans"]
     assert (plan["plan"], plan["step"], plan["parameters"], plan["buckets"], plan["reduce"]) == (0, 5, 3, 3, "avg")
-    assert document["daemons"] == [{key: document[key] for key in ("daemon", "jobs", "clients")}]
+    parts = ("daemon", "jobs", "clients", "links")
+    assert document["daemons"] == [{key: document[key] for key in parts}]
 
 
 # What each object of the documents holds, as gradsyncctl(1) promises it.
 KEYS = {
-    "status": "schema_version daemon jobs clients daemons",
-    "each": "daemon jobs clients",
+    "status": "schema_version daemon jobs clients links daemons",
+    "each": "daemon jobs clients links",
+    "link": "device role state text node host address key since_ms heard_ms round_trip_us clock_us "
+            "wall_us sent received",
     "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
               "loop_cpu_us worker_cpu_us complete draining node starts no_identity gpu",
     "gpu": "uuid name driver bytes free_bytes arena_bytes mode",
@@ -312,6 +315,10 @@ class Outspoken(FakeDaemon):
 SENT = [
     ("STATUS_CLIENT", wire.pb.StatusClient(id=9, pid=2001, uid=2002, gid=2003, program="p", library="l",
                                            connected_ms=2004, jobs=2005)),
+    ("STATUS_LINK", wire.pb.StatusLink(role="node", state="connecting", node="cd34", host="there",
+                                       address="1.2.3.4:5", key="main", text="refused", since_ms=2101,
+                                       heard_ms=2102, round_trip_us=2103, clock_us=-2104,
+                                       wall_us=-2105, sent=2106, received=2107)),
     ("STATUS_JOB", wire.pb.StatusJob(
         job=1, name="j", uid=3001, state="running", generation=3002, world=3003, step=3004, buckets=3005,
         bytes=3006, bytes_reduced=3007, step_rate=3008.5, exposed=0.25, norm=3009.5, nonfinite=3010,
@@ -345,6 +352,9 @@ SHOWN = {
                        "arena_bytes": 1015, "mode": "mps"}},
     "clients": [{"pid": 2001, "uid": 2002, "gid": 2003, "device": "cpu:x", "program": "p", "library": "l",
                  "connected_ms": 2004, "jobs": 2005}],
+    "links": [{"device": "cpu:x", "role": "node", "state": "connecting", "text": "refused", "node": "cd34",
+               "host": "there", "address": "1.2.3.4:5", "key": "main", "since_ms": 2101, "heard_ms": 2102,
+               "round_trip_us": 2103, "clock_us": -2104, "wall_us": -2105, "sent": 2106, "received": 2107}],
     "jobs": [{
         "name": "j", "uid": 3001, "device": "cpu:x", "state": "running", "text": "why", "generation": 3002,
         "incarnation": 3012, "world_size": 3003, "step": 3004, "buckets": 3005, "bytes": 3006,
@@ -377,12 +387,16 @@ def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
         document = json.loads(ctl("status", "--json", socket=served.path).out)
         jobs = json.loads(ctl("list", "jobs", "--json", socket=served.path).out)
         clients = json.loads(ctl("list", "clients", "--json", socket=served.path).out)
+        links = json.loads(ctl("list", "links", "--json", socket=served.path).out)
+        text = ctl("status", socket=served.path).out
     finally:
         served.close()
     shown = {**SHOWN, "daemon": {**SHOWN["daemon"], "socket": served.path}}
     assert document == {"schema_version": 1, **shown, "daemons": [shown]}
     assert jobs == {"schema_version": 1, "jobs": shown["jobs"]}
     assert clients == {"schema_version": 1, "clients": shown["clients"]}
+    assert links == {"schema_version": 1, "links": shown["links"]}
+    assert "no connection to the node at 1.2.3.4:5 for 2.1 s: refused" in text
 
 
 def test_lists(daemon, peers, ctl):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people see of a job over several daemons: all of it from each of them, and who is waited for where."""
+import json
 import os
 import re
 
 import pytest
 
-from clusters import Cluster, members_of
+from clusters import Cluster, members_of, write_key
 from harness import wait_until
 from trainers import ask, crew, fields, step
 
@@ -245,3 +246,57 @@ def test_many_empty_hosts_are_counted(hosts, member):
     each.say("join name=job world=2 rank=0")
     said = "1 of 2 members; " + ", ".join(f"host h{i}" for i in range(8)) + " and 2 more have none"
     wait_until(lambda: shown(it.nodes[0]).get("text") == said, "the text")
+
+
+# -- connections between daemons
+
+
+def links(served):
+    return json.loads(served.ctl("list", "links", "--json"))["links"]
+
+
+def by_host(served):
+    return {link["host"]: link for link in links(served)}
+
+
+def connected(served, *hosts):
+    """Those links, once each has been measured."""
+    def look():
+        found = by_host(served)
+        return sorted(found) == sorted(hosts) and \
+            all(link["round_trip_us"] is not None for link in found.values()) and found
+    return wait_until(look, f"links to {hosts}")
+
+
+def test_links_between_daemons_are_listed(daemon, build, scratch, hosts):
+    key = write_key(scratch / "key", "blue")
+    it = Cluster(daemon, build, "127.0.0.1:7741", 0, common={"key_file": key})
+    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
+    found = connected(it.coordinator, "alpha", "beta")
+    for node, link in zip(it.nodes, (found["alpha"], found["beta"])):
+        assert (link["role"], link["state"], link["key"], link["text"]) == ("node", "connected", "blue", None)
+        assert link["node"] == node.status()["daemon"]["node"] and link["address"].startswith("127.0.0.1:")
+        assert link["sent"] > 0 and link["received"] > 0 and link["heard_ms"] <= link["since_ms"]
+        # One machine: its clocks are the same, and the error is at most half of the way.
+        assert 2 * abs(link["clock_us"]) <= link["round_trip_us"] + 2 and link["device"] == "none"
+        back, = links(node)
+        assert (back["role"], back["state"], back["key"]) == ("coordinator", "connected", "blue")
+        assert back["node"] == it.coordinator.status()["daemon"]["node"]
+        assert back["address"] == "127.0.0.1:7741" and back["host"]
+        document = node.status()
+        assert document["links"] == document["daemons"][0]["links"] and len(document["links"]) == 1
+    lines = it.coordinator.ctl("list", "links").splitlines()
+    assert lines[0].split()[:4] == ["DEVICE", "TO", "HOST", "ADDRESS"] and len(lines) == 3, lines
+    it.coordinator.program.kill()
+    said = r"no connection to the coordinator at 127.0.0.1:7741 for .*refused"
+    for node in it.nodes:
+        wait_until(lambda node=node: links(node)[0]["state"] == "connecting", "the end of the link")
+        wait_until(lambda node=node: "Connection refused" in links(node)[0]["text"], "the reason")
+        wait_until(lambda node=node: re.search(said, node.ctl("status")), "the line")
+    it.coordinator.start()
+    connected(it.coordinator, "alpha", "beta")
+
+
+def test_a_daemon_alone_has_no_links(daemon):
+    served = daemon()
+    assert links(served) == [] and served.status()["links"] == []

@@ -82,7 +82,7 @@ def test_without_a_daemon(complete, scratch):
 
 def test_values(complete, scratch):
     (scratch / "trace.json").touch()
-    assert complete("list", "") == ["clients", "jobs"] and complete("list", "jobs", "") == []
+    assert complete("list", "") == ["clients", "jobs", "links"] and complete("list", "jobs", "") == []
     assert complete("trace", "j", "-o", "tra") == ["trace.json"] and complete("trace", "j", "--output", "=", "tra") == ["trace.json"]
     assert complete("trace", "j", "--output", "=") == ["trace.json"]
     assert complete("--device", "") == ["cpu"] and complete("top", "-n", "") == [] and complete("run", "--restart", "") == []

@@ -46,6 +46,7 @@ static bool snapshot_in_order(const struct snapshot *snapshot, uint16_t type) {
         switch (type) {
         case WIRE__MESSAGE_TYPE__STATUS_DAEMON: return !snapshot->daemon;
         case WIRE__MESSAGE_TYPE__STATUS_CLIENT:
+        case WIRE__MESSAGE_TYPE__STATUS_LINK:
         case WIRE__MESSAGE_TYPE__STATUS_JOB:
         case WIRE__MESSAGE_TYPE__STATUS_END: return snapshot->daemon;
         case WIRE__MESSAGE_TYPE__STATUS_MEMBER:
@@ -66,6 +67,8 @@ int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload,
         switch (type) {
         case WIRE__MESSAGE_TYPE__STATUS_DAEMON: snapshot->daemon = (Wire__StatusDaemon *)message; return 0;
         case WIRE__MESSAGE_TYPE__STATUS_CLIENT: return snapshot_push_client(snapshot, message);
+        case WIRE__MESSAGE_TYPE__STATUS_LINK:
+                return snapshot_push(&snapshot->link, &snapshot->n_links, message);
         case WIRE__MESSAGE_TYPE__STATUS_JOB: return snapshot_push_job(snapshot, message);
         case WIRE__MESSAGE_TYPE__STATUS_MEMBER: return snapshot_push(&job->member, &job->n_members, message);
         case WIRE__MESSAGE_TYPE__STATUS_PLAN: return snapshot_push(&job->plan, &job->n_plans, message);
@@ -115,6 +118,7 @@ void snapshot_deinit(struct snapshot *snapshot) {
         }
         free(snapshot->job);
         snapshot_free_list(snapshot->client, snapshot->n_clients);
+        snapshot_free_list(snapshot->link, snapshot->n_links);
         if (snapshot->daemon)
                 protobuf_c_message_free_unpacked(&snapshot->daemon->base, NULL);
         free(snapshot->path);

@@ -23,8 +23,9 @@ struct snapshot {
         char *path; /* the socket it came from */
         Wire__StatusDaemon *daemon;
         Wire__StatusClient **client; /* without tools that join no job */
+        Wire__StatusLink **link;     /* connections to other daemons */
         struct snapshot_job *job;
-        size_t n_clients, n_jobs;
+        size_t n_clients, n_links, n_jobs;
         bool found; /* the job asked for is there; true if none was asked for */
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gradsyncctl list: one line for each job or client. */
+/* gradsyncctl list: one line for each job, client, or connection to another daemon. */
 #include <string.h>
 
 #include "client/cli/cmd/cmd.h"
@@ -13,6 +13,7 @@ static const struct list_kind {
 } lists[] = {
         { "jobs", text_jobs, document_jobs },
         { "clients", text_clients, document_clients },
+        { "links", text_links, document_links },
 };
 
 static const struct list_kind *cmd_list_find(const char *name) {
@@ -31,7 +32,7 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
                 return r - 1;
         const struct list_kind *list = cmd_list_find(argv[optind]);
         if (!list || argc - optind != 1)
-                return cli_usage_error(cli, "list wants to know what: jobs or clients");
+                return cli_usage_error(cli, "list wants to know what: jobs, clients or links");
         int code = observe(cli, NULL, &observation);
         if (observation.n > 0 && json)
                 printed = document_print(list->json(&observation), false);

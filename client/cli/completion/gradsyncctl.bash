@@ -90,7 +90,7 @@ _gradsyncctl() {
                 _gradsyncctl_offer < <(_gradsyncctl_commands)
         elif ((arguments == 0)); then
                 case $command in
-                list) _gradsyncctl_offer < <(printf '%s\n' jobs clients) ;;
+                list) _gradsyncctl_offer < <(printf '%s\n' jobs clients links) ;;
                 help) _gradsyncctl_offer < <(_gradsyncctl_commands) ;;
                 status | top | trace | evict | pause | resume) _gradsyncctl_offer < <(_gradsyncctl_jobs) ;;
                 esac

@@ -37,6 +37,15 @@ static json_t *document_client(const struct snapshot *snapshot, const Wire__Stat
                       TEXT(c, program), TEXT(c, library), WHOLE(c, connected_ms), WHOLE(c, jobs));
 }
 
+static json_t *document_link(const struct snapshot *snapshot, const Wire__StatusLink *l) {
+        return OBJECT(TEXT(snapshot->daemon, device), TEXT(l, role), TEXT(l, state), TEXT(l, text),
+                      TEXT(l, node), TEXT(l, host), TEXT(l, address), TEXT(l, key), WHOLE(l, since_ms),
+                      WHOLE(l, heard_ms), WHOLE(l, round_trip_us),
+                      AS("clock_us", value_signed(l->has_clock_us, l->clock_us)),
+                      AS("wall_us", value_signed(l->has_wall_us, l->wall_us)), WHOLE(l, sent),
+                      WHOLE(l, received));
+}
+
 static json_t *document_member(const Wire__StatusMember *m) {
         bool ranked = m->has_rank && !m->unranked;
         return OBJECT(AS("rank", value_whole(ranked, m->rank)),
@@ -121,6 +130,11 @@ static void document_add_clients(json_t **array, const struct snapshot *from) {
                 value_append(array, document_client(from, from->client[i]));
 }
 
+static void document_add_links(json_t **array, const struct snapshot *from) {
+        for (size_t i = 0; i < from->n_links; i++)
+                value_append(array, document_link(from, from->link[i]));
+}
+
 /* One list of what all of these daemons have. */
 static json_t *document_gather(const struct snapshot *snapshot, size_t n,
                                void (*add)(json_t **, const struct snapshot *)) {
@@ -134,7 +148,8 @@ static json_t *document_gather(const struct snapshot *snapshot, size_t n,
 static json_t *document_snapshot(const struct snapshot *from) {
         return OBJECT(AS("daemon", document_daemon(from)),
                       AS("jobs", document_gather(from, 1, document_add_jobs)),
-                      AS("clients", document_gather(from, 1, document_add_clients)));
+                      AS("clients", document_gather(from, 1, document_add_clients)),
+                      AS("links", document_gather(from, 1, document_add_links)));
 }
 
 json_t *document_status(const struct observation *observation) {
@@ -146,6 +161,7 @@ json_t *document_status(const struct observation *observation) {
                       AS("jobs", document_gather(observation->snapshot, observation->n, document_add_jobs)),
                       AS("clients",
                          document_gather(observation->snapshot, observation->n, document_add_clients)),
+                      AS("links", document_gather(observation->snapshot, observation->n, document_add_links)),
                       AS("daemons", daemons));
 }
 
@@ -157,6 +173,11 @@ json_t *document_jobs(const struct observation *observation) {
 json_t *document_clients(const struct observation *observation) {
         return OBJECT(DOCUMENT_VERSION, AS("clients", document_gather(observation->snapshot, observation->n,
                                                                       document_add_clients)));
+}
+
+json_t *document_links(const struct observation *observation) {
+        return OBJECT(DOCUMENT_VERSION, AS("links", document_gather(observation->snapshot, observation->n,
+                                                                    document_add_links)));
 }
 
 int document_print(json_t *document, bool one_line) {

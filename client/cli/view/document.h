@@ -15,6 +15,7 @@
 json_t *document_status(const struct observation *observation);
 json_t *document_jobs(const struct observation *observation);
 json_t *document_clients(const struct observation *observation);
+json_t *document_links(const struct observation *observation);
 
 /* Writes a document to stdout, on one line or laid out, and drops the reference. Returns an exit code. */
 int document_print(json_t *document, bool one_line);

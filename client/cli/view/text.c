@@ -61,6 +61,21 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
                 paint_line(to, "", color, PAINT_DIM, "only your own jobs are shown");
 }
 
+/* Those that are as they should be are in `list links`. */
+static void text_trouble(const struct snapshot *from, bool color, FILE *to) {
+        for (size_t i = 0; i < from->n_links; i++) {
+                const Wire__StatusLink *l = from->link[i];
+                _cleanup_(freep) char *address = escape_text(l->address), *why = escape_text(l->text);
+                char age[FORMAT_SIZE];
+
+                if (l->state && strcmp(l->state, "connected") == 0)
+                        continue;
+                paint_line(to, "", color, PAINT_WARN, "no connection to the %s at %s for %s: %s",
+                           l->role && strcmp(l->role, "node") == 0 ? "node" : "coordinator",
+                           text_or_empty(address), format_age(age, l->since_ms), text_or_empty(why));
+        }
+}
+
 static void text_job_head(const Wire__StatusJob *j, bool color, FILE *to) {
         _cleanup_(freep) char *name = escape_text(j->name), *state = escape_text(j->state);
         char number[FORMAT_SIZE];
@@ -314,6 +329,7 @@ void text_status(const struct observation *observation, bool whole, bool color, 
                 if (i > 0)
                         fputc('\n', to);
                 text_daemon_head(snapshot, color, to);
+                text_trouble(snapshot, color, to);
                 for (size_t k = 0; k < snapshot->n_jobs; k++)
                         text_job(&snapshot->job[k], whole, color, to);
         }
@@ -372,5 +388,46 @@ void text_clients(const struct observation *observation, bool color, FILE *to) {
                         table_text(line, &cell, format_age(age, c->connected_ms), PAINT_NONE);
                         table_printf(line, &cell, "%u", c->jobs);
                 }
+        table_print(table, "", to);
+}
+
+static void text_links_line(struct libscols_table *table, const struct snapshot *from,
+                            const Wire__StatusLink *l) {
+        struct libscols_line *line = table_line(table);
+        bool up = l->state && strcmp(l->state, "connected") == 0;
+        char number[FORMAT_SIZE];
+        size_t cell = 0;
+
+        table_text(line, &cell, from->daemon->device, PAINT_NONE);
+        table_text(line, &cell, l->role, PAINT_NONE);
+        table_text(line, &cell, l->host, PAINT_NONE);
+        table_text(line, &cell, l->address, PAINT_NONE);
+        table_printf(line, &cell, "%.8s", text_or_empty(l->node));
+        table_text(line, &cell, l->state, up ? PAINT_GOOD : PAINT_WARN);
+        table_text(line, &cell, format_age(number, l->since_ms), PAINT_NONE);
+        table_text(line, &cell, l->has_heard_ms ? format_age(number, l->heard_ms) : "", PAINT_NONE);
+        table_text(line, &cell, l->has_round_trip_us ? format_short(number, l->round_trip_us) : "",
+                   PAINT_NONE);
+        if (l->has_wall_us)
+                table_printf(line, &cell, "%+.1f ms", (double)l->wall_us / 1e3);
+        else
+                table_text(line, &cell, "", PAINT_NONE);
+        table_text(line, &cell, l->key, PAINT_NONE);
+        table_text(line, &cell, format_bytes(number, l->sent), PAINT_NONE);
+        table_text(line, &cell, format_bytes(number, l->received), PAINT_NONE);
+}
+
+void text_links(const struct observation *observation, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "DEVICE", false },  { "TO", false },    { "HOST", false }, { "ADDRESS", false },
+                { "NODE", false },    { "STATE", false }, { "SINCE", true }, { "HEARD", true },
+                { "TRIP", true },     { "CLOCK", true },  { "KEY", false },  { "SENT", true },
+                { "RECEIVED", true },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < observation->n; i++)
+                for (size_t k = 0; k < observation->snapshot[i].n_links; k++)
+                        text_links_line(table, &observation->snapshot[i], observation->snapshot[i].link[k]);
         table_print(table, "", to);
 }

@@ -11,6 +11,7 @@
 void text_status(const struct observation *observation, bool whole, bool color, FILE *to);
 void text_jobs(const struct observation *observation, bool color, FILE *to);
 void text_clients(const struct observation *observation, bool color, FILE *to);
+void text_links(const struct observation *observation, bool color, FILE *to);
 
 /* "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"w\"". NULL only if memory is short. */
 char *text_wait(const Wire__StatusWait *wait);

@@ -28,6 +28,10 @@ json_t *value_whole(bool present, uint64_t number) {
         return present ? value_number(number) : json_null();
 }
 
+json_t *value_signed(bool present, int64_t number) {
+        return present ? json_integer(number) : json_null();
+}
+
 json_t *value_real(bool present, double number) {
         return present && isfinite(number) ? json_real(number) : json_null();
 }

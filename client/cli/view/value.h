@@ -14,6 +14,7 @@ json_t *value_text(const char *text);       /* null for NULL; bytes that are not
 json_t *value_known_text(const char *text); /* null for "" too, which says as little */
 json_t *value_number(uint64_t number);
 json_t *value_whole(bool present, uint64_t number);
+json_t *value_signed(bool present, int64_t number);
 json_t *value_real(bool present, double number);
 json_t *value_ms(bool present, uint64_t us);
 
