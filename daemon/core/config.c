@@ -248,10 +248,10 @@ static int config_load_drop_ins(struct config *config, const char *path, char *e
         return r;
 }
 
-enum { FLAG_HELP = FLAG_MAX, FLAG_VERSION, FLAG_CONFIG };
+enum { FLAG_HELP = FLAG_MAX, FLAG_VERSION, FLAG_CHECK, FLAG_CONFIG };
 
 struct flags {
-        struct option option[FLAG_MAX + 4];
+        struct option option[FLAG_MAX + 5];
         char name[FLAG_MAX][FLAG_MAX];
 };
 
@@ -267,6 +267,7 @@ static void flags_init(struct flags *flags) {
         }
         flags->option[i++] = (struct option){ "help", no_argument, NULL, FLAG_HELP };
         flags->option[i++] = (struct option){ "version", no_argument, NULL, FLAG_VERSION };
+        flags->option[i++] = (struct option){ "check", no_argument, NULL, FLAG_CHECK };
         flags->option[i] = (struct option){ "config", required_argument, NULL, FLAG_CONFIG };
 }
 
@@ -291,6 +292,8 @@ static int config_walk_flags(const struct config_source *source, struct config *
                 if (flag == FLAG_HELP || flag == FLAG_VERSION) {
                         command->action = flag == FLAG_HELP ? CONFIG_HELP : CONFIG_VERSION;
                         return 0;
+                } else if (flag == FLAG_CHECK) {
+                        command->action = CONFIG_CHECK;
                 } else if (flag == FLAG_CONFIG) {
                         command->file = optarg;
                 } else if (flag == ':' || flag == '?') {
@@ -351,7 +354,7 @@ int config_load(struct config *config, const struct config_source *source, enum 
         if (r < 0)
                 return r;
         *ret_action = command.action;
-        if (command.action != CONFIG_RUN)
+        if (command.action > CONFIG_CHECK)
                 return 0;
 
         const char *file = command.file ? command.file : DEFAULT_FILE;

@@ -48,7 +48,7 @@ struct config {
         uint64_t heartbeat, patience, death, abandon; /* see struct machine_times */
 };
 
-enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
+enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };
 
 struct config_source { /* what the command line said, kept for reloads */
         int argc;

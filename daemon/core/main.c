@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "core/check.h"
 #include "core/config.h"
 #include "core/server.h"
 #include "proto/streams.h"
@@ -45,6 +46,8 @@ int main(int argc, char **argv) {
                 config_help(stdout);
         else if (action == CONFIG_VERSION)
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
+        else if (action == CONFIG_CHECK)
+                status = check_cluster(&config, stdout);
         else
                 status = main_run(&config, &source);
         config_deinit(&config);

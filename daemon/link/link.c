@@ -73,7 +73,7 @@ struct peer {
         bool told; /* the owner knows it */
         enum link_refusal refusal;
         char why[512];
-        char host[HOST_MOST + 1]; /* as it says */
+        char host[HOST_MOST + 1], release[64]; /* as it says */
         uint64_t up_since, heard, sent, received;
         struct pulse pulse;
 };
@@ -94,6 +94,7 @@ struct dial {
         uint64_t id;       /* of the latest handshake */
         struct peer *peer; /* the present try, or what has come of it */
         uint64_t down_since;
+        bool failed, met; /* some try; in the latest one the other end was reached */
         char trouble[512], logged[512];
 };
 
@@ -174,6 +175,7 @@ static void peer_free(struct peer *peer) {
 static void dial_note(struct links *links, const char *why) {
         struct dial *dial = &links->dial;
 
+        dial->failed = true;
         snprintf(dial->trouble, sizeof(dial->trouble), "%s", why);
         if (strcmp(dial->trouble, dial->logged) == 0)
                 return; /* said already */
@@ -378,6 +380,8 @@ static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello)
                 return "it plays the wrong part";
         memcpy(peer->node, hello->node.data, LINK_NODE);
         peer->instance = hello->instance;
+        snprintf(peer->release, sizeof(peer->release), "%s",
+                 name_valid(hello->release) ? hello->release : "of an unknown release");
         if (name_valid(hello->host))
                 snprintf(peer->host, sizeof(peer->host), "%s", hello->host);
         return peer_replaces(peer) ? NULL : "a later run of the same daemon is connected";
@@ -656,6 +660,7 @@ static void dial_prove(struct peer *peer) {
         struct links *links = peer->links;
         struct tls *tls;
 
+        links->dial.met = true;
         if (peer->local || links->tls == NULL) {
                 peer_begin(peer);
                 return;
@@ -695,6 +700,7 @@ static void dial_connect(struct links *links, const struct sockaddr_storage *add
         bool local = address->ss_family == AF_UNIX;
         int sock = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), r;
 
+        dial->met = false;
         if (sock < 0) {
                 dial_fail(links, strerror(errno));
                 return;
@@ -1011,6 +1017,14 @@ void links_each(const struct links *links, void (*fn)(void *to, const struct lin
                         peer_show(peer, fn, to);
 }
 
+bool links_has_failed(const struct links *links) {
+        return links->dial.failed;
+}
+
+bool links_has_met(const struct links *links) {
+        return links->dial.met;
+}
+
 const struct links_stats *links_stats(const struct links *links) {
         return &links->stats;
 }
@@ -1025,6 +1039,14 @@ uint64_t peer_instance(const struct peer *peer) {
 
 const struct pulse_sample *peer_pulse(const struct peer *peer) {
         return pulse_best(&peer->pulse);
+}
+
+const char *peer_host(const struct peer *peer) {
+        return peer->host;
+}
+
+const char *peer_release(const struct peer *peer) {
+        return peer->release;
 }
 
 const char *peer_name(const struct peer *peer) {

@@ -106,6 +106,9 @@ void links_each(const struct links *links, void (*fn)(void *to, const struct lin
 const struct links_stats *links_stats(const struct links *links);
 /* What keeps the dialled connection from being there; NULL: it is. */
 const char *links_trouble(const struct links *links);
+/* The dialled connection has been tried, and it has failed; the other end was there at least. */
+bool links_has_failed(const struct links *links);
+bool links_has_met(const struct links *links);
 /* Keys or limits have changed: connections that were made with a key that is gone end. */
 void links_change(struct links *links, const struct door_limits *limits);
 
@@ -116,7 +119,9 @@ const uint8_t *peer_node(const struct peer *peer);
 uint64_t peer_instance(const struct peer *peer);
 /* How far its clocks are from this end's, and how long an answer takes; NULL: not known. */
 const struct pulse_sample *peer_pulse(const struct peer *peer);
-const char *peer_name(const struct peer *peer); /* its address, for people */
+const char *peer_host(const struct peer *peer);    /* as it says; "": it does not */
+const char *peer_release(const struct peer *peer); /* so is this */
+const char *peer_name(const struct peer *peer);    /* its address, for people */
 /* The address of this end: a number; "127.0.0.1" over a Unix socket. */
 void peer_local_address(const struct peer *peer, char *text, size_t size);
 bool peer_was_dialled(const struct peer *peer);

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import secrets
+import socket
 
 import harness
 
@@ -23,6 +24,13 @@ def write_key(path, name="main", digits=64, rest="", mode=0o600):
     path.write_text(f"{name} {secrets.token_hex(digits // 2)} {rest}\n")
     path.chmod(mode)
     return path
+
+
+def free_port():
+    """One on which nobody listens just now, on the loopback interface."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        return chosen.getsockname()[1]
 
 
 class Cluster:

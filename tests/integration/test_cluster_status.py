@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from clusters import Cluster, members_of, write_key
+from clusters import Cluster, free_port, members_of, write_key
 from harness import wait_until
 from trainers import ask, crew, fields, step
 
@@ -269,8 +269,8 @@ def connected(served, *hosts):
 
 
 def test_links_between_daemons_are_listed(daemon, build, scratch, hosts):
-    key = write_key(scratch / "key", "blue")
-    it = Cluster(daemon, build, "127.0.0.1:7741", 0, common={"key_file": key})
+    key, address = write_key(scratch / "key", "blue"), f"127.0.0.1:{free_port()}"
+    it = Cluster(daemon, build, address, 0, common={"key_file": key})
     it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
     found = connected(it.coordinator, "alpha", "beta")
     for node, link in zip(it.nodes, (found["alpha"], found["beta"])):
@@ -282,13 +282,13 @@ def test_links_between_daemons_are_listed(daemon, build, scratch, hosts):
         back, = links(node)
         assert (back["role"], back["state"], back["key"]) == ("coordinator", "connected", "blue")
         assert back["node"] == it.coordinator.status()["daemon"]["node"]
-        assert back["address"] == "127.0.0.1:7741" and back["host"]
+        assert back["address"] == address and back["host"]
         document = node.status()
         assert document["links"] == document["daemons"][0]["links"] and len(document["links"]) == 1
     lines = it.coordinator.ctl("list", "links").splitlines()
     assert lines[0].split()[:4] == ["DEVICE", "TO", "HOST", "ADDRESS"] and len(lines) == 3, lines
     it.coordinator.program.kill()
-    said = r"no connection to the coordinator at 127.0.0.1:7741 for .*refused"
+    said = rf"no connection to the coordinator at {address} for .*refused"
     for node in it.nodes:
         wait_until(lambda node=node: links(node)[0]["state"] == "connecting", "the end of the link")
         wait_until(lambda node=node: "Connection refused" in links(node)[0]["text"], "the reason")

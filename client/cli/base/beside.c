@@ -7,6 +7,7 @@
 
 #include "client/cli/base/beside.h"
 #include "client/cli/base/format.h"
+#include "proto/cleanup.h"
 
 char *beside_path(const char *pattern) {
         char self[PATH_MAX] = "";
@@ -27,4 +28,16 @@ char *beside_executable(const char *const *patterns, size_t n) {
                 free(path);
         }
         return NULL;
+}
+
+char *beside_daemon(void) {
+        static const char *const beside[] = {
+                "%s/gradsyncd",
+                "%s/../../daemon/core/gradsyncd",
+                "%s/../sbin/gradsyncd",
+                "%s/../bin/gradsyncd",
+        };
+        char *found = beside_executable(beside, array_size(beside));
+
+        return found ? found : strdup("gradsyncd");
 }

@@ -9,3 +9,6 @@
 char *beside_path(const char *pattern);
 /* The first of these paths at which an executable file is, or NULL. */
 char *beside_executable(const char *const *patterns, size_t n);
+/* The gradsyncd beside this program (installed or in a build tree), else the name, to be looked for in PATH.
+ * NULL if memory is short. */
+char *beside_daemon(void);

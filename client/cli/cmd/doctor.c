@@ -78,6 +78,7 @@ int cmd_doctor(struct cli *cli, int argc, char **argv) {
         else
                 cmd_doctor_examine(&checkup);
         doctor_daemon(&checkup, &findings);
+        doctor_cluster(&checkup, &findings);
         doctor_limits(&checkup, &findings);
         doctor_gpu(&checkup, &findings);
         doctor_environment(&findings);

@@ -20,6 +20,8 @@ struct checkup {
 
 /* Whether the daemon answers, whether this user may ask it, and whether the versions fit. */
 void doctor_daemon(const struct checkup *checkup, struct findings *findings);
+/* Whether a daemon that belongs to a cluster can reach it. */
+void doctor_cluster(const struct checkup *checkup, struct findings *findings);
 /* The limits under which this user and the daemon run. */
 void doctor_limits(const struct checkup *checkup, struct findings *findings);
 /* What a GPU needs of this host, and of both sides. */

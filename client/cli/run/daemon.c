@@ -86,21 +86,6 @@ static void run_daemon_remove_directory(const char *path) {
                 cli_complain("cannot remove %s: %s", path, strerror(errno));
 }
 
-/* ---- the program ---- */
-
-/* The gradsyncd beside this program (installed or in a build tree), else the one in PATH. */
-static char *run_daemon_program(void) {
-        static const char *const beside[] = {
-                "%s/gradsyncd",
-                "%s/../../daemon/core/gradsyncd",
-                "%s/../sbin/gradsyncd",
-                "%s/../bin/gradsyncd",
-        };
-        char *found = beside_executable(beside, array_size(beside));
-
-        return found ? found : strdup("gradsyncd");
-}
-
 static void run_daemon_point(int fd, int at) {
         if (fd >= 0)
                 dup2(fd, at);
@@ -146,7 +131,7 @@ static int run_daemon_listen_for_notice(struct run_daemon *daemon) {
 
 static int run_daemon_spawn(struct run_daemon *daemon, const char *device, const struct run_options *options,
                             const sigset_t *mask) {
-        _cleanup_(freep) char *program = run_daemon_program();
+        _cleanup_(freep) char *program = beside_daemon();
         _cleanup_(freep) char **argv = calloc(options->daemon_args.n + 6, sizeof *argv);
         pid_t parent = getpid();
         size_t n = 0;

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncctl doctor of a daemon that belongs to a cluster: each check once broken, then repaired."""
+import datetime
+import os
+
+import pytest
+
+import harness
+from clusters import HELPER, PATIENT, cluster_text, free_port, write_key
+from harness import wait_until
+from test_cli_doctor import Doctor, needs_root
+
+pytestmark = pytest.mark.host
+
+CHECKS = ["cluster address", "cluster key", "coordinator", "cluster clock"]
+PORT = free_port()
+
+
+@pytest.fixture
+def key(scratch):
+    return write_key(scratch / "key")
+
+
+@pytest.fixture
+def coordinator(daemon, key):
+    return daemon(device="none", config=cluster_text(listen=f"127.0.0.1:{PORT}", key_file=key,
+                                                     host_id="head", **PATIENT))
+
+
+@pytest.fixture
+def served(daemon, build, key):
+    """served(**settings) -> a daemon that looks for that coordinator, or for none."""
+    def start(**settings):
+        return daemon(config=cluster_text(**{"coordinator": f"127.0.0.1:{PORT}", "key_file": key,
+                                             "gloo_helper": build / HELPER, **settings}))
+    return start
+
+
+@pytest.fixture
+def doctor(build, scratch):
+    return Doctor(build, scratch)
+
+
+def on(doctor, made):
+    doctor.socket = made.socket
+    return doctor
+
+
+def rewrite(made, **settings):
+    """Another configuration file, which the daemon does not read before it is started again."""
+    made.config.write_text(cluster_text(**settings) + harness.settings_text(harness.USUAL))
+
+
+def test_all_is_well(doctor, coordinator, served):
+    made = served(data_address="lo")
+    made.wait_log("knows this gradsyncd as node")
+    found = on(doctor, made)()
+    assert [check for check in found if check in CHECKS] == CHECKS
+    said = {check: found[check][0]["text"] for check in CHECKS}
+    assert all(found[check][0]["result"] == "ok" for check in CHECKS), said
+    assert said["cluster address"] == "exchanges data on 127.0.0.1"
+    assert said["coordinator"].startswith(f"127.0.0.1:{PORT} is on host head, gradsyncd ")
+    assert "the first one is 'main'" in said["cluster key"] and "round trip" in said["cluster clock"]
+    # The daemon's own connection is as it was, and the coordinator has written nothing down.
+    assert "has connected again" not in coordinator.log
+    found = on(doctor, coordinator)()
+    assert [check for check in found if check in CHECKS] == ["cluster address", "cluster key"]
+    assert found["cluster address"][0]["text"] == f"listens on 127.0.0.1:{PORT}"
+
+
+def test_a_daemon_without_a_cluster_has_none_of_these_checks(doctor, daemon):
+    assert not set(CHECKS + ["cluster settings"]) & set(on(doctor, daemon())())
+
+
+@pytest.mark.parametrize("broken, said, fix", [
+    ({"data_address": "nothere0"}, "data_address: 'nothere0' is neither an address nor an interface",
+     "ip address"),
+    ({"listen": "nothere0:7752"}, "listen: 'nothere0' is neither an address nor an interface", "ip address"),
+])
+def test_cluster_address(doctor, coordinator, served, key, build, broken, said, fix):
+    made = served()
+    common = {"coordinator": f"127.0.0.1:{PORT}", "key_file": key, "gloo_helper": build / HELPER}
+    rewrite(made, **common, **broken)
+    result, text, how = on(doctor, made).one("cluster address")
+    assert (result, said in text, fix in how) == ("fail", True, True), (text, how)
+    rewrite(made, **common, data_address="lo")
+    doctor.green("cluster address")
+
+
+def in_days(days):
+    then = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=days)
+    return f"until={then:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def test_cluster_key(doctor, coordinator, served, key):
+    doctor = on(doctor, served())
+    good = key.read_bytes()
+    doctor.green("cluster key")
+    key.chmod(0o640)
+    result, text, fix = doctor.one("cluster key")
+    assert result == "fail" and "may be read or written by others" in text and "0600" in fix
+    key.chmod(0o600)
+    key.write_text("main nonsense\n")
+    assert doctor.one("cluster key")[0] == "fail"
+    key.unlink()
+    result, text, _ = doctor.one("cluster key")
+    assert result == "fail" and "No such file" in text
+    write_key(key, rest=in_days(3))
+    first, second = doctor()["cluster key"]
+    assert first["result"] == "warn" and "'main'" in first["text"] and "runs out in 3.0 days" in first["text"]
+    assert second["result"] == "ok"
+    write_key(key, rest=in_days(-3))
+    found = doctor()["cluster key"]
+    assert [(each["result"], "is over" in each["text"] or "in force" in each["text"]) for each in found] == \
+        [("warn", True), ("fail", True)]
+    key.write_bytes(good)
+    key.chmod(0o600)
+    doctor.green("cluster key")
+
+
+def test_there_is_no_key(doctor, coordinator, served, build):
+    made = served()
+    rewrite(made, coordinator=f"127.0.0.1:{PORT}", gloo_helper=build / HELPER)
+    result, text, fix = on(doctor, made).one("cluster key")
+    assert result == "fail" and "no TCP between daemons without one" in text and "key new" in fix
+    assert doctor.one("coordinator")[0] == "fail"
+    rewrite(made, coordinator=f"127.0.0.1:{PORT}", gloo_helper=build / HELPER, insecure_no_auth="yes")
+    assert doctor.one("cluster key")[0] == "warn"
+
+
+def test_a_coordinator_that_is_not_there(doctor, coordinator, served):
+    doctor = on(doctor, served())
+    doctor.green("coordinator")
+    coordinator.program.kill()
+    result, text, fix = doctor.one("coordinator")
+    assert result == "fail" and f"127.0.0.1:{PORT} cannot be reached: Connection refused" in text
+    assert "firewall" in fix and "cluster clock" not in doctor()
+    coordinator.start()
+    doctor.green("coordinator")
+
+
+def test_a_coordinator_with_another_key(doctor, coordinator, served, scratch, build, key):
+    made = served()
+    rewrite(made, coordinator=f"127.0.0.1:{PORT}", key_file=write_key(scratch / "other"),
+            gloo_helper=build / HELPER)
+    result, text, fix = on(doctor, made).one("coordinator")
+    assert result == "fail" and "is reached, and does not let this daemon in" in text and "same key" in fix
+    rewrite(made, coordinator=f"127.0.0.1:{PORT}", key_file=key, gloo_helper=build / HELPER)
+    doctor.green("coordinator")
+
+
+def test_a_coordinator_without_a_known_name(doctor, served):
+    made = served(coordinator=f"nowhere.invalid:{PORT}")
+    result, text, fix = on(doctor, made).one("coordinator")
+    assert result == "fail" and "the name 'nowhere.invalid' is not known here" in text and "/etc/hosts" in fix
+
+
+@needs_root
+def test_another_user_is_told_what_the_daemon_says(doctor, coordinator, daemon, build, key):
+    made = daemon(config=cluster_text(coordinator=f"127.0.0.1:{PORT}", key_file=key,
+                                      gloo_helper=build / HELPER), settings={"socket_mode": "0666"})
+    os.chmod(doctor.tmp, 0o777)
+    made.wait_log("knows this gradsyncd as node")
+    found = on(doctor, made)(uid=61300)
+    assert found["coordinator"][0]["text"] == f"127.0.0.1:{PORT} is on host head"
+    assert "cluster key" not in found
+    coordinator.program.kill()
+    wait_until(lambda: doctor(uid=61300)["coordinator"][0]["result"] == "fail", "the loss")
+    assert "as root" in doctor(uid=61300)["coordinator"][0]["fix"]
+    coordinator.start()
+
+
+@pytest.mark.parametrize("line, said", [("nonsense = 1", "nonsense"),
+                                        ("listen = somewhere", "'somewhere' is no address")])
+def test_settings_that_gradsyncd_does_not_understand(doctor, served, line, said):
+    made = served()
+    made.config.write_text(f"[cluster]\n{line}\n")
+    result, text, _ = on(doctor, made).one("cluster settings")
+    assert result == "warn" and said in text
