@@ -48,6 +48,7 @@ static const struct cli_command commands[] = {
           "one killed. Ends with 0 if both trainings come to the same parameters, bit for bit.\n"
           "\n"
           "  -n, --members N       number of trainers, 3 to 8 (3)\n"
+          "      --hosts N         2: ranks 1 and 2 are on a daemon that stands for another host (1)\n"
           "      --pause SECS      wait between the two trainings, and leave the stopped one so much longer\n"
           "  -j, --json            no story, but one JSON document of what was measured\n"
           "  -d, --device DEVICE   the device of that daemon\n"

@@ -21,6 +21,7 @@ EPOCHS = 100  # about 3,000 steps: the first quarter passes before the stop, hal
 LEAST_BATCH = 48  # rows of a step; each member takes as many
 PATIENCE_S = 60  # for what comes within two seconds on an idle machine
 STOPPED, KILLED = 1, 2  # the ranks that something happens to
+HERE, THERE = "one", "two"
 BOLD, DIM, GOOD, WARN = 1, 2, 32, 33
 
 
@@ -34,6 +35,60 @@ def visible(line):
     return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
 
 
+class Cluster:
+    """Two daemons that take themselves for hosts of their own, and meet over a Unix socket.
+
+    They lie in the directory of the private daemon, which is removed with all that is in it, and die with
+    this program.
+    """
+
+    def __init__(self, program, helper):
+        self.folder = pathlib.Path(os.environ["GRADSYNC_SOCKET"]).parent
+        self.program, self.helper = program, helper
+        link = f"unix:{self.folder}/link"
+        self.daemons = [self.start(HERE, "--coordinator", "self", "--listen", link),
+                        self.start(THERE, "--coordinator", link)]
+        os.environ["GRADSYNC_SOCKET"] = self.socket(HERE)
+
+    def socket(self, host):
+        return str(self.folder / host)
+
+    def start(self, host, *words):
+        with open(self.folder / f"{host}.log", "wb") as log:
+            made = subprocess.Popen(
+                [self.program, "--device", "cpu", "--config", "/dev/null", "--socket", self.socket(host),
+                 "--host-id", host, "--gloo-helper", self.helper, "--stall-notice", "1s",
+                 "--rejoin-grace", "60s", *words],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "NOTIFY_SOCKET": ""})
+        deadline = time.monotonic() + PATIENCE_S
+        while b" serves device" not in (self.folder / f"{host}.log").read_bytes():
+            if made.poll() is not None or time.monotonic() > deadline:
+                complain(f"the daemon of host {host} does not start:")
+                show_log(self.folder / f"{host}.log")
+                raise SystemExit(1)
+            time.sleep(0.01)
+        return made
+
+    def helpers(self):
+        """The processes that hold the communicator: children of the daemons."""
+        found = set()
+        for each in self.daemons:
+            children = pathlib.Path(f"/proc/{each.pid}/task/{each.pid}/children")
+            found |= set(children.read_text("ascii").split())
+        return found
+
+    def end(self):
+        for each in self.daemons:
+            each.terminate()
+        for each in self.daemons:
+            each.wait()
+
+
+def show_log(log):
+    for line in log.read_bytes().splitlines()[-12:]:
+        print("[gradsyncd]", visible(line), file=sys.stderr)
+
+
 class Training:
     """One `gradsyncctl run`, and what it and the daemon say."""
 
@@ -43,7 +98,7 @@ class Training:
         self.epoch_steps, self.job, self.began = 0, None, time.monotonic()
         batch = -(-LEAST_BATCH // demo.members) * demo.members
         self.run = self.start(("out", "err"), "run", "-n", demo.members, "--restart", 1, "--job", name, "--",
-                              demo.trainer, "--json", "--epochs", EPOCHS, "--batch", batch)
+                              *demo.where(), demo.trainer, "--json", "--epochs", EPOCHS, "--batch", batch)
         self.looks = self.start(("look",), "status", "--json", "--watch=0.01")
         self.open = 2
         self.pids = self.until(lambda: self.epoch_steps and self.ranked())
@@ -108,9 +163,7 @@ class Training:
                 return found
             if missing and time.monotonic() > deadline:
                 complain(f"{missing} within {PATIENCE_S} s; the daemon has logged:")
-                log = pathlib.Path(os.environ["GRADSYNC_SOCKET"]).with_name("daemon.log")
-                for line in log.read_bytes().splitlines()[-12:]:
-                    print("[gradsyncd]", visible(line), file=sys.stderr)
+                self.demo.show_logs()
                 raise SystemExit(1)
         return None
 
@@ -148,9 +201,27 @@ class Training:
 
 
 class Demo:
-    def __init__(self, ctl, trainer, members, pause_ms, json_wanted, color):
+    def __init__(self, ctl, trainer, members, pause_ms, json_wanted, color, daemon, helper):
         self.ctl, self.trainer, self.members, self.pause_s = ctl, trainer, int(members), int(pause_ms) / 1e3
         self.json, self.color = bool(json_wanted), bool(color)
+        self.logs = [pathlib.Path(os.environ["GRADSYNC_SOCKET"]).with_name("daemon.log")]
+        self.cluster = Cluster(daemon, helper) if helper else None
+        if self.cluster:
+            self.logs = [self.cluster.folder / f"{host}.log" for host in (HERE, THERE)]
+
+    def where(self):
+        """What a trainer's command line begins with: what happens is on the other host."""
+        if not self.cluster:
+            return []
+        script = f'case $GRADSYNC_RANK in {STOPPED}|{KILLED}) GRADSYNC_SOCKET=$0 ;; esac; exec "$@"'
+        return ["sh", "-c", script, self.cluster.socket(THERE)]
+
+    def on_host(self):
+        return f" on host {THERE}" if self.cluster else ""
+
+    def show_logs(self):
+        for log in self.logs:
+            show_log(log)
 
     def tell(self, text):
         if not self.json:
@@ -196,7 +267,8 @@ class Demo:
         parameter = f", parameter \"{wait['parameter']}\"" if wait["parameter"] else ""
         self.tell(f"   Rank {STOPPED} is stopped in step {wait['step']}: kill -STOP {wait['pid']}")
         self.tell(f"   After {named_ms:.0f} ms gradsyncctl status says:")
-        line = f"waiting {since} s for rank {STOPPED} (pid {wait['pid']}, stopped): bucket {wait['bucket']}"
+        whom = f"rank {STOPPED}{self.on_host()} (pid {wait['pid']}, stopped)"
+        line = f"waiting {since} s for {whom}: bucket {wait['bucket']}"
         self.tell("      " + self.paint(WARN, line + parameter))
         if self.pause_s:
             self.tell(f"   It stays stopped for {self.pause_s:.0f} s and more: "
@@ -227,9 +299,10 @@ class Demo:
         training.until(lambda: training.job["step"] >= wait["step"], "no step has been committed")
         resumed_ms = (time.monotonic() - resumed) * 1e3
         self.tell(f"   Step {wait['step']} is committed within {resumed_ms:.0f} ms.")
-        return {"rank": STOPPED, "pid": wait["pid"], "step": wait["step"], "bucket": wait["bucket"],
-                "parameter": wait["parameter"] or "", "named_ms": (named - stopped) * 1e3,
-                "told_ms": (told - stopped) * 1e3, "resumed_ms": resumed_ms}
+        return {"rank": STOPPED, "host": wait["host"], "pid": wait["pid"], "step": wait["step"],
+                "bucket": wait["bucket"], "parameter": wait["parameter"] or "",
+                "named_ms": (named - stopped) * 1e3, "told_ms": (told - stopped) * 1e3,
+                "resumed_ms": resumed_ms}
 
     def kill(self, training):
         """A trainer dies, and another process takes its place. The daemon measures it, on the same clock."""
@@ -237,6 +310,7 @@ class Demo:
         if not training.until_step(max(training.job["step"] + training.epoch_steps, training.steps() // 2)):
             return None
         self.tell(f"   Rank {KILLED} is killed: kill -9 {training.pids[KILLED]}")
+        communicator = self.cluster and self.cluster.helpers()
         pid, killed = training.signal(KILLED, signal.SIGKILL)
 
         def back():
@@ -247,7 +321,17 @@ class Demo:
             return None
         noticed = loss["noticed_us"] / 1e3 - killed * 1e3
         void = None if loss["void_ms"] is None else noticed + loss["void_ms"]
-        told = {"rank": KILLED, "pid": pid, "successor_pid": loss["successor_pid"], "step": loss["step"] + 1,
+        successor = loss["successor_pid"]
+        if self.cluster:  # the daemon that is asked has not seen the process
+            successor = training.until(
+                lambda: next((member["pid"] for member in training.job["members"]
+                              if member["rank"] == KILLED and member["pid"] != pid), None),
+                "the daemon does not show the new process")
+            if self.cluster.helpers() != communicator:
+                complain("the communicator between the hosts is another one than before")
+                raise SystemExit(1)
+        told = {"rank": KILLED, "host": THERE if self.cluster else None, "pid": pid,
+                "successor_pid": successor, "step": loss["step"] + 1,
                 "void_steps": loss["void_steps"], "noticed_ms": noticed, "void_ms": void,
                 "committed_ms": noticed + loss["committed_ms"]}
         self.tell_back(told)
@@ -265,11 +349,14 @@ class Demo:
         void = f"{kill['void_steps']} step{'' if kill['void_steps'] == 1 else 's'} void"
         back = f"{void}, back in {kill['committed_ms'] / 1e3:.2f} s, same ranks."
         self.tell("   " + self.paint(GOOD, back) +
-                  " (On one host there is no communicator that could break.)")
+                  (" The communicator between the hosts is the same." if self.cluster else
+                   " (On one host there is no communicator that could break.)"))
 
     def tell_story(self):
-        self.tell(f"{self.members} processes train a model that reads handwritten digits; "
-                  f"a gradsyncd of their own (pid {self.daemon()['pid']}) averages their gradients.")
+        self.tell(f"{self.members} processes train a model that reads handwritten digits; " +
+                  (f"two daemons of their own, which stand for hosts {HERE} and {THERE}, average their "
+                   f"gradients. Ranks {STOPPED} and {KILLED} are on host {THERE}." if self.cluster else
+                   f"a gradsyncd of their own (pid {self.daemon()['pid']}) averages their gradients."))
         self.tell_act("1  Training, undisturbed")
         first = Training(self, "undisturbed")
         undisturbed = first.rest()
@@ -302,7 +389,12 @@ class Demo:
 def main():
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started this program ends what it has started
     try:
-        return Demo(*sys.argv[1:]).tell_story()
+        demo = Demo(*sys.argv[1:])
+        try:
+            return demo.tell_story()
+        finally:
+            if demo.cluster:
+                demo.cluster.end()
     except BrokenPipeError:
         return 1
 

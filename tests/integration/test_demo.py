@@ -95,16 +95,16 @@ def test_numbers(demo):
     told = json.loads(run.out)
     assert list(told) == ["schema_version", "members", "undisturbed", "stop", "kill", "disturbed", "equal"]
     assert list(told["undisturbed"]) == list(told["disturbed"]) == ["steps", "seconds", "accuracy", "hash"]
-    assert list(told["stop"]) == ["rank", "pid", "step", "bucket", "parameter", "named_ms", "told_ms",
+    assert list(told["stop"]) == ["rank", "host", "pid", "step", "bucket", "parameter", "named_ms", "told_ms",
                                   "resumed_ms"]
-    assert list(told["kill"]) == ["rank", "pid", "successor_pid", "step", "void_steps", "noticed_ms",
+    assert list(told["kill"]) == ["rank", "host", "pid", "successor_pid", "step", "void_steps", "noticed_ms",
                                   "void_ms", "committed_ms"]
     assert (told["schema_version"], told["members"], told["equal"]) == (1, 4, True)
     undisturbed, disturbed = told["undisturbed"], told["disturbed"]
     assert undisturbed["hash"] == disturbed["hash"] and re.fullmatch("[0-9a-f]{16}", disturbed["hash"])
     assert undisturbed["steps"] == disturbed["steps"] and disturbed["accuracy"] > 0.9
     stop, kill = told["stop"], told["kill"]
-    assert (stop["rank"], kill["rank"]) == (1, 2)
+    assert (stop["rank"], kill["rank"], stop["host"], kill["host"]) == (1, 2, None, None)
     assert len({stop["pid"], kill["pid"], kill["successor_pid"]}) == 3
     assert undisturbed["steps"] / 4 <= stop["step"] < kill["step"] <= undisturbed["steps"]
     assert re.fullmatch(r"layer\d\.(weight|bias)", stop["parameter"]) and 0 <= stop["bucket"] < 4
@@ -114,6 +114,38 @@ def test_numbers(demo):
     assert kill["void_ms"] is None or kill["noticed_ms"] <= kill["void_ms"] < kill["committed_ms"]
     for rank in (0, 3):
         assert re.search(rf"^\[{rank}\] digits: .*waiting .* \(pid {stop['pid']}, stopped\)", run.err, re.M), run.err
+
+
+@pytest.mark.host
+@pytest.mark.heavy
+def test_what_happens_on_another_host(demo):
+    """Two daemons that stand for hosts: the waiting one names the host, and the answer is the same."""
+    run = demo("--hosts", 2)
+    named = r"rank 1 on host two \(pid (?P=one), stopped\)"
+    story = (
+        r"Ranks 1 and 2 are on host two\.",
+        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P<hash>[0-9a-f]{{16}})\.",
+        r"Ranks 0 to 2 are pid (?P<zero>\d+), (?P<one>\d+) and (?P<two>\d+)\.",
+        rf"After {NUMBER} ms gradsyncctl status says:\n +waiting {NUMBER} s for {named}: bucket \d, param",
+        rf"\[0\] digits: rank 0: job 'disturbed', step \d+: waiting \d.* for {named}: bucket",
+        r"Rank 2 is killed: kill -9 (?P<killed>\d+)",
+        r"Only its process was started again, as pid (?P<new>\d+)\.",
+        r"same ranks\. The communicator between the hosts is the same\.",
+        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P=hash)\.",
+        r"Equal to the undisturbed run's, bit for bit, on all 3 members\.",
+    )
+    assert run.wait(harness.LONG) == 0, run.told()
+    assert re.search(r"(?s:.*?)".join(story), run.out), run.out
+    assert run.err == ""
+
+
+@pytest.mark.host
+@pytest.mark.heavy
+def test_nothing_is_left_of_two_hosts(demo):
+    run = demo("--hosts", 2)
+    until(run, "2900 steps in")
+    run.signal(signal.SIGINT)
+    assert run.wait(harness.LONG) == 128 + signal.SIGINT, run.told()
 
 
 @pytest.mark.heavy
@@ -178,7 +210,7 @@ def test_without_its_trainer(demo, elsewhere):
     assert "the demo's trainer is not there" in run.err and "libexec/gradsync/digits" in run.err and "-Dexamples=true" in run.err
 
 
-@pytest.mark.parametrize("wrong", [["-n", "2"], ["-n", "9"], ["--pause", "soon"], ["--socket", "/tmp/x"], ["digits"], ["--fast"]])
+@pytest.mark.parametrize("wrong", [["-n", "2"], ["-n", "9"], ["--pause", "soon"], ["--hosts", "3"], ["--socket", "/tmp/x"], ["digits"], ["--fast"]])
 def test_wrong_usage(demo, wrong):
     run = demo(*wrong)
     assert run.wait(harness.LONG) == 2

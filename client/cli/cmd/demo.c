@@ -8,13 +8,14 @@
 #include "client/cli/cmd/cmd.h"
 
 struct demo_options {
-        unsigned long members, pause_ms;
+        unsigned long members, pause_ms, hosts;
         bool json;
 };
 
 static int cmd_demo_parse(struct cli *cli, struct demo_options *demo, int argc, char **argv) {
         const struct cli_option own[] = {
                 { "members", 'n', CLI_NUMBER, &demo->members, "-n needs a number from 3 to 8", 3, 8 },
+                { "hosts", '\0', CLI_NUMBER, &demo->hosts, "--hosts needs 1 or 2", 1, 2 },
                 { "json", 'j', CLI_FLAG, .value = &demo->json },
                 { "pause", '\0', CLI_SECONDS, .value = &demo->pause_ms },
         };
@@ -46,7 +47,7 @@ static char *cmd_demo_find(const char *what, const char *installed, const char *
 int cmd_demo(struct cli *cli, int argc, char **argv) {
         /* These are set here, whatever the configuration of the machine says: the story depends on them. */
         static const char *daemon_args[] = { "--stall-notice", "1s", "--rejoin-grace", "60s" };
-        struct demo_options demo = { .members = 3 };
+        struct demo_options demo = { .members = 3, .hosts = 1 };
         char self[PATH_MAX] = "", members[24], pause_ms[24];
         int r = cmd_demo_parse(cli, &demo, argc, argv);
 
@@ -56,6 +57,14 @@ int cmd_demo(struct cli *cli, int argc, char **argv) {
                 cmd_demo_find("trainer", "%s/" GRADSYNC_LIBEXEC "/digits", "%s/../examples/digits");
         _cleanup_(freep) char *story =
                 trainer ? cmd_demo_find("story", "%s/" GRADSYNC_LIBEXEC "/demo.py", "%s/demo.py") : NULL;
+        _cleanup_(freep) char *helper =
+                story && demo.hosts > 1
+                        ? cmd_demo_find("way between hosts (Gloo)", "%s/" GRADSYNC_LIBEXEC "/gradsync-gloo",
+                                        "%s/../../daemon/engine/gloo/gradsync-gloo")
+                        : NULL;
+        _cleanup_(freep) char *daemon = beside_daemon();
+        if (!daemon || (demo.hosts > 1 && !helper))
+                return CLI_ERROR;
         if (!story || readlink("/proc/self/exe", self, sizeof self - 1) < 0)
                 return CLI_ERROR;
         snprintf(members, sizeof members, "%lu", demo.members);
@@ -68,6 +77,8 @@ int cmd_demo(struct cli *cli, int argc, char **argv) {
                                   pause_ms,
                                   demo.json ? "json" : "",
                                   cli->color ? "color" : "",
+                                  helper ? daemon : "",
+                                  helper ? helper : "",
                                   NULL };
         setenv("GRADSYNC_REJOIN_GRACE", "", 1); /* what the daemon_args above say counts */
         return cmd_run_with(cli,
