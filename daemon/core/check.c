@@ -62,21 +62,26 @@ static void check_expiry(struct check *check, const struct key *key, time_t now)
 }
 
 static void check_keys(struct check *check, bool tcp) {
-        const char *file = check->config->key_file;
+        const char *file = check->config->key_file, *credentials = getenv("CREDENTIALS_DIRECTORY");
         char error[512];
         time_t now = time(NULL);
         unsigned good = 0;
 
-        if (file[0] == '\0' && tcp && check->config->insecure_no_auth)
+        if (strncmp(file, "credential:", 11) == 0 && credentials == NULL) {
+                check_say(check, "warn", "cluster key", "",
+                          "%s is the service manager's, and cannot be seen from outside of the service", file);
+                return;
+        }
+        if (file[0] == '\0' && credentials == NULL && tcp && check->config->insecure_no_auth)
                 check_say(check, "warn", "cluster key", "set key_file, and remove insecure_no_auth",
                           "there is none: whoever reaches the ports can read and spoil jobs");
-        else if (file[0] == '\0' && tcp)
+        else if (file[0] == '\0' && credentials == NULL && tcp)
                 check_say(check, "fail", "cluster key",
                           "make one (gradsyncctl key new), copy it to all hosts, and set key_file",
                           "there is none, and no TCP between daemons without one");
-        if (file[0] == '\0')
+        if (file[0] == '\0' && credentials == NULL)
                 return;
-        if (keys_load(file, &check->keys, error, sizeof(error)) < 0) {
+        if (keys_load(file, credentials, &check->keys, error, sizeof(error)) < 0) {
                 check_say(check, "fail", "cluster key",
                           "the file needs one line made by gradsyncctl key new, mode 0600, and the daemon's "
                           "user as its owner",
@@ -221,7 +226,7 @@ static int check_connect(struct check *check, const struct address *address, cha
                                        .release = GRADSYNC_RELEASE,
                                        .keys = &check->keys,
                                        .insecure = check->config->insecure_no_auth,
-                                       .handshake_timeout = CONNECT_WAIT,
+                                       .limits = { .patience = CONNECT_WAIT, .per_address = 1, .together = 1 },
                                        .silence = CONNECT_WAIT,
                                        .events = &check_events,
                                        .owner = check };
