@@ -2,7 +2,12 @@
 #include "engine/gloo/fold.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+
+#if HAVE_FOLD_AVX2
+#include <cpuid.h>
+#endif
 
 #include "engine/engine.h"
 #include "gradsync.pb-c.h"
@@ -93,6 +98,13 @@ template <typename T> struct Max {
         }
 };
 
+/* Of two NaNs the first one's bits: a compiler may add either way round, and each set has to do the same. */
+template <typename Op> struct FirstNan {
+        static float apply(float a, float b) {
+                return a != a ? a : Op::apply(a, b);
+        }
+};
+
 template <typename Stored, typename Form, typename Op>
 void fold(void *result, const void *a, const void *b, std::size_t n) {
         const Stored *x = static_cast<const Stored *>(a), *y = static_cast<const Stored *>(b);
@@ -112,6 +124,16 @@ template <typename Stored, typename Form, typename Value> fold_fn choose(unsigne
         }
 }
 
+template <typename Form> fold_fn choose_half(unsigned reduce) {
+        switch (reduce) {
+        case ENGINE_SUM: return fold<uint16_t, Form, FirstNan<Sum<float>>>;
+        case ENGINE_MIN: return fold<uint16_t, Form, FirstNan<Min<float>>>;
+        case ENGINE_MAX: return fold<uint16_t, Form, FirstNan<Max<float>>>;
+        case ENGINE_PROD: return fold<uint16_t, Form, FirstNan<Prod<float>>>;
+        default: return nullptr;
+        }
+}
+
 /* Signed integers are added as unsigned ones, which wrap, and compared as what they are. */
 template <typename Signed, typename Unsigned> fold_fn choose_signed(unsigned reduce) {
         if (reduce == ENGINE_SUM || reduce == ENGINE_PROD)
@@ -119,14 +141,43 @@ template <typename Signed, typename Unsigned> fold_fn choose_signed(unsigned red
         return choose<Signed, Plain<Signed>, Signed>(reduce);
 }
 
+#if HAVE_FOLD_AVX2
+bool has_avx2() {
+        unsigned a, b, c = 0, d;
+
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#else
+bool has_avx2() {
+        return false;
+}
+
+fold_fn fold_find_avx2(unsigned, unsigned) {
+        return nullptr;
+}
+#endif
+
 } // namespace
 
-fold_fn fold_find(unsigned dtype, unsigned reduce) {
+const char *fold_best(void) {
+        return has_avx2() ? "avx2" : "baseline";
+}
+
+fold_fn fold_find(unsigned dtype, unsigned reduce, const char *set) {
+        if (set == nullptr)
+                set = std::getenv("GRADSYNC_SIMD");
+        if (has_avx2() && (set == nullptr || std::strcmp(set, "baseline") != 0)) {
+                fold_fn better = fold_find_avx2(dtype, reduce);
+
+                if (better != nullptr)
+                        return better;
+        }
         switch (dtype) {
         case WIRE__DTYPE__F32: return choose<float, Plain<float>, float>(reduce);
         case WIRE__DTYPE__F64: return choose<double, Plain<double>, double>(reduce);
-        case WIRE__DTYPE__F16: return choose<uint16_t, F16, float>(reduce);
-        case WIRE__DTYPE__BF16: return choose<uint16_t, Bf16, float>(reduce);
+        case WIRE__DTYPE__F16: return choose_half<F16>(reduce);
+        case WIRE__DTYPE__BF16: return choose_half<Bf16>(reduce);
         case WIRE__DTYPE__I32: return choose_signed<int32_t, uint32_t>(reduce);
         case WIRE__DTYPE__I64: return choose_signed<int64_t, uint64_t>(reduce);
         case WIRE__DTYPE__U8: return choose<uint8_t, Plain<uint8_t>, uint8_t>(reduce);

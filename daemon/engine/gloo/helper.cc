@@ -348,7 +348,7 @@ class Lane {
         }
 
         void reduce(const Task &task) {
-                fold_fn fold = fold_find(task.said.launch.dtype, task.said.launch.reduce);
+                fold_fn fold = fold_find(task.said.launch.dtype, task.said.launch.reduce, nullptr);
 
                 if (fold == nullptr)
                         throw std::runtime_error("there is no such reduction");
