@@ -14,9 +14,11 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "engine/gloo/errand.h"
@@ -60,7 +62,8 @@ struct gloo_comm {
         uint32_t *node;
         enum comm_state state;
         pid_t pid;
-        int pidfd, sock; /* sock -1: closed */
+        int pidfd, sock;   /* sock -1: closed */
+        uint64_t deadline; /* BUILDING: of the helper, which has one of its own that is earlier */
         struct list queue;
         unsigned queued;
         bool reaped;
@@ -72,6 +75,7 @@ struct gloo {
         char *helper;
         char address[64];
         int epoll, wake; /* wake: something is to be delivered that no descriptor tells of */
+        int timer;       /* of the earliest deadline */
         struct list memories, comms;
 };
 
@@ -269,9 +273,21 @@ static uint32_t comm_nodes(const struct gloo_comm *comm, const struct errand *er
         return n;
 }
 
-static void comm_log(const struct gloo_comm *comm, const struct errand *errand) {
-        log_warning("job %s: Gloo: %.*s", comm->name, (int)strnlen(errand->nodes.text, ERRAND_TEXT),
-                    errand->nodes.text);
+/* " node 3, node 5", as many as there is room for. */
+static void comm_log(const struct gloo_comm *comm, const struct errand *errand, const uint32_t *nodes,
+                     uint32_t n) {
+        bool building = comm->state == BUILDING;
+        char list[128] = "";
+        size_t at = 0;
+
+        for (uint32_t i = 0; i < n && at + 16 < sizeof(list); i++)
+                at += (size_t)snprintf(list + at, sizeof(list) - at, "%s node %u", i > 0 ? "," : "",
+                                       nodes[i]);
+        log_warning("job %s: Gloo%s%s: %.*s", comm->name,
+                    n == 0     ? ""
+                    : building ? " does not reach"
+                               : " has lost",
+                    list, (int)strnlen(errand->nodes.text, ERRAND_TEXT), errand->nodes.text);
 }
 
 static uint32_t comm_others(const struct gloo_comm *comm, uint32_t *ret) {
@@ -305,7 +321,7 @@ static void helper_on_built(struct gloo_comm *comm, const struct errand *errand)
         if (comm->state != BUILDING)
                 return;
         if (errand->nodes.text[0] != '\0') {
-                comm_log(comm, errand);
+                comm_log(comm, errand, nodes, n);
                 comm_break(comm, nodes, n);
                 return;
         }
@@ -316,7 +332,7 @@ static void helper_on_built(struct gloo_comm *comm, const struct errand *errand)
 static void helper_take(struct gloo_comm *comm, const struct errand *errand, const unsigned char *more,
                         size_t more_bytes) {
         const struct engine *engine = &comm->gloo->engine;
-        uint32_t nodes[GLOO_NODES];
+        uint32_t nodes[GLOO_NODES], n;
 
         switch (errand->kind) {
         case ERRAND_PUBLISH:
@@ -332,8 +348,9 @@ static void helper_take(struct gloo_comm *comm, const struct errand *errand, con
         case ERRAND_BROKEN:
                 if (comm->state > WORKING)
                         break;
-                comm_log(comm, errand);
-                comm_break(comm, nodes, comm_nodes(comm, errand, nodes));
+                n = comm_nodes(comm, errand, nodes);
+                comm_log(comm, errand, nodes, n);
+                comm_break(comm, nodes, n);
                 break;
         default: break;
         }
@@ -388,6 +405,40 @@ static void helper_on_exit(struct gloo_comm *comm) {
         }
 }
 
+/* ---- the deadline of what is being built ---- */
+
+static void gloo_arm(const struct gloo *gloo) {
+        struct itimerspec when = { 0 };
+        uint64_t least = UINT64_MAX;
+        struct gloo_comm *comm;
+
+        list_for_each(comm, &gloo->comms, link)
+                if (comm->state == BUILDING && comm->deadline < least)
+                        least = comm->deadline;
+        if (least < UINT64_MAX) {
+                when.it_value.tv_sec = (time_t)(least / USEC_PER_SEC);
+                when.it_value.tv_nsec = (long)(least % USEC_PER_SEC * 1000);
+        }
+        timerfd_settime(gloo->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* One that has neither reached the others nor given up: it is stopped, or has no processor. */
+static void gloo_give_up_late(struct gloo *gloo) {
+        uint32_t nodes[GLOO_NODES];
+        struct gloo_comm *comm, *spare;
+        uint64_t n, now = clock_now();
+
+        (void)!read(gloo->timer, &n, sizeof(n));
+        list_for_each_safe(comm, spare, &gloo->comms, link) {
+                if (comm->state != BUILDING || comm->deadline > now)
+                        continue;
+                log_warning("job %s: the helper process %d of Gloo does not answer: this node is cut off",
+                            comm->name, (int)comm->pid);
+                comm_break(comm, nodes, 0);
+        }
+        gloo_arm(gloo);
+}
+
 /* ---- the table of functions ---- */
 
 static const char *gloo_version(const struct engine *engine) {
@@ -435,6 +486,10 @@ static void gloo_dispatch(struct engine *engine) {
 
                 if (comm == NULL) {
                         gloo_deliver_aborts(gloo);
+                        continue;
+                }
+                if (events[i].data.ptr == &gloo->timer) {
+                        gloo_give_up_late(gloo);
                         continue;
                 }
                 if (!gloo_has(gloo, comm)) /* ended by what was delivered before it */
@@ -495,7 +550,11 @@ static int comm_begin_helper(struct gloo_comm *comm) {
                                             .silence = gloo->config.silence,
                                             .timeout = gloo->config.timeout } };
         struct memory *memory;
-        int r = comm_spawn(comm);
+        int r;
+
+        comm->deadline = clock_now() + 2 * USEC_PER_MSEC * gloo->config.timeout;
+        gloo_arm(gloo);
+        r = comm_spawn(comm);
 
         if (r == 0)
                 r = comm_register(comm);
@@ -624,7 +683,7 @@ static const struct engine_ops gloo_ops = {
 };
 
 int gloo_open(const struct gloo_config *config, struct engine **ret) {
-        struct epoll_event event = { .events = EPOLLIN };
+        struct epoll_event event = { .events = EPOLLIN }, late = event;
         struct gloo *gloo = calloc(1, sizeof(*gloo));
 
         if (gloo == NULL)
@@ -637,8 +696,11 @@ int gloo_open(const struct gloo_config *config, struct engine **ret) {
         list_init(&gloo->comms);
         gloo->epoll = epoll_create1(EPOLL_CLOEXEC);
         gloo->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (gloo->helper != NULL && gloo->epoll >= 0 && gloo->wake >= 0 &&
-            epoll_ctl(gloo->epoll, EPOLL_CTL_ADD, gloo->wake, &event) == 0) {
+        gloo->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        late.data.ptr = &gloo->timer;
+        if (gloo->helper != NULL && gloo->epoll >= 0 && gloo->wake >= 0 && gloo->timer >= 0 &&
+            epoll_ctl(gloo->epoll, EPOLL_CTL_ADD, gloo->wake, &event) == 0 &&
+            epoll_ctl(gloo->epoll, EPOLL_CTL_ADD, gloo->timer, &late) == 0) {
                 *ret = &gloo->engine;
                 return 0;
         }
@@ -664,6 +726,8 @@ void gloo_close(struct engine *engine) {
                 close(gloo->epoll);
         if (gloo->wake >= 0)
                 close(gloo->wake);
+        if (gloo->timer >= 0)
+                close(gloo->timer);
         free(gloo->helper);
         free(gloo);
 }

@@ -12,12 +12,16 @@
 #include <gloo/transport/tcp/device.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +31,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,6 +52,14 @@ using std::chrono::milliseconds;
 /* Up to so many bytes of all nodes together each gets all inputs and folds them itself, in rank order: half
  * as many messages one after the other as in a ring, and the same result everywhere. */
 const size_t kGathered = 64 << 10;
+
+/*
+ * What the node on the other end of a connection has to show before the connection counts. Gloo takes whoever
+ * comes first for the peer. These bytes are new for each connection, and come with the addresses, from daemon
+ * to daemon: only the nodes of this communicator have them.
+ */
+using Proof = std::array<char, 16>;
+const uint64_t kProofSlot = UINT64_MAX - 1; /* none of a collective */
 
 const auto kForEver = milliseconds(1000L * 60 * 60 * 24 * 30); /* Gloo's own time-outs end all connections */
 
@@ -167,14 +179,14 @@ class Mesh : public gloo::Context {
                 attr.hostname = address;
                 device_ = gloo::transport::tcp::CreateDevice(attr);
                 transportContext_ = device_->createContext(rank, size);
-                transportContext_->setTimeout(kForEver);
+                transportContext_->setTimeout(kForEver); /* the deadline is watch_deadline()'s */
+                setTimeout(kForEver);
         }
 
         /* Of the end of each connection that is here; nothing for the own rank. */
-        std::vector<Bytes> addresses(milliseconds timeout) {
+        std::vector<Bytes> addresses() {
                 std::vector<Bytes> all(static_cast<size_t>(size));
 
-                transportContext_->setTimeout(timeout);
                 for (int i = 0; i < size; i++)
                         if (i != rank)
                                 all[static_cast<size_t>(i)] =
@@ -186,9 +198,18 @@ class Mesh : public gloo::Context {
                 transportContext_->getPair(peer)->connect(address);
         }
 
-        void settle() {
-                transportContext_->setTimeout(kForEver);
-                setTimeout(kForEver);
+        /* Both show their proof. */
+        void greet(int peer, Proof shown, const Proof &wanted) {
+                Proof seen = {};
+                auto to = transportContext_->createUnboundBuffer(shown.data(), shown.size());
+                auto from = transportContext_->createUnboundBuffer(seen.data(), seen.size());
+
+                from->recv(peer, kProofSlot);
+                to->send(peer, kProofSlot);
+                from->waitRecv(kForEver);
+                if (seen != wanted)
+                        throw std::runtime_error("something else has answered its connection");
+                to->waitSend(kForEver);
         }
 
         /* A connection that has failed says so when it is asked for anything. What is asked for here never
@@ -217,12 +238,25 @@ class Lane {
 
         std::vector<Bytes> open() {
                 mesh_ = std::make_shared<Mesh>(rank_, size_, build_.build.address);
-                return mesh_->addresses(milliseconds(build_.build.timeout));
+                wanted_.resize(static_cast<size_t>(size_));
+                for (Proof &proof : wanted_)
+                        if (getrandom(proof.data(), proof.size(), 0) != static_cast<ssize_t>(proof.size()))
+                                throw std::runtime_error("there are no random bytes");
+                return mesh_->addresses();
         }
 
-        /* `address[i]`: of rank i's end of the connection with this one. */
-        void start(std::vector<Bytes> address, void (*connected)()) {
-                std::thread(&Lane::run, this, std::move(address), connected).detach();
+        /* What the node of that rank has to show. */
+        const Proof &wanted(size_t rank) const {
+                return wanted_[rank];
+        }
+
+        /* `address[i]`: of rank i's end of the connection with this one; `proof[i]`: what it wants to see. */
+        void start(std::vector<Bytes> address, std::vector<Proof> proof, void (*connected)()) {
+                std::thread(&Lane::run, this, std::move(address), std::move(proof), connected).detach();
+        }
+
+        bool has_met(uint32_t rank) const {
+                return met_[rank];
         }
 
         void push(const Task &task) {
@@ -233,20 +267,37 @@ class Lane {
         }
 
       private:
-        void run(std::vector<Bytes> address, void (*connected)()) {
-                for (int peer = 0; peer < size_; peer++) {
-                        if (peer == rank_)
-                                continue;
-                        try {
-                                mesh_->connect(peer, address[static_cast<size_t>(peer)]);
-                        } catch (const std::exception &error) {
-                                say_broken(ERRAND_BUILT, { static_cast<uint32_t>(peer) },
-                                           "node rank " + std::to_string(peer) +
-                                                   " cannot be reached: " + error.what());
-                                return;
-                        }
+        void meet(int peer, const Bytes &address, const Proof &proof) {
+                try {
+                        mesh_->connect(peer, address);
+                        mesh_->greet(peer, proof, wanted_[static_cast<size_t>(peer)]);
+                        met_[static_cast<size_t>(peer)] = true;
+                } catch (const std::exception &error) {
+                        say_broken(ERRAND_BUILT, { static_cast<uint32_t>(peer) },
+                                   std::string("it cannot be reached: ") + error.what());
                 }
-                mesh_->settle();
+        }
+
+        /* All at once, so that one that does not come holds up nobody, and each knows which one that is. */
+        bool meet_all(const std::vector<Bytes> &address, const std::vector<Proof> &proof) {
+                std::vector<std::thread> meetings;
+
+                for (int peer = 0; peer < size_; peer++)
+                        if (peer != rank_)
+                                meetings.emplace_back(&Lane::meet, this, peer,
+                                                      std::cref(address[static_cast<size_t>(peer)]),
+                                                      std::cref(proof[static_cast<size_t>(peer)]));
+                for (std::thread &meeting : meetings)
+                        meeting.join();
+                for (uint32_t peer = 0; peer < build_.build.n_nodes; peer++)
+                        if (peer != build_.build.self && !met_[peer])
+                                return false;
+                return true;
+        }
+
+        void run(const std::vector<Bytes> &address, const std::vector<Proof> &proof, void (*connected)()) {
+                if (!meet_all(address, proof))
+                        return;
                 connected();
                 try {
                         for (;;)
@@ -360,8 +411,19 @@ class Lane {
                 }
         }
 
+        /* Nodes that launch different things under one number wait for each other, and never mix them up:
+         * Gloo itself notices only different sizes. */
+        static uint32_t tag_of(const Task &task) {
+                uint32_t shape = task.said.launch.payload == ERRAND_REDUCE;
+
+                if (shape != 0)
+                        shape |= task.said.launch.dtype << 1 | task.said.launch.reduce << 5 |
+                                 task.said.launch.root << 8;
+                return shape << 16 | static_cast<uint32_t>(task.said.sequence & 0xffff);
+        }
+
         template <typename Options> void finish(Options &options, const Task &task) {
-                options.setTag(static_cast<uint32_t>(task.said.sequence));
+                options.setTag(tag_of(task));
                 options.setTimeout(kForEver);
         }
 
@@ -369,6 +431,8 @@ class Lane {
         const errand build_;
         const int rank_, size_;
         std::shared_ptr<Mesh> mesh_;
+        std::vector<Proof> wanted_; /* by rank */
+        std::array<std::atomic<bool>, ERRAND_NODES> met_ = {};
         std::mutex mutex_;
         std::condition_variable more_;
         std::deque<Task> tasks_;
@@ -395,27 +459,34 @@ void watch_connections(unsigned silence) {
         }
 }
 
-struct Head { /* of a table; then the addresses by lane and rank, each `size` bytes */
-        uint32_t n_lanes, n_nodes, size;
+struct Head { /* of a table; then by lane and rank an address, `size` bytes, and what that rank is to show */
+        uint32_t n_lanes, n_nodes, size, proof;
+};
+
+struct Entry {
+        Bytes address;
+        Proof proof;
 };
 
 struct Communicator {
         errand said;
         std::vector<std::unique_ptr<Lane>> lanes;
-        std::vector<std::vector<std::vector<Bytes>>> learned; /* rank, lane, peer */
+        std::vector<std::vector<std::vector<Entry>>> learned; /* rank, lane, peer */
         uint32_t n_learned = 0;
         Head head = {};
+        std::chrono::steady_clock::time_point deadline; /* for all connections */
 };
 
 Communicator comm;
-std::mutex connecting;
+std::mutex connecting; /* of what follows */
 uint32_t n_connected;
+bool given_up;
 
 void on_connected() {
         std::lock_guard<std::mutex> lock(connecting);
         errand errand = {};
 
-        if (++n_connected < comm.said.build.n_lanes)
+        if (++n_connected < comm.said.build.n_lanes || given_up)
                 return;
         watch_connections(comm.said.build.silence);
         errand.kind = ERRAND_BUILT;
@@ -430,6 +501,8 @@ void build(const errand &errand) {
         comm.learned.resize(errand.build.n_nodes);
         comm.head.n_lanes = errand.build.n_lanes;
         comm.head.n_nodes = errand.build.n_nodes;
+        comm.head.proof = sizeof(Proof);
+        comm.deadline = std::chrono::steady_clock::now() + milliseconds(errand.build.timeout);
         std::string table;
         for (uint32_t i = 0; i < errand.build.n_lanes; i++) {
                 comm.lanes.push_back(std::make_unique<Lane>(i, errand));
@@ -437,9 +510,12 @@ void build(const errand &errand) {
                 for (const Bytes &address : all)
                         if (!address.empty())
                                 comm.head.size = static_cast<uint32_t>(address.size());
-                for (Bytes &address : all) {
-                        address.resize(comm.head.size);
-                        table.append(address.data(), address.size());
+                for (size_t rank = 0; rank < all.size(); rank++) {
+                        const Proof &proof = comm.lanes.back()->wanted(rank);
+
+                        all[rank].resize(comm.head.size);
+                        table.append(all[rank].data(), all[rank].size());
+                        table.append(proof.data(), proof.size());
                 }
         }
         table.insert(0, reinterpret_cast<const char *>(&comm.head), sizeof(comm.head));
@@ -454,17 +530,23 @@ void build(const errand &errand) {
 void start() {
         for (uint32_t lane = 0; lane < comm.said.build.n_lanes; lane++) {
                 std::vector<Bytes> address(comm.said.build.n_nodes);
+                std::vector<Proof> proof(comm.said.build.n_nodes);
 
                 for (uint32_t rank = 0; rank < comm.said.build.n_nodes; rank++)
-                        if (rank != comm.said.build.self)
-                                address[rank] = comm.learned[rank][lane][comm.said.build.self];
-                comm.lanes[lane]->start(std::move(address), on_connected);
+                        if (rank != comm.said.build.self) {
+                                const Entry &entry = comm.learned[rank][lane][comm.said.build.self];
+
+                                address[rank] = entry.address;
+                                proof[rank] = entry.proof;
+                        }
+                comm.lanes[lane]->start(std::move(address), std::move(proof), on_connected);
         }
 }
 
 void learn(const errand &errand, const char *table, size_t bytes) {
         uint32_t rank = errand.learn.rank;
-        size_t size = comm.head.size, wanted = sizeof(Head) + size * comm.head.n_lanes * comm.head.n_nodes;
+        size_t size = comm.head.size, entry = size + sizeof(Proof);
+        size_t wanted = sizeof(Head) + entry * comm.head.n_lanes * comm.head.n_nodes;
         Head head;
 
         if (rank >= comm.learned.size() || rank == comm.said.build.self || !comm.learned[rank].empty())
@@ -473,16 +555,19 @@ void learn(const errand &errand, const char *table, size_t bytes) {
                 memcpy(&head, table, sizeof(head));
         if (bytes != wanted || memcmp(&head, &comm.head, sizeof(head)) != 0) {
                 say_broken(ERRAND_BUILT, { rank },
-                           "node rank " + std::to_string(rank) +
-                                   " has sent addresses of another kind: it is of "
-                                   "another release, or its Gloo is");
+                           "it has sent addresses of another kind: it is of another release, or its Gloo "
+                           "is");
                 return;
         }
         const char *at = table + sizeof(head);
         comm.learned[rank].resize(comm.head.n_lanes);
         for (auto &lane : comm.learned[rank])
-                for (uint32_t peer = 0; peer < comm.head.n_nodes; peer++, at += size)
-                        lane.emplace_back(at, at + size);
+                for (uint32_t peer = 0; peer < comm.head.n_nodes; peer++, at += entry) {
+                        Entry from = { Bytes(at, at + size), {} };
+
+                        memcpy(from.proof.data(), at + size, sizeof(Proof));
+                        lane.push_back(std::move(from));
+                }
         if (++comm.n_learned + 1 == comm.head.n_nodes)
                 start();
 }
@@ -497,6 +582,43 @@ void launch(const errand &errand) {
                 task.output = find_range(errand, errand.launch.output);
         }
         comm.lanes[errand.lane]->push(task);
+}
+
+/* Nodes that have not said where they listen; if all have, those that connections are waited for with. */
+std::vector<uint32_t> missing_nodes() {
+        std::vector<bool> missing(comm.said.build.n_nodes);
+        bool silent = comm.n_learned + 1 < comm.said.build.n_nodes;
+        std::vector<uint32_t> ranks;
+
+        for (uint32_t rank = 0; rank < comm.said.build.n_nodes && silent; rank++)
+                missing[rank] = rank != comm.said.build.self && comm.learned[rank].empty();
+        for (const auto &lane : comm.lanes)
+                for (uint32_t rank = 0; rank < comm.said.build.n_nodes && !silent; rank++)
+                        missing[rank] = missing[rank] || !lane->has_met(rank);
+        for (uint32_t rank = 0; rank < comm.said.build.n_nodes; rank++)
+                if (missing[rank] && rank != comm.said.build.self)
+                        ranks.push_back(rank);
+        return ranks;
+}
+
+/* Waits until there is something to hear. A communicator that is not made in time is given up. */
+void watch_deadline() {
+        pollfd socket = { ERRAND_SOCKET, POLLIN, 0 };
+        std::unique_lock<std::mutex> lock(connecting);
+        bool bounded = !comm.lanes.empty() && n_connected < comm.said.build.n_lanes && !given_up;
+        auto left =
+                std::chrono::duration_cast<milliseconds>(comm.deadline - std::chrono::steady_clock::now());
+
+        if (bounded && left.count() <= 0) {
+                given_up = true;
+                say_broken(ERRAND_BUILT, missing_nodes(),
+                           comm.n_learned + 1 < comm.said.build.n_nodes
+                                   ? "it has not said in time where it is reached"
+                                   : "its connections were not made in time");
+                bounded = false;
+        }
+        lock.unlock();
+        poll(&socket, 1, bounded ? static_cast<int>(left.count()) + 1 : -1);
 }
 
 /* ---- from the daemon ---- */
@@ -524,8 +646,9 @@ bool serve_one(std::vector<char> &room) {
         message.msg_iovlen = 1;
         message.msg_control = control;
         message.msg_controllen = sizeof(control);
-        ssize_t n = recvmsg(ERRAND_SOCKET, &message, MSG_CMSG_CLOEXEC);
-        if (n < 0 && errno == EINTR)
+        watch_deadline();
+        ssize_t n = recvmsg(ERRAND_SOCKET, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
                 return true;
         if (n < static_cast<ssize_t>(sizeof(errand)))
                 return false;

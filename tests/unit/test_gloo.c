@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the engine of Gloo computes, with real helper processes: every reduction of every type, on every
+ * number of nodes and lanes. */
+#include "gloo_fixture.h"
+
+#include "engine/gloo/fold.h"
+
+#define DTYPES (WIRE__DTYPE__U8 + 1)
+#define GATHERED (64u << 10) /* bytes of all nodes together: more go around a ring */
+
+/* Every order of additions gives the same bits: few bits for floats, any for integers. Some are NaN for what
+ * has an order. */
+static void fill(unsigned char *to, unsigned dtype, unsigned reduce, uint64_t elements, uint32_t rank) {
+        for (uint64_t i = 0; i < elements; i++) {
+                uint64_t bits = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) * (rank + 1);
+                int small =
+                        reduce == ENGINE_PROD ? 1 << ((i + rank) % 3) : (int)((i * 7 + rank * 5) % 41) - 20;
+                bool nan = (reduce == ENGINE_MIN || reduce == ENGINE_MAX) && (i + rank) % 11 == 3;
+                float f = nan ? __builtin_nanf("") : (float)small;
+                double d = nan ? __builtin_nan("") : small;
+                uint32_t as_f;
+
+                memcpy(&as_f, &f, sizeof(as_f));
+                switch (dtype) {
+                case WIRE__DTYPE__F32: memcpy(to + 4 * i, &f, 4); break;
+                case WIRE__DTYPE__F64: memcpy(to + 8 * i, &d, 8); break;
+                case WIRE__DTYPE__BF16: memcpy(to + 2 * i, &(uint16_t){ (uint16_t)(as_f >> 16) }, 2); break;
+                case WIRE__DTYPE__F16: {
+                        uint16_t magnitude = (uint16_t)(((as_f & 0x7fffffff) - (112u << 23)) >> 13);
+
+                        if (small == 0 && !nan)
+                                magnitude = 0;
+                        if (nan)
+                                magnitude = 0x7e00;
+                        memcpy(to + 2 * i, &(uint16_t){ magnitude | (uint16_t)(as_f >> 16 & 0x8000) }, 2);
+                        break;
+                }
+                case WIRE__DTYPE__I32: memcpy(to + 4 * i, &bits, 4); break;
+                case WIRE__DTYPE__I64: memcpy(to + 8 * i, &bits, 8); break;
+                default: to[i] = (unsigned char)(bits >> 56);
+                }
+        }
+}
+
+struct sum {
+        unsigned dtype, reduce;
+        uint64_t elements, input, output;
+};
+
+/* In the order of the ranks, by folds that have a test of their own. */
+static unsigned char *reference(const struct sum *sum, uint32_t n) {
+        size_t bytes = sum->elements * fold_size(sum->dtype);
+        unsigned char *to = malloc(bytes), *from = malloc(bytes);
+
+        fill(to, sum->dtype, sum->reduce, sum->elements, 0);
+        for (uint32_t rank = 1; rank < n; rank++) {
+                fill(from, sum->dtype, sum->reduce, sum->elements, rank);
+                fold_find(sum->dtype, sum->reduce, "baseline")(to, to, from, sum->elements);
+        }
+        free(from);
+        return to;
+}
+
+static uint64_t next_on[LANES];
+
+static void begin_sum(struct rig *rig, uint32_t lane, const struct sum *sum) {
+        struct engine_piece piece = { .memory = MEMORY,
+                                      .input = sum->input,
+                                      .output = sum->output,
+                                      .elements = sum->elements,
+                                      .dtype = sum->dtype,
+                                      .reduce = (enum engine_reduce)sum->reduce };
+
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                memset(rig->site[rank].bytes + sum->output, 0x5a, sum->elements * fold_size(sum->dtype) + 1);
+                fill(rig->site[rank].bytes + sum->input, sum->dtype, sum->reduce, sum->elements, rank);
+        }
+        rig_launch(rig, lane, ++next_on[lane], &piece);
+}
+
+static void end_sum(struct rig *rig, uint32_t lane, const struct sum *sum) {
+        size_t bytes = sum->elements * fold_size(sum->dtype);
+        unsigned char *wanted = reference(sum, rig->n);
+
+        rig_await(rig, lane, next_on[lane]);
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                if (memcmp(rig->site[rank].bytes + sum->output, wanted, bytes) != 0)
+                        FAIL("%u nodes, type %u, reduction %u, %lu elements: rank %u has another result",
+                             rig->n, sum->dtype, sum->reduce, (unsigned long)sum->elements, rank);
+        free(wanted);
+}
+
+static void sum_on(struct rig *rig, uint32_t lane, const struct sum *sum) {
+        begin_sum(rig, lane, sum);
+        end_sum(rig, lane, sum);
+}
+
+static void form(struct rig *rig, uint32_t n, uint32_t n_lanes) {
+        memset(next_on, 0, sizeof(next_on));
+        rig_form(rig, n, n_lanes);
+}
+
+/* One element, an odd number, the most that is gathered, one more, and many. In place, and not. */
+static void sum_sizes(struct rig *rig, unsigned dtype, unsigned reduce) {
+        uint64_t gathered = GATHERED / fold_size(dtype) / rig->n;
+        uint64_t size[] = { 1, 7, 1001, gathered, gathered + 1, 30011 + 7 * rig->n };
+
+        for (size_t i = 0; i < sizeof(size) / sizeof(*size); i++) {
+                struct sum sum = { dtype, reduce, size[i], 4096, i % 2 ? 4096 : MEMORY_BYTES / 2 };
+
+                sum_on(rig, 0, &sum);
+        }
+}
+
+static void every_reduction_of_every_type_on_every_number_of_nodes(void **state) {
+        struct rig rig;
+
+        for (uint32_t n = 2; n <= SITES; n++) {
+                form(&rig, n, 1);
+                for (unsigned dtype = 1; dtype < DTYPES; dtype++)
+                        for (unsigned reduce = ENGINE_SUM; reduce <= ENGINE_PROD; reduce++)
+                                sum_sizes(&rig, dtype, reduce);
+                rig_close(&rig, true);
+        }
+}
+
+/* Sums that are rounded: whatever the order is, it is the same for all. */
+static void all_nodes_have_the_same_bits(void **state) {
+        uint64_t sizes[] = { 999, 300007 };
+        struct rig rig;
+
+        form(&rig, 3, 1);
+        for (unsigned i = 0; i < 2; i++) {
+                struct engine_piece piece = { .memory = MEMORY,
+                                              .elements = sizes[i],
+                                              .dtype = WIRE__DTYPE__F32,
+                                              .reduce = ENGINE_SUM };
+                for (uint32_t rank = 0; rank < 3; rank++)
+                        for (uint64_t at = 0; at < sizes[i]; at++)
+                                ((float *)rig.site[rank].bytes)[at] = 1.f / (float)(at % 1000 + 3 * rank + 1);
+                rig_launch(&rig, 0, i + 1, &piece);
+                rig_await(&rig, 0, i + 1);
+                for (uint32_t rank = 0; rank < 3; rank++) {
+                        assert_memory_equal(rig.site[rank].bytes, rig.site[0].bytes, sizes[i] * 4);
+                        float sum = 1.f + 1.f / 4 + 1.f / 7, got = *(float *)rig.site[rank].bytes;
+                        assert_true(got > sum * 0.999999f && got < sum * 1.000001f);
+                }
+        }
+        rig_close(&rig, true);
+}
+
+static void a_copy_has_any_root(void **state) {
+        uint64_t elements[] = { 1, 5003, 400001 }, sequence = 0;
+        struct rig rig;
+
+        form(&rig, 4, 1);
+        for (unsigned i = 0; i < 3; i++)
+                for (uint32_t root = 0; root < 4; root++) {
+                        struct engine_piece piece = { .memory = MEMORY,
+                                                      .input = root % 2 ? 0 : 1 << 20,
+                                                      .elements = elements[i],
+                                                      .dtype = WIRE__DTYPE__U8,
+                                                      .reduce = ENGINE_COPY,
+                                                      .root = root };
+                        for (uint32_t rank = 0; rank < 4; rank++)
+                                for (uint64_t at = 0; at < elements[i]; at++)
+                                        rig.site[rank].bytes[piece.input + at] =
+                                                (unsigned char)(at * 31 + rank + 1);
+                        rig_launch(&rig, 0, ++sequence, &piece);
+                        rig_await(&rig, 0, sequence);
+                        for (uint32_t rank = 0; rank < 4; rank++)
+                                for (uint64_t at = 0; at < elements[i]; at++)
+                                        if (rig.site[rank].bytes[at] != (unsigned char)(at * 31 + root + 1))
+                                                FAIL("root %u, rank %u, byte %lu", root, rank,
+                                                     (unsigned long)at);
+                }
+        rig_close(&rig, true);
+}
+
+/* The values of rank r are 100, 200, … plus r, or minus r. */
+static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
+        struct rig rig;
+
+        form(&rig, 3, 2);
+        rig_launch(&rig, 1, 1, NULL);
+        rig_await(&rig, 1, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                        assert_int_equal(rig.site[rank].value[1][i], 100 * (i + 1) - (i % 2 ? 2 : 0));
+        for (uint32_t rank = 0; rank < 3; rank++)
+                site_launch(&rig.site[rank], 1, 2, rank == 1 ? ENGINE_FILLER : ENGINE_VOTE, NULL);
+        rig_await(&rig, 1, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                        assert_int_equal(rig.site[rank].value[1][i], 0);
+        rig_close(&rig, true);
+}
+
+/* A filler gives its input like any other. */
+static void fillers_take_part_in_a_payload(void **state) {
+        struct engine_piece piece = {
+                .memory = MEMORY, .elements = 70001, .dtype = WIRE__DTYPE__I64, .reduce = ENGINE_SUM
+        };
+        struct rig rig;
+
+        form(&rig, 3, 1);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                for (uint64_t at = 0; at < piece.elements; at++)
+                        ((int64_t *)rig.site[rank].bytes)[at] = (int64_t)at * (rank + 1);
+                site_launch(&rig.site[rank], 0, 1, rank == 2 ? ENGINE_FILLER : ENGINE_PAYLOAD, &piece);
+        }
+        rig_await(&rig, 0, 1);
+        for (uint64_t at = 0; at < piece.elements; at++)
+                assert_int_equal(((int64_t *)rig.site[0].bytes)[at], at * 6);
+        rig_close(&rig, true);
+}
+
+/* Each node begins with another lane. */
+static void lanes_do_not_wait_for_one_another(void **state) {
+        struct engine_piece piece[LANES];
+        struct rig rig;
+
+        form(&rig, 3, LANES);
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+                piece[lane] = (struct engine_piece){ .memory = MEMORY,
+                                                     .input = lane << 21,
+                                                     .output = lane << 21,
+                                                     .elements = 1 + lane * 50000,
+                                                     .dtype = WIRE__DTYPE__I32,
+                                                     .reduce = ENGINE_SUM };
+                for (uint32_t rank = 0; rank < 3; rank++)
+                        for (uint64_t at = 0; at < piece[lane].elements; at++)
+                                ((uint32_t *)(rig.site[rank].bytes + piece[lane].input))[at] =
+                                        (uint32_t)at * (lane + 1) + rank;
+        }
+        for (uint32_t rank = 0; rank < 3; rank++)
+                for (uint32_t i = 0; i < LANES; i++) {
+                        uint32_t lane = (i + rank) % LANES;
+
+                        site_launch(&rig.site[rank], lane, 1, ENGINE_PAYLOAD, &piece[lane]);
+                        site_launch(&rig.site[rank], lane, 2, ENGINE_VOTE, NULL);
+                }
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+                rig_await(&rig, lane, 2);
+                for (uint32_t rank = 0; rank < 3; rank++)
+                        for (uint64_t at = 0; at < piece[lane].elements; at++)
+                                assert_int_equal(((uint32_t *)(rig.site[rank].bytes + piece[lane].input))[at],
+                                                 (uint32_t)at * (lane + 1) * 3 + 3);
+        }
+        rig_close(&rig, true);
+}
+
+/* Lane 1 has only what one node has launched. */
+static void a_lane_goes_on_while_another_waits(void **state) {
+        struct sum sum = { WIRE__DTYPE__F64, ENGINE_SUM, 40009, 0, 0 };
+        struct rig rig;
+
+        form(&rig, 2, 2);
+        site_launch(&rig.site[0], 1, 1, ENGINE_VOTE, NULL);
+        for (unsigned i = 0; i < 10; i++)
+                sum_on(&rig, 0, &sum);
+        assert_int_equal(rig.site[0].done[1] + rig.site[1].done[1], 0);
+        site_launch(&rig.site[1], 1, 1, ENGINE_VOTE, NULL);
+        rig_await(&rig, 1, 1);
+        rig_close(&rig, true);
+}
+
+/* Eight at a time on a lane, in the order of their numbers. */
+static void many_are_under_way(void **state) {
+        struct sum sum[8];
+        struct rig rig;
+
+        form(&rig, 2, 1);
+        for (unsigned i = 0; i < 8; i++) {
+                sum[i] = (struct sum){ WIRE__DTYPE__BF16, ENGINE_SUM, 1 + 9001 * i, i << 20, i << 20 };
+                begin_sum(&rig, 0, &sum[i]);
+        }
+        for (unsigned i = 0; i < 8; i++)
+                end_sum(&rig, 0, &sum[i]);
+        rig_close(&rig, true);
+}
+
+/* ---- memory ---- */
+
+static bool maps(pid_t pid, const char *name) {
+        char path[64], line[512];
+        bool found = false;
+
+        snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+        FILE *file = fopen(path, "re");
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file) != NULL)
+                found |= strstr(line, name) != NULL;
+        fclose(file);
+        return found;
+}
+
+/* It comes while the helper runs, by its descriptor, and is let go of. */
+static void memory_is_shared_and_let_go_of(void **state) {
+        struct engine_piece piece = {
+                .memory = 8, .elements = 1000, .dtype = WIRE__DTYPE__I32, .reduce = ENGINE_SUM
+        };
+        pid_t helper[2] = { 0 };
+        struct rig rig;
+        int late[2];
+
+        form(&rig, 2, 1);
+        assert_int_equal(children(helper, 2), 2);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                late[rank] = memfd_create("late", MFD_CLOEXEC);
+                assert_int_equal(ftruncate(late[rank], 4096), 0);
+                for (uint32_t at = 0; at < 1000; at++)
+                        assert_int_equal(pwrite(late[rank], &at, 4, 4 * at), 4);
+                struct engine_memory memory = { NULL, late[rank], 4096 };
+                struct engine *engine = rig.site[rank].engine;
+                assert_int_equal(engine->ops->share(engine, 8, &memory), 0);
+        }
+        rig_launch(&rig, 0, 1, &piece);
+        rig_await(&rig, 0, 1);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                struct engine *engine = rig.site[rank].engine;
+                uint32_t got;
+
+                assert_int_equal(pread(late[rank], &got, 4, 4 * 777), 4);
+                assert_int_equal(got, 2 * 777);
+                assert_true(maps(helper[rank], "memfd:late"));
+                engine->ops->unshare(engine, 8);
+                close(late[rank]);
+        }
+        rig_launch(&rig, 0, 2, NULL); /* they have heard what was said before */
+        rig_await(&rig, 0, 2);
+        assert_false(maps(helper[0], "memfd:late") || maps(helper[1], "memfd:late"));
+        assert_true(maps(helper[0], "memfd:site") && maps(helper[1], "memfd:site"));
+        rig_close(&rig, true);
+}
+
+static void no_piece_lies_outside_of_memory(void **state) {
+        struct engine_piece pieces[] = {
+                { .memory = MEMORY, .input = MEMORY_BYTES - 4, .elements = 2, .dtype = WIRE__DTYPE__I32 },
+                { .memory = MEMORY, .output = UINT64_MAX - 2, .elements = 2, .dtype = WIRE__DTYPE__I32 },
+                { .memory = MEMORY, .elements = UINT64_MAX / 4 + 2, .dtype = WIRE__DTYPE__I32 },
+                { .memory = 99, .elements = 1, .dtype = WIRE__DTYPE__I32 },
+                { .memory = MEMORY, .elements = 1, .dtype = DTYPES },
+        };
+        struct rig rig;
+
+        for (size_t i = 0; i < sizeof(pieces) / sizeof(*pieces); i++) {
+                form(&rig, 2, 1);
+                site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &pieces[i]);
+                UNTIL(&rig, rig.site[0].n_unreachable > 0);
+                assert_int_equal(rig.site[0].n_lost, 1);
+                assert_int_equal(rig.site[0].lost[0], rig_address(1));
+                assert_non_null(strstr(written(), "a piece does not lie in memory that is shared"));
+                rig_close(&rig, false);
+        }
+}
+
+static void what_cannot_be_launched_is_refused(void **state) {
+        struct engine_launch launch = { .comm = COMM, .lane = 1, .sequence = 1, .kind = ENGINE_VOTE };
+        struct rig rig;
+
+        form(&rig, 2, 1);
+        struct engine *engine = rig.site[0].engine;
+        assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
+        launch.lane = 0;
+        launch.piece.root = 2;
+        assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
+        launch.piece.root = 0;
+        launch.comm = COMM + 1;
+        assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
+        assert_string_equal(engine->ops->name, "gloo");
+        rig_close(&rig, true);
+}
+
+static int capture(void **state) {
+        return capture_stderr();
+}
+
+static int release(void **state) {
+        return release_stderr();
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_reduction_of_every_type_on_every_number_of_nodes),
+                cmocka_unit_test(all_nodes_have_the_same_bits),
+                cmocka_unit_test(a_copy_has_any_root),
+                cmocka_unit_test(a_vote_is_the_smallest_and_fillers_vote_zero),
+                cmocka_unit_test(fillers_take_part_in_a_payload),
+                cmocka_unit_test(lanes_do_not_wait_for_one_another),
+                cmocka_unit_test(a_lane_goes_on_while_another_waits),
+                cmocka_unit_test(many_are_under_way),
+                cmocka_unit_test(memory_is_shared_and_let_go_of),
+                cmocka_unit_test(no_piece_lies_outside_of_memory),
+                cmocka_unit_test(what_cannot_be_launched_is_refused),
+        };
+        return cmocka_run_group_tests(tests, capture, release);
+}

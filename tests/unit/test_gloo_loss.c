@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the engine of Gloo makes of losses, with real helper processes: of nodes that never come, of helpers
+ * that end or stop, of strangers on their ports. Each of them has a name, and nothing is left of any.
+ */
+#include "gloo_fixture.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+static char heard[1 << 17]; /* the log of a test */
+
+static bool said(const char *text) {
+        size_t length = strlen(heard);
+
+        snprintf(heard + length, sizeof(heard) - length, "%s", written());
+        return strstr(heard, text) != NULL;
+}
+
+static void begin(struct rig *rig, uint32_t n, uint32_t silence, pid_t *helper) {
+        rig_open(rig, n, silence);
+        for (uint32_t rank = 0; rank < n; rank++)
+                rig->site[rank].keeps_back = true;
+        rig_build(rig, 1);
+        assert_int_equal(children(helper, SITES), n);
+}
+
+static void form(struct rig *rig, uint32_t n, uint32_t n_lanes, pid_t *helper) {
+        rig_form(rig, n, n_lanes);
+        assert_int_equal(children(helper, SITES), n);
+}
+
+static void assert_lost(const struct site *site, uint32_t rank) {
+        assert_int_equal(site->n_lost, 1);
+        assert_int_equal(site->lost[0], rig_address(rank));
+}
+
+/* ---- while it is made ---- */
+
+static void publish_all(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                UNTIL(rig, rig->site[rank].table != NULL);
+}
+
+static void a_node_that_never_says_where_it_is_has_a_name(void **state) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        begin(&rig, 3, SWIFT, helper);
+        publish_all(&rig);
+        rig_spread(&rig.site[0]);
+        rig_spread(&rig.site[2]);
+        for (uint32_t rank = 0; rank < 3; rank += 2) {
+                UNTIL(&rig, rig.site[rank].n_built > 0);
+                assert_lost(&rig.site[rank], 1);
+        }
+        assert_true(said("Gloo does not reach node 13: it has not said in time where it is reached"));
+        rig_close(&rig, false);
+}
+
+/* It listens, but its helper is stopped. The others name it, and nobody else. */
+static void a_node_that_never_comes_has_a_name(void **state) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        begin(&rig, 4, SWIFT, helper);
+        publish_all(&rig);
+        kill(helper[1], SIGSTOP);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                rig_spread(&rig.site[rank]);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                UNTIL(&rig, rig.site[rank].n_built > 0);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                if (rank != 1)
+                        assert_lost(&rig.site[rank], 1);
+        assert_true(said("Gloo does not reach node 13: its connections were not made in time"));
+        assert_int_equal(rig.site[1].n_lost, 3);
+        assert_true(said("of Gloo does not answer: this node is cut off"));
+        rig_close(&rig, false);
+}
+
+static void a_helper_that_ends_while_it_connects_has_a_name(void **state) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        begin(&rig, 3, SWIFT, helper);
+        publish_all(&rig);
+        kill(helper[2], SIGKILL);
+        UNTIL(&rig, rig.site[2].n_built > 0);
+        assert_int_equal(rig.site[2].n_lost, 2);
+        assert_true(said("has ended, by signal 9: this node lost the others"));
+        for (uint32_t rank = 0; rank < 3; rank++)
+                rig_spread(&rig.site[rank]);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                UNTIL(&rig, rig.site[rank].n_built > 0);
+                assert_lost(&rig.site[rank], 2);
+        }
+        assert_true(said("Gloo does not reach node 23: "));
+        rig_close(&rig, false);
+}
+
+static void addresses_of_another_kind_are_refused(void **state) {
+        unsigned char nonsense[64] = { 1 };
+        pid_t helper[SITES];
+        struct rig rig;
+
+        begin(&rig, 2, PATIENT, helper);
+        publish_all(&rig);
+        struct engine *engine = rig.site[0].engine;
+        assert_int_equal(engine->ops->learn(engine, COMM, 2, nonsense, sizeof(nonsense)), -EINVAL);
+        assert_int_equal(engine->ops->learn(engine, COMM, 0, nonsense, sizeof(nonsense)), -EINVAL);
+        assert_int_equal(engine->ops->learn(engine, COMM, 1, nonsense, ENGINE_TABLE + 1), -EINVAL);
+        assert_int_equal(engine->ops->learn(engine, COMM, 1, nonsense, sizeof(nonsense)), 0);
+        UNTIL(&rig, rig.site[0].n_built > 0);
+        assert_lost(&rig.site[0], 1);
+        assert_true(said("Gloo does not reach node 13: it has sent addresses of another kind"));
+        rig_close(&rig, false);
+}
+
+static void what_cannot_be_built_is_refused(void **state) {
+        struct engines_config config = { .gloo_helper = "/nowhere/gradsync-gloo", .silence = SWIFT };
+        uint32_t nodes[65] = { 0 };
+        struct engine_build build = {
+                .comm = COMM, .name = "0/wide", .n_lanes = 1, .n_nodes = 65, .node = nodes
+        };
+        struct engine *engine;
+
+        assert_int_equal(engines_open(&config, &engine), 0);
+        assert_int_equal(engine->ops->build(engine, &build), -E2BIG);
+        assert_true(said("job 0/wide is on 65 nodes: Gloo connects 64 at most"));
+        build.n_nodes = 2;
+        assert_int_equal(engine->ops->build(engine, &build), -ENOENT);
+        assert_true(said("/nowhere/gradsync-gloo, which exchanges data with other nodes, cannot be started: "
+                         "No such file"));
+        engines_close(engine);
+}
+
+/* ---- strangers on the ports of a helper ---- */
+
+static bool is_socket_of(pid_t pid, unsigned long inode) {
+        char path[64], link[64], wanted[64];
+        bool found = false;
+        ssize_t n;
+
+        snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
+        for (int fd = 0; fd < 256 && !found; fd++) {
+                snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
+                n = readlink(path, link, sizeof(link) - 1);
+                link[n > 0 ? n : 0] = '\0';
+                found = strcmp(link, wanted) == 0;
+        }
+        return found;
+}
+
+/* Where it listens. */
+static unsigned ports_of(pid_t pid, unsigned *ret, unsigned most) {
+        FILE *file = fopen("/proc/net/tcp", "re");
+        unsigned port, state, n = 0;
+        unsigned long inode;
+        char line[512];
+
+        assert_non_null(file);
+        while (fgets(line, sizeof(line), file) != NULL && n < most)
+                if (sscanf(line, " %*d: %*x:%x %*x:%*x %x %*s %*s %*s %*s %*s %lu", &port, &state, &inode) ==
+                            3 &&
+                    state == 10 && is_socket_of(pid, inode))
+                        ret[n++] = port;
+        fclose(file);
+        return n;
+}
+
+static int visit(unsigned port) {
+        struct sockaddr_in where = { .sin_family = AF_INET,
+                                     .sin_port = htons((uint16_t)port),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        assert_true(fd >= 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&where, sizeof(where)), 0);
+        return fd;
+}
+
+struct stranger {
+        const char *name;
+        void (*speak)(int fd); /* NULL: it does not */
+};
+
+static void speak(int fd, const void *bytes, size_t n) {
+        (void)!send(fd, bytes, n, MSG_NOSIGNAL);
+}
+
+static void speak_garbage(int fd) {
+        unsigned char bytes[4096];
+
+        for (size_t i = 0; i < sizeof(bytes); i++)
+                bytes[i] = (unsigned char)(i * 2654435761u >> 13);
+        speak(fd, bytes, sizeof(bytes));
+}
+
+/* Gloo's header: bytes, kind, slot, offset, length, offset there. */
+static void speak_header(int fd, uint64_t kind, uint64_t slot, uint64_t length) {
+        uint64_t header[6] = { 48 + length, kind, slot, 0, length, 0 };
+
+        speak(fd, header, sizeof(header));
+}
+
+static void speak_length(int fd) {
+        speak_header(fd, 1, 0, UINT64_C(1) << 62);
+}
+
+/* That is what the helper waits for, but there is too much of it. */
+static void speak_too_much(int fd) {
+        speak_header(fd, 1, UINT64_MAX - 1, UINT64_C(1) << 40);
+}
+
+static void speak_half(int fd) {
+        speak(fd, "1234567", 7);
+}
+
+static void speak_zeros(int fd) {
+        static const unsigned char zeros[65536];
+
+        speak(fd, zeros, sizeof(zeros));
+}
+
+/* Knows how nodes greet each other, but nothing that only they know. */
+static void speak_false_proof(int fd) {
+        struct pollfd readable = { .fd = fd, .events = POLLIN };
+        unsigned char room[4096];
+
+        if (poll(&readable, 1, FOREVER) <= 0)
+                FAIL("the helper does not speak");
+        if (recv(fd, room, sizeof(room), MSG_DONTWAIT) <= 0)
+                return; /* this port was not that of a connection that it awaits */
+        speak_header(fd, 2, UINT64_MAX - 1, 0);
+        speak_header(fd, 1, UINT64_MAX - 1, 16);
+        speak(fd, "0123456789abcdef", 16);
+}
+
+static void leave(int fd) {
+        shutdown(fd, SHUT_RDWR);
+}
+
+/* Whatever comes of it, each node hears that it does not reach the other, and the log says what happened. */
+static void suffer(const struct stranger *stranger) {
+        unsigned port[2 * SITES], n = 0;
+        int fd[2 * SITES];
+        pid_t helper[SITES];
+        struct rig rig;
+
+        heard[0] = '\0';
+        begin(&rig, 2, SWIFT, helper);
+        publish_all(&rig);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                n += ports_of(helper[rank], port + n, SITES);
+        assert_int_equal(n, 2);
+        for (unsigned i = 0; i < n; i++)
+                fd[i] = visit(port[i]);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                rig_spread(&rig.site[rank]);
+        for (unsigned i = 0; i < n && stranger->speak != NULL; i++)
+                stranger->speak(fd[i]);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                UNTIL(&rig, rig.site[rank].n_built > 0);
+                if (rig.site[rank].n_lost != 1 || rig.site[rank].lost[0] != rig_address(1 - rank))
+                        FAIL("a stranger that %s: rank %u is built", stranger->name, rank);
+        }
+        if (!said("Gloo"))
+                FAIL("a stranger that %s: nothing is said of it", stranger->name);
+        for (unsigned i = 0; i < n; i++)
+                close(fd[i]);
+        rig_close(&rig, false);
+}
+
+static void a_stranger_on_a_port_is_not_taken_for_a_node(void **state) {
+        static const struct stranger strangers[] = {
+                { "is silent", NULL },
+                { "sends garbage", speak_garbage },
+                { "sends an oversized length", speak_length },
+                { "sends too much of what is awaited", speak_too_much },
+                { "sends half a header", speak_half },
+                { "sends zeros", speak_zeros },
+                { "leaves", leave },
+        };
+
+        for (size_t i = 0; i < sizeof(strangers) / sizeof(*strangers); i++)
+                suffer(&strangers[i]);
+}
+
+static void a_stranger_that_knows_how_to_greet_is_found_out(void **state) {
+        suffer(&(struct stranger){ "greets", speak_false_proof });
+        if (!said("it cannot be reached: something else has answered its connection"))
+                FAIL("the log: %s", heard);
+}
+
+static void nobody_listens_once_it_works(void **state) {
+        unsigned port[64];
+        pid_t helper[SITES];
+        struct rig rig;
+
+        begin(&rig, 3, PATIENT, helper);
+        publish_all(&rig);
+        assert_int_equal(ports_of(helper[1], port, 64), 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                rig_spread(&rig.site[rank]);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                UNTIL(&rig, rig.site[rank].n_built > 0);
+                assert_int_equal(rig.site[rank].n_lost, 0);
+        }
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(ports_of(helper[rank], port, 64), 0);
+        rig_close(&rig, true);
+}
+
+/* ---- when it works ---- */
+
+static const struct engine_piece large = {
+        .memory = MEMORY, .elements = 1 << 20, .dtype = WIRE__DTYPE__F32, .reduce = ENGINE_SUM
+};
+
+static void it_is_aborted_under_way(void **state) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        form(&rig, 3, 2, helper);
+        for (uint64_t sequence = 1; sequence <= 8; sequence++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        site_launch(&rig.site[rank], rank, sequence, ENGINE_PAYLOAD, &large);
+        rig_close(&rig, false);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(kill(helper[rank], 0), -1);
+}
+
+/* An abort ends what is stopped, too, and memory can be shared anew after it. */
+static void a_stopped_helper_is_aborted(void **state) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        form(&rig, 2, 1, helper);
+        kill(helper[0], SIGSTOP);
+        rig_launch(&rig, 0, 1, &large);
+        rig_close(&rig, false);
+}
+
+/* Of the others the first one that misses something of it says so; the next may wait for that one. */
+static void lose_helper(int number, bool busy, const char *text) {
+        pid_t helper[SITES];
+        struct rig rig;
+
+        heard[0] = '\0';
+        form(&rig, 3, 1, helper);
+        for (uint32_t rank = 0; rank < 3 && busy; rank++)
+                if (rank != 1)
+                        site_launch(&rig.site[rank], 0, 1, ENGINE_PAYLOAD, &large);
+        kill(helper[1], number);
+        UNTIL(&rig, rig.site[1].n_unreachable > 0);
+        assert_int_equal(rig.site[1].n_lost, 2);
+        if (!said(text))
+                FAIL("'%s' is not in the log: %s", text, heard);
+        for (uint32_t rank = 0; rank < 3 && !busy; rank++)
+                if (rank != 1)
+                        site_launch(&rig.site[rank], 0, 1, ENGINE_VOTE, NULL);
+        UNTIL(&rig, rig.site[0].n_unreachable + rig.site[2].n_unreachable > 0);
+        assert_true(said("Gloo has lost node 13: "));
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                if (rank != 1 && rig.site[rank].n_unreachable > 0)
+                        assert_lost(&rig.site[rank], 1);
+                assert_int_equal(rig.site[rank].done[0], 0);
+        }
+        rig_close(&rig, false);
+}
+
+static void a_helper_that_ends_has_a_name(void **state) {
+        lose_helper(SIGKILL, false, "has ended, by signal 9: this node lost the others");
+        lose_helper(SIGKILL, true, "has ended, by signal 9: this node lost the others");
+        lose_helper(SIGSEGV, true, "has ended, ");
+}
+
+/* ---- nodes that launch different things under one number ---- */
+
+static const struct engine_piece as_launched = {
+        .memory = MEMORY, .elements = 32, .dtype = WIRE__DTYPE__F32, .reduce = ENGINE_SUM
+};
+
+static void differ(const struct engine_piece *other, bool is_gathered) {
+        struct engine_piece piece = as_launched;
+        pid_t helper[SITES];
+        struct rig rig;
+
+        if (!is_gathered)
+                piece.reduce = ENGINE_COPY;
+        form(&rig, 2, 2, helper);
+        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        site_launch(&rig.site[1], 0, 1, other != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE, other);
+        for (uint64_t sequence = 1; sequence <= 50; sequence++) {
+                rig_launch(&rig, 1, sequence, NULL);
+                rig_await(&rig, 1, sequence);
+        }
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(rig.site[rank].done[0], 0);
+        rig_close(&rig, false);
+}
+
+static void different_types_and_reductions_are_not_mixed_up(void **state) {
+        struct engine_piece other = as_launched;
+
+        other.dtype = WIRE__DTYPE__I32;
+        differ(&other, true);
+        other.dtype = as_launched.dtype;
+        other.reduce = ENGINE_MAX;
+        differ(&other, true);
+        differ(NULL, true);
+        other.reduce = ENGINE_COPY;
+        other.root = 1;
+        differ(&other, false);
+}
+
+static void differ_in_size(uint64_t elements, uint64_t others) {
+        struct engine_piece piece = as_launched;
+        pid_t helper[SITES];
+        struct rig rig;
+
+        heard[0] = '\0';
+        form(&rig, 2, 1, helper);
+        piece.elements = elements;
+        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        piece.elements = others;
+        site_launch(&rig.site[1], 0, 1, ENGINE_PAYLOAD, &piece);
+        UNTIL(&rig, rig.site[0].n_unreachable + rig.site[1].n_unreachable > 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                if (rig.site[rank].n_unreachable > 0)
+                        assert_lost(&rig.site[rank], 1 - rank);
+        assert_true(said("Gloo"));
+        rig_close(&rig, false);
+}
+
+/* Where one gathers and the other goes around a ring they wait for each other. */
+static void different_sizes_are_reported_or_not_mixed_up(void **state) {
+        struct engine_piece other = as_launched;
+
+        differ_in_size(10, 20);
+        differ_in_size(20, 10);
+        differ_in_size(1000000, 1000001);
+        other.elements = 1000000;
+        differ(&other, true);
+}
+
+static int capture(void **state) {
+        heard[0] = '\0';
+        return capture_stderr();
+}
+
+static int release(void **state) {
+        return release_stderr();
+}
+
+#define LOGGED(test) cmocka_unit_test_setup_teardown(test, capture, release)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                LOGGED(a_node_that_never_says_where_it_is_has_a_name),
+                LOGGED(a_node_that_never_comes_has_a_name),
+                LOGGED(a_helper_that_ends_while_it_connects_has_a_name),
+                LOGGED(addresses_of_another_kind_are_refused),
+                LOGGED(what_cannot_be_built_is_refused),
+                LOGGED(a_stranger_on_a_port_is_not_taken_for_a_node),
+                LOGGED(a_stranger_that_knows_how_to_greet_is_found_out),
+                LOGGED(nobody_listens_once_it_works),
+                LOGGED(it_is_aborted_under_way),
+                LOGGED(a_stopped_helper_is_aborted),
+                LOGGED(a_helper_that_ends_has_a_name),
+                LOGGED(different_types_and_reductions_are_not_mixed_up),
+                LOGGED(different_sizes_are_reported_or_not_mixed_up),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
