@@ -255,6 +255,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                 return r;
         cluster->where = (struct coordinators_cluster){
                 .times = cluster_times(config),
+                .most_nodes = config->nodes_per_job,
                 .begun = identity_instance(cluster->config.identity) > 1 ? clock_now() : 0
         };
         r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, HUB_UNKNOWN,

@@ -41,9 +41,10 @@ struct config {
         char *listen;              /* addresses, between commas, where daemons of the cluster connect; "" */
         char *key_file;            /* what daemons prove themselves with; "": none */
         char *host_id;             /* the same for all daemons of this host; "": the boot id */
-        char *data_address;    /* of this host, or an interface, for what nodes exchange; "": see man page */
-        char *gloo_helper;     /* program; "": where it is installed */
-        bool insecure_no_auth; /* TCP without a key */
+        char *data_address;     /* of this host, or an interface, for what nodes exchange; "": see man page */
+        char *gloo_helper;      /* program; "": where it is installed */
+        unsigned nodes_per_job; /* at the coordinator */
+        bool insecure_no_auth;  /* TCP without a key */
         uint64_t handshakes, handshakes_per_address;  /* of strangers, a second */
         uint64_t heartbeat, patience, death, abandon; /* see struct machine_times */
 };

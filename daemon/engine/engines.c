@@ -10,7 +10,8 @@ int engines_open(const struct engines_config *config, struct engine **ret) {
         struct gloo_config gloo = { .helper = config->gloo_helper[0] != '\0' ? config->gloo_helper
                                                                              : GLOO_HELPER,
                                     .silence = config->silence,
-                                    .timeout = 2 * config->silence };
+                                    /* Before the coordinator gives up what is built, after twice as long. */
+                                    .timeout = config->silence + config->silence / 2 };
 
         return gloo_open(&gloo, ret);
 }

@@ -71,7 +71,9 @@ struct coordinator_config {
         bool first;           /* no node can be in a generation of it, if the first one that reports is not */
         const char *name;     /* of the job, for refusals; the caller's */
         struct machine_times times;
-        uint32_t n_texts; /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */
+        uint32_t most_nodes; /* with members of the job, those that wait for a place included: as many as an
+                                engine connects; 0: any number */
+        uint32_t n_texts;    /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */
         struct room room;
 };
 

@@ -64,11 +64,40 @@ static void turn_away_older(struct coordinator *c, const struct seat *older,
         turn_away(c, older, &refusal);
 }
 
-static void member_admit(struct coordinator *c, uint64_t now, const struct seat *seat) {
+static bool has_place_or_waits(const struct seat *seat) {
+        return seat->state == SEAT_WAITING || seat->state == SEAT_HELD || seat->state == SEAT_TAKEN;
+}
+
+/* The first member of a node, where the job is on as many as its engine connects. */
+static int member_check_nodes(const struct coordinator *c, const struct seat *newcomer,
+                              struct refusal *refusal) {
+        const struct membership *m = &c->membership;
+        struct nodeset nodes = NODESET_SCRATCH;
+
+        if (c->config.most_nodes == 0)
+                return 0;
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++)
+                if (has_place_or_waits(&m->seat[i]))
+                        nodeset_add(nodes, m->seat[i].request.node);
+        if (nodeset_has(nodes, newcomer->request.node) || nodeset_count(nodes) < c->config.most_nodes)
+                return 0;
+        return refuse(refusal, WIRE__CODE__JOB_FULL,
+                      "job '%s' has members of %u daemons, and Gloo, which exchanges data between them, "
+                      "connects no more (nodes_per_job in the coordinator's gradsyncd.conf): give it more "
+                      "members of fewer daemons",
+                      c->config.name, c->config.most_nodes);
+}
+
+static void member_admit(struct coordinator *c, uint64_t now, struct seat *seat) {
         const struct membership_request request = seat->request;
         struct refusal refusal;
 
         refusal.has_culprit = false;
+        if (member_check_nodes(c, seat, &refusal) != 0) {
+                membership_turn_away(&c->membership, request.member);
+                turn_away(c, seat, &refusal);
+                return;
+        }
         if (membership_join(&c->membership, &request, now, &refusal) != 0)
                 turn_away(c, membership_find(&c->membership, request.member), &refusal);
         const struct seat *older =

@@ -126,6 +126,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
                 .incarnation = job->incarnation,
                 .alone = table->config.cluster == NULL,
                 .times = table->config.cluster != NULL ? table->cluster.times : times,
+                .most_nodes = table->config.cluster != NULL ? table->cluster.most_nodes : 0,
                 .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 }
         };
 

@@ -24,6 +24,7 @@ struct coordinators_cluster {
                            no node is in a generation of any job yet */
         uint32_t self;  /* address of this daemon's own nodes, */
         uint32_t host;  /* and number of its host */
+        uint32_t most_nodes; /* see struct coordinator_config */
 };
 
 struct coordinators_config {

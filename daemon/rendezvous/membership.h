@@ -131,6 +131,9 @@ void membership_init(struct membership *m, const char *name, uint64_t incarnatio
 /* INVALID if no job could grant what is asked for. */
 int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal);
 
+/* One that ASKS is not taken, for a reason of the caller's. */
+void membership_turn_away(struct membership *m, uint64_t member);
+
 /* The member is reported: its seat, or a new one that ASKS. NULL: there is no room, as if it had not been. */
 struct seat *membership_note(struct membership *m, const struct membership_request *request);
 

@@ -98,3 +98,7 @@ void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why
         *seats_open(m, m->n + m->n_waiting) = gone;
         m->n_others++;
 }
+
+void membership_turn_away(struct membership *m, uint64_t member) {
+        seat_set_state(membership_find(m, member), SEAT_REFUSED);
+}

@@ -552,7 +552,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
         struct memory *memory;
         int r;
 
-        comm->deadline = clock_now() + 2 * USEC_PER_MSEC * gloo->config.timeout;
+        comm->deadline = clock_now() + USEC_PER_MSEC * (gloo->config.timeout + gloo->config.silence / 4);
         gloo_arm(gloo);
         r = comm_spawn(comm);
 

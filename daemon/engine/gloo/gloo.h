@@ -6,8 +6,8 @@
  * a crash of it is the end of one communicator. One process for all lanes, since what ends one lane of a
  * communicator ends the others as well.
  *
- * Each two nodes have a connection for each lane, and each helper makes its connections one after the other:
- * more than GLOO_NODES are refused.
+ * Each two nodes have a connection for each lane. The coordinator lets a job have members of so many nodes as
+ * its setting nodes_per_job says; more than GLOO_NODES are refused here.
  */
 #pragma once
 
