@@ -85,3 +85,38 @@ def members_of(cluster, member, places=None):
         return made
 
     return start
+
+
+class Gate:
+    """Instead of the helper of a daemon: lets it begin only while the gate is open."""
+
+    def __init__(self, build, scratch):
+        self.shut, self.fifo, self.program = scratch / "shut", scratch / "fifo", scratch / "gate"
+        os.mkfifo(self.fifo)
+        self.program.write_text(f'#!/bin/sh\nif [ -e {self.shut} ]; then read -r _ <{self.fifo}; fi\n'
+                                f'exec {build / HELPER} "$@"\n')
+        self.program.chmod(0o755)
+
+    def close(self):
+        self.shut.touch()
+
+    def open(self):
+        """Those that have come, which must be at least one, and all that come later."""
+        self.shut.unlink()
+        self.fifo.write_text("\n")
+
+
+def listeners_of(pid):
+    """The ports on which that process listens, over IPv4."""
+    sockets = set()
+    try:
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                sockets.add(os.readlink(fd))
+            except OSError:
+                continue
+    except OSError:
+        return []
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows
+            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
