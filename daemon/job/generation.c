@@ -152,8 +152,13 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                 plan_void(job);
         uint32_t first = first_plan(job);
         plan_record_members(job);
-        if (!same)
+        if (!same) {
+                operation_refuse_deferred(job);
                 operation_restart(job);
+        }
+        job->quiet = same;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->local[local]->operation.deferred = 0;
         job->void_steps += same ? 0 : job->untold;
         bool resumed = same || resume(job);
         job_set_state(job, JOB_RUNNING);
@@ -283,6 +288,7 @@ void job_break(struct job *job, enum job_end end) {
         job->open = false;
         generation_refuse_fresh(job, end);
         operation_refuse_void(job, &refusal);
+        operation_refuse_deferred(job);
         list_for_each_safe(plan, spare, &job->plans, link) {
                 if (plan->gate == GATE_LEFT)
                         plan->gate = GATE_OPEN;
@@ -339,6 +345,17 @@ bool job_may_resume(const struct job *job) {
                 if (job->local[local]->owner == NULL || !job->local[local]->resumes)
                         return false;
         return job->n_local > 0;
+}
+
+bool member_defers(struct member *member, uint32_t request, uint32_t generation) {
+        struct job *job = member->job;
+
+        if (job->state == JOB_RUNNING)
+                return job->quiet && generation + 1 == job->generation;
+        if (!job_may_resume(job) || generation != job->generation)
+                return false;
+        member->operation.deferred = request;
+        return true;
 }
 
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {

@@ -57,6 +57,10 @@ const char *cause_text(uint32_t cause);
  * waits for a place in it: it has no rank then; VOID_RETRY while a lost member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
+/* The call of an operation comes while the generation is at its end, or crosses the news of the next one, and
+ * members may go on as if nothing had happened: it is called again then, or else refused. False: it is to be
+ * looked at now. */
+bool member_defers(struct member *member, uint32_t request, uint32_t generation);
 /* NULL if the member with this rank is not on this node. */
 struct member *member_of_rank(const struct job *job, uint32_t rank);
 /* The member has no place yet: it waits for the place of a lost one. */

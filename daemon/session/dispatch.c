@@ -60,7 +60,7 @@ static const struct dispatch_row table[] = {
         MEMBER(PLAN_DROP, PlanDrop, 0, PLANNING, WHOLE, on_plan_drop),
         MEMBER(STAGING, Staging, 0, RUNNING, WHOLE, on_staging),
         MEMBER(STAGING_MAPPED, StagingMapped, 0, RUNNING, WHOLE, on_staging_mapped),
-        MEMBER(OPERATION, Operation, 0, RUNNING, WHOLE, on_operation),
+        MEMBER(OPERATION, Operation, 0, PLANNING, WHOLE, on_operation),
         CLIENT(STATUS, 0, CLIENT, 0, on_status),
         CLIENT(TRACE, 0, CLIENT, 0, on_trace),
         CLIENT(CONTROL, 0, CLIENT, 0, on_control),

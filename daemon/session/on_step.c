@@ -35,6 +35,11 @@ int on_operation(struct session *session, struct request *request, const Protobu
 
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
+        if (member_defers(member, request->id, operation->generation))
+                return 0;
+        int r = member_check(member, &request->refusal);
+        if (r != 0)
+                return r;
         if (operation->generation < member->job->generation && session->minor >= FRAME_MINOR_1)
                 return refuse(&request->refusal, WIRE__CODE__VOID_RETRY,
                               "job '%s' has gone on to generation %u; call again there", member->job->name,

@@ -13,7 +13,8 @@ from wire import DEADLINE, MAGIC, MAJOR, generate
 link = generate("daemon/link", "link")
 post = generate("daemon/rendezvous", "post")
 
-HELLO, ARRIVAL, PLACE, ATTACH, DETACH, MESSAGE, REFUSED, TABLE = 1, *range(64, 71)
+HELLO, PING = 1, 2
+ARRIVAL, PLACE, ATTACH, DETACH, MESSAGE, REFUSED, TABLE = range(64, 71)
 NODE_ROLE, COORDINATOR = 1, 2
 NODE = bytes(range(100, 116))
 HELLO_MOST, PAYLOAD_MOST = 1024, 96 << 10
@@ -63,9 +64,12 @@ class Plain:
         return data
 
     def frame(self):
-        """(type, payload) of the next one."""
-        _, _, _, kind, _, length, _ = HEADER.unpack(self.exactly(HEADER.size))
-        return kind, self.exactly(length)
+        """(type, payload) of the next one that is more than a ping."""
+        while True:
+            _, _, _, kind, _, length, _ = HEADER.unpack(self.exactly(HEADER.size))
+            payload = self.exactly(length)
+            if kind != PING:
+                return kind, payload
 
     def hello(self):
         """What the other end says of itself."""

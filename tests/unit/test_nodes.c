@@ -525,7 +525,6 @@ static void an_engine_at_work_is_ended_before_its_memory(void **state) {
                 give(rank);
         settle();
         assert_true(machine_engine_busy(job_on(2)));
-        cluster->trainer[3].member->returns = true;
         jobs_drain(last->jobs);
         jobs_suspend(last->jobs);
         lose(3);

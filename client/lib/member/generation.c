@@ -59,6 +59,10 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         generation_follow(&job->sync->generation, job, message->generation);
         if (job->plans->making != NULL)
                 generation_follow(&job->plans->making->generation, job, message->generation);
+        /* A call of this member was void, and nothing else. */
+        if (standing->state == STANDING_CHANGING)
+                standing_set_state(standing, STANDING_SETTLED, standing->loss.rank, standing->loss.pid,
+                                   standing->loss.text);
         standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
         standing->resumed = message->generation;
         if (message->has_ticket)

@@ -318,6 +318,20 @@ void operation_voided(struct job *job, bool resumes) {
         job->operation.n_calls = 0;
 }
 
+void operation_refuse_deferred(struct job *job) {
+        struct refusal refusal;
+        struct member *member;
+
+        operation_refuse_void(job, &refusal);
+        list_for_each(member, &job->members, link) {
+                uint32_t request = member->operation.deferred;
+
+                member->operation.deferred = 0;
+                if (request != 0 && member->owner != NULL)
+                        job->table->config.events->refused(member, request, &refusal);
+        }
+}
+
 void operation_restart(struct job *job) {
         assert(job->operation.owner.tasks == 0);
         job->operation.dead = 0;

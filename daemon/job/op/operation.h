@@ -29,6 +29,7 @@ struct operation_request {
 struct operation_part { /* a member's call */
         bool pending;
         uint32_t request;
+        uint32_t deferred; /* request of one that came while the generation was at its end; 0: none */
         uint64_t next; /* sequence expected from it next */
         struct operation_request call;
 };
@@ -65,6 +66,8 @@ void operation_voided(struct job *job, bool resumes);
 int operation_compared(struct job *job, bool same, const struct comm_words *words);
 /* A node without members opens what the others may open, and gives nothing. As operation_compared(). */
 int operation_follow(struct job *job);
+/* Calls that have been deferred come to nothing. */
+void operation_refuse_deferred(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
