@@ -27,6 +27,7 @@
 #define MOST_PLANS 4u     /* of a job; tests are about the first one, if they do not say so */
 #define BUCKETS 6u        /* more than there are slots between nodes */
 #define ELEMENTS 48u      /* of each but the last, */
+#define MOST_PARTS 3u     /* parameters of each: as many as ELEMENTS can be cut into */
 #define LARGE (96u << 10) /* which the backend hands to its workers */
 #define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE * 4u)
 #define STAGING 65536u
@@ -41,7 +42,8 @@ struct station { /* a node */
         struct list members;
         bool gone;
         unsigned committed, voided, operations, refused;
-        char text[1024]; /* of the last refusal */
+        uint8_t unused[BUCKETS]; /* as said of each bucket last; 0: nothing was */
+        char text[1024];         /* of the last refusal */
 };
 
 struct trainer {
@@ -68,6 +70,7 @@ struct cluster {
         struct token token;
         struct refusal refusal;
         unsigned dtype, reduce;
+        uint32_t parts; /* parameters of a bucket */
         uint64_t grace;
         uint32_t least; /* members that are enough; 0: all */
 };
@@ -152,6 +155,9 @@ static void on_operation(struct member *member, uint32_t request, uint64_t seque
 static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
                       const uint8_t *unused, size_t bytes) {
         assert_int_equal(result->n_inputs, plan->job->n_local);
+        assert_true(unused == NULL || bytes == 1);
+        if (bucket < BUCKETS)
+                ((struct station *)job_events_data(plan->job))->unused[bucket] = unused != NULL ? *unused : 0;
 }
 
 static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
@@ -415,33 +421,35 @@ static inline uint64_t bucket_offset(uint32_t bucket) {
         return (1 + bucket) * 4096u;
 }
 
-/* One parameter in each bucket. */
 static inline void describe(struct member *member, uint32_t plan, const char *name) {
         struct offer begin = { .generation = member->job->generation,
                                .plan = plan,
-                               .params = BUCKETS,
+                               .params = BUCKETS * cluster->parts,
                                .buckets = BUCKETS,
                                .arena_bytes = ARENA_BYTES,
                                .diagnosis_bytes = 4096,
                                .reduce = cluster->reduce };
-        struct offer_param param[BUCKETS] = { 0 };
+        struct offer_param param[BUCKETS * MOST_PARTS] = { 0 };
         struct offer_bucket bucket[BUCKETS] = { 0 };
         uint64_t shape[BUCKETS];
-        char names[BUCKETS][16];
+        char names[BUCKETS * MOST_PARTS][16];
 
         for (uint32_t b = 0; b < BUCKETS; b++) {
-                snprintf(names[b], sizeof(names[b]), "%s%u", name, b);
-                shape[b] = bucket_bytes(b) / dtype_size(cluster->dtype);
-                param[b].name = names[b];
-                param[b].dtype = bucket[b].dtype = cluster->dtype;
-                param[b].shape = &shape[b];
-                param[b].dims = 1;
-                param[b].bucket = b;
+                shape[b] = bucket_bytes(b) / dtype_size(cluster->dtype) / cluster->parts;
+                for (uint32_t p = b * cluster->parts; p < (b + 1) * cluster->parts; p++) {
+                        snprintf(names[p], sizeof(names[p]), "%s%u", name, p);
+                        param[p].name = names[p];
+                        param[p].dtype = cluster->dtype;
+                        param[p].shape = &shape[b];
+                        param[p].dims = 1;
+                        param[p].bucket = b;
+                }
+                bucket[b].dtype = cluster->dtype;
                 bucket[b].offset = bucket_offset(b);
                 bucket[b].bytes = bucket[b].payload = bucket_bytes(b);
         }
         assert_int_equal(plan_begin(member, &begin, &cluster->refusal), 0);
-        assert_int_equal(plan_params(member, plan, param, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_params(member, plan, param, begin.params, &cluster->refusal), 0);
         assert_int_equal(plan_buckets(member, plan, bucket, BUCKETS, &cluster->refusal), 0);
 }
 
@@ -624,6 +632,7 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         cluster->n = nodes;
         cluster->dtype = dtype;
         cluster->reduce = reduce;
+        cluster->parts = 1;
         cluster->grace = 3600 * USEC_PER_SEC;
         cluster->fabric = fabric_new();
         loop_new(&cluster->loop);
@@ -737,7 +746,7 @@ static int three_nodes_for_two(void **state) {
         return 0;
 }
 
-static int three_nodes_min_for_two(void **state) {
+static inline int three_nodes_min_for_two(void **state) {
         three_nodes_min(state);
         cluster->least = 2;
         cluster->grace = 300 * USEC_PER_MSEC;

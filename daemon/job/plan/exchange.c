@@ -8,27 +8,39 @@
 #include "job/data.h"
 #include "proto/names.h"
 
-static uint64_t largest(const struct description *plan, unsigned dtype) {
-        uint64_t bytes = 0;
-
-        for (uint32_t b = 0; b < plan->n_buckets; b++)
-                if ((dtype == 0 || plan->bucket[b].dtype == dtype) && plan->bucket[b].bytes > bytes)
-                        bytes = plan->bucket[b].bytes;
-        return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static bool is_sum(const struct exchange *exchange) {
         return exchange->reduce == WIRE__REDUCE__AVG || exchange->reduce == WIRE__REDUCE__SUM;
 }
 
+/* What goes between nodes of it. A parameter can be absent only where members add up. */
+static uint64_t elements_of(const struct exchange *exchange, const struct description_bucket *place) {
+        struct trailer trailer = { .dtype = place->dtype, .params = place->n };
+        uint64_t elements = place->bytes / dtype_size(place->dtype);
+
+        return elements + (is_sum(exchange) ? trailer_elements(&trailer) : 0);
+}
+
+static uint64_t largest(const struct exchange *exchange, const struct description *plan, unsigned dtype) {
+        uint64_t most = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+                const struct description_bucket *place = &plan->bucket[b];
+                uint64_t bytes = elements_of(exchange, place) * dtype_size(place->dtype);
+
+                if ((dtype == 0 || place->dtype == dtype) && bytes > most)
+                        most = bytes;
+        }
+        return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 /* Slots, the place for what nobody wants, then the neutral elements. How many bytes that is. */
 static uint64_t lay_out(struct exchange *exchange, const struct description *plan) {
-        exchange->slot_bytes = largest(plan, 0);
+        exchange->slot_bytes = largest(exchange, plan, 0);
         uint64_t bytes = (exchange->n_slots + 1) * exchange->slot_bytes;
         for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES; dtype++) {
                 exchange->neutral[dtype] = bytes;
                 if (!is_sum(exchange))
-                        bytes += largest(plan, dtype);
+                        bytes += largest(exchange, plan, dtype);
         }
         return is_sum(exchange) ? bytes + exchange->slot_bytes : bytes;
 }
@@ -72,7 +84,7 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
 void exchange_fill(struct exchange *exchange, const struct description *plan) {
         for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange) && !exchange->filled; dtype++)
                 shared_fill_neutral(&exchange->staging, exchange->neutral[dtype], dtype, exchange->reduce,
-                                    largest(plan, dtype) / dtype_size(dtype));
+                                    largest(exchange, plan, dtype) / dtype_size(dtype));
         exchange->filled = true;
 }
 
@@ -110,10 +122,37 @@ struct engine_piece exchange_piece(const struct exchange *exchange, const struct
                 .memory = exchange->staging.id,
                 .input = idle ? exchange->neutral[place->dtype] : slot,
                 .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
-                .elements = place->bytes / dtype_size(place->dtype),
+                .elements = elements_of(exchange, place),
                 .dtype = place->dtype,
                 .reduce = shared_reduce(exchange->reduce),
         };
+}
+
+static struct trailer trailer_of(const struct exchange *exchange, const struct description *plan,
+                                 uint32_t bucket) {
+        const struct description_bucket *place = &plan->bucket[bucket];
+
+        return (struct trailer){
+                .dtype = place->dtype,
+                .params = place->n,
+                .at = shared_address(&exchange->staging, slot_offset(exchange, bucket) + place->bytes),
+        };
+}
+
+void exchange_tell(struct exchange *exchange, const struct description *plan, uint32_t bucket,
+                   const uint8_t *absent) {
+        struct trailer trailer = trailer_of(exchange, plan, bucket);
+
+        if (is_sum(exchange))
+                trailer_put_used(&trailer, absent);
+}
+
+void exchange_hear(const struct exchange *exchange, const struct description *plan, uint32_t bucket,
+                   uint8_t *absent) {
+        struct trailer trailer = trailer_of(exchange, plan, bucket);
+
+        if (is_sum(exchange))
+                trailer_get_used(&trailer, absent);
 }
 
 void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read) {

@@ -3,7 +3,8 @@
  * What a plan has for the way of its buckets between nodes: from arenas to a slot, through the engine, and
  * from the slot to arenas. Owns the staging in which the slots lie, beside what is given where there is
  * nothing to give (by a node without members, or that only fills up), and a place for what nobody wants.
- * Buckets take the slots in turn, and are offered to the engine in their order. step.c moves them.
+ * Buckets take the slots in turn, and are offered to the engine in their order. step.c moves them. After the
+ * elements of a bucket a slot has a trailer.
  */
 #pragma once
 
@@ -11,6 +12,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan/description.h"
 #include "job/plan/shared.h"
+#include "job/plan/trailer.h"
 
 #define EXCHANGE_SLOTS 4u
 #define EXCHANGE_DTYPES (WIRE__DTYPE__U8 + 1)
@@ -46,6 +48,12 @@ struct backend_range exchange_slot(const struct exchange *exchange, uint32_t buc
 /* What the engine exchanges for a bucket; `idle`: this node gives nothing, and wants nothing. */
 struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
                                    uint32_t bucket, bool idle);
+/* Once its slot has the sum of this node: which parameters all members here call absent; NULL: none. */
+void exchange_tell(struct exchange *exchange, const struct description *plan, uint32_t bucket,
+                   const uint8_t *absent);
+/* Once its slot has the sum of all: leaves in the map what the members of all nodes call absent. */
+void exchange_hear(const struct exchange *exchange, const struct description *plan, uint32_t bucket,
+                   uint8_t *absent);
 /* What was measured when the inputs were read, and the result of all nodes was written. */
 void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read);
 struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,

@@ -73,14 +73,19 @@ void shared_deinit(struct shared *shared) {
         *shared = (struct shared){ 0 };
 }
 
+unsigned char *shared_address(const struct shared *shared, uint64_t offset) {
+        unsigned char *start = shared->holding->backend->memory->address(shared->holding->memory);
+
+        return start + offset;
+}
+
 void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype, unsigned reduce,
                          uint64_t elements) {
         bool zeros = reduce < WIRE__REDUCE__MIN;
         uint64_t bits = zeros ? 0 : neutral_bits[dtype][reduce - WIRE__REDUCE__MIN];
-        unsigned char *to = shared->holding->backend->memory->address(shared->holding->memory);
+        unsigned char *to = shared_address(shared, offset);
         size_t bytes = elements * dtype_size(dtype), filled = bytes > 0 ? dtype_size(dtype) : 0;
 
-        to += offset;
         memcpy(to, &bits, filled); /* little-endian, like arenas */
         for (size_t more = 0; filled < bytes; filled += more) {
                 more = filled < bytes - filled ? filled : bytes - filled;

@@ -24,6 +24,7 @@ void shared_deinit(struct shared *shared);
 static inline struct backend_range shared_range(const struct shared *shared, uint64_t offset) {
         return (struct backend_range){ .memory = shared->holding->memory, .offset = offset };
 }
+unsigned char *shared_address(const struct shared *shared, uint64_t offset);
 /* As an input that changes nothing in a reduction: of this many elements from `offset` on. */
 void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype, unsigned reduce,
                          uint64_t elements);

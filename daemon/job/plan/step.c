@@ -110,14 +110,26 @@ void step_voided(struct plan *plan) {
         job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
 }
 
-/* Bits of parameters that no member used, or NULL if each was used by somebody. */
+/* Bits of parameters that no member used, or NULL if each was used by somebody: on this node, or, once it is
+ * known, on all of them. */
 static const uint8_t *unused_of(const struct bucket *bucket, size_t bytes) {
-        if (bucket->used)
+        if (bucket->used || bucket->n_ready == 0)
                 return NULL;
         for (size_t i = 0; i < bytes; i++)
                 if (bucket->absent[i] != 0)
                         return bucket->absent;
         return NULL;
+}
+
+/* No member that is known of has used any parameter of it. On one node nothing has to move then: members that
+ * are absent have put zeros there, see PROTOCOL.md, and that is the result. */
+static bool step_is_spared(const struct plan *plan, uint32_t index) {
+        const struct bucket *bucket = &plan->bucket[index];
+        bool spared = !bucket->used && bucket->n_ready > 0;
+
+        for (uint32_t i = 0; spared && i < plan->reference->bucket[index].n; i++)
+                spared = (bucket->absent[i / 8] >> i % 8 & 1) != 0;
+        return spared;
 }
 
 static void bucket_done(struct plan *plan, uint32_t index, const struct backend_result *result) {
@@ -134,6 +146,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 state_done(plan->kept, index, plan->reference->bucket[index].first, result,
                            unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
+        plan->spared += step_is_spared(plan, index) ? plan->reference->bucket[index].payload : 0;
         for (unsigned i = 0; i < result->n_inputs; i++)
                 plan->nonfinite += result->input_nonfinite[i];
         plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
@@ -172,13 +185,15 @@ static void step_offer(struct plan *plan) {
 /* The inputs of this node are combined: in all arenas, or in the slot. */
 static void step_reduced(struct plan *plan, uint32_t index, const struct backend_result *result) {
         struct exchange *exchange = step_exchange(plan);
+        struct bucket *bucket = &plan->bucket[index];
 
         if (exchange == NULL) {
                 bucket_done(plan, index, result);
                 return;
         }
         exchange_keep(exchange, index, result);
-        bucket_set_state(&plan->bucket[index], BUCKET_EXCHANGING, clock_now());
+        exchange_tell(exchange, plan->reference, index, bucket->used ? NULL : bucket->absent);
+        bucket_set_state(bucket, BUCKET_EXCHANGING, clock_now());
         step_offer(plan);
 }
 
@@ -186,6 +201,8 @@ static void step_fanned_out(struct plan *plan, uint32_t index, const struct back
         const struct exchange *exchange = plan->exchange;
         struct backend_result whole = exchange_result(exchange, index, plan->job->n_local, result);
 
+        if (plan->job->n_local > 0 && !plan->bucket[index].used)
+                exchange_hear(exchange, plan->reference, index, plan->bucket[index].absent);
         bucket_done(plan, index, nonfinite_searches(plan, index) ? result : &whole);
         if (index + exchange->n_slots < plan->reference->n_buckets)
                 step_release(plan); /* the slot is free */
@@ -232,22 +249,10 @@ static int step_submit(struct plan *plan, uint32_t index, struct backend_task *t
         return tasks_submit(&plan->owner, index, plan->job->table->config.backend, task, ret);
 }
 
-/* No member has used any parameter of it. Members that are absent have put zeros there, see PROTOCOL.md, and
- * that is the result: nothing has to move. */
-static bool step_is_dropped(const struct plan *plan, uint32_t index) {
-        const struct bucket *bucket = &plan->bucket[index];
-        bool dropped = !bucket->used && step_exchange(plan) == NULL;
-
-        for (uint32_t i = 0; dropped && i < plan->reference->bucket[index].n; i++)
-                dropped = (bucket->absent[i / 8] >> i % 8 & 1) != 0;
-        return dropped;
-}
-
 static void step_drop(struct plan *plan, uint32_t index) {
         static const double no_squares[LIMIT_LOCAL];
         static const uint64_t no_counts[LIMIT_LOCAL];
 
-        plan->spared += plan->reference->bucket[index].payload;
         step_reduced(plan, index,
                      &(struct backend_result){ .n_inputs = plan->job->n_local,
                                                .found = BACKEND_NOWHERE,
@@ -283,7 +288,7 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         if (exchange == NULL)
                 state_begin(plan->kept, index);
         int r = 0;
-        if (step_is_dropped(plan, index))
+        if (exchange == NULL && step_is_spared(plan, index))
                 step_drop(plan, index);
         else if ((r = step_submit(plan, index, &task, &result)) > 0)
                 step_reduced(plan, index, &result);
@@ -362,11 +367,6 @@ static int step_check_place(const struct plan *plan, const struct member *member
                               member->rank, ready->plan);
         if (shared_check(plan->job, refusal) != 0)
                 return (int)refusal->code;
-        if (ready->has_absent && !machine_is_alone(plan->job))
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s', rank %u: parameters without a gradient are not known to the job's "
-                              "other nodes; give zeros instead",
-                              job, member->rank);
         if (ready->generation != member->job->generation)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for generation %u while the job is in %u", job,
