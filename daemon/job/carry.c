@@ -207,7 +207,7 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
         }
         bool same = comm_unpack(value, &words);
         if (open && !item->filler && step && value[0] != 0) /* else it is frozen: others have filled up */
-                step_compared(plan_on_track(job, item->track), same);
+                step_compared(plan_on_track(job, item->track), same, &words);
         else if (open && !item->filler && !step)
                 r = operation_compared(job, same, &words);
         if (r < 0)

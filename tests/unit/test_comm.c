@@ -135,7 +135,9 @@ static void words_are_equal_or_not(void **state) {
         struct comm_words a = { .word = { 5, 0, UINT64_MAX }, .largest = 2 }, b = a, heard;
 
         assert_true(compare(&heard, 2, (const struct comm_words *[]){ &a, &b }));
-        assert_memory_equal(&heard, &a, sizeof(a));
+        assert_memory_equal(heard.word, a.word, sizeof(a.word));
+        assert_memory_equal(heard.most, a.word, sizeof(a.word));
+        assert_int_equal(heard.largest, 2);
         b.largest = 9;
         assert_true(compare(&heard, 3, (const struct comm_words *[]){ &a, NULL, &b }));
         assert_int_equal(heard.largest, 9);
@@ -145,6 +147,7 @@ static void words_are_equal_or_not(void **state) {
                 b.word[i] ^= 1;
                 assert_false(compare(&heard, 2, (const struct comm_words *[]){ &a, &b }));
                 assert_false(compare(&heard, 2, (const struct comm_words *[]){ &b, &a }));
+                assert_true((heard.word[i] ^ heard.most[i]) == 1 && heard.word[i] < heard.most[i]);
         }
 }
 

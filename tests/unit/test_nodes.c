@@ -155,6 +155,19 @@ static void divisors_are_compared_between_nodes(void **state) {
                 assert_int_equal(ready_of(rank, 0, 0, rank < 2 ? 4 : 3), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
+        assert_non_null(strstr(cluster->node[0].text, "divides by 4, members of another node by 3"));
+        assert_non_null(strstr(cluster->node[1].text, "divides by 3, members of another node by 4"));
+}
+
+/* As daemons of different releases might. */
+static void what_goes_between_nodes_is_compared(void **state) {
+        form();
+        plan_of(1)->reference->bucket[3].n--;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(ready_of(rank, 0, 0, 0), 0);
+        until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
+        assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
+        assert_non_null(strstr(cluster->node[0].text, "install the same release of gradsyncd on all nodes"));
 }
 
 /* ---- plans that share a lane: the third one and all after it ---- */
@@ -824,6 +837,7 @@ int main(void) {
                 test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),
                 test_on(plans_are_compared_between_nodes, two_nodes_avg),
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
+                test_on(what_goes_between_nodes_is_compared, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, three_nodes_sum),
                 test_on(what_is_not_full_keeps_no_other_plan_from_the_lane, two_nodes_avg),

@@ -88,7 +88,8 @@ bool comm_unpack(const uint64_t value[ENGINE_VALUES], struct comm_words *ret) {
 
         for (unsigned i = 0; i < COMM_WORDS; i++) {
                 ret->word[i] = value[2 + 2 * i];
-                same &= value[2 + 2 * i] == ~value[3 + 2 * i];
+                ret->most[i] = ~value[3 + 2 * i];
+                same &= ret->word[i] == ret->most[i];
         }
         ret->largest = ~value[1];
         return same;

@@ -128,6 +128,14 @@ struct engine_piece exchange_piece(const struct exchange *exchange, const struct
         };
 }
 
+uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan) {
+        uint64_t elements = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
+                elements += elements_of(exchange, &plan->bucket[b]);
+        return elements;
+}
+
 static struct trailer trailer_of(const struct exchange *exchange, const struct description *plan,
                                  uint32_t bucket) {
         const struct description_bucket *place = &plan->bucket[bucket];

@@ -45,6 +45,8 @@ void exchange_fill(struct exchange *exchange, const struct description *plan);
 void exchange_reset(struct exchange *exchange);
 
 struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket);
+/* How many elements go between nodes in one step. */
+uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan);
 /* What the engine exchanges for a bucket; `idle`: this node gives nothing, and wants nothing. */
 struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
                                    uint32_t bucket, bool idle);

@@ -511,26 +511,56 @@ void step_follow(struct plan *plan) {
         open_step(plan, clock_now());
 }
 
+/* What nodes compare before a step. The digest is that of the plan. Daemons of releases that put something
+ * else around the buckets differ in the number of elements. */
+enum { WORD_DIGEST, WORD_DIVISOR, WORD_ORDINAL, WORD_TRACK, WORD_ELEMENTS };
+
 bool step_words(const struct plan *plan, struct comm_words *ret) {
-        *ret = (struct comm_words){ .word = { plan->exchange->digest, plan->divisor, plan->ordinal,
-                                              plan->track } };
+        *ret = (struct comm_words){ .word = {
+                                            [WORD_DIGEST] = plan->exchange->digest,
+                                            [WORD_DIVISOR] = plan->divisor,
+                                            [WORD_ORDINAL] = plan->ordinal,
+                                            [WORD_TRACK] = plan->track,
+                                            [WORD_ELEMENTS] =
+                                                    exchange_elements(plan->exchange, plan->reference),
+                                    } };
         return plan->job->n_local > 0;
 }
 
-/* It is not known which node is wrong: each of them evicts a member, with a text that says why. */
-static void step_differs(struct plan *plan) {
-        struct refusal refusal;
-
-        refuse(&refusal, WIRE__CODE__PLAN_MISMATCH,
-               "job '%s', step %llu: plan %u, or the divisor of its averages, is not the same on all nodes",
-               plan->job->name, (unsigned long long)plan->step + 1, plan->ordinal);
-        if (plan->job->n_local > 0)
-                plan->job->table->config.events->evict(plan->job->local[0], &refusal);
+static bool step_differs_in(const struct comm_words *heard, unsigned word) {
+        return heard->word[word] != heard->most[word];
 }
 
-void step_compared(struct plan *plan, bool same) {
+/* It is not known which node is wrong: each of them evicts a member, with a text that says why. */
+static void step_differs(struct plan *plan, const struct comm_words *heard) {
+        const struct member *first = plan->job->local[0];
+        unsigned long long step = plan->step + 1, other = heard->word[WORD_DIVISOR];
+        const char *job = plan->job->name;
+        struct refusal refusal;
+
+        if (other == plan->divisor)
+                other = heard->most[WORD_DIVISOR];
+        if (step_differs_in(heard, WORD_DIGEST) || step_differs_in(heard, WORD_ORDINAL) ||
+            step_differs_in(heard, WORD_TRACK))
+                refuse(&refusal, WIRE__CODE__PLAN_MISMATCH,
+                       "job '%s', step %llu: plan %u is not the same on all nodes", job, step, plan->ordinal);
+        else if (step_differs_in(heard, WORD_DIVISOR))
+                refuse_for(&refusal, WIRE__CODE__OPERATION_MISMATCH, first->rank, (int32_t)first->pid,
+                           "job '%s', step %llu: rank %u (pid %d) divides by %u, members of another node by "
+                           "%llu; set the same divisor on all members",
+                           job, step, first->rank, (int)first->pid, plan->divisor, other);
+        else
+                refuse(&refusal, WIRE__CODE__PLAN_MISMATCH,
+                       "job '%s', step %llu: the buckets of plan %u have another size on the way to other "
+                       "nodes than theirs: install the same release of gradsyncd on all nodes",
+                       job, step, plan->ordinal);
+        plan->job->table->config.events->evict(plan->job->local[0], &refusal);
+}
+
+void step_compared(struct plan *plan, bool same, const struct comm_words *heard) {
         if (!same) {
-                step_differs(plan);
+                if (plan->job->n_local > 0)
+                        step_differs(plan, heard);
                 return;
         }
         plan->exchange->compared = true;

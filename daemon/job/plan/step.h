@@ -50,7 +50,7 @@ void step_release(struct plan *plan);
  * has no opinion.
  */
 bool step_words(const struct plan *plan, struct comm_words *ret);
-void step_compared(struct plan *plan, bool same);
+void step_compared(struct plan *plan, bool same, const struct comm_words *heard);
 /* `filler`: what the engine does is for the other nodes only. */
 struct engine_piece step_piece(const struct plan *plan, uint32_t bucket, bool filler);
 void step_exchanged(struct plan *plan, uint32_t bucket);
