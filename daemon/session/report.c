@@ -82,20 +82,22 @@ static bool report_fits(const struct report *report, uint32_t world, size_t unus
                report->used_bytes + bytes + TAIL_BYTES <= FRAME_PAYLOAD_MAX;
 }
 
-static bool report_any(const uint64_t *values, unsigned n) {
-        for (unsigned i = 0; i < n; i++)
-                if (values[i] != 0)
-                        return true;
-        return false;
-}
+/* For each rank of the world; of ranks on other nodes 0 where they are not known here. */
+static void report_by_rank(const struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                           double *sums, uint64_t *counts) {
+        const struct exchange *heard = plan_heard(plan, bucket);
+        const struct job *job = plan->job;
 
-/* A value of 8 bytes for each rank of the world: 0 for those on other nodes, which are not known here. */
-static void *report_by_rank(const struct job *job, const void *values, void *by_rank) {
-        memset(by_rank, 0, job->world * sizeof(uint64_t));
-        for (uint32_t local = 0; local < job->n_local; local++)
-                memcpy((uint64_t *)by_rank + job->local[local]->rank, (const uint64_t *)values + local,
-                       sizeof(uint64_t));
-        return by_rank;
+        memset(sums, 0, job->world * sizeof(*sums));
+        memset(counts, 0, job->world * sizeof(*counts));
+        for (uint32_t rank = 0; heard != NULL && rank < job->world; rank++) {
+                sums[rank] = heard->rank_sums[rank];
+                counts[rank] = heard->rank_counts[rank];
+        }
+        for (uint32_t local = 0; heard == NULL && local < job->n_local; local++) {
+                sums[job->local[local]->rank] = result->input_sum_squares[local];
+                counts[job->local[local]->rank] = result->input_nonfinite[local];
+        }
 }
 
 static struct report *report_of(const struct plan *plan) {
@@ -107,7 +109,7 @@ static struct report *report_of(const struct plan *plan) {
 void report_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
                    const uint8_t *unused, size_t unused_bytes) {
         struct report *report = report_of(plan);
-        bool counts = report_any(result->input_nonfinite, result->n_inputs);
+        bool counts = nonfinite_count(plan, bucket, result).ranks > 0;
         uint32_t world = plan->job->world;
         uint32_t bytes =
                 RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
@@ -121,14 +123,11 @@ void report_result(struct plan *plan, uint32_t bucket, const struct backend_resu
         wire__bucket_result__init(entry);
         SET(*entry, bucket, bucket);
         SET(*entry, sum_squares, result->sum_squares);
+        entry->rank_sum_squares = report->sums + report->used_numbers;
+        entry->rank_nonfinite = report->counts + report->used_numbers;
+        report_by_rank(plan, bucket, result, entry->rank_sum_squares, entry->rank_nonfinite);
         entry->n_rank_sum_squares = world;
-        entry->rank_sum_squares =
-                report_by_rank(plan->job, result->input_sum_squares, report->sums + report->used_numbers);
-        if (counts) {
-                entry->n_rank_nonfinite = world;
-                entry->rank_nonfinite = report_by_rank(plan->job, result->input_nonfinite,
-                                                       report->counts + report->used_numbers);
-        }
+        entry->n_rank_nonfinite = counts ? world : 0;
         report->used_numbers += world;
         if (unused != NULL) {
                 entry->has_unused = true;

@@ -223,7 +223,7 @@ static void status_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *n
         SET(*row, nonfinite_plan, nonfinite->plan);
         SET(*row, nonfinite_bucket, nonfinite->bucket);
         SET(*row, nonfinite_rank, nonfinite->rank);
-        SET(*row, nonfinite_pid, (int32_t)nonfinite->pid);
+        SET_IF(*row, nonfinite_pid, nonfinite->pid != 0, (int32_t)nonfinite->pid);
         SET(*row, nonfinite_values, nonfinite->count);
         row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }

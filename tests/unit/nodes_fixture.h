@@ -42,8 +42,10 @@ struct station { /* a node */
         struct list members;
         bool gone;
         unsigned committed, voided, operations, refused;
-        uint8_t unused[BUCKETS]; /* as said of each bucket last; 0: nothing was */
-        char text[1024];         /* of the last refusal */
+        uint8_t unused[BUCKETS];                /* as said of each bucket last; 0: nothing was */
+        double squares[BUCKETS][MOST_TRAINERS]; /* of each rank's input to it */
+        uint64_t nonfinite[BUCKETS][MOST_TRAINERS];
+        char text[1024]; /* of the last refusal */
 };
 
 struct trainer {
@@ -154,10 +156,20 @@ static void on_operation(struct member *member, uint32_t request, uint64_t seque
 
 static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
                       const uint8_t *unused, size_t bytes) {
+        const struct exchange *heard = plan_heard(plan, bucket);
+        struct station *station = job_events_data(plan->job);
+
         assert_int_equal(result->n_inputs, plan->job->n_local);
         assert_true(unused == NULL || bytes == 1);
-        if (bucket < BUCKETS)
-                ((struct station *)job_events_data(plan->job))->unused[bucket] = unused != NULL ? *unused : 0;
+        station->unused[bucket] = unused != NULL ? *unused : 0;
+        for (uint32_t rank = 0; rank < plan->job->world && heard != NULL; rank++) {
+                station->squares[bucket][rank] = heard->rank_sums[rank];
+                station->nonfinite[bucket][rank] = heard->rank_counts[rank];
+        }
+        for (uint32_t local = 0; local < plan->job->n_local && heard == NULL; local++) {
+                station->squares[bucket][plan->job->local[local]->rank] = result->input_sum_squares[local];
+                station->nonfinite[bucket][plan->job->local[local]->rank] = result->input_nonfinite[local];
+        }
 }
 
 static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
@@ -736,6 +748,10 @@ static int three_nodes_sum(void **state) {
 
 static int three_nodes_min(void **state) {
         return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN);
+}
+
+static inline int two_nodes_max(void **state) {
+        return setup_cluster(2, WIRE__DTYPE__F32, WIRE__REDUCE__MAX);
 }
 
 /* Two members are enough after a while. */

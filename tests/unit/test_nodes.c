@@ -2,6 +2,8 @@
 /* A job over several nodes: what its members get, and what becomes of it when somebody is lost. */
 #include "nodes_fixture.h"
 
+#include <math.h>
+
 #include "job/watch/stall.h"
 #include "job/watch/waits.h"
 
@@ -60,6 +62,67 @@ static void statistics_are_of_what_all_hold(void **state) {
         assert_true(norm > 0);
         for (uint32_t n = 1; n < cluster->n; n++)
                 assert_memory_equal(&job_on(n)->norm, &norm, sizeof(norm));
+}
+
+/* Of whichever node its rank is. */
+static void inputs_are_measured_for_all(void **state) {
+        form();
+        for (uint64_t step = 1; step <= 2; step++) {
+                step_of(ALL, step);
+                for (uint32_t b = 0; b < BUCKETS; b++)
+                        for (uint32_t rank = 0; rank < 4; rank++) {
+                                double squares = 0;
+
+                                for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++)
+                                        squares +=
+                                                value_of(rank, 0, step, b, i) * value_of(rank, 0, step, b, i);
+                                for (uint32_t n = 0; n < cluster->n; n++)
+                                        assert_true(cluster->node[n].squares[b][rank] == squares);
+                        }
+        }
+}
+
+/* A value that is not finite, of rank 3 in bucket 2: on each node it is known whose it is, and where. */
+static void give_with_nan(void) {
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint32_t b = 0; b < BUCKETS; b++) {
+                        struct trainer *trainer = &cluster->trainer[rank];
+
+                        for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++)
+                                put(cluster->dtype, trainer->arena[0] + bucket_offset(b), i,
+                                    rank == 3 && b == 2 && (i == 5 || i == 7) ? (double)INFINITY : 1);
+                        assert_int_equal(ready_of(rank, 0, b, 0), 0);
+                }
+}
+
+static void what_is_not_finite_is_named_on_each_node(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(all_committed(1));
+        give_with_nan();
+        until(all_committed(2));
+        for (uint32_t n = 0; n < cluster->n; n++) {
+                const struct nonfinite *blame = &job_on(n)->blame;
+
+                assert_int_equal(job_on(n)->nonfinite, 2);
+                assert_int_equal(blame->step, 2);
+                assert_int_equal(blame->rank, 3);
+                assert_int_equal(blame->ranks, 1);
+                assert_int_equal(blame->count, 2);
+                assert_int_equal(blame->bucket, 2);
+                assert_string_equal(blame->parameter, "p2");
+                assert_int_equal(blame->pid, n == cluster->n - 1 ? getpid() : 0);
+                assert_int_equal(job_on(n)->record->totals.nonfinite_steps, 1);
+                for (uint32_t b = 0; b < BUCKETS; b++)
+                        for (uint32_t rank = 0; rank < 4; rank++)
+                                assert_int_equal(cluster->node[n].nonfinite[b][rank],
+                                                 rank == 3 && b == 2 ? 2 : 0);
+        }
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(all_committed(3));
+        assert_int_equal(job_on(0)->nonfinite, 0);
 }
 
 static void nothing_is_decided_without_the_slowest_node(void **state) {
@@ -832,6 +895,13 @@ int main(void) {
                 test_on(one_node_needs_no_engine, one_node_avg),
                 test_on(statistics_are_of_what_all_hold, one_node_avg),
                 test_on(statistics_are_of_what_all_hold, three_nodes_avg),
+                test_on(inputs_are_measured_for_all, one_node_avg),
+                test_on(inputs_are_measured_for_all, two_nodes_avg),
+                test_on(inputs_are_measured_for_all, three_nodes_avg),
+                test_on(what_is_not_finite_is_named_on_each_node, one_node_avg),
+                test_on(what_is_not_finite_is_named_on_each_node, two_nodes_avg),
+                test_on(what_is_not_finite_is_named_on_each_node, three_nodes_avg),
+                test_on(what_is_not_finite_is_named_on_each_node, two_nodes_max),
                 test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
                 test_on(what_hangs_between_nodes_is_named, three_nodes_avg),
                 test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),

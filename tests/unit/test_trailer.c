@@ -2,6 +2,7 @@
 /* What goes along with a bucket between nodes is exact in every type that a bucket can have. */
 #include "unit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "proto/names.h"
 
 #define PARAMS 11u
+#define WORLD 5u
 #define ROOM 4096u
 
 static const unsigned dtypes[] = { WIRE__DTYPE__F32, WIRE__DTYPE__F64, WIRE__DTYPE__F16, WIRE__DTYPE__BF16,
@@ -19,12 +21,21 @@ static const unsigned dtypes[] = { WIRE__DTYPE__F32, WIRE__DTYPE__F64, WIRE__DTY
 /* Neither an element before it nor one after it is touched. */
 static unsigned char room[2 * ROOM];
 
-static struct trailer begin(unsigned dtype) {
-        struct trailer trailer = { .dtype = dtype, .params = PARAMS, .at = room + ROOM };
+static struct trailer begin_with(unsigned dtype, unsigned reduce) {
+        struct trailer trailer = { .dtype = dtype,
+                                   .reduce = reduce,
+                                   .params = reduce == WIRE__REDUCE__SUM ? PARAMS : 0,
+                                   .world = WORLD,
+                                   .at = room + ROOM };
 
         memset(room, 0xa5, sizeof(room));
         assert_true(trailer_elements(&trailer) * dtype_size(dtype) <= ROOM);
+        trailer_clear(&trailer);
         return trailer;
+}
+
+static struct trailer begin(unsigned dtype) {
+        return begin_with(dtype, WIRE__REDUCE__SUM);
 }
 
 static void assert_inside(const struct trailer *trailer) {
@@ -52,7 +63,7 @@ static void what_is_used_is_a_number_above_zero(void **state) {
         }
 }
 
-/* As the sum of two nodes is, in the types that this can add. */
+/* Which every engine can add. */
 static void a_use_of_it_is_one(void **state) {
         static const uint64_t one[DTYPES] = { 0x3f800000, 0x3ff0000000000000, 0x3c00, 0x3f80, 1, 1, 1 };
 
@@ -83,8 +94,111 @@ static void zeros_use_nothing(void **state) {
         }
 }
 
+/* ---- what was measured ---- */
+
+static const double sums[] = { 0, 1, 0x1.fffffffffffffp+1023, 0x1.0000000000001p-1022, INFINITY };
+static const uint64_t counts[] = { 0, 1, UINT32_MAX, 0x12345678, UINT64_MAX };
+
+static void give_rank(const struct trailer *trailer, uint32_t rank) {
+        trailer_put_rank(trailer, rank, sums[rank], counts[rank]);
+}
+
+static void assert_rank(const struct trailer *trailer, uint32_t rank) {
+        double sum;
+        uint64_t count;
+
+        trailer_get_rank(trailer, rank, &sum, &count);
+        assert_memory_equal(&sum, &sums[rank], sizeof(sum));
+        assert_int_equal(count, counts[rank] < UINT32_MAX ? counts[rank] : UINT32_MAX);
+}
+
+static void what_was_measured_comes_back(void **state) {
+        for (unsigned i = 0; i < DTYPES; i++)
+                for (unsigned reduce = WIRE__REDUCE__SUM; reduce <= WIRE__REDUCE__PROD; reduce++) {
+                        struct trailer trailer = begin_with(dtypes[i], reduce);
+
+                        assert_int_equal(trailer_has_ranks(&trailer), dtype_is_float(dtypes[i]));
+                        for (uint32_t rank = 0; rank < WORLD && dtype_is_float(dtypes[i]); rank++)
+                                give_rank(&trailer, rank);
+                        assert_inside(&trailer);
+                        for (uint32_t rank = 0; rank < WORLD && dtype_is_float(dtypes[i]); rank++)
+                                assert_rank(&trailer, rank);
+                }
+}
+
+/* An element of a 16-bit type is a number. */
+static float value_of(unsigned dtype, uint16_t stored) {
+        uint32_t bits = (uint32_t)stored << 16, exponent = stored >> 10 & 0x1f, rest = stored & 0x3ff;
+        float value;
+
+        if (dtype == WIRE__DTYPE__F16)
+                bits = (uint32_t)(stored & 0x8000) << 16 | (exponent == 0 ? 0 : (exponent + 112) << 23) |
+                       rest << 13;
+        memcpy(&value, &bits, sizeof(value));
+        return value;
+}
+
+/* What three nodes give, of which the first one has all ranks but the last, the second one has that, and the
+ * third one has none, an engine makes one of: there are no rounded digits in it. */
+static void reduce_16(unsigned dtype, unsigned reduce) {
+        struct trailer trailer = begin_with(dtype, reduce);
+        uint16_t *element = (uint16_t *)(void *)trailer.at;
+        size_t n = trailer_elements(&trailer);
+        uint16_t given[ROOM / 2], none[ROOM / 2];
+
+        memcpy(none, element, n * sizeof(*element));
+        give_rank(&trailer, WORLD - 1);
+        memcpy(given, element, n * sizeof(*element));
+        trailer_clear(&trailer);
+        for (uint32_t rank = 0; rank < WORLD - 1; rank++)
+                give_rank(&trailer, rank);
+        for (size_t i = 0; i < n; i++) {
+                float a = value_of(dtype, element[i]), b = value_of(dtype, given[i]);
+                float c = value_of(dtype, none[i]), whole = a + b + c;
+
+                if (reduce == WIRE__REDUCE__MIN)
+                        whole = fminf(a, fminf(b, c));
+                else if (reduce == WIRE__REDUCE__MAX)
+                        whole = fmaxf(a, fmaxf(b, c));
+                else if (reduce == WIRE__REDUCE__PROD)
+                        whole = a * b * c;
+                assert_true(whole == a || whole == b);
+                assert_true(fabsf(whole) <= 256);
+                if (whole != a)
+                        element[i] = given[i];
+        }
+        for (uint32_t rank = 0; rank < WORLD; rank++)
+                assert_rank(&trailer, rank);
+}
+
+static void digits_are_whole_numbers_of_their_type(void **state) {
+        for (unsigned reduce = WIRE__REDUCE__SUM; reduce <= WIRE__REDUCE__PROD; reduce++) {
+                reduce_16(WIRE__DTYPE__BF16, reduce);
+                reduce_16(WIRE__DTYPE__F16, reduce);
+        }
+}
+
+/* Whatever comes from other nodes is a number. */
+static void what_is_no_digit_counts_as_none(void **state) {
+        for (unsigned i = 0; i < DTYPES; i++)
+                for (unsigned byte = 0; byte < 256; byte++) {
+                        struct trailer trailer = begin(dtypes[i]);
+                        double sum;
+                        uint64_t count;
+
+                        if (!trailer_has_ranks(&trailer))
+                                continue;
+                        memset(trailer.at, (int)byte, trailer_elements(&trailer) * dtype_size(dtypes[i]));
+                        trailer_get_rank(&trailer, WORLD - 1, &sum, &count);
+                        assert_true(count <= UINT32_MAX);
+                }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(what_was_measured_comes_back),
+                cmocka_unit_test(digits_are_whole_numbers_of_their_type),
+                cmocka_unit_test(what_is_no_digit_counts_as_none),
                 cmocka_unit_test(what_is_used_is_a_number_above_zero),
                 cmocka_unit_test(a_use_of_it_is_one),
                 cmocka_unit_test(zeros_use_nothing),

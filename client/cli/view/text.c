@@ -130,13 +130,15 @@ static void text_job_places(const struct snapshot_job *job, FILE *to) {
 static void text_job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
         _cleanup_(freep) char *parameter = escape_text(j->nonfinite_parameter);
         bool known = parameter && *parameter;
+        char process[32] = "on another node";
 
         if (!j->has_nonfinite_step)
                 return;
+        if (j->has_nonfinite_pid)
+                snprintf(process, sizeof(process), "pid %d", j->nonfinite_pid);
         paint_line(to, "  ", color, PAINT_BAD,
-                   "step %" PRIu64 ": rank %u (pid %d) brought %" PRIu64
-                   " non-finite value%s: bucket %u%s%s%s",
-                   j->nonfinite_step, j->nonfinite_rank, j->nonfinite_pid, j->nonfinite_values,
+                   "step %" PRIu64 ": rank %u (%s) brought %" PRIu64 " non-finite value%s: bucket %u%s%s%s",
+                   j->nonfinite_step, j->nonfinite_rank, process, j->nonfinite_values,
                    format_plural(j->nonfinite_values), j->nonfinite_bucket, known ? ", parameter \"" : "",
                    text_or_empty(parameter), known ? "\"" : "");
 }

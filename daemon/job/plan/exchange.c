@@ -12,12 +12,20 @@ static bool is_sum(const struct exchange *exchange) {
         return exchange->reduce == WIRE__REDUCE__AVG || exchange->reduce == WIRE__REDUCE__SUM;
 }
 
-/* What goes between nodes of it. A parameter can be absent only where members add up. */
-static uint64_t elements_of(const struct exchange *exchange, const struct description_bucket *place) {
-        struct trailer trailer = { .dtype = place->dtype, .params = place->n };
-        uint64_t elements = place->bytes / dtype_size(place->dtype);
+static struct trailer trailer_shape(const struct exchange *exchange, const struct description_bucket *place,
+                                    uint32_t world) {
+        return (struct trailer){ .dtype = place->dtype,
+                                 .reduce = exchange->reduce,
+                                 .params = is_sum(exchange) ? place->n : 0,
+                                 .world = world };
+}
 
-        return elements + (is_sum(exchange) ? trailer_elements(&trailer) : 0);
+/* What goes between nodes of it in a world of that size. */
+static uint64_t elements_of(const struct exchange *exchange, const struct description_bucket *place,
+                            uint32_t world) {
+        struct trailer trailer = trailer_shape(exchange, place, world);
+
+        return place->bytes / dtype_size(place->dtype) + trailer_elements(&trailer);
 }
 
 static uint64_t largest(const struct exchange *exchange, const struct description *plan, unsigned dtype) {
@@ -25,7 +33,7 @@ static uint64_t largest(const struct exchange *exchange, const struct descriptio
 
         for (uint32_t b = 0; b < plan->n_buckets; b++) {
                 const struct description_bucket *place = &plan->bucket[b];
-                uint64_t bytes = elements_of(exchange, place) * dtype_size(place->dtype);
+                uint64_t bytes = elements_of(exchange, place, exchange->most) * dtype_size(place->dtype);
 
                 if ((dtype == 0 || place->dtype == dtype) && bytes > most)
                         most = bytes;
@@ -48,7 +56,7 @@ static uint64_t lay_out(struct exchange *exchange, const struct description *pla
 static int exchange_prepare(struct exchange *exchange, struct job *job, const struct description *plan,
                             struct refusal *refusal) {
         size_t notes = (size_t)exchange->n_slots * exchange->most;
-        uint64_t bytes = sizeof(*exchange) + notes * (sizeof(double) + sizeof(uint64_t));
+        uint64_t bytes = sizeof(*exchange) + (notes + exchange->most) * (sizeof(double) + sizeof(uint64_t));
         int r = shared_init(&exchange->staging, job, job->table->config.backend, lay_out(exchange, plan),
                             refusal);
 
@@ -59,7 +67,12 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
                 return r;
         exchange->sums = calloc(notes, sizeof(*exchange->sums));
         exchange->counts = calloc(notes, sizeof(*exchange->counts));
-        return exchange->sums != NULL && exchange->counts != NULL ? 0 : -ENOMEM;
+        exchange->rank_sums = calloc(exchange->most, sizeof(*exchange->rank_sums));
+        exchange->rank_counts = calloc(exchange->most, sizeof(*exchange->rank_counts));
+        return exchange->sums != NULL && exchange->counts != NULL && exchange->rank_sums != NULL &&
+                               exchange->rank_counts != NULL
+                       ? 0
+                       : -ENOMEM;
 }
 
 int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
@@ -96,6 +109,8 @@ struct exchange *exchange_free(struct exchange *exchange) {
         charge_release(&exchange->charge);
         free(exchange->sums);
         free(exchange->counts);
+        free(exchange->rank_sums);
+        free(exchange->rank_counts);
         free(exchange);
         return NULL;
 }
@@ -114,7 +129,7 @@ struct backend_range exchange_slot(const struct exchange *exchange, uint32_t buc
 }
 
 struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
-                                   uint32_t bucket, bool idle) {
+                                   uint32_t bucket, uint32_t world, bool idle) {
         const struct description_bucket *place = &plan->bucket[bucket];
         uint64_t slot = slot_offset(exchange, bucket);
 
@@ -122,45 +137,27 @@ struct engine_piece exchange_piece(const struct exchange *exchange, const struct
                 .memory = exchange->staging.id,
                 .input = idle ? exchange->neutral[place->dtype] : slot,
                 .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
-                .elements = elements_of(exchange, place),
+                .elements = elements_of(exchange, place, world),
                 .dtype = place->dtype,
                 .reduce = shared_reduce(exchange->reduce),
         };
 }
 
-uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan) {
+uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan, uint32_t world) {
         uint64_t elements = 0;
 
         for (uint32_t b = 0; b < plan->n_buckets; b++)
-                elements += elements_of(exchange, &plan->bucket[b]);
+                elements += elements_of(exchange, &plan->bucket[b], world);
         return elements;
 }
 
 static struct trailer trailer_of(const struct exchange *exchange, const struct description *plan,
-                                 uint32_t bucket) {
+                                 uint32_t bucket, uint32_t world) {
         const struct description_bucket *place = &plan->bucket[bucket];
+        struct trailer trailer = trailer_shape(exchange, place, world);
 
-        return (struct trailer){
-                .dtype = place->dtype,
-                .params = place->n,
-                .at = shared_address(&exchange->staging, slot_offset(exchange, bucket) + place->bytes),
-        };
-}
-
-void exchange_tell(struct exchange *exchange, const struct description *plan, uint32_t bucket,
-                   const uint8_t *absent) {
-        struct trailer trailer = trailer_of(exchange, plan, bucket);
-
-        if (is_sum(exchange))
-                trailer_put_used(&trailer, absent);
-}
-
-void exchange_hear(const struct exchange *exchange, const struct description *plan, uint32_t bucket,
-                   uint8_t *absent) {
-        struct trailer trailer = trailer_of(exchange, plan, bucket);
-
-        if (is_sum(exchange))
-                trailer_get_used(&trailer, absent);
+        trailer.at = shared_address(&exchange->staging, slot_offset(exchange, bucket) + place->bytes);
+        return trailer;
 }
 
 void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read) {
@@ -168,6 +165,28 @@ void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct back
 
         memcpy(exchange->sums + first, read->input_sum_squares, read->n_inputs * sizeof(*exchange->sums));
         memcpy(exchange->counts + first, read->input_nonfinite, read->n_inputs * sizeof(*exchange->counts));
+}
+
+void exchange_tell(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint32_t bucket, const uint8_t *absent) {
+        struct trailer trailer = trailer_of(exchange, plan, bucket, job->world);
+        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
+
+        trailer_clear(&trailer);
+        trailer_put_used(&trailer, absent);
+        for (uint32_t local = 0; local < job->n_local && trailer_has_ranks(&trailer); local++)
+                trailer_put_rank(&trailer, job->local[local]->rank, exchange->sums[first + local],
+                                 exchange->counts[first + local]);
+}
+
+void exchange_hear(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint32_t bucket, uint8_t *absent) {
+        struct trailer trailer = trailer_of(exchange, plan, bucket, job->world);
+
+        if (absent != NULL)
+                trailer_get_used(&trailer, absent);
+        for (uint32_t rank = 0; rank < job->world && trailer_has_ranks(&trailer); rank++)
+                trailer_get_rank(&trailer, rank, &exchange->rank_sums[rank], &exchange->rank_counts[rank]);
 }
 
 struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,

@@ -22,7 +22,7 @@ struct exchange {
         struct shared staging;
         uint64_t digest; /* of the plan */
         unsigned reduce;
-        uint32_t most;          /* members here */
+        uint32_t most;          /* members here, and in the world */
         uint32_t n_slots, next; /* next: the bucket that is offered next */
         uint64_t slot_bytes;
         bool filled; /* they are there; what a filler gives is used by nobody, and need not be neutral */
@@ -30,6 +30,9 @@ struct exchange {
         bool asked, compared; /* the open step: the comparison is offered; all nodes have the same */
         double *sums;         /* of inputs, by slot and local index */
         uint64_t *counts;     /* of inputs' values that are not finite, in the same way */
+        /* The same by rank, of all nodes, for the bucket of which the trailer was read last. */
+        double *rank_sums;
+        uint64_t *rank_counts;
         struct charge charge;
 };
 
@@ -46,17 +49,20 @@ void exchange_reset(struct exchange *exchange);
 
 struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket);
 /* How many elements go between nodes in one step. */
-uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan);
+uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan, uint32_t world);
 /* What the engine exchanges for a bucket; `idle`: this node gives nothing, and wants nothing. */
 struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
-                                   uint32_t bucket, bool idle);
-/* Once its slot has the sum of this node: which parameters all members here call absent; NULL: none. */
-void exchange_tell(struct exchange *exchange, const struct description *plan, uint32_t bucket,
-                   const uint8_t *absent);
-/* Once its slot has the sum of all: leaves in the map what the members of all nodes call absent. */
-void exchange_hear(const struct exchange *exchange, const struct description *plan, uint32_t bucket,
-                   uint8_t *absent);
-/* What was measured when the inputs were read, and the result of all nodes was written. */
+                                   uint32_t bucket, uint32_t world, bool idle);
+/* What was measured when the inputs were read. */
 void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read);
+/* After that, and before the bucket is offered: its trailer. `absent`: what all members here call so; NULL:
+ * nothing. */
+void exchange_tell(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint32_t bucket, const uint8_t *absent);
+/* Once its slot has the sum of all: reads the trailer. In the map, if there is one, it leaves what the
+ * members of all nodes call absent. */
+void exchange_hear(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint32_t bucket, uint8_t *absent);
+/* What was measured when the inputs were read, and the result of all nodes was written. */
 struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,
                                       const struct backend_result *written);

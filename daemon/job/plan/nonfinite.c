@@ -66,7 +66,7 @@ static void nonfinite_tell(struct plan *plan) {
         struct nonfinite *state = &plan->job->blame;
         struct log_context context = LOG_CONTEXT_OF(plan->job);
         bool known = state->parameter[0] != '\0';
-        char others[48] = "";
+        char others[48] = "", process[32] = "on another node";
 
         context.parameter = known ? state->parameter : NULL;
         context.rank = state->rank;
@@ -76,10 +76,12 @@ static void nonfinite_tell(struct plan *plan) {
         if (state->ranks > 1)
                 snprintf(others, sizeof(others), "; so did %u more rank%s", state->ranks - 1,
                          state->ranks > 2 ? "s" : "");
+        if (state->pid != 0)
+                snprintf(process, sizeof(process), "pid %d", (int)state->pid);
         log_write(LOG_WARNING, &context,
-                  "job '%s', step %" PRIu64 ": rank %u (pid %d) brought %" PRIu64
+                  "job '%s', step %" PRIu64 ": rank %u (%s) brought %" PRIu64
                   " value%s that %s not finite: bucket %u%s%s%s%s",
-                  plan->job->name, state->step, state->rank, (int)state->pid, state->count,
+                  plan->job->name, state->step, state->rank, process, state->count,
                   state->count == 1 ? "" : "s", state->count == 1 ? "is" : "are", state->bucket,
                   known ? ", parameter \"" : "", state->parameter, known ? "\"" : "", others);
 }
@@ -104,10 +106,38 @@ static const struct backend_result *nonfinite_search(struct plan *plan, uint32_t
         return nonfinite_end(plan);
 }
 
+static void count_add(struct nonfinite_count *count, uint32_t rank, uint64_t values) {
+        if (values == 0)
+                return;
+        if (count->ranks++ == 0) {
+                count->rank = rank;
+                count->first = values;
+        }
+        count->values += values;
+}
+
+struct nonfinite_count nonfinite_count(const struct plan *plan, uint32_t bucket,
+                                       const struct backend_result *result) {
+        const struct exchange *heard = plan_heard(plan, bucket);
+        struct nonfinite_count count = { 0 };
+
+        for (uint32_t rank = 0; heard != NULL && rank < plan->job->world; rank++)
+                count_add(&count, rank, heard->rank_counts[rank]);
+        for (unsigned i = 0; heard == NULL && i < result->n_inputs; i++)
+                count_add(&count, plan->job->local[i]->rank, result->input_nonfinite[i]);
+        return count;
+}
+
+static pid_t nonfinite_pid(const struct job *job, uint32_t rank) {
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->rank == rank)
+                        return job->local[local]->pid;
+        return 0;
+}
+
 static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                            uint32_t local) {
+                            const struct nonfinite_count *count) {
         struct nonfinite *state = &plan->job->blame;
-        const struct member *member = plan->job->local[local];
 
         keep_result(state, result);
         state->burst = true;
@@ -115,12 +145,10 @@ static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct bac
         state->step = plan->step + 1;
         state->plan = plan->ordinal;
         state->bucket = bucket;
-        state->rank = member->rank;
-        state->pid = member->pid;
-        state->count = result->input_nonfinite[local];
-        state->ranks = 0;
-        for (unsigned i = local; i < result->n_inputs; i++)
-                state->ranks += result->input_nonfinite[i] > 0;
+        state->rank = count->rank;
+        state->pid = nonfinite_pid(plan->job, count->rank);
+        state->count = count->first;
+        state->ranks = count->ranks;
         state->parameter[0] = '\0';
         state->searched = plan;
         state->param = 0;
@@ -134,18 +162,17 @@ bool nonfinite_searches(const struct plan *plan, uint32_t bucket) {
 const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                                             const struct backend_result *result) {
         struct nonfinite *state = &plan->job->blame;
-        uint32_t local = 0;
+        struct nonfinite_count count;
         uint64_t next;
 
         if (nonfinite_searches(plan, bucket))
                 return nonfinite_place(plan, bucket, result->found, &next)
                                ? nonfinite_end(plan)
                                : nonfinite_search(plan, bucket, next);
-        while (local < result->n_inputs && result->input_nonfinite[local] == 0)
-                local++;
-        if (local == result->n_inputs || state->burst || state->searched != NULL)
+        count = nonfinite_count(plan, bucket, result);
+        if (count.ranks == 0 || state->burst || state->searched != NULL)
                 return result;
-        nonfinite_begin(plan, bucket, result, local);
+        nonfinite_begin(plan, bucket, result, &count);
         return nonfinite_search(plan, bucket, 0);
 }
 

@@ -25,8 +25,8 @@ struct nonfinite { /* embedded in a job */
         /* How the latest burst began. */
         uint64_t step; /* 0: there has been none */
         uint32_t plan, bucket, rank;
-        uint32_t ranks; /* that brought some into this bucket; `rank` is the lowest */
-        pid_t pid;
+        uint32_t ranks;                 /* that brought some into this bucket; `rank` is the lowest */
+        pid_t pid;                      /* 0: it is on another node */
         uint64_t count;                 /* values of that rank in the bucket */
         char parameter[LIMIT_NAME + 1]; /* "": not found, as with a maximum of -inf */
         /* The search. */
@@ -37,6 +37,15 @@ struct nonfinite { /* embedded in a job */
         double sums[LIMIT_LOCAL];     /* by local index */
         uint64_t counts[LIMIT_LOCAL];
 };
+
+/* Values of a bucket's inputs that are not finite, on all nodes as far as that is known. */
+struct nonfinite_count {
+        uint64_t values, first; /* first: of them, those of: */
+        uint32_t rank;          /* the lowest one that brought some */
+        uint32_t ranks;         /* that brought some */
+};
+struct nonfinite_count nonfinite_count(const struct plan *plan, uint32_t bucket,
+                                       const struct backend_result *result);
 
 /*
  * A result of the backend for a bucket: of its reduction, or of a part of the search. NULL: a search goes on,

@@ -18,6 +18,7 @@
 #include "job/plan/exchange.h"
 #include "job/plan/holding.h"
 #include "job/plan/tasks.h"
+#include "proto/names.h"
 
 enum plan_part_state {
         PART_NONE,       /* this member has not begun the plan */
@@ -108,6 +109,16 @@ static inline bool plan_is_open(const struct plan *plan) {
         enum unit_state unit = plan_unit(plan);
 
         return unit == UNIT_WANTED || unit == UNIT_OPEN || unit == UNIT_COMMITTING;
+}
+
+/* By rank, what was measured of the inputs on all nodes to the bucket that is done now; NULL: it is what the
+ * result says of the members here. */
+static inline const struct exchange *plan_heard(const struct plan *plan, uint32_t bucket) {
+        const struct exchange *exchange = plan->exchange;
+        bool heard = exchange != NULL && !machine_is_alone(plan->job) && plan->job->n_local > 0 &&
+                     dtype_is_float(plan->reference->bucket[bucket].dtype);
+
+        return heard ? exchange : NULL;
 }
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);

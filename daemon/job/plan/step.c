@@ -147,8 +147,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                            unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
         plan->spared += step_is_spared(plan, index) ? plan->reference->bucket[index].payload : 0;
-        for (unsigned i = 0; i < result->n_inputs; i++)
-                plan->nonfinite += result->input_nonfinite[i];
+        plan->nonfinite += nonfinite_count(plan, index, result).values;
         plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
         if (++plan->n_done == plan->reference->n_buckets)
                 machine_say(plan->job, plan->track, node_landed);
@@ -192,17 +191,19 @@ static void step_reduced(struct plan *plan, uint32_t index, const struct backend
                 return;
         }
         exchange_keep(exchange, index, result);
-        exchange_tell(exchange, plan->reference, index, bucket->used ? NULL : bucket->absent);
+        exchange_tell(exchange, plan->job, plan->reference, index, bucket->used ? NULL : bucket->absent);
         bucket_set_state(bucket, BUCKET_EXCHANGING, clock_now());
         step_offer(plan);
 }
 
 static void step_fanned_out(struct plan *plan, uint32_t index, const struct backend_result *result) {
-        const struct exchange *exchange = plan->exchange;
+        struct exchange *exchange = plan->exchange;
+        struct bucket *bucket = &plan->bucket[index];
         struct backend_result whole = exchange_result(exchange, index, plan->job->n_local, result);
 
-        if (plan->job->n_local > 0 && !plan->bucket[index].used)
-                exchange_hear(exchange, plan->reference, index, plan->bucket[index].absent);
+        if (plan->job->n_local > 0)
+                exchange_hear(exchange, plan->job, plan->reference, index,
+                              bucket->used ? NULL : bucket->absent);
         bucket_done(plan, index, nonfinite_searches(plan, index) ? result : &whole);
         if (index + exchange->n_slots < plan->reference->n_buckets)
                 step_release(plan); /* the slot is free */
@@ -522,7 +523,8 @@ bool step_words(const struct plan *plan, struct comm_words *ret) {
                                             [WORD_ORDINAL] = plan->ordinal,
                                             [WORD_TRACK] = plan->track,
                                             [WORD_ELEMENTS] =
-                                                    exchange_elements(plan->exchange, plan->reference),
+                                                    exchange_elements(plan->exchange, plan->reference,
+                                                                      plan->job->world),
                                     } };
         return plan->job->n_local > 0;
 }
@@ -568,7 +570,8 @@ void step_compared(struct plan *plan, bool same, const struct comm_words *heard)
 }
 
 struct engine_piece step_piece(const struct plan *plan, uint32_t index, bool filler) {
-        return exchange_piece(plan->exchange, plan->reference, index, filler || plan->job->n_local == 0);
+        return exchange_piece(plan->exchange, plan->reference, index, plan->job->world,
+                              filler || plan->job->n_local == 0);
 }
 
 void step_exchanged(struct plan *plan, uint32_t index) {
