@@ -7,11 +7,10 @@ import pytest
 
 import harness
 from clusters import HELPER, PATIENT, SWIFT, Cluster, cluster_text, members_of, write_key
-from harness import events, wait_until
-from hosts import Hosts as hosts_of, needed
+from harness import wait_until
 from teams import SHORT, Team
-from test_digits import BATCH, EPOCHS, SETTING, TOLERANCE, curve, difference, kind, single  # noqa: F401
 from trainers import ask, crew, join, step, together
+from trainings import digits, same_training, single  # noqa: F401
 
 pytestmark = pytest.mark.host
 
@@ -33,25 +32,10 @@ def secure(daemon, build, scratch):
     return start
 
 
-def digits(cluster, program, members, *arguments):
-    """All members of one training, on the daemons in turn; their events by rank."""
-    started = [program(harness.DIGITS, *SETTING, *arguments,
-                       socket=cluster.nodes[rank % len(cluster.nodes)].socket,
-                       env={"GRADSYNC_JOB": "digits", "GRADSYNC_WORLD_SIZE": members, "GRADSYNC_RANK": rank})
-               for rank in range(members)]
-    statuses = [each.wait(harness.LONG) for each in started]
-    logs = [each.log for each in cluster.nodes]
-    assert not any(statuses), "\n".join([each.told()[-700:] for each in started] + logs)
-    return [events(each.out) for each in started]
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("nodes, members", [(2, 1), (2, 2), (3, 4)])
-def test_any_number_of_nodes_is_the_same_training(cluster, program, single, nodes, members):  # noqa: F811
-    told = digits(cluster(nodes), program, members)
-    assert difference(curve(single), curve(told[0])) < TOLERANCE
-    ends = [kind(each, "end", rank)[0]["hash"] for rank, each in enumerate(told)]
-    assert len(set(ends)) == 1, ends
+def test_any_number_of_nodes_is_the_same_training(cluster, program, single):  # noqa: F811
+    """An odd number of them; more numbers of hosts and members are in test_hosts.py."""
+    same_training(digits(cluster(3).nodes, program, 4), single)
 
 
 @pytest.mark.parametrize("nodes, world", [(2, 2), (2, 3), (3, 4)])
@@ -212,59 +196,6 @@ def test_another_key_is_refused_by_name(secure, daemon, scratch):
         stranger = daemon(config=cluster_text(coordinator=it.address, key_file=key))
         stranger.wait_log("no connection to the coordinator")
         it.coordinator.wait_log(f"was turned away: {said}")
-
-
-@pytest.fixture
-def hosts(daemon, build, scratch):
-    """hosts(n) -> hosts.Hosts with .nodes, a daemon on each; the first one coordinates, over TLS."""
-    made = []
-
-    def start(n):
-        it = hosts_of(n)
-        made.append(it)
-        common = {"key_file": write_key(scratch / "key"), "gloo_helper": build / HELPER}
-        it.nodes = []
-        for i in range(n):
-            how = {"coordinator": f"{it.address(0)}:7700"}
-            if i == 0:
-                how = {"coordinator": "self", "listen": "eth0:7700"}
-            it.nodes.append(daemon(config=cluster_text(host_id=f"host{i}", **how, **common, **PATIENT),
-                                   settings={"rejoin_grace": "60s"}, prefix=it.inside(i)))
-        for node in it.nodes[1:]:
-            node.wait_log("knows this gradsyncd as node")
-        return it
-
-    yield start
-    for it in made:
-        it.close()
-
-
-@pytest.mark.heavy
-@needed
-def test_trainings_on_hosts_of_their_own(hosts, program, single):  # noqa: F811
-    told = digits(hosts(3), program, 4)
-    assert difference(curve(single), curve(told[0])) < TOLERANCE
-    ends = [kind(each, "end", rank)[0]["hash"] for rank, each in enumerate(told)]
-    assert len(set(ends)) == 1, ends
-
-
-@needed
-def test_a_cable_is_out_for_a_moment(hosts, member):
-    """The step goes on when it is in again, and nothing is void."""
-    it = hosts(2)
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    for _ in range(2):
-        it.plug(1, False)
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
-            ask(each, "ready")
-            each.say("finish")
-        it.plug(1, True)
-        for each in members:
-            assert each.line().startswith("OK step=")
-            assert ask(each, "check 1.5") == "right"
-    assert step(members) == 4
 
 
 @pytest.mark.parametrize("settings, said", [

@@ -6,7 +6,6 @@ compared with that of a single process, the parameters of all members after each
 """
 import gzip
 import json
-import pathlib
 import shlex
 import signal
 
@@ -14,41 +13,11 @@ import pytest
 
 import harness
 from harness import events
+from trainings import (BATCH, DATA, EPOCHS, SETTING, TOLERANCE, TRAIN_ROWS, curve, difference, kind,
+                       single)  # noqa: F401
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "client/examples/data/digits.csv.gz"
-EPOCHS = 30
-TOLERANCE = 1e-4                        # relative, of each epoch's loss; rounding alone makes some 1e-6
 PARAMETERS = (64 + 1) * 128 + (128 + 1) * 64 + (64 + 1) * 10
-TRAIN_ROWS = 1797 - 360
-BATCH = 48
 STEPS = TRAIN_ROWS // BATCH             # of one epoch
-
-# Pinned here, so that other defaults of the program do not change what is compared.
-SETTING = ["--json", "--epochs", EPOCHS, "--batch", BATCH, "--lr", 0.05, "--momentum", 0.9, "--seed", 1]
-
-
-def kind(found, name, rank=0):
-    return [event for event in found if event["event"] == name and event["rank"] == rank]
-
-
-def curve(found, rank=0):
-    return [event["loss"] for event in kind(found, "epoch", rank)]
-
-
-def difference(reference, other):
-    assert len(reference) == len(other)
-    return max(abs(a - b) / a for a, b in zip(reference, other))
-
-
-@pytest.fixture(scope="module")
-def single(build):
-    """What one process alone does, without a daemon."""
-    program = harness.Program(build / harness.DIGITS, *SETTING)
-    try:
-        assert program.wait(harness.LONG) == 0, program.err
-        return events(program.out)
-    finally:
-        program.destroy()
 
 
 def run_together(program, build, daemon, members, *arguments):
