@@ -2,37 +2,12 @@
 """Jobs over hosts of their own, with a network between them: a daemon on each host, which meet over TLS."""
 import pytest
 
-from clusters import HELPER, PATIENT, cluster_text, members_of, write_key
-from hosts import Hosts as hosts_of, needed
+from clusters import members_of
+from hosts import hosts, needed  # noqa: F401
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
 
 pytestmark = [pytest.mark.host, needed]
-
-
-@pytest.fixture
-def hosts(daemon, build, scratch):
-    """hosts(n) -> hosts.Hosts with .nodes, a daemon on each; the first one coordinates, over TLS."""
-    made = []
-
-    def start(n):
-        it = hosts_of(n)
-        made.append(it)
-        common = {"key_file": write_key(scratch / "key"), "gloo_helper": build / HELPER}
-        it.nodes = []
-        for i in range(n):
-            how = {"coordinator": f"{it.address(0)}:7700"}
-            if i == 0:
-                how = {"coordinator": "self", "listen": "eth0:7700"}
-            it.nodes.append(daemon(config=cluster_text(host_id=f"host{i}", **how, **common, **PATIENT),
-                                   settings={"rejoin_grace": "60s"}, prefix=it.inside(i)))
-        for node in it.nodes[1:]:
-            node.wait_log("knows this gradsyncd as node")
-        return it
-
-    yield start
-    for it in made:
-        it.close()
 
 
 @pytest.mark.heavy
@@ -47,7 +22,7 @@ def test_any_number_of_hosts_is_the_same_training(hosts, program, single, n, mem
     assert len(took_part) == min(n, members), [node.log for node in nodes]
 
 
-def test_a_cable_is_out_for_a_moment(hosts, member):
+def test_a_cable_is_out_for_a_moment(hosts, member):  # noqa: F811
     """The step goes on when it is in again, and nothing is void."""
     it = hosts(2)
     members = crew(members_of(it, member), None, 2)
