@@ -3,7 +3,9 @@
 import pytest
 
 from clusters import members_of
-from hosts import hosts, needed  # noqa: F401
+from harness import wait_until
+from hosts import hosts, needed, on_network  # noqa: F401
+from namespaces import DROP, RESET, Routed
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
 
@@ -22,6 +24,21 @@ def test_any_number_of_hosts_is_the_same_training(hosts, program, single, n, mem
     assert len(took_part) == min(n, members), [node.log for node in nodes]
 
 
+def begin(members):
+    """A step of which nobody has heard the end."""
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+        ask(each, "ready")
+        each.say("finish")
+
+
+def goes_on(members):
+    """Which is right."""
+    for each in members:
+        assert each.line().startswith("OK step=")
+        assert ask(each, "check 1.5") == "right"
+
+
 def test_a_cable_is_out_for_a_moment(hosts, member):  # noqa: F811
     """The step goes on when it is in again, and nothing is void."""
     it = hosts(2)
@@ -29,12 +46,57 @@ def test_a_cable_is_out_for_a_moment(hosts, member):  # noqa: F811
     assert step(members) == 1
     for _ in range(2):
         it.plug(1, False)
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
-            ask(each, "ready")
-            each.say("finish")
+        begin(members)
         it.plug(1, True)
-        for each in members:
-            assert each.line().startswith("OK step=")
-            assert ask(each, "check 1.5") == "right"
+        goes_on(members)
     assert step(members) == 4
+
+
+@on_network
+@pytest.mark.parametrize("ways", [["in"], ["out"]])
+def test_packets_are_lost_one_way(hosts, member, ways):  # noqa: F811
+    """They are sent again; nothing is void."""
+    it = hosts(2, Routed)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    with it.filtered(1, DROP, ways, "data") as lost:
+        begin(members)
+        wait_until(lost.hits, "a lost packet")
+    goes_on(members)
+    assert step(members) == 3
+
+
+@on_network
+def test_the_connection_to_the_coordinator_is_reset(hosts, member):  # noqa: F811
+    """It is made again; nothing is void."""
+    it = hosts(2, Routed)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    with it.filtered(1, RESET, only="control"):
+        it.nodes[1].wait_log("the connection to the coordinator at .* has ended")
+        assert step(members) == 2
+    wait_until(lambda: it.nodes[1].log.count("connected to the coordinator") == 2, "the next connection")
+    assert step(members) == 3
+
+
+@on_network
+@pytest.mark.parametrize("only", ["control", "data"])
+def test_packets_take_their_time(hosts, member, only):  # noqa: F811
+    """Shorter than `patience`: nobody is lost by it, and sums are right."""
+    it = hosts(2, Routed)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    with it.slow(1, 0.1, only=only) as late:
+        assert [step(members) for _ in range(5)] == [2, 3, 4, 5, 6]
+        wait_until(lambda: late.hits() > 10, "delayed packets")
+    assert step(members) == 7
+
+
+@on_network
+def test_some_packets_get_lost(hosts, member):  # noqa: F811
+    it = hosts(2, Routed)
+    members = crew(members_of(it, member), None, 2, params=("a f32 300000", "b f32 5"))
+    with it.slow(1, 0.005, lost=0.05) as late:
+        assert [step(members) for _ in range(5)] == [1, 2, 3, 4, 5]
+        assert late.hits() > 1000
+    assert step(members) == 6
