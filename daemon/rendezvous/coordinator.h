@@ -42,6 +42,7 @@ struct coordinator_tally {
         uint32_t lost;                /* nodes of the generation that are none */
         uint32_t answered[N_ANSWERS]; /* … the present order so */
         uint32_t tried;               /* … that they have entered, or cannot reach somebody */
+        uint32_t cut_off;             /* … that they cannot reach somebody */
         uint32_t failing;             /* cannot reach somebody */
         uint32_t astray;              /* do not have the generation's communicator */
 };

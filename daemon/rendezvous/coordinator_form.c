@@ -123,12 +123,20 @@ static void advance_recording(struct coordinator *c, uint64_t now) {
         }
 }
 
+/* A communicator with a broken link is of no use: the node at the other end may wait for it for as long as
+ * its engine does. The others have a moment to say which of their links are broken as well. */
+static bool entering_fails(const struct coordinator *c, uint64_t now) {
+        uint64_t time = c->tally.cut_off > 0 ? c->config.times.patience : c->config.times.build;
+
+        return now > c->since + time || c->tally.tried == c->tally.survivors;
+}
+
 static void advance_entering(struct coordinator *c, uint64_t now) {
         if (coordinator_all(c, ANSWER_ACK)) {
                 coordinator_give(c, now, STAGE_RUNNING);
         } else if (c->membership.state != MEMBERSHIP_FORMED || c->tally.lost > 0) {
                 loss_begin(c, now);
-        } else if (now > c->since + c->config.times.build || c->tally.tried == c->tally.survivors) {
+        } else if (entering_fails(c, now)) {
                 loss_expel(c, now, ANSWER_ACK);
         }
 }

@@ -125,6 +125,7 @@ void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
                 return;
         c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
         c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
+        c->tally.cut_off += failing * sign;
 }
 
 static void tally_anew(struct coordinator *c) {

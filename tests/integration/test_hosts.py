@@ -2,10 +2,11 @@
 """Jobs over hosts of their own, with a network between them: a daemon on each host, which meet over TLS."""
 import pytest
 
-from clusters import members_of
+from clusters import PATIENT, members_of
 from harness import wait_until
 from hosts import hosts, needed, on_network  # noqa: F401
-from namespaces import DROP, RESET, Routed
+from namespaces import BOTH, DROP, RESET, Routed
+from teams import Team
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
 
@@ -77,6 +78,26 @@ def test_the_connection_to_the_coordinator_is_reset(hosts, member):  # noqa: F81
         assert step(members) == 2
     wait_until(lambda: it.nodes[1].log.count("connected to the coordinator") == 2, "the next connection")
     assert step(members) == 3
+
+
+@on_network
+@pytest.mark.parametrize("ways", [BOTH, ["in"], ["out"]])
+def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F811
+    """The step is void for all, also if one side alone has heard of it. Then the job goes on, also if connections
+    of the next communicator were refused to one side alone: nobody waits for what the other side knows."""
+    it = hosts(2, Routed, {**PATIENT, "patience": "3s", "death": "300s", "abandon": "600s"})
+    team = Team(members_of(it, member), None, world=2)
+    assert team.step() == [1, 1]
+    with it.filtered(1, RESET, ways, "data") as reset:
+        begin(team.members)
+        wait_until(reset.hits, "a reset connection")
+    said = [each.line().split(" ")[0] for each in team.members]
+    assert all(word.startswith("VOID") for word in said), said
+    for each in team.members:
+        each.say("sync 1")
+    for each in team.members:
+        assert each.line().startswith("OK step=1 value=1")
+    assert team.step() == [2, 2]
 
 
 @on_network
