@@ -135,7 +135,6 @@ static void note_claim(struct seat *seat, const struct message_member *reported)
         seat->id = reported->id;
         seat->rank = reported->rank;
         seat->slot = reported->slot;
-        seat->behind = reported->behind;
         seat_set_state(seat, reported->in ? SEAT_CLAIMS : SEAT_ASKS);
 }
 
@@ -155,6 +154,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
         }
         seat->tag = reported->tag;
         seat->in = reported->in;
+        seat->behind = reported->behind;
         if (c->stage == STAGE_HEARING)
                 note_claim(seat, reported);
         if (admissible(c, seat))

@@ -60,11 +60,6 @@ uint32_t source_find(const struct coordinator *c, struct tag *ret) {
         return source;
 }
 
-/* A member on its way back from a former daemon, whose words say that it lacks something. */
-static bool source_is_torn(const struct coordinator *c, const struct seat *seat) {
-        return seat->behind && c->node[seat->request.node].origin == ORIGIN_WORDS;
-}
-
 static bool source_is_survivor(const struct coordinator *c, const struct seat *seat, enum origin origin) {
         return seat->state == SEAT_HELD && seat->in && !seat->behind &&
                coordinator_survives(c, seat->request.node) && c->node[seat->request.node].origin == origin;
@@ -93,7 +88,7 @@ bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
 
-                if (seat != NULL && (!seat->in || source_is_torn(c, seat)) &&
+                if (seat != NULL && (!seat->in || seat->behind) &&
                     (tag_compare(&seat->tag, source) != 0 || (source->step == 0 && !seat->request.returns)))
                         return true;
         }

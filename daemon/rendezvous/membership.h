@@ -76,7 +76,7 @@ struct seat {
         uint32_t rank, slot;
         enum seat_state state;
         bool in;     /* belongs to the generation of its node, as that has said last */
-        bool behind; /* CLAIMS: was to take another one's state, and has not said that it has */
+        bool behind; /* was to take another one's state, and has not said that it has */
 };
 
 struct membership_loss {

@@ -10,6 +10,8 @@ from teams import Team
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
 
+# Nobody passes for dead, whatever happens, and nobody is waited for that long.
+BLUNT = {**PATIENT, "patience": "3s", "death": "300s", "abandon": "600s"}
 pytestmark = [pytest.mark.host, needed]
 
 
@@ -38,6 +40,15 @@ def goes_on(members):
     for each in members:
         assert each.line().startswith("OK step=")
         assert ask(each, "check 1.5") == "right"
+
+
+def wait_refused(it, more):
+    """Until so many more communicators could not be built."""
+    def count():
+        return sum(node.log.count("cannot be reached: [") for node in it.nodes)
+
+    before = count()
+    wait_until(lambda: count() >= before + more, "a communicator that cannot be built")
 
 
 def test_a_cable_is_out_for_a_moment(hosts, member):  # noqa: F811
@@ -83,9 +94,10 @@ def test_the_connection_to_the_coordinator_is_reset(hosts, member):  # noqa: F81
 @on_network
 @pytest.mark.parametrize("ways", [BOTH, ["in"], ["out"]])
 def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F811
-    """The step is void for all, also if one side alone has heard of it. Then the job goes on, also if connections
-    of the next communicator were refused to one side alone: nobody waits for what the other side knows."""
-    it = hosts(2, Routed, {**PATIENT, "patience": "3s", "death": "300s", "abandon": "600s"})
+    """The step is void for all, also if one side alone has heard of it. Then the job goes on, also if
+    connections of the next communicator were refused to one side: nobody waits for what the other side knows.
+    """
+    it = hosts(2, Routed, BLUNT)
     team = Team(members_of(it, member), None, world=2)
     assert team.step() == [1, 1]
     with it.filtered(1, RESET, ways, "data") as reset:
@@ -97,6 +109,34 @@ def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F8
         each.say("sync 1")
     for each in team.members:
         assert each.line().startswith("OK step=1 value=1")
+    assert team.step() == [2, 2]
+
+
+@on_network
+@pytest.mark.parametrize("first", [True, False])
+def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, first):  # noqa: F811
+    """The generation that it is in first cannot be entered. In the one that can all hear that it needs a state,
+    whichever node was taken for the culprit."""
+    it = hosts(2, Routed, BLUNT)
+    team = Team(members_of(it, member, [1, 0, 0] if first else [0, 1, 1]), None, world=2)
+    assert team.step() == [1, 1]
+    with it.filtered(1, RESET, only="data"):
+        begin(team.members)
+        wait_refused(it, 1)
+        team.kill(1)
+        new = team.fresh()
+        new.say(team.join_line(1))
+        wait_refused(it, 2)
+    name, _, rest = team.members[0].line().partition(" ")
+    assert name == "VOID_BEHIND", (name, rest)
+    assert new.line().startswith("OK ")
+    team.register(new)
+    ask(new, "plan")
+    ask(new, f"state {team.state} 99")
+    team.members[1] = new
+    team.members[0].say("sync 1")
+    assert ask(new, "sync 0").startswith("step=1 value=1")
+    assert team.members[0].line().startswith("OK step=1 value=1")
     assert team.step() == [2, 2]
 
 
