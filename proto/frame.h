@@ -13,9 +13,9 @@
 #define FRAME_MINOR 3u      /* highest minor version this build speaks */
 #define FRAME_MINOR_1 1u    /* the one that brought NEWGEN, tokens of jobs, TRACE, CONTROL and REGISTER */
 #define FRAME_MINOR_2 2u    /* the one that brought control memory */
-#define FRAME_MINOR_3 3u    /* the one that brought tickets, and RESUMED after the restart of another daemon */
-#define FRAME_HEADER 16u    /* bytes */
-#define FRAME_MAX 65536u    /* header and payload */
+#define FRAME_MINOR_3 3u /* the one that brought tickets, and RESUMED after the restart of another daemon */
+#define FRAME_HEADER 16u /* bytes */
+#define FRAME_MAX 65536u /* header and payload */
 #define FRAME_PAYLOAD_MAX (FRAME_MAX - FRAME_HEADER)
 #define FRAME_FDS_MAX 2u /* fds in one message */
 

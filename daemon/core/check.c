@@ -69,7 +69,8 @@ static void check_keys(struct check *check, bool tcp) {
 
         if (strncmp(file, "credential:", 11) == 0 && credentials == NULL) {
                 check_say(check, "warn", "cluster key", "",
-                          "%s is the service manager's, and cannot be seen from outside of the service", file);
+                          "%s is the service manager's, and cannot be seen from outside of the service",
+                          file);
                 return;
         }
         if (file[0] == '\0' && credentials == NULL && tcp && check->config->insecure_no_auth)
@@ -220,16 +221,18 @@ static void check_judge(struct check *check, const struct address *address) {
 
 static int check_connect(struct check *check, const struct address *address, char *error, size_t size) {
         static uint8_t node[LINK_NODE];
-        struct links_config config = { .node = node,
-                                       .host = "gradsyncd --check",
-                                       .instance = 1,
-                                       .release = GRADSYNC_RELEASE,
-                                       .keys = &check->keys,
-                                       .insecure = check->config->insecure_no_auth,
-                                       .limits = { .patience = CONNECT_WAIT, .per_address = 1, .together = 1 },
-                                       .silence = CONNECT_WAIT,
-                                       .events = &check_events,
-                                       .owner = check };
+        struct links_config config = {
+                .node = node,
+                .host = "gradsyncd --check",
+                .instance = 1,
+                .release = GRADSYNC_RELEASE,
+                .keys = &check->keys,
+                .insecure = check->config->insecure_no_auth,
+                .limits = { .patience = CONNECT_WAIT, .per_address = 1, .together = 1 },
+                .silence = CONNECT_WAIT,
+                .events = &check_events,
+                .owner = check
+        };
         int r = getrandom(node, sizeof(node), 0) == sizeof(node) ? 0 : -errno;
 
         if (r == 0)

@@ -192,8 +192,8 @@ struct job {
         struct membership_loss
                 loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up; /* no step of this generation has been complete yet */
-        bool torn; /* its members here were told that something that they had begun is void, or will be */
-        bool quiet;      /* this generation goes on with what was begun in the one before */
+        bool torn;  /* its members here were told that something that they had begun is void, or will be */
+        bool quiet; /* this generation goes on with what was begun in the one before */
         uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
                             with the next generation */
         struct list members;   /* in order of arrival */

@@ -244,8 +244,8 @@ bool jobs_busy(const struct jobs *jobs) {
                 if (job->operation.owner.tasks > 0 || (operation_is_under_way(job) && !job->unfinished))
                         return true;
                 list_for_each(plan, &job->plans, link)
-                        if (plan->owner.tasks > 0 || (plan_unit(plan) != UNIT_IDLE &&
-                                                      plan->gate != GATE_LEFT && !job->unfinished))
+                        if (plan->owner.tasks > 0 ||
+                            (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT && !job->unfinished))
                                 return true;
         }
         return false;

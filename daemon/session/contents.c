@@ -46,11 +46,11 @@ static bool contents_take(const Wire__TicketContents *contents, struct ticket *r
         for (size_t i = 0; i < contents->n_rank; i++)
                 ret->rank[i] = contents->rank[i];
         for (size_t i = 0; i < contents->n_plan; i++)
-                ret->track[i] = (struct ticket_plan){ .plan = contents->plan[i]->has_plan
-                                                                      ? contents->plan[i]->plan
-                                                                      : TICKET_NO_PLAN,
-                                                      .track = contents->plan[i]->track,
-                                                      .before = contents->plan[i]->before };
+                ret->track[i] =
+                        (struct ticket_plan){ .plan = contents->plan[i]->has_plan ? contents->plan[i]->plan
+                                                                                  : TICKET_NO_PLAN,
+                                              .track = contents->plan[i]->track,
+                                              .before = contents->plan[i]->before };
         return true;
 }
 

@@ -24,31 +24,34 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
 
 /* Of a job of the cluster: it says where its members here were. Clients of minor versions below 3 do not know
  * that, and have to join again. */
-static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin, struct job_rejoin *what,
-                              struct refusal *refusal) {
+static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin,
+                              struct job_rejoin *what, struct refusal *refusal) {
         const char *name = rejoin->job != NULL ? rejoin->job : "";
         bool cluster = session->sessions->config.jobs->config.cluster != NULL;
 
         what->join.cluster = rejoin->scope == WIRE__SCOPE__SCOPE_CLUSTER;
-        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST || (rejoin->scope == WIRE__SCOPE__SCOPE_NONE && !cluster)) {
+        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST ||
+            (rejoin->scope == WIRE__SCOPE__SCOPE_NONE && !cluster)) {
                 ticket_alone(&what->ticket, rejoin->generation, rejoin->world);
                 return 0;
         }
         if (!cluster || session->sessions->config.jobs->config.engine == NULL)
-                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
-                              "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
-                              "engine, any more: set `coordinator` in its configuration, and join again",
-                              name);
+                return refuse(
+                        refusal, WIRE__CODE__MEMBER_LOST,
+                        "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
+                        "engine, any more: set `coordinator` in its configuration, and join again",
+                        name);
         if (!rejoin->has_ticket)
-                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
-                              "job '%s' may have members on other daemons, and this client's library is too old to "
-                              "come back to it after a restart of gradsyncd: join it again",
-                              name);
+                return refuse(
+                        refusal, WIRE__CODE__MEMBER_LOST,
+                        "job '%s' may have members on other daemons, and this client's library is too old to "
+                        "come back to it after a restart of gradsyncd: join it again",
+                        name);
         int r = contents_read(rejoin->ticket.data, rejoin->ticket.len, &what->ticket, refusal);
         if (r == 0 && what->ticket.generation.number != rejoin->generation)
                 r = refuse(refusal, WIRE__CODE__INVALID,
-                           "job '%s': the ticket that this member brings back is of generation %u, not %u", name,
-                           what->ticket.generation.number, rejoin->generation);
+                           "job '%s': the ticket that this member brings back is of generation %u, not %u",
+                           name, what->ticket.generation.number, rejoin->generation);
         return r;
 }
 

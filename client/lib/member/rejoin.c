@@ -132,7 +132,8 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         SET_IF(*rejoin, operation, job->collective->number > 0, job->collective->number);
         rejoin->has_ticket = job->ticket != NULL;
         if (job->ticket != NULL)
-                rejoin->ticket = (ProtobufCBinaryData){ .len = job->ticket->bytes, .data = job->ticket->data };
+                rejoin->ticket =
+                        (ProtobufCBinaryData){ .len = job->ticket->bytes, .data = job->ticket->data };
         SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);
         SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
         SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);

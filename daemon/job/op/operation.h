@@ -30,7 +30,7 @@ struct operation_part { /* a member's call */
         bool pending;
         uint32_t request;
         uint32_t deferred; /* request of one that came while the generation was at its end; 0: none */
-        uint64_t next; /* sequence expected from it next */
+        uint64_t next;     /* sequence expected from it next */
         struct operation_request call;
 };
 

@@ -14,7 +14,8 @@
 
 /* With a generation members get all tracks; when one of these has come to another plan, or to none, again. */
 static void plan_tell_tracks(struct job *job) {
-        if (!job->cluster || job->state != JOB_RUNNING || job->generation != job->machine.node.generation.number)
+        if (!job->cluster || job->state != JOB_RUNNING ||
+            job->generation != job->machine.node.generation.number)
                 return;
         job->ticket++;
         for (uint32_t local = 0; local < job->n_local; local++)

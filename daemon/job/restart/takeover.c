@@ -119,7 +119,8 @@ int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, in
 
 /* A part that a member has dropped before it came. */
 void takeover_drop_part(struct plan *plan, uint32_t local) {
-        if (plan->part[local].state != PART_NONE || plan->ordinal >= plan->job->takeover->part[local].next_plan)
+        if (plan->part[local].state != PART_NONE ||
+            plan->ordinal >= plan->job->takeover->part[local].next_plan)
                 return;
         part_set_state(&plan->part[local], PART_DROPPED);
         plan->dropped = true;

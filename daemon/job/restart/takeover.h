@@ -30,7 +30,8 @@ struct returned {       /* by local index in the generation before */
         bool lacks; /* something of the job's state; on one node that is found out later */
         uint32_t next_plan;
         uint64_t operations;
-        uint64_t operation; /* number of the last one that it knows to have ended well, in a job of the cluster */
+        uint64_t
+                operation; /* number of the last one that it knows to have ended well, in a job of the cluster */
 };
 
 struct takeover {
@@ -52,8 +53,8 @@ struct takeover {
 
 /* What a member tells once it is back: each plan after its description, the staging memory, the end. Fds that
  * are taken over are -1. STATE if the member is not on its way back. The plan's track is found here. */
-int takeover_plan(struct member *member, struct plan_word *plan, uint32_t request, int *fds,
-                  unsigned n_fds, struct refusal *refusal);
+int takeover_plan(struct member *member, struct plan_word *plan, uint32_t request, int *fds, unsigned n_fds,
+                  struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
                      struct refusal *refusal);
 int takeover_told(struct member *member, uint32_t request, struct refusal *refusal);

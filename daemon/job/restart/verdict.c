@@ -78,8 +78,8 @@ static bool verdict_can_hear(const struct plan *plan, uint32_t local, const stru
         const struct trace trace = past_trace(past);
         uint64_t numbers = (uint64_t)plan->reference->n_buckets * (plan->job->n_local + 3);
 
-        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation, &trace,
-                                                         step, plan->reference->n_buckets);
+        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation,
+                                                         &trace, step, plan->reference->n_buckets);
 }
 
 /* The member has not heard of the last commit; whether it has now. */
@@ -213,8 +213,8 @@ static void report_operations(const struct job *job, const struct word *word, st
                     takeover->part[local].operation < LIMIT_NUMBER)
                         ended = takeover->part[local].operation;
         verdict_use_track(report, TRACK_OPERATION);
-        report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] = report->prepared[TRACK_OPERATION] =
-                ended;
+        report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] =
+                report->prepared[TRACK_OPERATION] = ended;
 }
 
 /* All members have told what they know, or are not awaited any longer: the machine gets their report. */
@@ -285,7 +285,8 @@ static void tell_verdict(const struct job *job) {
 }
 
 /* All members that were here are, and hear of nothing void. */
-static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before, const struct word *word) {
+static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before,
+                             const struct word *word) {
         return job->world == world && job->n_local == before && words_all_here(word, before) &&
                !job->takeover->voided && !(job->cluster && job->behind);
 }
