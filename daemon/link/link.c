@@ -6,7 +6,7 @@
  * socket, and nothing here touches that, or ends it. What it reads is bytes of the wire, then, through TLS or
  * as they are, bytes of frames.
  */
-#include "link/link.h"
+#include "link/link_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,101 +23,24 @@
 
 #include "base/clock.h"
 #include "base/flood.h"
-#include "base/list.h"
 #include "base/log.h"
 #include "link.pb-c.h"
-#include "link/resolver.h"
-#include "link/tls.h"
 #include "proto/frame.h"
 #include "proto/names.h"
 
 #define TYPE_HELLO 1u
 #define TYPE_PING 2u
 #define TYPE_PONG 3u
-#define PULSE USEC_PER_SEC /* between two pings */
-#define HOST_MOST 255u
-#define HELLO_MOST 1024u  /* bytes */
-#define STRANGERS 64u     /* accepted, and have not said who they are */
-#define UNSENT (8u << 20) /* bytes that wait for a peer */
-#define READS 8u          /* of READ_BYTES, of one peer in one pass */
-#define READ_BYTES (64u << 10)
+#define PULSE USEC_PER_SEC                /* between two pings */
+#define HELLO_MOST 1024u                  /* bytes */
+#define STRANGERS 64u                     /* accepted, and have not said who they are */
+#define UNSENT (8u << 20)                 /* bytes that wait for a peer */
+#define READS 8u                          /* of READ_BYTES, of one peer in one pass */
 #define AGAIN_FIRST (100 * USEC_PER_MSEC) /* after a failed dial, */
 #define AGAIN_MOST (5 * USEC_PER_SEC)     /* … and at most */
 #define BACKLOG 1024
 #define CROWD_QUIET (10 * USEC_PER_SEC)  /* then it is over */
 #define EXPIRY_LOOK (600 * USEC_PER_SEC) /* the host's clock may be set meanwhile */
-
-enum peer_state { CONNECTING, SHAKING, GREETING, UP, DEAD };
-
-struct bytes {
-        uint8_t *data;
-        size_t begin, end, room;
-};
-
-struct peer {
-        struct list link;
-        struct links *links;
-        enum peer_state state;
-        int sock;
-        struct loop_io *io;
-        struct loop_timer *deadline; /* of the greeting */
-        struct loop_deferred reap;
-        struct tls *tls; /* NULL: the bytes of frames are those of the wire */
-        bool dialled, local;
-        uid_t uid; /* of the other end, if it is local */
-        uint8_t node[LINK_NODE];
-        uint64_t instance;
-        char name[ADDRESS_TEXT + 64];
-        struct bytes in; /* the beginning of a frame */
-        struct bytes out;
-        bool told; /* the owner knows it */
-        enum link_refusal refusal;
-        char why[512];
-        char host[HOST_MOST + 1], release[64]; /* as it says */
-        uint64_t up_since, heard, sent, received;
-        struct pulse pulse;
-};
-
-struct listener { /* on a Unix socket */
-        struct list link;
-        struct links *links;
-        int fd;
-        struct loop_io *io;
-};
-
-struct dial {
-        bool wanted;
-        struct address address;
-        struct resolver *resolver;
-        struct loop_timer *again;
-        uint64_t wait;
-        uint64_t id;       /* of the latest handshake */
-        struct peer *peer; /* the present try, or what has come of it */
-        uint64_t down_since;
-        bool failed, met; /* some try; in the latest one the other end was reached */
-        char trouble[512], logged[512];
-};
-
-/* Connections that had no place or no turn: said once, and then how many they were. */
-struct crowd {
-        struct loop_timer *quiet;
-        uint64_t since; /* 0: there is none */
-        uint64_t count;
-};
-
-struct links {
-        struct links_config config;
-        struct tls_context *tls; /* NULL: no keys */
-        struct door *door;       /* NULL: no TCP */
-        struct list peers, listeners;
-        unsigned strangers;
-        struct crowd crowd;
-        struct loop_timer *expiry; /* of keys */
-        struct dial dial;
-        struct links_stats stats;
-        struct loop_timer *pulse;
-        uint8_t buffer[READ_BYTES];
-};
 
 /* ---- bytes ---- */
 
@@ -872,14 +795,6 @@ int links_listen(struct links *links, const struct address *address, char *error
 
 /* ---- keys ---- */
 
-/* As it is in force now; NULL: it is not, or there is none. */
-static const struct key *peer_key(const struct peer *peer) {
-        const struct key *shown = peer->tls != NULL ? tls_key(peer->tls) : NULL;
-
-        return shown != NULL ? keys_still_have(peer->links->config.keys, shown, time(NULL)) : NULL;
-}
-
-/* Ends the connections whose key is gone, or over, and looks again when the next one is. */
 static void links_check_keys(struct links *links) {
         const struct keys *keys = links->config.keys;
         uint64_t next = EXPIRY_LOOK;
@@ -970,106 +885,9 @@ int links_dial(struct links *links, const struct address *address, char *error, 
         return 0;
 }
 
-const char *links_trouble(const struct links *links) {
-        return links->dial.trouble[0] != '\0' ? links->dial.trouble : NULL;
-}
-
 void links_change(struct links *links, const struct door_limits *limits) {
         links->config.limits = *limits;
         if (links->door != NULL)
                 door_change(links->door, links->config.keys, limits);
         links_check_keys(links);
-}
-
-static void peer_show(const struct peer *peer, void (*fn)(void *to, const struct link_view *view), void *to) {
-        const struct key *key = peer->tls != NULL ? tls_key(peer->tls) : NULL;
-        const struct link_view view = { .dialled = peer->dialled,
-                                        .up = true,
-                                        .node = peer->node,
-                                        .host = peer->host,
-                                        .address =
-                                                peer->dialled ? peer->links->dial.address.text : peer->name,
-                                        .key = key != NULL ? key->name : "",
-                                        .trouble = "",
-                                        .since = peer->up_since,
-                                        .heard = peer->heard,
-                                        .sent = peer->sent,
-                                        .received = peer->received,
-                                        .pulse = peer->pulse };
-
-        fn(to, &view);
-}
-
-void links_each(const struct links *links, void (*fn)(void *to, const struct link_view *view), void *to) {
-        const struct dial *dial = &links->dial;
-        const struct link_view view = { .dialled = true,
-                                        .host = "",
-                                        .address = dial->address.text,
-                                        .key = "",
-                                        .trouble = dial->trouble,
-                                        .since = dial->down_since };
-        const struct peer *peer;
-
-        if (dial->wanted && (dial->peer == NULL || dial->peer->state != UP))
-                fn(to, &view);
-        list_for_each(peer, &links->peers, link)
-                if (peer->state == UP)
-                        peer_show(peer, fn, to);
-}
-
-bool links_has_failed(const struct links *links) {
-        return links->dial.failed;
-}
-
-bool links_has_met(const struct links *links) {
-        return links->dial.met;
-}
-
-const struct links_stats *links_stats(const struct links *links) {
-        return &links->stats;
-}
-
-const uint8_t *peer_node(const struct peer *peer) {
-        return peer->node;
-}
-
-uint64_t peer_instance(const struct peer *peer) {
-        return peer->instance;
-}
-
-const struct pulse_sample *peer_pulse(const struct peer *peer) {
-        return pulse_best(&peer->pulse);
-}
-
-const char *peer_host(const struct peer *peer) {
-        return peer->host;
-}
-
-const char *peer_release(const struct peer *peer) {
-        return peer->release;
-}
-
-const char *peer_name(const struct peer *peer) {
-        return peer->name;
-}
-
-void peer_local_address(const struct peer *peer, char *text, size_t size) {
-        struct sockaddr_storage address = { .ss_family = AF_UNIX };
-        socklen_t length = sizeof(address);
-
-        if (getsockname(peer->sock, (struct sockaddr *)&address, &length) < 0)
-                address.ss_family = AF_UNIX;
-        address_format_host(&address, text, size);
-}
-
-bool peer_was_dialled(const struct peer *peer) {
-        return peer->dialled;
-}
-
-bool peer_speaks_for(const struct peer *peer, uid_t uid) {
-        const struct key *key = peer_key(peer);
-
-        if (peer->local)
-                return peer->uid == 0 || peer->uid == uid;
-        return peer->tls != NULL ? key != NULL && key_speaks_for(key, uid) : peer->links->config.insecure;
 }

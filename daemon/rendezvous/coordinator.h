@@ -110,10 +110,9 @@ struct coordinator {
         enum coordinator_stage stage;
         uint64_t term, round;
         uint64_t entering; /* the round in which the nodes were told of the generation; 0: by another term */
-        uint64_t
-                hearing; /* HEARING: what nodes have answered in an earlier round of the term does not count */
-        uint64_t begun;  /* when this tenure began */
-        uint64_t since;  /* since when */
+        uint64_t hearing;  /* HEARING: what nodes have answered in an earlier round does not count */
+        uint64_t begun;    /* when this tenure began */
+        uint64_t since;    /* since when */
         struct own_time time;
         uint64_t said; /* when the order was said last */
         bool growing;  /* FREEZE to VERDICT: nobody was lost when it began */

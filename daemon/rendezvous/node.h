@@ -184,7 +184,7 @@ void node_built(struct node *node, uint64_t now, struct generation comm, struct 
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, struct nodeset nodes);
 
-/* The daemon ends. Its members come back to the daemon that follows, and the node with them: node_expect(). */
+/* The daemon ends. Its members come back to the one that follows, and the node with them: node_expect(). */
 void node_depart(struct node *node, uint64_t now);
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */

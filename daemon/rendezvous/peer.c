@@ -20,8 +20,8 @@
 #define FIELDS_MESSAGE(X) \
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
         X(stamp, stamp) X(host, host) X(device, device) X(origin, origin) X(running, running) \
-        X(wait, wait) X(away, away) X(cause, cause) X(world, world) X(source, source) X(behind, behind) X(end, end) \
-        X(member, member) \
+        X(wait, wait) X(away, away) X(cause, cause) X(world, world) X(source, source) X(behind, behind) \
+        X(end, end) X(member, member) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
         FIELDS_TAG(X, history, history)

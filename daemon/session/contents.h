@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a ticket (job/restart/ticket.h) is between two daemons: bytes that a member keeps and does not read. */
+/* A ticket (job/restart/ticket.h) between two daemons: bytes that a member keeps and does not read. */
 #pragma once
 
 #include <stddef.h>

@@ -101,7 +101,7 @@ static void session_begin_end(struct session *session, uint32_t cause) {
         loop_defer(session->sessions->config.loop, &session->ending);
 }
 
-/* It has a step that the daemon does not bring to its end: it is to see nothing but that the daemon has gone. */
+/* It has a step that the daemon does not bring to its end: all that it sees is that the daemon has gone. */
 static bool session_is_left_open(const struct session *session) {
         const struct member *member;
 

@@ -100,7 +100,7 @@ def test_a_node_is_lost_with_its_members(cluster, member):
 
 
 def test_a_helper_is_killed(cluster, member):
-    """The node that has lost its way to the others comes back. No gradient was touched, so nothing is void."""
+    """The node that has lost its way to the others comes back. No gradient was touched: nothing is void."""
     it = cluster(settings={"rejoin_grace": "60s"})
     team = Team(members_of(it, member), None, world=2)
     assert team.step() == [1, 1]

@@ -54,7 +54,8 @@ def check(members, absent, divisor):
     ends = [fields(rest) for rest in together(members, "finish")]
     assert len({(end["step"], end["norm"], end["bytes"]) for end in ends}) == 1, ends
     for each in members:
-        assert ask(each, "unused") == "".join(str(int(all(absent(rank, param, world) for rank in range(world))))
+        assert ask(each, "unused") == "".join(str(int(all(absent(rank, param, world)
+                                                          for rank in range(world))))
                                               for param in EACH)
         for param, size in enumerate(SIZES):
             for j in {0, size // 2, size - 1}:
@@ -74,10 +75,12 @@ def step_with(members, absent, divisor=None):
     (2, 2, "i32", "sum"), (3, 4, "i64", "sum"), (3, 8, "f32", "sum")])
 def test_what_nobody_used_is_known_to_all(cluster, member, nodes, world, dtype, reduce):  # noqa: F811
     params = [f"p{number} {dtype} {size}" for number, size in enumerate(SIZES)]
-    members = crew(members_of(cluster(nodes), member), None, world, params, options=f"reduce={reduce} {BUCKETS}")
+    members = crew(members_of(cluster(nodes), member), None, world, params,
+                   options=f"reduce={reduce} {BUCKETS}")
     assert len({ask(members[0], f"bucket_of {param}") for param in EACH}) > 4
     divisor = world if reduce == "avg" else 1
-    for absent in (never, on_one_node, everywhere, never, on_all_but_one, different, always, different, never):
+    for absent in (never, on_one_node, everywhere, never, on_all_but_one, different, always, different,
+                   never):
         end = step_with(members, absent, divisor)
         assert (end["bytes"] == "0") == (absent is always)
     assert {int(ask(each, "unused")) for each in members} == {0}
@@ -108,7 +111,7 @@ def test_a_void_step_leaves_nothing(cluster, member):  # noqa: F811
     it = cluster(settings={"rejoin_grace": "60s"})
     team = Team(members_of(it, member), None, world=3)
     assert team.step() == [1, 1, 1]
-    for rank in (0, 2):                                 # both of the first daemon; rank 1 is on the second one
+    for rank in (0, 2):                 # both of the first daemon; rank 1 is on the second one
         ask(team.members[rank], f"fill {rank + 1}")
         ask(team.members[rank], "absent 0 1")
         team.members[rank].say("finish")
@@ -116,7 +119,8 @@ def test_a_void_step_leaves_nothing(cluster, member):  # noqa: F811
     new = team.replace(1)
     for rank in (0, 2):
         name, _, rest = team.members[rank].line().partition(" ")
-        assert name in ("VOID_RETRY", "VOID_BEHIND") and fields(rest)["lost_pid"] == str(victim.pid), (name, rest)
+        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+        assert fields(rest)["lost_pid"] == str(victim.pid), rest
         team.members[rank].say("sync 1")
     assert ask(new, "sync 0") == "step=1 value=1 strange=0"
     for rank in (0, 2):
@@ -167,6 +171,7 @@ def test_a_node_without_members(cluster, member):  # noqa: F811
             continue
         done += 1
         rests = [fields(line) for line in lines if line.startswith("OK ")]
-        assert [rest["step"] for rest in rests] == [str(done)] * 2 and len({rest["norm"] for rest in rests}) == 1
+        assert [rest["step"] for rest in rests] == [str(done)] * 2
+        assert len({rest["norm"] for rest in rests}) == 1
         for each in stay:
             assert ask(each, "unused") == "01" and float(ask(each, "get 0 0")) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of a cluster that are stopped and started again, or killed: their members stay, and so do the ranks."""
+"""Daemons of a cluster that are stopped and started again, or killed: members stay, and so do ranks."""
 import os
 import signal
 
@@ -84,7 +84,7 @@ def test_a_daemon_is_killed_between_two_steps(cluster, member, spread):
 
 
 def test_what_the_others_had_begun_waits_for_a_killed_daemon(cluster, member):
-    """Its own members had not given all of the step: no gradient of anybody was touched, so nothing is void."""
+    """Its own members had not given all of the step: nobody's gradient was touched, so nothing is void."""
     it = cluster()
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
@@ -265,8 +265,8 @@ SOON = {"heartbeat": "50ms", "patience": "300ms", "death": "1s", "abandon": "3s"
 
 
 def test_a_daemon_that_comes_back_too_late(cluster, member):
-    """The others have given it up, but nobody has taken the places. Those who had given nothing to a killed daemon do
-    not notice."""
+    """The others have given it up, but nobody has taken the places. Those of another daemon do not
+    notice."""
     it = cluster(times=SOON)
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
@@ -289,7 +289,8 @@ def test_a_daemon_that_comes_back_too_late(cluster, member):
 
 
 def test_the_others_have_gone_on(cluster, member):
-    """In a smaller world. The members of the daemon that comes back are taken in, and get the others' state."""
+    """In a smaller world. The members of the daemon that comes back are taken in, with the others'
+    state."""
     it = cluster(times=SOON, settings={**GRACE, "rejoin_grace": "50ms"})
     team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4, least=2, ranks=False)
     assert team.step() == [1] * 4

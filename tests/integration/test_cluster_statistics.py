@@ -36,8 +36,8 @@ def test_divisors_that_differ_are_named(cluster, member):  # noqa: F811
         name, _, rest = each.line().partition(" ")
         mine, other = ((3, 5), (5, 3))[rank]
         assert name == "OPERATION_MISMATCH", (name, rest)
-        assert f"job 'job', step 2: rank {rank} (pid {each.pid}) divides by {mine}, members of another node by {other}; " \
-            "set the same divisor on all members" in rest
+        assert f"job 'job', step 2: rank {rank} (pid {each.pid}) divides by {mine}, members of another node " \
+            f"by {other}; set the same divisor on all members" in rest
 
 
 SIZES = (5, 300, 40)
@@ -49,8 +49,8 @@ def stats(each, bucket, rank):
 
 
 @pytest.mark.parametrize("nodes, reduce, dtype", [
-    (2, "avg", "f32"), (3, "avg", "f64"), (3, "avg", "bf16"), (3, "sum", "f32"), (2, "min", "bf16"), (3, "max", "f64"),
-    (2, "prod", "f32"), (2, "prod", "bf16")])
+    (2, "avg", "f32"), (3, "avg", "f64"), (3, "avg", "bf16"), (3, "sum", "f32"), (2, "min", "bf16"),
+    (3, "max", "f64"), (2, "prod", "f32"), (2, "prod", "bf16")])
 def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, dtype):  # noqa: F811
     """Norms of each rank's input to each bucket and of the whole result, and whose values were not finite."""
     it = cluster(nodes)
@@ -100,8 +100,8 @@ def test_who_brought_what_is_not_finite_is_known_everywhere(cluster, member):  #
     assert {(end["nonfinite"], end["nonfinite_rank"]) for end in ends} == {("6", "1")}
     for number, node in enumerate(it.nodes):
         who = f"pid {members[1].pid}" if number == 1 else "on another node"
-        node.wait_log(re.escape(f"job 'job', step 2: rank 1 ({who}) brought 6 values that are not finite: bucket 0, "
-                                'parameter "bias"'))
+        node.wait_log(re.escape(f"job 'job', step 2: rank 1 ({who}) brought 6 values that are not finite: "
+                                'bucket 0, parameter "bias"'))
         job, = node.status()["jobs"]
         first = job["nonfinite_first"]
         assert (first["rank"], first["pid"], first["step"], first["parameter"], first["values"]) == \

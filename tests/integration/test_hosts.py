@@ -115,7 +115,7 @@ def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F8
 @on_network
 @pytest.mark.parametrize("first", [True, False])
 def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, first):  # noqa: F811
-    """The generation that it is in first cannot be entered. In the one that can all hear that it needs a state,
+    """The generation that it is in first cannot be entered. In the next one all hear that it needs a state,
     whichever node was taken for the culprit."""
     it = hosts(2, Routed, BLUNT)
     team = Team(members_of(it, member, [1, 0, 0] if first else [0, 1, 1]), None, world=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of an example of client/examples/torch, which it runs as it is; prints what the rank has ended with.
+"""One rank of an example of client/examples/torch, as it is; prints what the rank has ended with.
 
     over_hosts.py FOLDER EXAMPLE [ARGUMENT of the example]...
 

@@ -11,8 +11,8 @@ import harness
 import launch
 from clusters import Cluster
 
-CASES = ("unused_by_some unused_by_some.f64 unused_by_all unused_by_all.f64 unused_keeps_zeros unused_all_used "
-         "unused_output unused_not_cleared unused_shared undefined_gradients accumulation_with_unused "
+CASES = ("unused_by_some unused_by_some.f64 unused_by_all unused_by_all.f64 unused_keeps_zeros "
+         "unused_all_used unused_output unused_not_cleared unused_shared undefined_gradients accumulation_with_unused "
          "uneven_from_nothing static_unused_by_some")
 
 # Two branches; which of them a rank uses changes from step to step.
@@ -74,7 +74,8 @@ def ranks(daemon, build, scratch, processes):
 def test_layers_without_a_gradient(ranks, scratch):
     folder = scratch / "cases"
     folder.mkdir()
-    for rank, out in enumerate(ranks([0, 1], "-u", str(launch.HERE / "worker.py"), str(folder), *CASES.split())):
+    command = ["-u", str(launch.HERE / "worker.py"), str(folder), *CASES.split()]
+    for rank, out in enumerate(ranks([0, 1], *command)):
         told = [json.loads(line.partition(launch.TAG)[2]) for line in out.splitlines() if launch.TAG in line]
         assert [(each["rank"], each["case"]) for each in told] == [(rank, case) for case in CASES.split()]
         assert not [each for each in told if each["differences"]]

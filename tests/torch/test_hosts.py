@@ -46,7 +46,8 @@ def named(it, host, ranks):
 def by_hand(it, host, ranks):
     """No launcher: a rank on each host, which is told who it is."""
     assert ranks == 2
-    return [sys.executable], {"GRADSYNC_JOB": "digits", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": str(host)}
+    return [sys.executable], {"GRADSYNC_JOB": "digits", "GRADSYNC_WORLD_SIZE": "2",
+                              "GRADSYNC_RANK": str(host)}
 
 
 @pytest.fixture
@@ -79,7 +80,8 @@ def equal(some, others):
 
 def names(it):
     """Of the jobs that either daemon has formed."""
-    return {name for node in it.nodes for name in re.findall(r"formed with \d+ members \[job=(\S+)", node.log)}
+    return {name for node in it.nodes
+            for name in re.findall(r"formed with \d+ members \[job=(\S+)", node.log)}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -93,7 +93,7 @@ bool job_is_joined(const struct gradsync_job *job);
 /* NULL if there is none, or if it is not this daemon's any more. */
 struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 
-/* Takes the place of the one before. Without memory for it the member has none, and the next daemon says so. */
+/* Takes the place of the one before. Without memory for it there is none, and the next daemon says so. */
 void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket);
 /* The generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);

@@ -30,8 +30,7 @@ struct returned {       /* by local index in the generation before */
         bool lacks; /* something of the job's state; on one node that is found out later */
         uint32_t next_plan;
         uint64_t operations;
-        uint64_t
-                operation; /* number of the last one that it knows to have ended well, in a job of the cluster */
+        uint64_t operation; /* of the last one known to have ended well: its number in the cluster */
 };
 
 struct takeover {

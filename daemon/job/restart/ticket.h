@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where a job's part on this daemon is in the cluster: its generation, its members' ranks, and the tracks of
- * its plans. Members keep it for the daemon that follows, which cannot learn it from them otherwise. For a job
- * of one daemon it says what they know without it.
+ * its plans. Members keep it for the daemon that follows, which cannot learn that from them otherwise. For a
+ * job of one daemon it says what they know without it.
  */
 #pragma once
 
