@@ -20,7 +20,7 @@ struct reply {
 static void on_status_row(void *data, uint16_t type, const ProtobufCMessage *row) {
         const struct reply *reply = data;
 
-        if (type == WIRE__MESSAGE_TYPE__STATUS_LINK && reply->to->minor < FRAME_MINOR_2)
+        if (type == WIRE__MESSAGE_TYPE__STATUS_LINK && reply->to->minor < FRAME_MINOR_3)
                 return;
         session_send(reply->to, type, reply->request, row);
 }

@@ -36,8 +36,8 @@ def test_divisors_that_differ_are_named(cluster, member):  # noqa: F811
         name, _, rest = each.line().partition(" ")
         mine, other = ((3, 5), (5, 3))[rank]
         assert name == "OPERATION_MISMATCH", (name, rest)
-        assert f"job 'job', step 2: rank {rank} (pid {each.pid}) divides by {mine}, members of another node " \
-            f"by {other}; set the same divisor on all members" in rest
+        assert f"job 'job', step 2: rank {rank} (pid {each.pid}) divides by {mine}, members of another " \
+            f"node by {other}; set the same divisor on all members" in rest
 
 
 SIZES = (5, 300, 40)

@@ -12,8 +12,8 @@ import launch
 from clusters import Cluster
 
 CASES = ("unused_by_some unused_by_some.f64 unused_by_all unused_by_all.f64 unused_keeps_zeros "
-         "unused_all_used unused_output unused_not_cleared unused_shared undefined_gradients accumulation_with_unused "
-         "uneven_from_nothing static_unused_by_some")
+         "unused_all_used unused_output unused_not_cleared unused_shared undefined_gradients "
+         "accumulation_with_unused uneven_from_nothing static_unused_by_some")
 
 # Two branches; which of them a rank uses changes from step to step.
 BRANCHES = """
