@@ -82,7 +82,7 @@ static bool report_fits(const struct report *report, uint32_t world, size_t unus
                report->used_bytes + bytes + TAIL_BYTES <= FRAME_PAYLOAD_MAX;
 }
 
-/* For each rank of the world; of ranks on other nodes 0 where they are not known here. */
+/* A value for each rank of the world. Integers have none: 0. */
 static void report_by_rank(const struct plan *plan, uint32_t bucket, const struct backend_result *result,
                            double *sums, uint64_t *counts) {
         const struct exchange *heard = plan_heard(plan, bucket);

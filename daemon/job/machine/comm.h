@@ -13,8 +13,8 @@
 #define COMM_WINDOW LIMIT_WINDOW             /* collectives ahead on a lane */
 #define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
 
-/* What all nodes must have equal, and a number of which everybody hears the largest one. Of words that are
- * not equal everybody hears the smallest and the largest one. */
+/* What all nodes must have equal, and a number of which everybody hears the largest one. Of a word that is
+ * not equal everybody hears the smallest (`word`) and the largest one (`most`). */
 struct comm_words {
         uint64_t word[COMM_WORDS], most[COMM_WORDS], largest;
 };

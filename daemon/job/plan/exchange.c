@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/plan/exchange.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,7 @@ static struct trailer trailer_of(const struct exchange *exchange, const struct d
         const struct description_bucket *place = &plan->bucket[bucket];
         struct trailer trailer = trailer_shape(exchange, place, world);
 
+        assert(world <= exchange->most);
         trailer.at = shared_address(&exchange->staging, slot_offset(exchange, bucket) + place->bytes);
         return trailer;
 }
