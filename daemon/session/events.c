@@ -230,7 +230,8 @@ static void events_past_result(struct member *member, const struct plan *plan, u
 
         SET(result, bucket, bucket);
         SET(result, sum_squares, from->sum_squares);
-        result.n_rank_sum_squares = result.n_rank_nonfinite = from->n_inputs;
+        /* Of ranks on other nodes nothing has been kept. */
+        result.n_rank_sum_squares = result.n_rank_nonfinite = member->job->cluster ? 0 : from->n_inputs;
         result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
         result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
         result.has_unused = unused != NULL;
