@@ -212,7 +212,7 @@ static bool coordinator_is_ending(const struct coordinator *c) {
  * again, as by a coordinator that has just begun. */
 static bool coordinator_takes_back(const struct coordinator *c, const struct message *report) {
         return coordinator_survives(c, report->from) && report->origin != ORIGIN_OWN &&
-               c->stage > STAGE_FOUNDING && !coordinator_is_ending(c) && !planted(PLANTED_LOSES_RETURNERS);
+               c->stage > STAGE_FOUNDING && !coordinator_is_ending(c);
 }
 
 /* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one

@@ -38,7 +38,6 @@ enum planted {
         PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */
         PLANTED_KEEPS_TURNS,       /* turns outlive their generation */
         PLANTED_FORGETS_TURNS,     /* a coordinator that takes over knows of no turn that another one gave */
-        PLANTED_LOSES_RETURNERS,   /* a node whose daemon has started anew is lost to its generation */
         PLANTED_CREDITS_LOWEST, /* what is done on a lane is taken for the lowest track's that waits there */
         N_PLANTED,
 };
