@@ -94,8 +94,8 @@ def test_the_connection_to_the_coordinator_is_reset(hosts, member):  # noqa: F81
 @on_network
 @pytest.mark.parametrize("ways", [BOTH, ["in"], ["out"]])
 def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F811
-    """No gradient was written to, so nothing is void, also if one side alone has heard of it. The job goes on,
-    also if connections of the next communicator were refused to one side."""
+    """No gradient was written to, so nothing is void, also if one side alone has heard of it. The job goes
+    on, also if connections of the next communicator were refused to one side."""
     it = hosts(2, Routed, BLUNT)
     team = Team(members_of(it, member), None, world=2)
     assert team.step() == [1, 1]
