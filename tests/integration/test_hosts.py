@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over hosts of their own, with a network between them: a daemon on each host, which meet over TLS."""
+import os
+import pathlib
+import signal
+
 import pytest
 
 from clusters import PATIENT, members_of
@@ -40,6 +44,12 @@ def goes_on(members):
     for each in members:
         assert each.line().startswith("OK step=")
         assert ask(each, "check 1.5") == "right"
+
+
+def kill_helper(node):
+    """Its process of Gloo; it has no other children."""
+    child, = pathlib.Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text("ascii").split()
+    os.kill(int(child), signal.SIGKILL)
 
 
 def wait_refused(it, more):
@@ -108,15 +118,23 @@ def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F8
 
 
 @on_network
+@pytest.mark.parametrize("what", ["step", "barrier"])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, first):  # noqa: F811
+def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, first, what):  # noqa: F811
     """The generation that it is in first cannot be entered. In the next one all hear that it needs a state,
-    whichever node was taken for the culprit."""
+    whichever node was taken for the culprit, and whatever they had begun, not sure whether that would go on."""
     it = hosts(2, Routed, BLUNT)
     team = Team(members_of(it, member, [1, 0, 0] if first else [0, 1, 1]), None, world=2)
+    team.served = it.nodes[int(first)]
     assert team.step() == [1, 1]
+    if what == "barrier":
+        team.members[0].say("barrier")
+        wait_until(lambda: team.status()["waiting_for"], "the call")
     with it.filtered(1, RESET, only="data"):
-        begin(team.members)
+        if what == "step":
+            begin(team.members)
+        else:
+            kill_helper(it.nodes[0])
         wait_refused(it, 1)
         team.kill(1)
         new = team.fresh()

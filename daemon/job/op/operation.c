@@ -294,10 +294,16 @@ void operation_cancel(struct job *job) {
                 machine_say(job, TRACK_OPERATION, node_quiet);
 }
 
-/* Its members have nothing of it, and are going to call it again. */
-static void operation_forget_calls(struct job *job) {
-        for (uint32_t local = 0; local < job->n_local; local++)
-                job->local[local]->operation.pending = false;
+/* Its members have nothing of it, and are going to call it again: unless the next generation is another one,
+ * in which they are told that it is void. */
+static void operation_defer_calls(struct job *job) {
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                struct operation_part *part = &job->local[local]->operation;
+
+                if (part->pending)
+                        part->deferred = part->request;
+                part->pending = false;
+        }
         job->operation.n_calls = 0;
 }
 
@@ -305,7 +311,7 @@ void operation_voided(struct job *job, bool resumes) {
         struct refusal refusal;
 
         if (resumes && !job->operation.differs && !job->operation.spread.handing_out) {
-                operation_forget_calls(job);
+                operation_defer_calls(job);
                 return;
         }
         job->torn = true;
