@@ -82,6 +82,10 @@ void job_act(struct job *job, const struct action *action) {
                 carry_follow(job);
                 break;
         case ACTION_TRACK: act_on_plan(job, action); break;
+        case ACTION_EXPLAIN:
+                plan_explain(job, (uint32_t)action->number, action->note, (uint32_t)action->index);
+                break;
+        case ACTION_REJECTED: plan_reject(job, (uint32_t)action->number, action->refusal); break;
         case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
         case ACTION_GENERATION: job_place(job, action); break;
         case ACTION_ENTERED:

@@ -182,6 +182,7 @@ static void settle(void *data) {
                 release_lost(job);
         verdict_advance(job);
         machine_settle(job, takeover_busy(job));
+        plan_sweep(job);
         if (job->state == JOB_LOST)
                 settle_lost(job);
         if (abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job))

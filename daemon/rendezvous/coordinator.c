@@ -268,6 +268,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 
                 if (assigned || turns)
                         coordinator_say(c, now);
+                agree_take(c, now, report);
         }
         if (first) {
                 coordinator_say_to(c, report->from);

@@ -52,6 +52,41 @@ struct track_report {
         uint64_t mark, committed, prepared;
 };
 
+/* Plans that no node has, because they could not be agreed on in this generation; the latest ones. */
+#define LIMIT_REJECTIONS 4u
+struct rejection {
+        bool held;
+        uint32_t ordinal;
+        struct refusal refusal;
+};
+
+/* Why a plan is not agreed on: asked of nodes, one plan at a time. */
+enum dispute_kind {
+        DISPUTE_NONE,
+        DISPUTE_DIFFERS, /* two nodes have it differently: in which entry first? */
+        DISPUTE_LATE,    /* a member waits no longer: for whom did it? */
+        DISPUTE_TOLD,    /* the second of the two is to give it up; the others go on with it */
+};
+
+struct dispute {
+        enum dispute_kind kind;
+        uint32_t ordinal;
+        uint32_t node[2];          /* LATE: the first one is asked */
+        uint32_t low, high, index; /* the entry is one of low … high; what is asked for: up to index */
+        bool has[2];
+        uint64_t asked; /* when something was asked, or said, last */
+        struct plan_facts facts[2];
+        uint64_t waited;
+        char missing[512]; /* members */
+        struct refusal refusal;
+};
+
+struct agreement {
+        struct dispute dispute;
+        struct rejection rejection[LIMIT_REJECTIONS];
+        uint32_t n_rejected; /* ever */
+};
+
 /* The plan whose steps a track has. */
 struct track_owner {
         uint64_t digest;
@@ -61,6 +96,7 @@ struct track_owner {
         uint64_t before;     /* see struct message_plan */
         bool held;           /* by some node; or else nobody's */
         bool open;           /* in this generation */
+        bool begun;          /* in any: what differs from it now comes later */
 };
 
 struct coordinator_config {
@@ -137,10 +173,11 @@ struct coordinator {
         struct membership membership; /* every member that a node reports has a seat there */
         /* In the room: */
         uint64_t *stop, *verdict;
-        uint64_t *highest;        /* STOP: what any node of the generation has opened on each track */
-        struct nodeset set, lost; /* nodes of the generation, and those of them that are lost to it */
-        struct nodeset links;     /* the ends of the links that have cost a node its place */
-        uint64_t *nodes;          /* what reports say of nodes: see coordinator_set_of() */
+        uint64_t *highest;           /* STOP: what any node of the generation has opened on each track */
+        struct nodeset set, lost;    /* nodes of the generation, and those of them that are lost to it */
+        struct nodeset links;        /* the ends of the links that have cost a node its place */
+        uint64_t *nodes;             /* what reports say of nodes: see coordinator_set_of() */
+        struct agreement *agreement; /* NULL: there is one node */
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;

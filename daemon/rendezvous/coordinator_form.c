@@ -86,6 +86,7 @@ static void make(struct coordinator *c, uint64_t now) {
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;
+        agree_begin(c);
         tracks_begin(c);
         coordinator_set_stage(c, c->stage == STAGE_FORMING
                                          ? STAGE_FOUNDING

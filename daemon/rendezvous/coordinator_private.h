@@ -69,6 +69,22 @@ void tracks_fill_order(const struct coordinator *c, struct message *order);
  * none. */
 uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full);
 
+/* The plan as that node has reported it, or NULL. */
+const struct message_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal);
+struct track_owner *tracks_find(const struct coordinator *c, uint32_t ordinal);
+/* Two nodes have a plan differently that is not open; the first one has it as it counts. */
+bool tracks_find_difference(const struct coordinator *c, uint32_t *ret_ordinal, uint32_t ret_nodes[2]);
+static inline struct rejection *coordinator_rejection(const struct coordinator *c, uint32_t ordinal) {
+        for (uint32_t i = 0; i < LIMIT_REJECTIONS && c->agreement != NULL; i++)
+                if (c->agreement->rejection[i].held && c->agreement->rejection[i].ordinal == ordinal)
+                        return &c->agreement->rejection[i];
+        return NULL;
+}
+
+/* coordinator_agree.c: why a plan is not open, and what its nodes hear of that. */
+void agree_take(struct coordinator *c, uint64_t now, const struct message *report);
+void agree_begin(struct coordinator *c); /* a generation */
+
 /* coordinator_order.c */
 /* The only writer of the stage; the other one gives its order too, to all nodes, from now on. */
 void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage);

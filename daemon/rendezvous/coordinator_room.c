@@ -8,7 +8,7 @@
 size_t coordinator_bytes(const struct coordinator_config *config) {
         const struct room *room = &config->room;
 
-        return (room->members + 1) * sizeof(struct seat) +
+        return (room->members + 1) * sizeof(struct seat) + (config->alone ? 0 : sizeof(struct agreement)) +
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
                room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct message_plan)) +
                                sizeof(struct track_owner) + 3 * sizeof(uint64_t)) +
@@ -21,7 +21,8 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         struct seat *seat = room->memory;
 
         c->config.room = *room;
-        c->refused = (void *)(seat + room->members + 1);
+        c->agreement = c->config.alone ? NULL : (void *)(seat + room->members + 1);
+        c->refused = c->agreement != NULL ? (void *)(c->agreement + 1) : (void *)(seat + room->members + 1);
         c->node = (void *)(c->refused + c->config.n_texts);
         c->track = (void *)(c->node + room->nodes);
         c->plan = (void *)(c->track + (size_t)room->nodes * room->tracks);
@@ -54,6 +55,8 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
         memset(c->owner, 0, room->tracks * sizeof(*c->owner));
         memcpy(c->owner, before.owner, before.n_tracks * sizeof(*c->owner));
         memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
+        if (c->agreement != NULL)
+                *c->agreement = *before.agreement;
         memcpy(c->node, before.node, before.config.room.nodes * sizeof(*c->node));
         for (uint32_t node = 0; node < before.config.room.nodes; node++) {
                 memcpy(coordinator_track(c, node, 0), coordinator_track(&before, node, 0),
@@ -88,6 +91,8 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         coordinator_hear_anew(c);
         memset(c->owner, 0, config->room.tracks * sizeof(*c->owner));
         memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
+        if (c->agreement != NULL)
+                memset(c->agreement, 0, sizeof(*c->agreement));
         memset(c->stop, 0,
                3 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts, and the highest */
         nodeset_clear(c->set);

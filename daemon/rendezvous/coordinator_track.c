@@ -7,7 +7,7 @@
 
 #include "rendezvous/coordinator_private.h"
 
-static const struct message_plan *said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal) {
+const struct message_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal) {
         for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known; i++)
                 if (coordinator_plans(c, node)[i].ordinal == ordinal)
                         return &coordinator_plans(c, node)[i];
@@ -16,12 +16,12 @@ static const struct message_plan *said_of(const struct coordinator *c, uint32_t 
 
 static bool anybody_has(const struct coordinator *c, uint32_t ordinal) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (said_of(c, node, ordinal) != NULL)
+                if (tracks_said_of(c, node, ordinal) != NULL)
                         return true;
         return false;
 }
 
-static struct track_owner *owner_find(const struct coordinator *c, uint32_t ordinal) {
+struct track_owner *tracks_find(const struct coordinator *c, uint32_t ordinal) {
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
                 if (c->owner[track].held && c->owner[track].ordinal == ordinal)
                         return &c->owner[track];
@@ -30,7 +30,11 @@ static struct track_owner *owner_find(const struct coordinator *c, uint32_t ordi
 
 static void owner_take(struct coordinator *c, uint32_t track, const struct message_plan *plan) {
         c->owner[track] = (struct track_owner){
-                .digest = plan->digest, .ordinal = plan->ordinal, .before = plan->before, .held = true
+                .digest = plan->digest,
+                .ordinal = plan->ordinal,
+                .before = plan->before,
+                .held = true,
+                .begun = plan->open,
         };
         for (; c->n_tracks <= track; c->n_tracks++)
                 c->stop[c->n_tracks] = c->verdict[c->n_tracks] = c->highest[c->n_tracks] = 0;
@@ -46,6 +50,7 @@ static void owner_set_turn(struct coordinator *c, struct track_owner *owner, uin
 /* As it is in this generation, through another coordinator. */
 static void owner_go_on(struct coordinator *c, struct track_owner *owner, const struct message_plan *plan) {
         owner->open |= plan->open;
+        owner->begun |= plan->open;
         if (plan->turn > owner->turn && !planted(PLANTED_FORGETS_TURNS))
                 owner_set_turn(c, owner, plan->unit, plan->turn);
 }
@@ -57,7 +62,7 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
                                      coordinator_survives(c, node) == of_survivors;
                      i++) {
                         const struct message_plan *plan = &coordinator_plans(c, node)[i];
-                        struct track_owner *owner = owner_find(c, plan->ordinal);
+                        struct track_owner *owner = tracks_find(c, plan->ordinal);
 
                         if (owner == NULL && track_is_step(plan->track) &&
                             plan->track < c->config.room.tracks && !c->owner[plan->track].held) {
@@ -91,9 +96,63 @@ static void owner_give(struct coordinator *c, const struct message_plan *plan) {
 
 static bool all_have(const struct coordinator *c, uint32_t ordinal) {
         for (uint32_t node = 0; node < c->config.room.nodes; node++)
-                if (coordinator_survives(c, node) && said_of(c, node, ordinal) == NULL)
+                if (coordinator_survives(c, node) && tracks_said_of(c, node, ordinal) == NULL)
                         return false;
         return c->tally.survivors > 0;
+}
+
+/* What ends with a loss is no part of a plan that has been begun. */
+static bool owner_is_alike(const struct track_owner *owner, const struct message_plan *a,
+                           const struct message_plan *b) {
+        return a->digest == b->digest && (owner->begun || a->voids == b->voids);
+}
+
+/* The node whose plan counts: where it was begun before, one that has it as it was then. */
+static uint32_t owner_reference(const struct coordinator *c, const struct track_owner *owner) {
+        for (uint32_t node = 0; node < c->config.room.nodes; node++) {
+                const struct message_plan *said =
+                        coordinator_survives(c, node) ? tracks_said_of(c, node, owner->ordinal) : NULL;
+
+                if (said != NULL && (!owner->begun || said->digest == owner->digest))
+                        return node;
+        }
+        return LIMIT_NODES;
+}
+
+/* A node that has it in another way; LIMIT_NODES: none. */
+static uint32_t owner_find_other(const struct coordinator *c, const struct track_owner *owner,
+                                 uint32_t reference) {
+        for (uint32_t node = 0; node < c->config.room.nodes && reference != LIMIT_NODES; node++) {
+                const struct message_plan *said =
+                        coordinator_survives(c, node) ? tracks_said_of(c, node, owner->ordinal) : NULL;
+
+                if (said != NULL &&
+                    !owner_is_alike(owner, tracks_said_of(c, reference, owner->ordinal), said))
+                        return node;
+        }
+        return LIMIT_NODES;
+}
+
+bool tracks_find_difference(const struct coordinator *c, uint32_t *ret_ordinal, uint32_t ret_nodes[2]) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
+                const struct track_owner *owner = &c->owner[track];
+
+                if (!owner->held || owner->open || coordinator_rejection(c, owner->ordinal) != NULL)
+                        continue;
+                ret_nodes[0] = owner_reference(c, owner);
+                ret_nodes[1] = owner_find_other(c, owner, ret_nodes[0]);
+                *ret_ordinal = owner->ordinal;
+                if (ret_nodes[1] != LIMIT_NODES)
+                        return true;
+        }
+        return false;
+}
+
+/* All nodes of the generation have the same. */
+static bool owner_is_agreed(const struct coordinator *c, const struct track_owner *owner) {
+        if (!all_have(c, owner->ordinal) || coordinator_rejection(c, owner->ordinal) != NULL)
+                return false;
+        return owner_find_other(c, owner, owner_reference(c, owner)) == LIMIT_NODES;
 }
 
 bool tracks_assign(struct coordinator *c) {
@@ -105,14 +164,14 @@ bool tracks_assign(struct coordinator *c) {
         owner_learn(c, false);
         for (uint32_t node = 0; node < c->top; node++)
                 for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known; i++)
-                        if (owner_find(c, coordinator_plans(c, node)[i].ordinal) == NULL)
+                        if (tracks_find(c, coordinator_plans(c, node)[i].ordinal) == NULL)
                                 owner_give(c, &coordinator_plans(c, node)[i]);
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
                 struct track_owner *owner = &c->owner[track];
 
-                if (!owner->held || owner->open || !all_have(c, owner->ordinal))
+                if (!owner->held || owner->open || !owner_is_agreed(c, owner))
                         continue;
-                owner->open = opened = true;
+                owner->open = owner->begun = opened = true;
         }
         return opened;
 }
@@ -135,7 +194,7 @@ static bool all_are_full(const struct coordinator *c, struct track_owner *owner,
 
                 if (!coordinator_survives(c, node))
                         continue;
-                said = said_of(c, node, owner->ordinal);
+                said = tracks_said_of(c, node, owner->ordinal);
                 if (said != NULL && said->unit == unit &&
                     generation_equal(c->node[node].generation, c->current))
                         continue;
@@ -150,7 +209,7 @@ bool tracks_give_turns(struct coordinator *c, const struct message *report) {
 
         for (uint32_t i = 0; i < report->n_plans; i++) {
                 struct track_owner *owner =
-                        report->plan[i].unit > 0 ? owner_find(c, report->plan[i].ordinal) : NULL;
+                        report->plan[i].unit > 0 ? tracks_find(c, report->plan[i].ordinal) : NULL;
 
                 if (owner == NULL || report->plan[i].unit <= owner->unit ||
                     !all_are_full(c, owner, report->plan[i].unit))
@@ -163,7 +222,7 @@ bool tracks_give_turns(struct coordinator *c, const struct message *report) {
 
 static bool plan_equal(const struct message_plan *a, const struct message_plan *b) {
         return a->digest == b->digest && a->ordinal == b->ordinal && a->track == b->track &&
-               a->open == b->open && a->before == b->before;
+               a->open == b->open && a->before == b->before && a->voids == b->voids;
 }
 
 bool tracks_note(struct coordinator *c, const struct message *report) {
@@ -196,7 +255,7 @@ static uint32_t ignorant_of(const struct coordinator *c, uint32_t ordinal, struc
         uint32_t found = LIMIT_NODES;
 
         for (uint32_t node = 0; node < c->config.room.nodes; node++) {
-                if (!coordinator_survives(c, node) || said_of(c, node, ordinal) != NULL)
+                if (!coordinator_survives(c, node) || tracks_said_of(c, node, ordinal) != NULL)
                         continue;
                 if (nodeset_has(full, node))
                         return LIMIT_NODES;

@@ -5,9 +5,10 @@
 #include "proto/frame.h"
 
 static const char *const names[N_MESSAGE_KINDS] = {
-        "COLLECT", "RUN",     "HOLD",    "STOP",    "FREEZE", "CUT",       "ABORT",       "VERDICT",
-        "NEWGEN",  "FENCE",   "END",     "REFUSE",  "PLACES", "report",    "held",        "paused",
-        "frozen",  "drained", "aborted", "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
+        "COLLECT", "RUN",    "HOLD",      "STOP",        "FREEZE",     "CUT",     "ABORT",
+        "VERDICT", "NEWGEN", "FENCE",     "END",         "REFUSE",     "PLACES",  "EXPLAIN",
+        "REJECT",  "report", "held",      "paused",      "frozen",     "drained", "aborted",
+        "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
 };
 
 const char *message_name(enum message_kind kind) {
@@ -35,7 +36,7 @@ void message_copy(struct message *to, const struct message *from) {
         memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
         memcpy(to->set, from->set, words);
         memcpy(to->links, from->links, words);
-        if (from->kind == ORDER_REFUSE)
+        if (from->kind == ORDER_REFUSE || from->kind == ORDER_REJECT)
                 to->refusal = from->refusal;
         else if (from->kind == ORDER_PLACES)
                 memcpy(&to->places, &from->places,
@@ -44,6 +45,8 @@ void message_copy(struct message *to, const struct message *from) {
         else
                 memcpy(to->member_of, from->member_of, from->n_members * sizeof(from->member_of[0]));
         memcpy(to->gone, from->gone, from->n_gone * sizeof(from->gone[0]));
+        if (message_has_note(from))
+                to->about = from->about;
 }
 
 int tag_compare(const struct tag *a, const struct tag *b) {
@@ -139,6 +142,8 @@ static bool told_valid(const struct message *message) {
         if (message->kind == ORDER_REFUSE)
                 return message->n_members == 0 && member_id_node(message->member) == message->to &&
                        (message->refusal.code == 0) == (message->end == JOB_END_NONE);
+        if (message->kind == ORDER_REJECT)
+                return message->n_members == 0 && message->refusal.code != 0;
         if (message->kind != ORDER_PLACES)
                 return true;
         if (message->n_members > 0 || message->places.n_waiting > LIMIT_SEATS ||
@@ -150,6 +155,25 @@ static bool told_valid(const struct message *message) {
         return true;
 }
 
+/* A coordinator asks for what a node can say. What a member has waited is a time. */
+static bool note_valid(const struct message *message) {
+        const struct message_note *about = &message->about;
+
+        if (message->kind == ORDER_EXPLAIN)
+                return message->n_members == 0 &&
+                       (message->note == NOTE_FACTS || message->note == NOTE_LACKS);
+        if (message->kind < ANSWER_REPORT || message->kind >= LEASE_ASK)
+                return message->note == NOTE_NONE;
+        switch (message->note) {
+        case NOTE_NONE:
+        case NOTE_LACKS: return true;
+        case NOTE_FACTS: return facts_valid(&about->facts);
+        case NOTE_LATE: return about->waited > 0 && about->waited <= LIMIT_NUMBER;
+        case NOTE_FAILED: return about->refusal.code != 0;
+        default: return false;
+        }
+}
+
 bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
             message->to >= LIMIT_NODES)
@@ -157,7 +181,7 @@ bool message_valid(const struct message *message) {
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
             message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
             message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !numbers_valid(message) ||
-            !plans_valid(message) || !told_valid(message))
+            !plans_valid(message) || !told_valid(message) || !note_valid(message))
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;

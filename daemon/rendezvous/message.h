@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "proto/frame.h"
+#include "rendezvous/facts.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/nodeset.h"
 #include "rendezvous/room.h"
@@ -60,6 +61,8 @@ enum message_kind {
         ORDER_END,     /* there will be no further generation */
         ORDER_REFUSE,  /* one member is not taken, or no longer; not numbered, the order stays what it is */
         ORDER_PLACES,  /* which places are vacant, and who waits for one; not numbered either */
+        ORDER_EXPLAIN, /* say this of a plan beside the report: see enum note; nor are these two */
+        ORDER_REJECT,  /* no node has that plan, for this reason */
         /* answers: node to coordinator. Each carries the whole report */
         ANSWER_REPORT,
         ANSWER_HELD,
@@ -126,6 +129,22 @@ struct message_places {
         uint64_t waiting[LIMIT_SEATS];
 };
 
+/* What a report says of one plan beside the rest; the latest of it. */
+enum note {
+        NOTE_NONE,
+        NOTE_FACTS,  /* asked for: what it is, as far as that entry */
+        NOTE_LACKS,  /* asked for: the members here that have not brought it, in the text */
+        NOTE_LATE,   /* a member here waits no longer for the others to bring it */
+        NOTE_FAILED, /* it cannot be agreed on here, and so nowhere */
+        N_NOTES,
+};
+
+struct message_note {
+        struct plan_facts facts;
+        struct refusal refusal; /* LACKS and FAILED */
+        uint64_t waited;        /* LATE: us */
+};
+
 /* A member that its node has lost, and why. */
 struct message_gone {
         uint64_t member;
@@ -142,6 +161,7 @@ struct message_plan {
         uint32_t ordinal;
         uint32_t track;  /* of its steps, the same on every node; TRACK_OPERATION: none yet */
         bool open;       /* its steps may begin in the generation that the message names */
+        bool voids;      /* answers: a loss ends it as long as it is not open */
         uint64_t before; /* units of the track that were committed before its first one */
 };
 
@@ -172,6 +192,9 @@ struct message {
         struct membership_loss
                 loss;      /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
         uint64_t member;   /* REFUSE: whom */
+        enum note note;    /* answers: see the end; EXPLAIN: what is wanted, FACTS or LACKS, */
+        uint32_t ordinal;  /* … of that plan; REJECT: the plan; */
+        uint32_t index;    /* … FACTS: as far as that entry */
         uint32_t n_words;  /* of set[] and links[]: see message_name_nodes() */
         uint32_t n_tracks; /* in use; what is beyond counts as 0, in this message and everywhere else */
         uint32_t n_plans; /* answers: that members of the node have agreed on, and not let go of; orders: that
@@ -187,10 +210,11 @@ struct message {
                                           the ends of the links for whose sake the job has ended */
         union {
                 struct message_member member_of[LIMIT_SEATS];
-                struct refusal refusal;       /* REFUSE */
+                struct refusal refusal;       /* REFUSE and REJECT */
                 struct message_places places; /* PLACES */
         };
         struct message_gone gone[LIMIT_LOCAL];
+        struct message_note about; /* answers, unless the note is NONE */
 };
 
 /* Unique in a job, on all its nodes and over restarts of each: `count` is one of that run of its daemon. */
@@ -228,8 +252,10 @@ enum action_kind {
         ACTION_ENTERED, /* every member of this node that belongs to `generation` has been named; `behind`:
                                some member of it, on any node, comes without the state of `source` */
         ACTION_OUT, /* the node is outside: `since` the coordinator was last heard; its members join again */
-        ACTION_REFUSED, /* `member` is not taken, or no longer: `end`, and what to tell it */
-        ACTION_ENDED,   /* the job is over: `end` */
+        ACTION_REFUSED,  /* `member` is not taken, or no longer: `end`, and what to tell it */
+        ACTION_ENDED,    /* the job is over: `end` */
+        ACTION_EXPLAIN,  /* plan `number`, `note`, entry `index`: node_explain() */
+        ACTION_REJECTED, /* nobody has plan `number`: `refusal` */
 };
 
 enum launch_kind { LAUNCH_PAYLOAD, LAUNCH_VOTE, LAUNCH_FILLER };
@@ -250,8 +276,9 @@ struct action {
         uint64_t id;
         enum job_end end;
         struct membership_loss
-                loss; /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
-        const struct refusal *refusal; /* REFUSED; else NULL */
+                loss;   /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
+        enum note note; /* EXPLAIN */
+        const struct refusal *refusal; /* REFUSED, REJECTED; else NULL */
 };
 
 /* All in microseconds. heartbeat < patience < death; a lease is longer than two heartbeats. */
@@ -293,11 +320,17 @@ static inline uint64_t message_plans(uint64_t steps, uint32_t track) {
 
 /* Everything that can be said against a message without knowing a state: false if it is to be dropped. */
 bool message_valid(const struct message *message);
+/* It says more about a plan. */
+static inline bool message_has_note(const struct message *message) {
+        return message->note != NOTE_NONE && message->kind >= ANSWER_REPORT;
+}
 /* How much of the struct has to be copied for its sake. */
 static inline size_t message_bytes(const struct message *message) {
+        if (message_has_note(message))
+                return sizeof(*message);
         if (message->n_gone > 0)
                 return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
-        if (message->kind == ORDER_REFUSE)
+        if (message->kind == ORDER_REFUSE || message->kind == ORDER_REJECT)
                 return offsetof(struct message, refusal) + sizeof(message->refusal);
         if (message->kind == ORDER_PLACES)
                 return offsetof(struct message, places.waiting) +

@@ -51,6 +51,10 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
                 report_refuse(node, order);
         } else if (order->kind == ORDER_PLACES) {
                 report_note_places(node, order);
+        } else if (order->kind == ORDER_EXPLAIN) {
+                plan_be_asked(node, order);
+        } else if (order->kind == ORDER_REJECT) {
+                plan_be_rejected(node, now, order);
         } else if (order->round > node->round ||
                    (order->kind == ORDER_FENCE && order->round == node->round)) {
                 node->round = order->round;

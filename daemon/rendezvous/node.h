@@ -63,6 +63,7 @@ struct node_plan {
         uint32_t ordinal, track;
         uint64_t before; /* see struct message_plan */
         bool open;       /* in this generation */
+        bool voids;
 };
 
 struct node_lane {
@@ -114,8 +115,11 @@ struct node {
         struct tag history;
         enum job_end end;
         struct places places; /* as the coordinator has said */
+        enum note note;       /* what the reports say of plan `noted`, beside the rest */
+        uint32_t noted;
         uint32_t n, n_gone, n_plans;
         /* In the room: */
+        struct message_note *about; /* the note; NULL: there is one node */
         struct node_plan *plan;
         uint64_t *stop;
         struct track *track;
@@ -152,7 +156,11 @@ bool node_waits(struct node *node, uint64_t member);
 
 /* The members of this node have agreed on that plan. ACTION_TRACK says which track its steps have, once all
  * nodes of the generation have it, perhaps before this returns. The room has a track for each plan. */
-void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest);
+void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest, bool voids);
+/* What there is to say of a plan that is not open: the answer to ACTION_EXPLAIN, or that members here wait no
+ * longer for it, or that they cannot agree. ACTION_REJECTED says what comes of that on all nodes. */
+void node_explain(struct node *node, uint64_t now, uint32_t ordinal, enum note note,
+                  const struct message_note *about);
 /* None of them has it any more, and no step of it is open. */
 void node_forget(struct node *node, uint64_t now, uint32_t ordinal);
 

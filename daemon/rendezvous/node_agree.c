@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver says of plans: that all members here have agreed on one, or that none has it any more. */
+/* What the driver says of plans: that all members here have agreed on one, or cannot, what it is, or that none
+ * has it any more. */
 #include <assert.h>
 
 #include "rendezvous/node_private.h"
@@ -11,15 +12,26 @@ static struct node_plan *agreed_find(struct node *node, uint32_t ordinal) {
         return NULL;
 }
 
-void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest) {
+void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest, bool voids) {
         now = node_wake(node, now);
         if (agreed_find(node, ordinal) != NULL)
                 return;
         assert(node->n_plans + TRACK_STEP < node->config.room.tracks);
         struct node_plan *plan = &node->plan[node->n_plans++];
-        *plan = (struct node_plan){ .ordinal = ordinal, .digest = digest };
+        *plan = (struct node_plan){ .ordinal = ordinal, .digest = digest, .voids = voids };
         report_send(node, now);
         plan->asked = node->stamp;
+}
+
+void node_explain(struct node *node, uint64_t now, uint32_t ordinal, enum note note,
+                  const struct message_note *about) {
+        now = node_wake(node, now);
+        if (node->about == NULL)
+                return; /* no other node would hear of it */
+        node->note = note;
+        node->noted = ordinal;
+        *node->about = *about;
+        report_send(node, now);
 }
 
 void node_forget(struct node *node, uint64_t now, uint32_t ordinal) {

@@ -8,7 +8,8 @@
 size_t node_bytes(const struct room *room) {
         return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
                room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t)) +
-               2 * nodeset_words(room->nodes) * sizeof(uint64_t);
+               2 * nodeset_words(room->nodes) * sizeof(uint64_t) +
+               (room->nodes > 1 ? sizeof(struct message_note) : 0);
 }
 
 static void node_lay_out(struct node *node, const struct room *room) {
@@ -20,6 +21,7 @@ static void node_lay_out(struct node *node, const struct room *room) {
         node->stop = (void *)(node->plan + room->tracks);
         node->set = (struct nodeset){ node->stop + room->tracks, nodeset_words(room->nodes) };
         node->links = (struct nodeset){ node->set.word + node->set.words, node->set.words };
+        node->about = room->nodes > 1 ? (void *)(node->links.word + node->links.words) : NULL;
         for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
                 node->track[which] = (struct track){ .vote = -1 };
                 node->stop[which] = 0;
@@ -39,6 +41,8 @@ void node_move(struct node *node, const struct room *room) {
         memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
         nodeset_copy(node->set, before.set);
         nodeset_copy(node->links, before.links);
+        if (before.note != NOTE_NONE)
+                *node->about = *before.about;
 }
 
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out) {

@@ -36,6 +36,12 @@ static bool track_is_taken(const struct node *node, uint32_t track) {
         return false;
 }
 
+/* Nothing more has to be said of it. */
+static void note_clear(struct node *node, uint32_t ordinal) {
+        if (node->noted == ordinal)
+                node->note = NOTE_NONE;
+}
+
 /* A later coordinator that fences this node may not know which tracks the former one gave it, and have given
  * them to other plans: such a plan waits for the next generation. */
 void plan_hear(struct node *node, const struct message *order) {
@@ -50,6 +56,7 @@ void plan_hear(struct node *node, const struct message *order) {
                     (lacks_track && track_is_taken(node, said->track)))
                         continue;
                 plan->open = true;
+                note_clear(node, plan->ordinal);
                 if (lacks_track)
                         agreed_set_track(node, plan,
                                          planted(PLANTED_NUMBERS_ALONE) ? TRACK_STEP + i : said->track,
@@ -58,6 +65,7 @@ void plan_hear(struct node *node, const struct message *order) {
 }
 
 void plan_enter(struct node *node, const struct message *order) {
+        node->note = NOTE_NONE;
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 struct node_plan *plan = &node->plan[i];
                 const struct message_plan *said = agreed_in(node, order, plan);
@@ -69,6 +77,38 @@ void plan_enter(struct node *node, const struct message *order) {
                         agreed_set_track(node, plan, track, said != NULL ? said->before : 0);
         }
         plan_hear(node, order);
+}
+
+static bool is_about_now(const struct node *node, const struct message *order) {
+        return node_is_in(node) && generation_equal(order->generation, node->generation);
+}
+
+void plan_be_asked(struct node *node, const struct message *order) {
+        if (is_about_now(node, order))
+                node_act(node, &(struct action){ .kind = ACTION_EXPLAIN,
+                                                 .generation = node->generation,
+                                                 .number = order->ordinal,
+                                                 .index = order->index,
+                                                 .note = order->note });
+}
+
+void plan_be_rejected(struct node *node, uint64_t now, const struct message *order) {
+        if (!is_about_now(node, order))
+                return;
+        for (uint32_t i = 0; i < node->n_plans; i++) {
+                if (node->plan[i].ordinal != order->ordinal)
+                        continue;
+                if (node->plan[i].open || order->stamp < node->plan[i].asked)
+                        return; /* it means an earlier plan of that ordinal */
+                node->plan[i] = node->plan[--node->n_plans];
+                break;
+        }
+        note_clear(node, order->ordinal);
+        node_act(node, &(struct action){ .kind = ACTION_REJECTED,
+                                         .generation = node->generation,
+                                         .number = order->ordinal,
+                                         .refusal = &order->refusal });
+        report_send(node, now);
 }
 
 bool plan_is_closed(const struct node *node, uint32_t track) {

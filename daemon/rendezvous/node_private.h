@@ -23,6 +23,9 @@ void node_use_tracks(struct node *node, uint32_t n);
 void plan_hear(struct node *node, const struct message *order);
 void plan_enter(struct node *node, const struct message *order);
 bool plan_is_closed(const struct node *node, uint32_t track);
+/* EXPLAIN and REJECT. */
+void plan_be_asked(struct node *node, const struct message *order);
+void plan_be_rejected(struct node *node, uint64_t now, const struct message *order);
 
 /* node_unit.c: launches and decides whatever can be. */
 void unit_progress(struct node *node);

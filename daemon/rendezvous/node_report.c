@@ -38,8 +38,13 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
                                                .ordinal = plan->ordinal,
                                                .track = plan->track,
                                                .open = plan->open,
-                                               .before = plan->before };
+                                               .before = plan->before,
+                                               .voids = plan->voids };
         }
+        message->note = node->note;
+        message->ordinal = node->noted;
+        if (node->note != NOTE_NONE)
+                message->about = *node->about;
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;

@@ -21,7 +21,7 @@
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
         X(stamp, stamp) X(host, host) X(device, device) X(origin, origin) X(running, running) \
         X(wait, wait) X(away, away) X(cause, cause) X(world, world) X(source, source) X(behind, behind) \
-        X(end, end) X(member, member) \
+        X(end, end) X(member, member) X(note, note) X(ordinal, ordinal) X(index, index) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
         FIELDS_TAG(X, history, history)
@@ -35,8 +35,12 @@
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
 #define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
-        X(unit, unit) X(turn, turn) X(before, before)
+        X(unit, unit) X(turn, turn) X(before, before) X(voids, voids)
 #define FIELDS_REFUSAL(X) X(code, code) X(has_culprit, has_culprit) X(rank, rank) X(pid, pid)
+#define FIELDS_FACTS(X) \
+        X(prefix, prefix) X(index, index) X(n_params, params) X(n_buckets, buckets) X(reduce, reduce) \
+        X(voids, voids) X(placed, placed) X(dtype, dtype) X(bucket, bucket) X(bytes, bytes) \
+        X(rank, rank) X(pid, pid)
 /* clang-format on */
 #define PUT(ours, theirs) to->theirs = from->ours;
 #define TAKE(ours, theirs) to->ours = from->theirs;
@@ -45,8 +49,8 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 248 && sizeof(struct places) == 40, "likewise");
-_Static_assert(sizeof(struct message_plan) == 48, "likewise");
+_Static_assert(offsetof(struct message, mark) == 256 && sizeof(struct places) == 40, "likewise");
+_Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
 static bool peer_says_units(enum message_kind kind) {
@@ -57,6 +61,33 @@ static void refusal_put(Peer__Refusal *to, const struct refusal *from) {
         peer__refusal__init(to);
         FIELDS_REFUSAL(PUT)
         to->text = (ProtobufCBinaryData){ strnlen(from->text, sizeof(from->text)), (uint8_t *)from->text };
+        to->parameter = (char *)from->parameter;
+}
+
+static void facts_put(Peer__Facts *to, const struct plan_facts *from) {
+        peer__facts__init(to);
+        FIELDS_FACTS(PUT)
+        to->name = (char *)from->name;
+        to->n_shape = from->dims;
+        to->shape = (uint64_t *)from->shape;
+}
+
+struct about {
+        Peer__About about;
+        Peer__Facts facts;
+        Peer__Refusal refusal;
+};
+
+static Peer__About *about_put(struct about *to, const struct message *message) {
+        const struct message_note *from = &message->about;
+
+        peer__about__init(&to->about);
+        to->about.waited = message->note == NOTE_LATE ? from->waited : 0;
+        if (message->note == NOTE_FACTS)
+                facts_put(to->about.facts = &to->facts, &from->facts);
+        if (message->note == NOTE_LACKS || message->note == NOTE_FAILED)
+                refusal_put(to->about.refusal = &to->refusal, &from->refusal);
+        return &to->about;
 }
 
 /* Without the zeros at its end. */
@@ -150,6 +181,7 @@ ssize_t peer_encode(struct scratch *scratch, const struct message *from, uint8_t
         Peer__Message message = PEER__MESSAGE__INIT, *to = &message;
         Peer__Refusal refusal;
         Peer__Places places;
+        struct about about;
 
         if (!message_valid(from))
                 return -EINVAL;
@@ -158,7 +190,9 @@ ssize_t peer_encode(struct scratch *scratch, const struct message *from, uint8_t
         to->minor = PEER_MINOR;
         FIELDS_MESSAGE(PUT)
         tracks_put(to, from);
-        if (from->kind == ORDER_REFUSE)
+        if (message_has_note(from))
+                to->about = about_put(&about, from);
+        if (from->kind == ORDER_REFUSE || from->kind == ORDER_REJECT)
                 refusal_put(to->refusal = &refusal, &from->refusal);
         if (from->kind == ORDER_PLACES && !places_put(scratch, to->places = &places, &from->places))
                 return -EMSGSIZE;
@@ -169,17 +203,46 @@ ssize_t peer_encode(struct scratch *scratch, const struct message *from, uint8_t
         return (ssize_t)peer__message__pack(to, out);
 }
 
+static bool name_take(char to[LIMIT_NAME + 1], const char *from) {
+        size_t length = strlen(from);
+
+        if (length > 0 && !name_valid(from))
+                return false;
+        memcpy(to, from, length + 1);
+        return true;
+}
+
 static bool refusal_take(struct refusal *to, const Peer__Refusal *from) {
         *to = (struct refusal){ 0 };
         if (from == NULL)
                 return true;
         FIELDS_REFUSAL(TAKE)
+        if (!name_take(to->parameter, from->parameter))
+                return false;
         if (from->text.len == 0)
                 return true;
         if (from->text.len >= sizeof(to->text) || memchr(from->text.data, 0, from->text.len) != NULL ||
             !utf8_valid((const char *)from->text.data, from->text.len))
                 return false;
         memcpy(to->text, from->text.data, from->text.len);
+        return true;
+}
+
+static bool about_take(struct message *message, const Peer__About *about) {
+        struct message_note *note = &message->about;
+        const Peer__Facts *from = about != NULL ? about->facts : NULL;
+        struct plan_facts *to = &note->facts;
+
+        *note = (struct message_note){ .waited = about != NULL ? about->waited : 0 };
+        if (message->note == NOTE_LACKS || message->note == NOTE_FAILED)
+                return refusal_take(&note->refusal, about != NULL ? about->refusal : NULL);
+        if (message->note != NOTE_FACTS || from == NULL)
+                return true;
+        FIELDS_FACTS(TAKE)
+        if (from->n_shape > LIMIT_DIMS || !name_take(to->name, from->name))
+                return false;
+        to->dims = (uint32_t)from->n_shape;
+        memcpy(to->shape, from->shape, from->n_shape * sizeof(to->shape[0]));
         return true;
 }
 
@@ -234,7 +297,7 @@ static bool tracks_take(struct message *to, const Peer__Message *from) {
 
 /* Where a member lives is said once, by its node. */
 static bool members_take(struct message *message, const Peer__Message *said) {
-        bool elsewhere = message->kind == ORDER_REFUSE || message->kind == ORDER_PLACES;
+        bool elsewhere = message->kind >= ORDER_REFUSE && message->kind < ANSWER_REPORT;
 
         if (said->n_member_of > (elsewhere ? 0 : LIMIT_SEATS))
                 return false;
@@ -284,8 +347,11 @@ static const char *peer_take(struct message *to, const Peer__Message *from) {
                 return "it is of another major version";
         message_clear(to);
         FIELDS_MESSAGE(TAKE)
-        if (to->kind == ORDER_REFUSE && !refusal_take(&to->refusal, from->refusal))
+        if ((to->kind == ORDER_REFUSE || to->kind == ORDER_REJECT) &&
+            !refusal_take(&to->refusal, from->refusal))
                 return "its text is too long, or not UTF-8";
+        if (message_has_note(to) && !about_take(to, from->about))
+                return "what it says of a plan makes no sense";
         if (to->kind == ORDER_PLACES && !waiting_take(&to->places, from->places))
                 return "it names too many places, or members that wait";
         if (!nodes_take(to, from))

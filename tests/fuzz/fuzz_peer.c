@@ -95,7 +95,7 @@ static void join(uint32_t n) {
                                               .adapts = true };
 
         node_join(&node[n], now, &request, &(struct tag){ 0 });
-        node_agree(&node[n], now, 0, 77);
+        node_agree(&node[n], now, 0, 77, false);
         effects_drain(&effects, carry_out);
 }
 

@@ -323,7 +323,7 @@ void member_event(const struct event *event) {
                         hear_news(event->proc, event->a);
         } else if (event->kind == EVENT_PLAN) {
                 if (node_has_members(p))
-                        node_agree(&p->node, clock_of(p), event->a, 7 * event->a);
+                        node_agree(&p->node, clock_of(p), event->a, 7 * event->a, false);
         } else if (event->kind == EVENT_TRAINER) {
                 if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
                         return;

@@ -45,13 +45,18 @@ struct station { /* a node */
         uint8_t unused[BUCKETS];                /* as said of each bucket last; 0: nothing was */
         double squares[BUCKETS][MOST_TRAINERS]; /* of each rank's input to it */
         uint64_t nonfinite[BUCKETS][MOST_TRAINERS];
-        char text[1024]; /* of the last refusal */
+        uint32_t code, culprit; /* of the last refusal, */
+        char parameter[LIMIT_NAME + 1];
+        char text[1024];                    /* … and its text */
+        unsigned n_letters[POST_TABLE + 1]; /* to and from it, by kind */
+        size_t letter_bytes;
 };
 
 struct trainer {
         struct member *member; /* NULL: none */
         struct station *station;
         unsigned char *arena[MOST_PLANS], *staging;
+        size_t arena_bytes[MOST_PLANS];
         uint64_t step[MOST_PLANS]; /* the next one of each plan */
         bool evicted;
         bool history, behind; /* as it was told in its latest generation */
@@ -112,6 +117,9 @@ static void on_refused(struct member *member, uint32_t request, const struct ref
         struct station *station = station_of(member);
 
         station->refused++;
+        station->code = refusal->code;
+        station->culprit = refusal->rank;
+        memcpy(station->parameter, refusal->parameter, sizeof(station->parameter));
         snprintf(station->text, sizeof(station->text), "%s", refusal->text);
 }
 
@@ -126,7 +134,10 @@ static unsigned char *map_and_touch(int fd, uint64_t bytes) {
 
 static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
                           const struct plan_memory *memory) {
-        cluster->trainer[member->rank].arena[plan->ordinal] = map_and_touch(memory->fds[0], memory->bytes);
+        struct trainer *trainer = &cluster->trainer[member->rank];
+
+        trainer->arena[plan->ordinal] = map_and_touch(memory->fds[0], memory->bytes);
+        trainer->arena_bytes[plan->ordinal] = memory->bytes;
 }
 
 static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
@@ -272,6 +283,10 @@ static void post(struct station *station, bool up, enum post_kind kind, uint32_t
                 .station = station, .up = up, .kind = kind, .about = about, .bytes = length
         };
         memcpy(letter->payload, bytes, length);
+        if (kind <= POST_TABLE)
+                station->n_letters[kind]++;
+        if (kind == POST_MESSAGE)
+                station->letter_bytes += length;
         list_append(&cluster->letters, &letter->link);
 }
 
@@ -600,7 +615,7 @@ static inline void lose(uint32_t rank) {
         struct member *member = trainer->member;
 
         for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
-                munmap(trainer->arena[plan], trainer->arena[plan] != NULL ? ARENA_BYTES : 0);
+                munmap(trainer->arena[plan], trainer->arena_bytes[plan]);
         munmap(trainer->staging, trainer->staging != NULL ? STAGING : 0);
         *trainer = (struct trainer){ 0 };
         member_gone(member, WIRE__CAUSE__EXITED);
@@ -730,23 +745,23 @@ static int teardown(void **state) {
         return 0;
 }
 
-static int one_node_avg(void **state) {
+static inline int one_node_avg(void **state) {
         return setup_cluster(1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
 }
 
-static int two_nodes_avg(void **state) {
+static inline int two_nodes_avg(void **state) {
         return setup_cluster(2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
 }
 
-static int three_nodes_avg(void **state) {
+static inline int three_nodes_avg(void **state) {
         return setup_cluster(3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
 }
 
-static int three_nodes_sum(void **state) {
+static inline int three_nodes_sum(void **state) {
         return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM);
 }
 
-static int three_nodes_min(void **state) {
+static inline int three_nodes_min(void **state) {
         return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN);
 }
 
@@ -755,7 +770,7 @@ static inline int two_nodes_max(void **state) {
 }
 
 /* Two members are enough after a while. */
-static int three_nodes_for_two(void **state) {
+static inline int three_nodes_for_two(void **state) {
         three_nodes_sum(state);
         cluster->least = 2;
         cluster->grace = 300 * USEC_PER_MSEC;

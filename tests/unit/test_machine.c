@@ -380,13 +380,13 @@ static void a_track_is_not_that_of_two_plans(void **state) {
         struct message m = order(ORDER_RUN, 3);
 
         start_node();
-        node_agree(&node, NOW, 2, 22);
+        node_agree(&node, NOW, 2, 22, false);
         m.stamp = node.stamp;
         m.n_plans = 1;
         m.plan[0] = (struct message_plan){ .digest = 22, .ordinal = 2, .track = TRACK_STEP, .open = true };
         tell(m);
         assert_int_equal(node.plan[0].track, TRACK_STEP);
-        node_agree(&node, NOW, 1, 11);
+        node_agree(&node, NOW, 1, 11, false);
         m = order(ORDER_FENCE, 1);
         m.term = 512;
         m.stamp = node.stamp;
@@ -493,7 +493,7 @@ static void open_on_a_shared_lane(void) {
         for (uint32_t track = TRACK_STEP; track < TRACK_STEP + 3; track++) {
                 struct message m = order(ORDER_RUN, 2 + track);
 
-                node_agree(&node, NOW, track, 11 * track);
+                node_agree(&node, NOW, track, 11 * track, false);
                 m.stamp = node.stamp;
                 m.n_tracks = track + 1;
                 m.n_plans = track;
@@ -603,9 +603,10 @@ static void hear(struct message m) {
 
 /* A coordinator that takes over a generation of two nodes. */
 static void a_unit_has_its_turn_when_it_is_full_everywhere(void **state) {
-        const struct track_owner *owner = &coordinator.owner[TRACK_STEP];
+        const struct track_owner *owner;
 
         start_coordinator((struct coordinator_config){ .candidates = 1 }, NOW);
+        owner = &coordinator.owner[TRACK_STEP];
         coordinator_tick(&coordinator, NOW);
         for (uint32_t from = 0; from < 2; from++)
                 hear(answer_of(from, 0, 0));

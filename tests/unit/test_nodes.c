@@ -196,22 +196,6 @@ static void a_vote_that_is_awaited_is_named(void **state) {
         until(all_committed(1));
 }
 
-static void plans_are_compared_between_nodes(void **state) {
-        for (uint32_t rank = 0; rank < 4; rank++)
-                join(rank < 2 ? 0 : 1, rank, 4);
-        until(cluster->trainer[3].member != NULL);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                bring_plan(rank, 0, rank < 2 ? "p" : "q");
-        settle();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
-        until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
-        assert_non_null(strstr(cluster->node[0].text, "not the same on all nodes"));
-        assert_int_equal(cluster->fabric->node[0].n_payloads, 0);
-        lose(0);
-        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
-}
-
 static void divisors_are_compared_between_nodes(void **state) {
         form();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -905,7 +889,6 @@ int main(void) {
                 test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
                 test_on(what_hangs_between_nodes_is_named, three_nodes_avg),
                 test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),
-                test_on(plans_are_compared_between_nodes, two_nodes_avg),
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
                 test_on(what_goes_between_nodes_is_compared, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, two_nodes_avg),

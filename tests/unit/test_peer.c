@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "peer.pb-c.h"
 #include "rendezvous/peer.h"
 
@@ -115,6 +116,7 @@ static void fill_plans(struct message *m) {
                                                     .ordinal = (uint32_t)any(),
                                                     .track = below(2) ? TRACK_STEP + i : 0,
                                                     .open = below(2),
+                                                    .voids = below(2),
                                                     .before = number() };
         for (uint32_t i = 0; i < m->n_plans; i++)
                 if (m->plan[i].open && track_is_step(m->plan[i].track) && m->plan[i].track < m->n_tracks) {
@@ -124,14 +126,61 @@ static void fill_plans(struct message *m) {
                 }
 }
 
+static void any_refusal(struct refusal *ret, uint32_t code) {
+        *ret = (struct refusal){
+                .code = code, .has_culprit = below(2), .rank = (uint32_t)any(), .pid = (int32_t)any()
+        };
+        memset(ret->text, 't', some(sizeof(ret->text) - 1));
+        memset(ret->parameter, 'p', some(LIMIT_NAME));
+}
+
+static void any_facts(struct plan_facts *ret) {
+        *ret = (struct plan_facts){ .prefix = any(),
+                                    .n_params = some(LIMIT_PARAMS),
+                                    .n_buckets = some(LIMIT_BUCKETS),
+                                    .reduce = below(WIRE__REDUCE__PROD + 1),
+                                    .voids = below(2),
+                                    .placed = below(2),
+                                    .dtype = below(WIRE__DTYPE__U8 + 1),
+                                    .dims = some(LIMIT_DIMS),
+                                    .bucket = (uint32_t)any(),
+                                    .bytes = any(),
+                                    .rank = (uint32_t)any(),
+                                    .pid = (int32_t)any() };
+        ret->index = below(facts_entries(ret) + 1);
+        for (uint32_t i = 0; i < ret->dims; i++)
+                ret->shape[i] = any();
+        if (ret->index < ret->n_params)
+                memset(ret->name, 'n', 1 + below(LIMIT_NAME));
+}
+
+/* What a report says of a plan. */
+static void fill_note(struct message *m) {
+        m->note = below(N_NOTES);
+        m->ordinal = (uint32_t)any();
+        if (m->note == NOTE_FACTS)
+                any_facts(&m->about.facts);
+        else if (m->note == NOTE_LACKS || m->note == NOTE_FAILED)
+                any_refusal(&m->about.refusal, (uint32_t)any() | 1);
+        else if (m->note == NOTE_LATE)
+                m->about.waited = number() | 1;
+}
+
 static void fill_tail(struct message *m) {
         fill_plans(m);
         if (m->kind == ORDER_REFUSE) {
-                m->refusal = (struct refusal){ .code = m->end != JOB_END_NONE ? (uint32_t)any() | 1 : 0,
-                                               .has_culprit = below(2),
-                                               .rank = (uint32_t)any(),
-                                               .pid = (int32_t)any() };
-                memset(m->refusal.text, 't', some(sizeof(m->refusal.text) - 1));
+                any_refusal(&m->refusal, m->end != JOB_END_NONE ? (uint32_t)any() | 1 : 0);
+                return;
+        }
+        if (m->kind == ORDER_REJECT) {
+                m->ordinal = (uint32_t)any();
+                any_refusal(&m->refusal, (uint32_t)any() | 1);
+                return;
+        }
+        if (m->kind == ORDER_EXPLAIN) {
+                m->note = below(2) ? NOTE_FACTS : NOTE_LACKS;
+                m->ordinal = (uint32_t)any();
+                m->index = (uint32_t)any();
                 return;
         }
         if (m->kind == ORDER_PLACES) {
@@ -149,6 +198,8 @@ static void fill_tail(struct message *m) {
         m->n_gone = some(LIMIT_LOCAL);
         for (uint32_t i = 0; i < m->n_gone; i++)
                 m->gone[i] = (struct message_gone){ member_for(m), (uint32_t)any() };
+        if (m->kind < LEASE_ASK && m->kind >= ANSWER_REPORT)
+                fill_note(m);
 }
 
 /* A valid one of that kind, with something in every field. What it does not say is 0. */
@@ -266,6 +317,7 @@ static void plan_tidy(struct message_plan *plan) {
         tidy.ordinal = plan->ordinal;
         tidy.track = plan->track;
         tidy.open = plan->open;
+        tidy.voids = plan->voids;
         memcpy(plan, &tidy, sizeof(tidy));
 }
 
@@ -278,7 +330,30 @@ static void gone_tidy(struct message_gone *gone) {
         memcpy(gone, &tidy, sizeof(tidy));
 }
 
+static void facts_tidy(struct plan_facts *facts) {
+        struct plan_facts tidy;
+
+        memset(&tidy, 0, sizeof(tidy));
+        tidy.prefix = facts->prefix;
+        tidy.index = facts->index;
+        tidy.n_params = facts->n_params;
+        tidy.n_buckets = facts->n_buckets;
+        tidy.reduce = facts->reduce;
+        tidy.voids = facts->voids;
+        tidy.placed = facts->placed;
+        memcpy(tidy.name, facts->name, sizeof(tidy.name));
+        tidy.dtype = facts->dtype;
+        tidy.dims = facts->dims;
+        tidy.bucket = facts->bucket;
+        memcpy(tidy.shape, facts->shape, sizeof(tidy.shape));
+        tidy.bytes = facts->bytes;
+        tidy.rank = facts->rank;
+        tidy.pid = facts->pid;
+        memcpy(facts, &tidy, sizeof(tidy));
+}
+
 static void message_tidy(struct message *m) {
+        facts_tidy(&m->about.facts);
         tag_tidy(&m->history);
         loss_tidy(&m->loss);
         for (uint32_t i = 0; i < m->n_members; i++)
@@ -382,6 +457,13 @@ static void the_largest_message_fits(void **state) {
                 member->id = UINT64_MAX;
                 member->in = member->behind = member->leaving = true;
         }
+        in.note = NOTE_FAILED;
+        in.ordinal = UINT32_MAX;
+        in.about.refusal = (struct refusal){
+                .code = UINT32_MAX, .has_culprit = true, .rank = UINT32_MAX, .pid = INT32_MIN
+        };
+        memset(in.about.refusal.text, 't', sizeof(in.about.refusal.text) - 1);
+        memset(in.about.refusal.parameter, 'p', LIMIT_NAME);
         assert_true(peer_encode(&scratch, &in, bytes) > 0);
         assert_true(peer_encode(&scratch, &in, bytes) < (ssize_t)PEER_MAX);
         peer_decode(&scratch, bytes, (size_t)peer_encode(&scratch, &in, bytes), &out, &why);
@@ -393,8 +475,9 @@ static void the_largest_message_fits(void **state) {
 static void an_ordinary_message_is_small(void **state) {
         for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                 make(&in, kind);
-                if (kind == ORDER_REFUSE || kind == ORDER_PLACES)
+                if (kind >= ORDER_REFUSE && kind < ANSWER_REPORT)
                         continue;
+                in.note = NOTE_NONE;
                 in.n_members = kind >= LEASE_ASK ? 0 : 8;
                 in.n_gone = kind == ORDER_FREEZE || kind >= LEASE_ASK ? 0 : 8;
                 in.n_tracks = 3;

@@ -446,8 +446,13 @@ bool machine_is_awaiting(const struct job *job) {
         return job->machine.node.origin == ORIGIN_AWAITED;
 }
 
-void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest) {
-        node_agree(&job->machine.node, clock_now(), ordinal, digest);
+void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool voids) {
+        node_agree(&job->machine.node, clock_now(), ordinal, digest, voids);
+        machine_run(job);
+}
+
+void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about) {
+        node_explain(&job->machine.node, clock_now(), ordinal, note, about);
         machine_run(job);
 }
 

@@ -65,7 +65,9 @@ void machine_settle(struct job *job, bool wait);
 bool machine_is_awaiting(const struct job *job);
 
 /* The members here have agreed on that plan; its track comes as an action. Room for it has been reserved. */
-void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest);
+void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool voids);
+/* As node_explain(). */
+void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about);
 /* How many plans the members here have agreed on and not let go of, except that one. */
 uint32_t machine_plans(const struct job *job, uint32_t ordinal);
 /* Units of its track that were committed before its first step. */

@@ -308,44 +308,10 @@ int description_complete(struct description *d, struct refusal *refusal) {
         return r == 0 ? check_names(d, refusal) : r;
 }
 
-static void shape_text(const struct description_param *param, char *text, size_t size) {
-        size_t used = (size_t)snprintf(text, size, "[");
-
-        for (unsigned i = 0; i < param->dims; i++)
-                used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i > 0 ? ", " : "",
-                                         param->shape[i]);
-        snprintf(text + used, size - used, "]");
-}
-
 static bool equal_param(const struct description_param *a, const struct description_param *b) {
         return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->dims == b->dims &&
                a->bucket == b->bucket &&
                (a->dims == 0 || memcmp(a->shape, b->shape, a->dims * sizeof(uint64_t)) == 0);
-}
-
-static void describe_difference(uint32_t index, const struct description_param *a, const char *name_a,
-                                const struct description_param *b, const char *name_b, const char *hint,
-                                char *text, size_t size) {
-        char shape_a[LIMIT_DIMS * 22 + 3], shape_b[LIMIT_DIMS * 22 + 3];
-
-        shape_text(a, shape_a, sizeof(shape_a));
-        shape_text(b, shape_b, sizeof(shape_b));
-        if (strcmp(a->name, b->name) != 0)
-                snprintf(text, size,
-                         "parameter %u is \"%s\" on %s but \"%s\" on %s: register the same parameters in "
-                         "the same order",
-                         index, b->name, name_b, a->name, name_a);
-        else if (a->dtype != b->dtype)
-                snprintf(text, size, "parameter %u \"%s\" is %s on %s but %s on %s", index, a->name,
-                         dtype_name(b->dtype), name_b, dtype_name(a->dtype), name_a);
-        else if (a->bucket == b->bucket || strcmp(shape_a, shape_b) != 0)
-                snprintf(text, size, "parameter %u \"%s\" has shape %s on %s but %s on %s", index, a->name,
-                         shape_b, name_b, shape_a, name_a);
-        else
-                snprintf(text, size,
-                         "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket "
-                         "sizes%s",
-                         index, a->name, b->bucket, name_b, a->bucket, name_a, hint);
 }
 
 static uint64_t without_diagnosis(const struct description *d, uint64_t bytes) {
@@ -378,40 +344,46 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
         return false;
 }
 
+static bool equal_whole(const struct description *a, const struct description *b) {
+        return a->n_params == b->n_params && a->n_buckets == b->n_buckets && a->reduce == b->reduce;
+}
+
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size, const char **ret_parameter) {
-        uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
-        const char *hint =
-                a->placed || b->placed ? ", and remember that a gap in registered memory ends a bucket" : "";
+        uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params, index = 0;
+        struct plan_facts facts_a, facts_b;
 
         *ret_parameter = NULL;
-        for (uint32_t i = 0; i < common; i++)
-                if (!equal_param(&a->param[i], &b->param[i])) {
-                        *ret_parameter = b->param[i].name;
-                        describe_difference(i, &a->param[i], name_a, &b->param[i], name_b, hint, text, size);
-                        return false;
-                }
-        if (a->n_params != b->n_params) {
-                bool more = b->n_params > a->n_params;
+        while (index < common && equal_param(&a->param[index], &b->param[index]))
+                index++;
+        if (index == common && equal_whole(a, b))
+                return equal_layout(a, name_a, b, name_b, text, size);
+        facts_a = description_facts(a, index);
+        facts_b = description_facts(b, index);
+        if (facts_differ(&facts_a, name_a, &facts_b, name_b, text, size) != NULL)
+                *ret_parameter = index < b->n_params ? b->param[index].name : a->param[index].name;
+        return false;
+}
 
-                *ret_parameter = more ? b->param[common].name : a->param[common].name;
-                snprintf(text, size,
-                         "%s has %u parameters, %s has %u; the first one too many is parameter %u \"%s\"",
-                         name_b, b->n_params, name_a, a->n_params, common, *ret_parameter);
-                return false;
+struct plan_facts description_facts(const struct description *d, uint32_t index) {
+        struct plan_facts facts = { .index = index,
+                                    .n_params = d->n_params,
+                                    .n_buckets = d->n_buckets,
+                                    .reduce = d->reduce,
+                                    .placed = d->placed };
+
+        if (index < d->n_params) {
+                const struct description_param *param = &d->param[index];
+
+                memcpy(facts.name, param->name, strlen(param->name) + 1);
+                memcpy(facts.shape, param->shape, param->dims * sizeof(*param->shape));
+                facts.dtype = param->dtype;
+                facts.dims = param->dims;
+                facts.bucket = param->bucket;
+        } else if (index - d->n_params < d->n_buckets) {
+                facts.bytes = d->bucket[index - d->n_params].bytes;
         }
-        if (a->n_buckets != b->n_buckets) {
-                snprintf(text, size,
-                         "%s cuts the plan into %u buckets, %s into %u: use the same bucket sizes%s", name_b,
-                         b->n_buckets, name_a, a->n_buckets, hint);
-                return false;
-        }
-        if (a->reduce != b->reduce) {
-                snprintf(text, size, "%s wants the %s, %s the %s", name_b, reduce_name(b->reduce), name_a,
-                         reduce_name(a->reduce));
-                return false;
-        }
-        return equal_layout(a, name_a, b, name_b, text, size);
+        return facts;
 }
 
 static uint64_t digest_add(uint64_t digest, const void *data, size_t size) {
@@ -422,11 +394,10 @@ static uint64_t digest_add(uint64_t digest, const void *data, size_t size) {
         return digest;
 }
 
-uint64_t description_digest(const struct description *d) {
-        uint32_t head[] = { d->reduce, d->n_params, d->n_buckets };
-        uint64_t digest = digest_add(UINT64_C(0xcbf29ce484222325), head, sizeof(head));
+uint64_t description_prefix(const struct description *d, uint32_t n) {
+        uint64_t digest = UINT64_C(0xcbf29ce484222325);
 
-        for (uint32_t i = 0; i < d->n_params; i++) {
+        for (uint32_t i = 0; i < d->n_params && i < n; i++) {
                 const struct description_param *param = &d->param[i];
                 uint32_t kind[] = { param->bucket, param->dtype, param->dims };
 
@@ -434,7 +405,13 @@ uint64_t description_digest(const struct description *d) {
                 digest = digest_add(digest, kind, sizeof(kind));
                 digest = digest_add(digest, param->shape, param->dims * sizeof(*param->shape));
         }
-        for (uint32_t b = 0; b < d->n_buckets; b++)
+        for (uint32_t b = 0; b < d->n_buckets && d->n_params + b < n; b++)
                 digest = digest_add(digest, &d->bucket[b].bytes, sizeof(d->bucket[b].bytes));
         return digest;
+}
+
+uint64_t description_digest(const struct description *d) {
+        uint32_t head[] = { d->reduce, d->n_params, d->n_buckets };
+
+        return digest_add(description_prefix(d, d->n_params + d->n_buckets), head, sizeof(head));
 }

@@ -12,6 +12,7 @@
 
 #include "base/account.h"
 #include "proto/frame.h"
+#include "rendezvous/facts.h"
 
 /* What a member says, a piece at a time. */
 struct offer {
@@ -85,5 +86,9 @@ int description_complete(struct description *d, struct refusal *refusal);
  * *ret_parameter is the name of the first parameter that differs, or NULL. */
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size, const char **ret_parameter);
+/* What is told of it as far as that entry, except the digest of those before, and whose it is. */
+struct plan_facts description_facts(const struct description *d, uint32_t index);
+/* Digest of its first n entries. */
+uint64_t description_prefix(const struct description *d, uint32_t n);
 /* The same number for the same plan, on any node; where buckets lie is no part of it. */
 uint64_t description_digest(const struct description *d);

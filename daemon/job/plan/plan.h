@@ -78,6 +78,7 @@ struct plan {
         bool agreed, failed, dropped;
         bool void_on_loss;      /* the end of the generation ends it, if it is not agreed by then */
         struct refusal refusal; /* why it failed */
+        uint64_t asked;         /* clock_now() at which the coordinator was told that it is late; 0: never */
         struct task_owner owner;
         /* the step */
         uint32_t track;  /* of the job's machine, once agreed: it knows what has become of the step, see
@@ -159,6 +160,11 @@ int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */
+/* What other nodes are told of it: see ACTION_EXPLAIN. */
+void plan_explain(struct job *job, uint32_t ordinal, enum note note, uint32_t index);
+/* The coordinator says that no node has it. */
+void plan_reject(struct job *job, uint32_t ordinal, const struct refusal *refusal);
+void plan_sweep(struct job *job); /* frees plans that have failed, once all members here have heard of it */
 void plan_break(struct plan *plan, const struct refusal *refusal); /* the job has lost a member: no
                                                                       agreement any more */
 void plan_release(struct plan *plan, uint32_t local);              /* the part of a member that is gone; its

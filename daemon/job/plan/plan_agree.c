@@ -10,6 +10,7 @@
 #include "job/data.h"
 #include "job/plan/plan_private.h"
 
+#define LATE_AGAIN USEC_PER_SEC /* a time-out is said again */
 #define MOST_STEPS (UINT64_C(1) << 62)
 
 /* With a generation members get all tracks; when one of these has come to another plan, or to none, again. */
@@ -71,6 +72,32 @@ static void plan_fail(struct plan *plan, const struct refusal *refusal) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 if (plan->part[local].request != 0)
                         refuse_part(plan, local, refusal);
+        loop_defer(plan->job->table->config.loop, &plan->job->settle);
+}
+
+/* It cannot be agreed on here: the members of other nodes hear of it, too. */
+static void plan_fail_everywhere(struct plan *plan, const struct refusal *refusal) {
+        struct job *job = plan->job;
+        struct message_note about = { .refusal = *refusal };
+
+        plan_fail(plan, refusal);
+        if (!machine_is_alone(job) && job->state != JOB_LOST)
+                machine_explain(job, plan->ordinal, NOTE_FAILED, &about);
+}
+
+void plan_reject(struct job *job, uint32_t ordinal, const struct refusal *refusal) {
+        struct plan *plan = plan_find(job, ordinal);
+
+        if (plan != NULL && !plan->agreed && !plan->failed)
+                plan_fail(plan, refusal);
+}
+
+void plan_sweep(struct job *job) {
+        struct plan *plan, *spare;
+
+        list_for_each_safe(plan, spare, &job->plans, link)
+                if (plan->failed)
+                        plan_end_if_over(plan);
 }
 
 /* A member met a plan that has failed: it hears why, and its part is over. */
@@ -93,7 +120,7 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
                 plan_end_if_over(plan);
                 return (int)refusal->code;
         }
-        plan_fail(plan, refusal);
+        plan_fail_everywhere(plan, refusal);
         return end_part(plan, member->local, refusal);
 }
 
@@ -108,7 +135,7 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
                 refuse_for(&refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
                            "plan %u of job '%s': rank %u (pid %d) cannot bring it: %s", plan->ordinal,
                            plan->job->name, member->rank, (int)member->pid, why->text);
-                plan_fail(plan, &refusal);
+                plan_fail_everywhere(plan, &refusal);
         }
         return end_part(plan, member->local, why);
 }
@@ -364,7 +391,7 @@ static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
                 plan_take_track(plan, plan->job->cluster ? plan->track : free_track(plan), 0);
         else
-                machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
+                machine_agree(plan->job, plan->ordinal, description_digest(plan->reference), false);
 }
 
 static int plan_returned(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
@@ -447,7 +474,7 @@ static int agree(struct plan *plan, struct refusal *refusal) {
                               plan->ordinal, strerror(-r));
         if (r > 0)
                 return r;
-        machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
+        machine_agree(plan->job, plan->ordinal, description_digest(plan->reference), plan->void_on_loss);
         return 0;
 }
 
@@ -564,6 +591,21 @@ static void plan_list_missing(const struct plan *plan, bool awaited, char *text,
         }
 }
 
+/* Members of other nodes may be missing: the coordinator finds out which, and says so on all nodes. Not for
+ * ever: it may be away. */
+static bool plan_expires_elsewhere(struct plan *plan, const struct plan_part *part, uint64_t now) {
+        struct job *job = plan->job;
+        struct message_note about = { .waited = part->timeout };
+
+        if (machine_is_alone(job) || now >= part->deadline + job->machine.attachment.times.death)
+                return false;
+        if (now < plan->asked + LATE_AGAIN)
+                return true;
+        plan->asked = now;
+        machine_explain(job, plan->ordinal, NOTE_LATE, &about);
+        return true;
+}
+
 void plan_expire(struct plan *plan, uint64_t now) {
         for (uint32_t local = 0; local < plan->job->n_local; local++) {
                 struct plan_part *part = &plan->part[local];
@@ -572,6 +614,8 @@ void plan_expire(struct plan *plan, uint64_t now) {
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
+                if (plan_expires_elsewhere(plan, part, now))
+                        return;
                 plan_list_missing(plan, true, missing, sizeof(missing));
                 bool awaited = missing[0] != '\0';
                 if (!awaited)
@@ -579,9 +623,11 @@ void plan_expire(struct plan *plan, uint64_t now) {
                 refuse(&refusal, WIRE__CODE__TIMEOUT,
                        "plan %u of job '%s' was not agreed within %.1f s: %s%s%s", plan->ordinal,
                        plan->job->name, (double)part->timeout / 1e6,
-                       awaited ? "" : "gradsyncd has not got ready the memory of ", missing,
-                       awaited ? " did not bring it" : "");
-                plan_fail(plan, &refusal);
+                       awaited              ? ""
+                       : missing[0] != '\0' ? "gradsyncd has not got ready the memory of "
+                                            : "members of other nodes",
+                       missing, awaited || missing[0] == '\0' ? " did not bring it" : "");
+                plan_fail_everywhere(plan, &refusal);
                 return;
         }
 }
@@ -617,6 +663,6 @@ void plan_resume(struct plan *plan) {
         if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
                 return;
         if (agree(plan, &refusal) > 0)
-                plan_fail(plan, &refusal);
+                plan_fail_everywhere(plan, &refusal);
         plan_end_if_over(plan);
 }
