@@ -33,7 +33,7 @@ static void agree_reject(struct coordinator *c, uint32_t ordinal, const struct r
                         say_rejected(c, node, ordinal, refusal);
 }
 
-static void ask(struct coordinator *c, uint32_t node, enum note note) {
+static void dispute_ask(struct coordinator *c, uint32_t node, enum note note) {
         const struct dispute *dispute = &c->agreement->dispute;
         struct message order;
 
@@ -64,7 +64,7 @@ static void ask_both(struct coordinator *c, uint64_t now, uint32_t index) {
         dispute->index = index;
         for (unsigned i = 0; i < 2; i++) {
                 dispute->has[i] = false;
-                ask(c, dispute->node[i], NOTE_FACTS);
+                dispute_ask(c, dispute->node[i], NOTE_FACTS);
         }
 }
 
@@ -141,7 +141,7 @@ static void difference_take(struct coordinator *c, uint64_t now, const struct me
         if (report->note != NOTE_FACTS || report->ordinal != dispute->ordinal ||
             report->about.facts.index != dispute->index) {
                 if (dispute_is_lost(c, now))
-                        ask(c, report->from, NOTE_FACTS);
+                        dispute_ask(c, report->from, NOTE_FACTS);
                 return;
         }
         dispute->has[which] = true;
@@ -198,7 +198,7 @@ static void late_ask(struct coordinator *c, uint64_t now, uint32_t from) {
         if (dispute->node[0] == LIMIT_NODES)
                 late_end(c);
         else
-                ask(c, dispute->node[0], NOTE_LACKS);
+                dispute_ask(c, dispute->node[0], NOTE_LACKS);
 }
 
 static void late_begin(struct coordinator *c, uint64_t now, const struct message *report) {
@@ -234,7 +234,7 @@ static void late_take(struct coordinator *c, uint64_t now, const struct message 
                 late_note(dispute, report->about.refusal.text);
                 late_ask(c, now, asked + 1);
         } else if (report->from == asked && dispute_is_lost(c, now)) {
-                ask(c, asked, NOTE_LACKS);
+                dispute_ask(c, asked, NOTE_LACKS);
         }
 }
 

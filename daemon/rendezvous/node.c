@@ -54,7 +54,8 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
         } else if (order->kind == ORDER_EXPLAIN) {
                 plan_be_asked(node, order);
         } else if (order->kind == ORDER_REJECT) {
-                plan_be_rejected(node, now, order);
+                if (plan_be_rejected(node, order))
+                        report_send(node, now);
         } else if (order->round > node->round ||
                    (order->kind == ORDER_FENCE && order->round == node->round)) {
                 node->round = order->round;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver says of plans: that all members here have agreed on one, or cannot, what it is, or that none
- * has it any more. */
+/* What the driver says of plans: that all members here have agreed on one, or cannot, what it is, or that
+ * none has it any more. */
 #include <assert.h>
 
 #include "rendezvous/node_private.h"

@@ -92,14 +92,14 @@ void plan_be_asked(struct node *node, const struct message *order) {
                                                  .note = order->note });
 }
 
-void plan_be_rejected(struct node *node, uint64_t now, const struct message *order) {
+bool plan_be_rejected(struct node *node, const struct message *order) {
         if (!is_about_now(node, order))
-                return;
+                return false;
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 if (node->plan[i].ordinal != order->ordinal)
                         continue;
                 if (node->plan[i].open || order->stamp < node->plan[i].asked)
-                        return; /* it means an earlier plan of that ordinal */
+                        return false; /* it means an earlier plan of that ordinal */
                 node->plan[i] = node->plan[--node->n_plans];
                 break;
         }
@@ -108,7 +108,7 @@ void plan_be_rejected(struct node *node, uint64_t now, const struct message *ord
                                          .generation = node->generation,
                                          .number = order->ordinal,
                                          .refusal = &order->refusal });
-        report_send(node, now);
+        return true;
 }
 
 bool plan_is_closed(const struct node *node, uint32_t track) {

@@ -25,7 +25,7 @@ void plan_enter(struct node *node, const struct message *order);
 bool plan_is_closed(const struct node *node, uint32_t track);
 /* EXPLAIN and REJECT. */
 void plan_be_asked(struct node *node, const struct message *order);
-void plan_be_rejected(struct node *node, uint64_t now, const struct message *order);
+bool plan_be_rejected(struct node *node, const struct message *order); /* true: to be reported */
 
 /* node_unit.c: launches and decides whatever can be. */
 void unit_progress(struct node *node);

@@ -22,11 +22,13 @@ PLAIN = ("layer.weight f32 4 2", "layer.bias f32 4")
 
 @pytest.mark.parametrize("other, said", [
     (("layer.weight f32 4 2", "layer.scale f32 4"),
-     'parameter 1 is "layer.scale" on {b} but "layer.bias" on {a}: register the same parameters in the same order'),
+     'parameter 1 is "layer.scale" on {b} but "layer.bias" on {a}: '
+      'register the same parameters in the same order'),
     (("layer.weight f32 2 4", "layer.bias f32 4"),
      'parameter 0 "layer.weight" has shape [2, 4] on {b} but [4, 2] on {a}'),
     (("layer.weight f64 4 2", "layer.bias f32 4"), 'parameter 0 "layer.weight" is f64 on {b} but f32 on {a}'),
-    (("layer.bias f32 4", "layer.weight f32 4 2"), 'parameter 0 is "layer.bias" on {b} but "layer.weight" on {a}'),
+    (("layer.bias f32 4", "layer.weight f32 4 2"),
+      'parameter 0 is "layer.bias" on {b} but "layer.weight" on {a}'),
     (("layer.weight f32 4 2",),
      '{b} has 1 parameters, {a} has 2; the first one too many is parameter 1 "layer.bias"'),
 ])

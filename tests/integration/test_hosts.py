@@ -122,7 +122,8 @@ def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F8
 @pytest.mark.parametrize("first", [True, False])
 def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, first, what):  # noqa: F811
     """The generation that it is in first cannot be entered. In the next one all hear that it needs a state,
-    whichever node was taken for the culprit, and whatever they had begun, not sure whether that would go on."""
+    whichever node was taken for the culprit, and whatever they had begun without knowing whether that
+    goes on."""
     it = hosts(2, Routed, BLUNT)
     team = Team(members_of(it, member, [1, 0, 0] if first else [0, 1, 1]), None, world=2)
     team.served = it.nodes[int(first)]
