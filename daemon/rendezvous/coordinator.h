@@ -41,7 +41,6 @@ struct coordinator_tally {
         uint32_t survivors;
         uint32_t lost;                /* nodes of the generation that are none */
         uint32_t answered[N_ANSWERS]; /* … the present order so */
-        uint32_t tried;               /* … that they have entered, or cannot reach somebody */
         uint32_t cut_off;             /* … that they cannot reach somebody */
         uint32_t failing;             /* cannot reach somebody */
         uint32_t astray;              /* do not have the generation's communicator */
@@ -149,6 +148,7 @@ struct coordinator {
         uint64_t hearing;  /* HEARING: what nodes have answered in an earlier round does not count */
         uint64_t begun;    /* when this tenure began */
         uint64_t since;    /* since when */
+        uint64_t unbuilt;  /* since when nodes try to build a communicator, again and again; 0: they do not */
         struct own_time time;
         uint64_t said; /* when the order was said last */
         bool growing;  /* FREEZE to VERDICT: nobody was lost when it began */

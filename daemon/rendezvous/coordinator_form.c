@@ -125,20 +125,30 @@ static void advance_recording(struct coordinator *c, uint64_t now) {
 }
 
 /* A communicator with a broken link is of no use: the node at the other end may wait for it for as long as
- * its engine does. The others have a moment to say which of their links are broken as well. */
-static bool entering_fails(const struct coordinator *c, uint64_t now) {
-        uint64_t time = c->tally.cut_off > 0 ? c->config.times.patience : c->config.times.build;
-
-        return now > c->since + time || c->tally.tried == c->tally.survivors;
+ * its engine does. The next one may have better luck. Nobody is taken for lost before nodes have had as long as
+ * they may take to build one; then the others have said which of their links are broken as well. */
+static void entering_fails(struct coordinator *c, uint64_t now) {
+        if (c->unbuilt == 0)
+                c->unbuilt = c->since;
+        if (now > c->unbuilt + c->config.times.build) {
+                c->unbuilt = 0;
+                loss_expel(c, now, ANSWER_ACK);
+        } else {
+                c->abort = true;
+                loss_begin(c, now);
+        }
 }
 
 static void advance_entering(struct coordinator *c, uint64_t now) {
+        const struct machine_times *times = &c->config.times;
+
         if (coordinator_all(c, ANSWER_ACK)) {
+                c->unbuilt = 0;
                 coordinator_give(c, now, STAGE_RUNNING);
         } else if (c->membership.state != MEMBERSHIP_FORMED || c->tally.lost > 0) {
                 loss_begin(c, now);
-        } else if (entering_fails(c, now)) {
-                loss_expel(c, now, ANSWER_ACK);
+        } else if (now > c->since + (c->tally.cut_off > 0 ? times->patience : times->build)) {
+                entering_fails(c, now);
         }
 }
 

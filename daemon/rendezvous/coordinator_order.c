@@ -124,7 +124,6 @@ void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
         if (!coordinator_is_answered(c, node))
                 return;
         c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
-        c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
         c->tally.cut_off += failing * sign;
 }
 

@@ -17,7 +17,7 @@ static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         c->begun = c->since = now;
         c->growing = c->abort = false;
         c->current = c->comm = (struct generation){ 0 };
-        c->empty_since = 0;
+        c->empty_since = c->unbuilt = 0;
         c->n_waits = 0;
         nodeset_clear(c->links);
         coordinator_set_nodes(c, (struct nodeset){ 0 });

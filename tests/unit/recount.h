@@ -25,7 +25,6 @@ static inline struct coordinator_tally recount(const struct coordinator *c) {
                 tally.astray += !generation_equal(reporter->comm, c->comm);
                 if (answers && reporter->answer - ANSWER_REPORT < N_ANSWERS)
                         tally.answered[reporter->answer - ANSWER_REPORT]++;
-                tally.tried += answers && (reporter->answer == ANSWER_ACK || failing);
                 tally.cut_off += answers && failing;
         }
         return tally;
