@@ -3,9 +3,9 @@
 Faults against a training job over several hosts: what faults.py does, and beside it daemons, their
 coordinator, the processes of Gloo and the network between them.
 
-Hosts are network namespaces with a daemon in each; the coordinator has one of its own. The oracle is that of
-faults.py. Where a host's daemon was killed or passed for dead, its trainers may end, and are
-started again.
+Hosts are network namespaces with a daemon in each, and a router between them, which loses, refuses and delays
+packets; the coordinator has a host of its own. The oracle is that of faults.py. Where a host's daemon was
+killed or passed for dead, its trainers may end, and are started again.
 """
 
 import os
@@ -22,23 +22,23 @@ from faults import Fault, Rig, now, open_files
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 
-from namespaces import Hosts  # noqa: E402
+from forwarder import DEVICE  # noqa: E402
+from namespaces import BOTH, DROP, RESET, Routed  # noqa: E402
 
-PORT = 7700
+PORT = Routed.port
 TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "30s"}
 DEATH_S = 5
-# What nftables does on a host's interface, by hook.
-DATA = f"tcp dport != {PORT} tcp sport != {PORT}"
+# What the router does to the packets of a host: with what, on which ways, to which of them.
 CUTS = {
-    "cut": {"input": "drop", "output": "drop"},
-    "cut_in": {"input": "drop"},
-    "cut_out": {"output": "drop"},
-    "cut_control": {"input": f"tcp sport {PORT} drop", "output": f"tcp dport {PORT} drop"},
-    "cut_data": {"input": f"{DATA} drop", "output": f"{DATA} drop"},
-    "reset_control": {"input": f"tcp sport {PORT} reject with tcp reset"},
-    "reset_data": {"input": f"{DATA} reject with tcp reset"},
+    "cut": (DROP, BOTH, None),
+    "cut_in": (DROP, ["in"], None),
+    "cut_out": (DROP, ["out"], None),
+    "cut_control": (DROP, BOTH, "control"),
+    "cut_data": (DROP, BOTH, "data"),
+    "reset_control": (RESET, ["in"], "control"),
+    "reset_data": (RESET, ["in"], "data"),
+    "reset_both": (RESET, BOTH, None),
 }
-LOOPBACK = {"input": "iifname", "output": "oifname"}
 
 
 class Daemon:
@@ -94,7 +94,7 @@ class ClusterRig(Rig):
 
     def start_daemon(self):
         self.n_hosts = self.options.hosts
-        self.hosts, self.daemons = Hosts(self.n_hosts + 1), []
+        self.hosts, self.daemons = Routed(self.n_hosts + 1), []
         try:
             self.start_daemons()
         except BaseException:
@@ -235,21 +235,27 @@ class ClusterRig(Rig):
 
     def cut(self, host, kind, seconds):
         """For so long a time."""
-        inside = self.hosts.inside(host)
-        rules = "".join(f"chain {hook} {{ type filter hook {hook} priority 0; {LOOPBACK[hook]} lo accept; "
-                        f"{rule}; }}\n" for hook, rule in CUTS[kind].items())
-        subprocess.run([*inside, "nft", "-f", "-"], input=f"table inet fault {{\n{rules}}}\n", text=True,
-                       check=True)
-        try:
+        with self.hosts.filtered(host, *CUTS[kind]):
             self.rest(seconds)
-        finally:
-            subprocess.run([*inside, "nft", "delete", "table", "inet", "fault"], check=True)
 
     def network(self, kind):
         """For less than `patience`: TCP repeats what was lost."""
         seconds = 0.05 if kind.startswith("reset") else self.random.choice([0.1, 0.4, 1.2])
         self.cut(self.random.randrange(self.n_hosts), kind, seconds)
         return []
+
+    def worse(self, seconds, lost):
+        """A host whose packets take longer for a while, or of which some are lost."""
+        host = self.random.randrange(self.n_hosts)
+        with self.hosts.slow(host, seconds, lost=lost, seed=self.random.randrange(1000)):
+            self.rest(self.random.choice([0.4, 1.2, 2.0]))
+        return []
+
+    def delay(self):
+        return self.worse(self.random.choice([0.05, 0.1, 0.2]), 0)
+
+    def lossy(self):
+        return self.worse(0.002, 0.1)
 
     def cut_off(self):
         """For so long that the host passes for dead."""
@@ -267,10 +273,11 @@ class ClusterRig(Rig):
 
         def chosen(kinds):
             return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
+        # Those that hit members; a restart of a daemon to which its members return belongs here, too.
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
                    self.cut_off]
-        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
-                  *map(on_network, CUTS)]
+        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node, self.delay,
+                  self.lossy, *map(on_network, CUTS)]
         return chosen(members), chosen(others)
 
 
@@ -284,6 +291,9 @@ def main():
     if os.geteuid() != 0 or missing:
         print("cluster.sh needs root, ip(8) and nft(8): hosts are network namespaces"
               + (f"; missing: {', '.join(missing)}" if missing else ""), file=sys.stderr)
+        return 1
+    if not os.path.exists(DEVICE):
+        print(f"cluster.sh needs {DEVICE}: a router delays packets by such an interface", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)   # also when told to stop, leave nothing
     return faults.main(options, ClusterRig)

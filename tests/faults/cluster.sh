@@ -3,7 +3,8 @@
 # Faults against a training job over several hosts, which are network namespaces; see cluster.py. Needs root
 # and nftables.
 #
-#   sh tests/faults/cluster.sh [--seed S] [--faults N] [--hosts H] [--members M] [--only KIND] [--json]
+#   sh tests/faults/cluster.sh [--seed S] [--faults N] [--each N] [--hosts H] [--members M] [--only KIND]
+#                              [--json]
 #
 # GRADSYNC_BUILD   the build to test (default: build-test/gcc, made if missing)
 # Exit status 1 if a sum was wrong, a step was applied twice or not at all, something hung or leaked.

@@ -71,7 +71,7 @@ class Made:
     next life, or, if it hit no member, until anybody has."""
 
     def __init__(self, kind, victims):
-        self.kind, self.when, self.met = kind, now(), False
+        self.kind, self.when, self.met, self.alone = kind, now(), False, True
         self.without = {trainer: trainer.lives + trainer.doomed for trainer in victims}
 
     def commit(self, trainer, stamp):
@@ -153,7 +153,9 @@ class Rig:
         self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
         self.stuck = 0                          # hangs since the newest step
         self.waiting = []                       # faults not recovered from
-        self.recovery = {}
+        self.recovery = {}                      # by kind: (ms, whether no other fault came in between)
+        self.begun = []                         # (when, kind) of each fault
+        self.due = []                           # kinds that --each asks for
         self.wrong, self.hangs, self.in_open, self.done = [], 0, 0, 0
         self.floods, self.hogs = [], []
         self.refused = 0
@@ -205,7 +207,7 @@ class Rig:
         if step < self.commits - 1 and stamp > self.newest:
             raise Fault(f"step {step} was committed after step {self.commits}: the job has begun anew")
         for fault in [fault for fault in self.waiting if fault.commit(trainer, stamp)]:
-            self.recovery.setdefault(fault.kind, []).append((stamp - fault.when) * 1000)
+            self.recovery.setdefault(fault.kind, []).append(((stamp - fault.when) * 1000, fault.alone))
             self.waiting.remove(fault)
         if step > self.commits:
             self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
@@ -348,17 +350,30 @@ class Rig:
         members += [self.kill_daemon, self.restart_daemon]
         return members, [self.flood, self.exhaust] if os.geteuid() == 0 else []
 
+    def chosen(self, able):
+        """One of these kinds, each as often as it is there; those that are due come in time."""
+        if self.random.random() * (self.options.faults - self.done) >= len(self.due):
+            return self.random.choice(able)
+        name = self.random.choice(self.due)
+        return next(kind for kind in able if kind.__name__ == name)
+
     def one(self):
         members, others = self.kinds()
-        kind = self.random.choice(members + others)
+        kind = self.chosen(members + others)
         self.look()
         if self.random.random() < 0.9:  # most are to meet an open step
             while not any(trainer.open for trainer in self.trainers):
                 self.pause(0.001)
         in_open = any(trainer.open for trainer in self.trainers)
+        begin, disturbed = now(), list(self.waiting)
         hit = kind()
         if hit is None or (kind in members and not hit):
             return
+        if kind.__name__ in self.due:
+            self.due.remove(kind.__name__)
+        for fault in disturbed:
+            fault.alone = False
+        self.begun.append((begin, kind.__name__))
         self.waiting.append(Made(kind.__name__, hit))
         self.in_open += in_open
         self.done += 1
@@ -370,6 +385,11 @@ class Rig:
         self.trainers = [Trainer(self, rank) for rank in range(self.world)]
         while self.commits < 5:
             self.pause(0.01)
+        names = {kind.__name__ for kinds in self.kinds() for kind in kinds}
+        self.due = sorted(names) * self.options.each
+        if len(self.due) > self.options.faults:
+            raise Fault(f"{len(names)} kinds of faults, each {self.options.each} times, are more than "
+                        f"{self.options.faults}")
         while self.done < self.options.faults:
             self.one()
             self.pass_steps(self.random.choice([0, 0, 1, 5, 20, 80]))
@@ -420,10 +440,6 @@ class Rig:
         return (self.directory / "daemon.log").read_text().splitlines()[-30:]
 
 
-def quantiles(times):
-    return {"median": round(statistics.median(times), 1), "worst": round(max(times), 1), "n": len(times)}
-
-
 def replay(rig):
     """Members that lost nobody else's state have applied each step once: their chains are the replay's, for each plan."""
     problems = []
@@ -444,14 +460,37 @@ def replay(rig):
 
 
 def void_steps(rig):
-    """How many were void, by what those who lived to hear of it have logged: a step as often as any of them says."""
+    """When they were void, by what those who lived to hear of it have logged: a step as often as any of
+    them says."""
     most = {}
     for trainer in rig.trainers:
-        heard = [arguments[0] for _, word, arguments, _ in filter(None, map(parsed, trainer.log.read_text(encoding="utf-8").splitlines()))
-                 if word == "void"]
-        for step in heard:
-            most[step] = max(most.get(step, 0), heard.count(step))
-    return sum(most.values())
+        heard = {}
+        lines = trainer.log.read_text(encoding="utf-8").splitlines()
+        for stamp, word, arguments, _ in filter(None, map(parsed, lines)):
+            if word == "void":
+                heard.setdefault(arguments[0], []).append(stamp)
+        for step, stamps in heard.items():
+            known = most.setdefault(step, [])
+            known[:] = map(min, known, stamps) if len(known) == len(stamps) else max(known, stamps, key=len)
+    return sorted(stamp for stamps in most.values() for stamp in stamps)
+
+
+def by_kind(rig, void):
+    """What is known of each kind. A void step is put down to the fault that was made last before. A time from
+    a fault to the step after it holds further faults, too; `alone` are those without."""
+    rows = {}
+    for kind in sorted({kind for _, kind in rig.begun}):
+        times = rig.recovery.get(kind, [])
+        alone = [ms for ms, single in times if single]
+        rows[kind] = {"count": sum(each == kind for _, each in rig.begun), "void_steps": 0,
+                      "median_ms": round(statistics.median(ms for ms, _ in times), 1) if times else None,
+                      "worst_ms": round(max(ms for ms, _ in times), 1) if times else None,
+                      "worst_alone_ms": round(max(alone), 1) if alone else None}
+    for stamp in void:
+        kinds = [kind for when, kind in rig.begun if when <= stamp]
+        if kinds:
+            rows[kinds[-1]]["void_steps"] += 1
+    return rows
 
 
 def parser_of(name, text, hang):
@@ -459,6 +498,7 @@ def parser_of(name, text, hang):
     parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--each", type=int, default=0, metavar="N", help="each kind of fault at least N times")
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--hang", type=float, default=hang, metavar="SECS",
                         help=f"a longer time without a step is a hang ({hang:g})")
@@ -476,7 +516,8 @@ def main(options, make_rig=Rig):
                 chains.append(chained(chains[-1], step))
             rig.chain = chains.__getitem__
             wrong = rig.wrong + replay(rig)
-            void = void_steps(rig)
+            when_void = void_steps(rig)
+            void = len(when_void)
             status = rig.stop_daemon()
         except Fault as fault:
             sys.stderr.writelines(line + "\n" for line in rig.last_words())
@@ -485,9 +526,10 @@ def main(options, make_rig=Rig):
         finally:
             rig.kill_all()
     row = {"seed": options.seed, "faults": rig.done, "in_open_steps": rig.in_open, "steps_checked": steps,
-           "void_steps": void, "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
+           "void_steps": void, "committed_share": round(steps / (steps + void), 4),
+           "void_per_fault": round(void / max(rig.done, 1), 2), "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
            "quota_refusals": rig.refused, "generations": generation,
-           "recovery_ms": {kind: quantiles(times) for kind, times in sorted(rig.recovery.items())}}
+           "kinds": by_kind(rig, when_void)}
     bad = wrong + leaks + ([f"gradsyncd ended with {status}"] if status else [])
     bad += [f"{rig.hangs} hangs"] if rig.hangs else []
     bad += ["more than 2 void steps per fault"] if void > 2 * rig.done else []
