@@ -29,7 +29,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from namespaces import Hosts  # noqa: E402
 
 LINKS = {"1gbit": ["tbf", "rate", "1gbit", "burst", "256kb", "latency", "50ms"], "unshaped": None}
-HOSTS, MEMBERS, SIZES = [2], [1, 2], [4 * KIB, 25 * MIB]
+HOSTS, MEMBERS, SIZES = [2, 4], [1, 2], [4 * KIB, 25 * MIB]
 PORT = 7700
 BUFFERS = 2
 MUCH = 0.85         # of the network's or the processors' time: then that is what limits
