@@ -125,8 +125,8 @@ static void advance_recording(struct coordinator *c, uint64_t now) {
 }
 
 /* A communicator with a broken link is of no use: the node at the other end may wait for it for as long as
- * its engine does. The next one may have better luck. Nobody is taken for lost before nodes have had as long as
- * they may take to build one; then the others have said which of their links are broken as well. */
+ * its engine does. The next one may have better luck. Nobody is taken for lost before nodes have had as long
+ * as they may take to build one; then the others have said which of their links are broken as well. */
 static void entering_fails(struct coordinator *c, uint64_t now) {
         if (c->unbuilt == 0)
                 c->unbuilt = c->since;
