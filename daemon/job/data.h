@@ -179,7 +179,7 @@ struct job {
         uint32_t id;
         char *name; /* in the same allocation, after the struct */
         uid_t uid;
-        struct token token; /* the first member's */
+        struct token token; /* the first member's, as a digest */
         bool open;          /* found by name: further members may come */
         enum job_state state;
         bool cluster; /* its members may be on several daemons */

@@ -43,6 +43,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->uid = join->uid;
         job->name = strcpy((char *)(job + 1), join->name);
         job->cluster = join->cluster;
+        job->token = *join->token;
         int r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0)
                 r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
@@ -55,7 +56,6 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 return r;
         }
         job->id = ++jobs->next_job;
-        job->token = *join->token;
         job->open = true;
         job->incarnation = join->membership.incarnation;
         job->settle = (struct loop_deferred){ .fn = settle, .data = job };
@@ -80,7 +80,6 @@ struct job *job_free(struct job *job) {
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->self);
         charge_release(&job->charge);
-        token_clear(&job->token);
         list_remove(&job->link);
         machine_deinit(&job->machine);
         free(job);

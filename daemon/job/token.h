@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The secret of a job whose uid is shared by several tenants. It is held zero-padded, so that a comparison
- * takes the same time whatever is compared; it is never logged and never told.
+ * The secret of a job whose uid is shared by several tenants. Only a digest of it is held, of the token with
+ * the job's identity: it says nothing of another job that has the same token. It is never logged and never
+ * told, except to the coordinator of the job.
  */
 #pragma once
 
 #include <stdbool.h>
-#include <stdint.h>
+#include <sys/types.h>
 
-#include "proto/frame.h"
+#include "base/sha256.h"
 
 struct token { /* all zero: none */
-        uint8_t byte[LIMIT_TOKEN + 1];
+        struct sha256 digest;
 };
 
-/* Takes a text over; NULL: no token. False if it is empty or too long. */
-bool token_set(struct token *token, const char *text);
+/* Of that text for that job; NULL: no token. False if it is empty or too long. */
+bool token_set(struct token *token, uid_t uid, const char *job, const char *text);
 bool token_equal(const struct token *a, const struct token *b);
-void token_clear(struct token *token);

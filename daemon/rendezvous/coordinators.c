@@ -32,6 +32,7 @@ struct coordination {
         struct list publications; /* for the latest communicator that any of them builds */
         uid_t uid;
         uint64_t incarnation;
+        struct sha256 token;
         uint32_t n_nodes;
         uint64_t due, ticked;
         struct charge self, charge; /* this struct; the coordinator's memory: */
@@ -135,6 +136,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         coordination->table = table;
         coordination->uid = job->uid;
         coordination->incarnation = job->incarnation;
+        coordination->token = job->token;
         coordination->due = UINT64_MAX;
         config.name = strcpy(coordination->name, job->name);
         list_init(&coordination->nodes);
@@ -223,6 +225,24 @@ static struct coordination *coordinators_find(struct coordinators *table, const 
         return NULL;
 }
 
+/* Another tenant's job of that name, in any incarnation, is not for this node's members. */
+static int coordinators_check_token(struct coordinators *table, const struct hub_job *job,
+                                    struct refusal *refusal) {
+        struct coordination *coordination;
+
+        list_for_each(coordination, &table->list, link)
+                if (coordination->uid == job->uid && strcmp(coordination->name, job->name) == 0 &&
+                    !coordinator_is_over(&coordination->coordinator) &&
+                    !sha256_equal(&coordination->token, &job->token))
+                        return refuse(
+                                refusal, WIRE__CODE__DENIED,
+                                "job '%s' of uid %u has another token on other daemons than here, or "
+                                "only one of them has one: set the token of the job's other members, or "
+                                "choose another name",
+                                job->name, (unsigned)job->uid);
+        return 0;
+}
+
 /* Where the node belongs in the list. Without a cluster its address is the lowest free one. */
 static struct list *coordination_find_place(struct coordination *coordination, bool any, uint32_t *address) {
         struct attachment *attachment;
@@ -253,8 +273,10 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
                                struct refusal *refusal) {
         struct coordinators *table = table_of(hub);
         struct coordination *coordination = coordinators_find(table, job);
-        int r = coordination == NULL ? coordination_new(table, job, &coordination, refusal) : 0;
+        int r = coordinators_check_token(table, job, refusal);
 
+        if (r == 0 && coordination == NULL)
+                r = coordination_new(table, job, &coordination, refusal);
         if (r != 0)
                 return r;
         if (table->config.cluster != NULL && job->address == HUB_UNKNOWN)

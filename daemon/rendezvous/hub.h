@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "base/sha256.h"
 #include "rendezvous/message.h"
 
 #define HUB_NODES 64u          /* of one job, at most */
@@ -62,6 +63,9 @@ struct hub_job { /* which one; nodes that say the same meet the same coordinator
         const char *name;
         uint64_t incarnation;
         uint32_t address; /* of the node, if the caller knows it; HUB_UNKNOWN: the hub does */
+        /* Digest of the job's token with its identity, all 0: it has none. That of the first node is the
+         * job's, whatever its incarnation: all others say the same, or are refused. */
+        struct sha256 token;
 };
 
 /* One node of one job, embedded in what drives it. */

@@ -52,6 +52,8 @@ ssize_t post_encode_attach(const struct post_attach *from, uint8_t out[POST_MAX]
 
         FIELDS_ATTACH(PUT)
         to.job = (char *)from->job;
+        if (!sha256_equal(&from->token, &(struct sha256){ 0 }))
+                to.token = (ProtobufCBinaryData){ sizeof(from->token.byte), (uint8_t *)from->token.byte };
         return (ssize_t)post__attach__pack(&to, out);
 }
 
@@ -152,6 +154,11 @@ const char *post_decode_attach(struct scratch *scratch, const void *bytes, size_
         FIELDS_ATTACH(TAKE)
         if (!text_take(ret->job, sizeof(ret->job), said->job) || !name_valid_job(ret->job))
                 return "it does not name a job";
+        ret->token = (struct sha256){ 0 };
+        if (said->token.len != 0 && said->token.len != sizeof(ret->token.byte))
+                return "a token's digest has another length";
+        if (said->token.len != 0)
+                memcpy(ret->token.byte, said->token.data, sizeof(ret->token.byte));
         return NULL;
 }
 

@@ -46,6 +46,7 @@ struct post_attach {
         uid_t uid;
         uint64_t incarnation;
         char job[LIMIT_NAME + 1];
+        struct sha256 token; /* see struct hub_job */
 };
 
 struct post_table {

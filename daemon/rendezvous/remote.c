@@ -73,7 +73,9 @@ static int remote_attach(struct hub *hub, struct attachment *attachment, const s
                 return -ENOMEM;
         job->attachment = attachment;
         job->number = ++remote->last;
-        job->which = (struct post_attach){ .uid = which->uid, .incarnation = which->incarnation };
+        job->which = (struct post_attach){ .uid = which->uid,
+                                           .incarnation = which->incarnation,
+                                           .token = which->token };
         strncpy(job->which.job, which->name, LIMIT_NAME);
         attachment->hub = hub;
         attachment->coordination = job;

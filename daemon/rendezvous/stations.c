@@ -296,7 +296,8 @@ static int station_add_job(struct station *station, uint32_t number, const struc
         struct hub_job hub_job = { .uid = which->uid,
                                    .name = which->job,
                                    .incarnation = which->incarnation,
-                                   .address = station->address };
+                                   .address = station->address,
+                                   .token = which->token };
         struct station_job *job;
         int r = station_admit(station, which, refusal);
 
@@ -335,6 +336,10 @@ static const char *station_take_attach(struct station *station, uint32_t number,
         if (number == 0 || station_find_job(station, number) != NULL)
                 return "it names a job by a number that it has used";
         struct station_job *job = station_find_again(station, &which);
+        if (job != NULL && !sha256_equal(&job->which.token, &which.token)) {
+                station_drop_job(job); /* another one of that name has begun meanwhile */
+                job = NULL;
+        }
         if (job != NULL) {
                 job->number = number;
                 coordinators_repeat(&job->attachment);

@@ -112,7 +112,6 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                 r = session_identify(wish, join->job, join->instance, &request->refusal);
         if (r == 0)
                 r = jobs_join(session->sessions->config.jobs, &what, &request->refusal);
-        token_clear(&token);
         return r;
 }
 

@@ -73,10 +73,8 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         if (r != 0)
                 return r;
         r = rejoin_take_ticket(session, rejoin, &what, &request->refusal);
-        if (r != 0) {
-                token_clear(&token);
+        if (r != 0)
                 return r;
-        }
         wish->has_rank = rejoin->asked_rank;
         wish->has_slot = rejoin->asked_slot;
         wish->rank = rejoin->rank;
@@ -88,7 +86,6 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
                 r = session_identify(wish, rejoin->job, rejoin->instance, &request->refusal);
         if (r == 0)
                 r = jobs_rejoin(session->sessions->config.jobs, &what, &member, &request->refusal);
-        token_clear(&token);
         if (r != 0)
                 return r;
         SET(rejoined, job, member->job->id);

@@ -89,7 +89,7 @@ void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);
 /* What JOIN and REJOIN have alike: checks whether the client may have a place in a job of this name and size,
- * and says who asks. 0, or a code with the request's refusal; *token is to be cleared after 0. */
+ * and says who asks. 0, or a code with the request's refusal; *token is what `secret` comes to. */
 int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
                        uint32_t max_world, const char *secret, struct token *token, struct job_join *ret);
 /* Adds to a request for a rank which process of that rank it comes from. INVALID if no rank was asked for. */

@@ -244,9 +244,11 @@ static int machine_allocate(struct job *job, const struct room *room, struct cha
 static int machine_attach(struct job *job, uint64_t incarnation, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         struct machine *machine = &job->machine;
-        struct hub_job which = {
-                .uid = job->uid, .name = job->name, .incarnation = incarnation, .address = HUB_UNKNOWN
-        };
+        struct hub_job which = { .uid = job->uid,
+                                 .name = job->name,
+                                 .incarnation = incarnation,
+                                 .address = HUB_UNKNOWN,
+                                 .token = job->token.digest };
         int r = 0;
 
         machine->attachment.receive = machine_receive;
