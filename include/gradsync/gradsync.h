@@ -332,6 +332,10 @@
  *   Kubernetes indexed job GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  JOB_COMPLETION_INDEX
  *   a launcher of spares   GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  none; GRADSYNC_SPARE=1
  *
+ * A daemon that has a coordinator (see gradsyncd.conf(5)) looks for the members of a job on all
+ * daemons of that coordinator, and another one on itself alone. GRADSYNC_SCOPE (or the option) says
+ * which of the two it has to be: "cluster", or "host".
+ *
  * Where several tenants share one uid, GRADSYNC_JOB_TOKEN (or the option) keeps them out of one
  * another's jobs. The first member's token is the job's, and every process that joins must bring
  * the same. It is compared, never shown.
@@ -399,6 +403,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "types.h"
+
 #if defined(__GNUC__)
 #pragma GCC visibility push(default)
 #endif
@@ -406,78 +412,10 @@
 extern "C" {
 #endif
 
-#define GRADSYNC_VERSION_MAJOR 0
-#define GRADSYNC_VERSION_MINOR 1
-
 struct gradsync;        /* a connection to one daemon */
 struct gradsync_job;    /* this process's membership of a job */
 struct gradsync_memory; /* memory of the trainer's own, registered with the daemon */
 struct gradsync_plan;   /* parameters cut into buckets, and the arena of their gradients */
-
-enum gradsync_result { /* equal to enum Code of the protocol */
-                       GRADSYNC_OK = 0,
-                       /* nothing is wrong; call again */
-                       GRADSYNC_AGAIN = 1,       /* non-blocking handle: not finished yet */
-                       GRADSYNC_INTERRUPTED = 2, /* a signal handler ran during the wait: call again */
-                       GRADSYNC_TIMEOUT = 3,     /* others did not come in time; the text names them */
-                       /* outcome of a step */
-                       GRADSYNC_VOID_RETRY = 10,  /* no member committed it: compute it again, from the
-                                                     same samples */
-                       GRADSYNC_VOID_BEHIND = 11, /* the same, and a new member has no state: first
-                                                     gradsync_sync_state() */
-                       /* this call */
-                       GRADSYNC_INVALID = 20, /* an argument is wrong */
-                       GRADSYNC_STATE = 21,   /* right arguments, wrong moment: ready twice, finish
-                                                 before ready, … */
-                       GRADSYNC_NO_MEMORY = 22,
-                       GRADSYNC_FORKED = 23,      /* the handle belongs to the parent process */
-                       GRADSYNC_UNSUPPORTED = 24, /* not by this version */
-                       GRADSYNC_QUOTA = 25,       /* more than the daemon grants this user */
-                       GRADSYNC_SYSTEM = 26,      /* a system call failed; the text names it */
-                       /* the job */
-                       GRADSYNC_PLAN_MISMATCH = 30, /* members disagree; the text names the rank and the first
-                                                       parameter */
-                       GRADSYNC_OPERATION_MISMATCH = 31, /* members made different calls; the text names a
-                                                            rank and both calls */
-                       GRADSYNC_RANK_TAKEN = 32,         /* the text names the process that has it */
-                       GRADSYNC_JOB_FULL = 33,
-                       GRADSYNC_STALE = 34,       /* an older incarnation or generation than the job's */
-                       GRADSYNC_MEMBER_LOST = 35, /* the job is over; the text names the member that it lost,
-                                                     and why */
-                       /* the connection */
-                       GRADSYNC_NO_DAEMON = 40, /* no daemon listens; the text names every socket tried */
-                       GRADSYNC_DENIED = 41,    /* no permission */
-                       GRADSYNC_VERSION = 42,   /* daemon and library are too far apart */
-                       GRADSYNC_PROTOCOL = 43,
-                       GRADSYNC_DAEMON_LOST = 44
-};
-
-/*
- * Element types. f16 is IEEE binary16, bf16 the upper half of an f32; both are stored as uint16_t
- * and added in f32.
- */
-enum gradsync_dtype {
-        GRADSYNC_F32 = 1,
-        GRADSYNC_F64 = 2,
-        GRADSYNC_F16 = 3,
-        GRADSYNC_BF16 = 4,
-        GRADSYNC_I32 = 5,
-        GRADSYNC_I64 = 6,
-        GRADSYNC_U8 = 7
-};
-
-/*
- * How the members' elements are combined, in the order of ranks. Floating-point types: AVG
- * multiplies each input by 1/divisor before it adds; MIN and MAX give NaN where an input has one.
- * Integers wrap; AVG of integers is refused.
- */
-enum gradsync_reduce {
-        GRADSYNC_AVG = 1,
-        GRADSYNC_SUM = 2,
-        GRADSYNC_MIN = 3,
-        GRADSYNC_MAX = 4,
-        GRADSYNC_PROD = 5
-};
 
 /* ---- Connections ------------------------------------------------------------------------- */
 
@@ -617,9 +555,12 @@ struct gradsync_join_options {
         int64_t spare;                 /* 1: wait for the place of a lost member if the job is
                                           full; 0: as GRADSYNC_SPARE says, if no rank is asked
                                           for; -1: no. See SPARES */
+        const char *scope;             /* "host": all members are on this daemon; "cluster": they may
+                                          be on any daemon of its coordinator; NULL: GRADSYNC_SCOPE,
+                                          else as the daemon is configured. The same on all members */
 };
 #define GRADSYNC_JOIN_OPTIONS_INIT                                                                           \
-        { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0 }
+        { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0, NULL }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the
@@ -627,7 +568,8 @@ struct gradsync_join_options {
  * its name or world size is. A rank that is asked for is granted or refused, never replaced. A
  * handle can join up to 64 jobs, each once; a call that returned AGAIN or INTERRUPTED is recognised
  * by the job's name. On success *job is freed by gradsync_leave() or gradsync_close().
- *   INVALID      no job is named, or the options or a variable make no sense
+ *   INVALID      no job is named, the options or a variable make no sense, or the job's members
+ *                here have another scope
  *   STATE        the job has been joined over this handle already
  *   TIMEOUT      not all members came; the text names the missing ranks. This process is no member
  *                any more
@@ -637,7 +579,8 @@ struct gradsync_join_options {
  *                older
  *   QUOTA        this user has too many jobs on the daemon, or this handle has
  *   DENIED       the job's members have another token, or none
- *   UNSUPPORTED  there is a token, or this is a spare, but the daemon is too old to know them
+ *   UNSUPPORTED  there is a token, or this is a spare, but the daemon is too old to know them; or
+ *                the scope is "cluster", and the daemon has no coordinator
  *   MEMBER_LOST  the job whose place the caller waited for is over
  *   NO_DAEMON    the handle stands alone, but more than one member is asked for
  */

@@ -94,7 +94,6 @@ static int do_open(char *out, size_t size) {
 
 static int do_join(char *out, size_t size) {
         struct gradsync_join_options options = GRADSYNC_JOIN_OPTIONS_INIT;
-        int r;
 
         options.name = value_of("name", NULL);
         options.min_world = (uint32_t)number_of("world", number_of("min", 0));
@@ -108,7 +107,8 @@ static int do_join(char *out, size_t size) {
         options.token = value_of("token", NULL);
         options.instance = number_of("instance", 0);
         options.spare = number_of("spare", 0);
-        r = gradsync_join(gs, &options, &JOB);
+        options.scope = value_of("scope", NULL);
+        int r = gradsync_join(gs, &options, &JOB);
         if (r == GRADSYNC_OK)
                 snprintf(out, size, "name=%s rank=%u local_rank=%u world=%u generation=%u member=%" PRIu64,
                          gradsync_job_name(JOB), gradsync_rank(JOB), gradsync_local_rank(JOB),

@@ -183,6 +183,31 @@ def test_scopes_are_refused_by_name(cluster, member, daemon):
     assert "GRADSYNC_SCOPE=planet" in ask(strange, "join name=j world=1 rank=0", "INVALID")
 
 
+def test_the_scope_is_an_option_of_the_join(cluster, member, daemon):
+    """It goes before the environment, and is the same for all members of a job."""
+    it = cluster()
+    here = [member(it.nodes[0], env={"GRADSYNC_SCOPE": "cluster"}) for _ in range(2)]
+    for each in here:
+        ask(each, "open")
+    join(here, options="scope=host")
+    assert it.nodes[0].job("job")["world_size"] == 2
+    other = member(it.nodes[0])
+    ask(other, "open")
+    assert "has the scope 'host' here, and this process asks for 'cluster'" in \
+        ask(other, "join name=job world=2 rank=0 scope=cluster", "INVALID")
+    assert "the join option scope=planet is neither 'host' nor 'cluster'" in \
+        ask(other, "join name=job world=2 rank=0 scope=planet", "INVALID")
+    spread = members_of(it, member)
+    spread = [spread(env={"GRADSYNC_SCOPE": "host"}) for _ in range(2)]
+    for each in spread:
+        ask(each, "open")
+    join(spread, "spread", options="scope=cluster")
+    alone = member(daemon())
+    ask(alone, "open")
+    assert "no coordinator" in ask(alone, "join name=j world=1 rank=0 scope=cluster", "UNSUPPORTED")
+    ask(alone, "join name=j world=1 rank=0 scope=host")
+
+
 def test_daemons_meet_over_tls(secure, member):
     members = crew(members_of(secure(), member), None, 2)
     assert step(members) == 1

@@ -42,6 +42,13 @@ def test_header_alone(compiler, flags):
 
 
 @pytest.mark.parametrize("compiler, flags", COMPILERS, ids=label)
+def test_types_alone(compiler, flags):
+    status, errors = compile_text(compiler, flags,
+                                  "#include <gradsync/types.h>\n#include <gradsync/gradsync.h>\n")
+    assert status == 0, errors
+
+
+@pytest.mark.parametrize("compiler, flags", COMPILERS, ids=label)
 def test_initialisers(compiler, flags):
     """Each options structure is initialised by its macro without a warning, in both languages."""
     assert len(INITIALISERS) >= 3

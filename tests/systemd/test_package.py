@@ -20,6 +20,7 @@ def expected(libdir):
         "bin/gradsyncctl": PROGRAM,
         "sbin/gradsyncd": PROGRAM,
         "include/gradsync/gradsync.h": FILE,
+        "include/gradsync/types.h": FILE,
         "libexec/gradsync/demo.py": PROGRAM,
         "libexec/gradsync/digits": PROGRAM,
         "libexec/gradsync/gradsync-gloo": PROGRAM,

@@ -11,8 +11,9 @@ from conftest import TREE
 from gradsync import _native, errors
 
 HEADER = TREE / "include/gradsync/gradsync.h"
-#: The text without comments.
-CODE = re.sub(r"/\*.*?\*/", " ", HEADER.read_text("utf-8"), flags=re.S)
+#: The text of both headers without comments.
+CODE = re.sub(r"/\*.*?\*/", " ", HEADER.with_name("types.h").read_text("utf-8") + HEADER.read_text("utf-8"),
+              flags=re.S)
 ENUMS = {name: dict(re.findall(r"(GRADSYNC_\w+)\s*=\s*(\d+)", body))
          for name, body in re.findall(r"enum gradsync_(\w+)\s*\{(.*?)\}", CODE, re.S)}
 STRUCTS = {name: re.findall(r"(\w+)(?:\[\d+\])?\s*[,;]", body)
@@ -140,7 +141,7 @@ def test_the_defaults_of_join_are_those_of_the_header(ask_compiler, monkeypatch)
         connection.join()
     connection._handle = None
     assert [seen[field] for field in numbers] == told
-    assert seen["name"] is None and seen["token"] is None
+    assert seen["name"] is None and seen["token"] is None and seen["scope"] is None
 
 
 def test_the_limits_of_buckets_are_those_of_the_header(ask_compiler):

@@ -9,6 +9,7 @@
 
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
+#include "gradsync.pb-c.h"
 #include "gradsync/gradsync.h"
 #include "proto/names.h"
 
@@ -202,6 +203,29 @@ static void test_grace(void **state) {
         }
 }
 
+/* What was given goes before the variable. */
+static void test_the_scope(void **state) {
+        unsigned scope = 7;
+
+        assert_int_equal(environ_scope(NULL, &scope), GRADSYNC_OK);
+        assert_int_equal(scope, WIRE__SCOPE__SCOPE_NONE);
+        assert_int_equal(environ_scope("cluster", &scope), GRADSYNC_OK);
+        assert_int_equal(scope, WIRE__SCOPE__SCOPE_CLUSTER);
+        SET("GRADSYNC_SCOPE", "host");
+        assert_int_equal(environ_scope(NULL, &scope), GRADSYNC_OK);
+        assert_int_equal(scope, WIRE__SCOPE__SCOPE_HOST);
+        assert_int_equal(environ_scope("cluster", &scope), GRADSYNC_OK);
+        assert_int_equal(scope, WIRE__SCOPE__SCOPE_CLUSTER);
+        assert_int_equal(environ_scope("", &scope), GRADSYNC_INVALID);
+        assert_non_null(strstr(gradsync_error(), "the join option scope= is neither 'host' nor 'cluster'"));
+        assert_int_equal(environ_scope("Host\xff", &scope), GRADSYNC_INVALID);
+        assert_true(utf8_valid(gradsync_error(), strlen(gradsync_error())));
+        SET("GRADSYNC_SCOPE", "planet");
+        assert_int_equal(environ_scope(NULL, &scope), GRADSYNC_INVALID);
+        assert_non_null(strstr(gradsync_error(), "GRADSYNC_SCOPE=planet"));
+        assert_int_equal(environ_scope("host", &scope), GRADSYNC_OK);
+}
+
 static void test_sockets(void **state) {
         struct environ_sockets sockets;
         char path[200];
@@ -247,6 +271,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),
                 cmocka_unit_test_setup(test_grace, clean),
+                cmocka_unit_test_setup(test_the_scope, clean),
                 cmocka_unit_test_setup(test_sockets, clean),
         };
 

@@ -208,8 +208,9 @@ int environ_spare(bool *ret) {
         return r;
 }
 
-int environ_scope(unsigned *ret) {
-        const char *text = environ_get("GRADSYNC_SCOPE");
+int environ_scope(const char *given, unsigned *ret) {
+        const char *text = given != NULL ? given : environ_get("GRADSYNC_SCOPE");
+        const char *source = given != NULL ? "the join option scope" : "GRADSYNC_SCOPE";
 
         *ret = WIRE__SCOPE__SCOPE_NONE;
         if (text == NULL)
@@ -219,7 +220,7 @@ int environ_scope(unsigned *ret) {
         else if (strcmp(text, "cluster") == 0)
                 *ret = WIRE__SCOPE__SCOPE_CLUSTER;
         else
-                return fail(GRADSYNC_INVALID, "GRADSYNC_SCOPE=%.64s is neither 'host' nor 'cluster'",
+                return fail(GRADSYNC_INVALID, "%s=%.64s is neither 'host' nor 'cluster'", source,
                             utf8_valid(text, strlen(text)) ? text : "?");
         return GRADSYNC_OK;
 }

@@ -38,8 +38,9 @@ int environ_job(struct environ_job *ret);
 int environ_grace(int64_t *ret);
 /* GRADSYNC_SPARE: whether a process without a rank is a spare. INVALID if it is neither 0 nor 1. */
 int environ_spare(bool *ret);
-/* GRADSYNC_SCOPE: WIRE__SCOPE__…, NONE if it is not set. INVALID if it is neither "host" nor "cluster". */
-int environ_scope(unsigned *ret);
+/* What was given, or else GRADSYNC_SCOPE: WIRE__SCOPE__…, NONE if that is not set either. INVALID if it is
+ * neither "host" nor "cluster". */
+int environ_scope(const char *given, unsigned *ret);
 /* GRADSYNC_RECONNECT_TIMEOUT, likewise. */
 int environ_reconnect(int64_t *ret);
 

@@ -144,6 +144,6 @@ int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
         if (r == GRADSYNC_OK)
                 r = wish_token(wish, options->token);
         if (r == GRADSYNC_OK)
-                r = environ_scope(&wish->scope);
+                r = environ_scope(options->scope, &wish->scope);
         return r != GRADSYNC_OK ? r : wish_check(wish);
 }

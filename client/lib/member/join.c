@@ -63,8 +63,8 @@ static int join_check_minor(const struct gradsync *gs, const struct wish *wish) 
         if (wish->scope == WIRE__SCOPE__SCOPE_CLUSTER && !gs->cluster)
                 return fail(
                         GRADSYNC_UNSUPPORTED,
-                        "job '%s' is to span several daemons (GRADSYNC_SCOPE=cluster), but this gradsyncd "
-                        "has no coordinator: set `coordinator` in its configuration",
+                        "job '%s' is to span several daemons (scope 'cluster'), but this gradsyncd has no "
+                        "coordinator: set `coordinator` in its configuration",
                         wish->name);
         if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
                 return fail(GRADSYNC_UNSUPPORTED,

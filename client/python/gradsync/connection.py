@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from ._call import Inside, check, failure
 from ._native import DeviceStruct, JoinOptionsStruct, OptionsStruct, StallFunction, library
@@ -123,7 +123,7 @@ class Connection:
              max_world: int | None = None, rank: int | None = None, local_rank: int | None = None,
              incarnation: int | None = None, timeout: float | None = None, last_call: float | None = None,
              rejoin_grace: float | None = None, token: str | None = None, instance: int | None = None,
-             spare: bool | None = None) -> Job:
+             spare: bool | None = None, scope: Literal["host", "cluster"] | None = None) -> Job:
         """Becomes a member of a job; waits until it has formed. What is None comes from the environment: from
         `gradsyncctl run`, torchrun, Slurm or Kubernetes (gradsync.h, WHICH JOB AM I IN?). Times are seconds.
 
@@ -136,6 +136,7 @@ class Connection:
         token                 a secret that all members bring
         instance              which process of its rank this is: 1 for the first; negative: none
         spare                 if the job is full, wait for the place of a lost member
+        scope                 "host": all members are on this daemon; "cluster": on any of its coordinator
 
         TimedOutError (the text names the ranks that are missing), RankTakenError, JobFullError, StaleError,
         QuotaError, DeniedError, MemberLostError, NoDaemonError, InvalidError, StateError.
@@ -147,7 +148,7 @@ class Connection:
             ctypes.sizeof(JoinOptionsStruct), _text(name), _or(min_world, _or(world_size, 0)),
             _or(max_world, _or(world_size, 0)), _or(rank, -1), _or(local_rank, -1), _or(incarnation, -1),
             _milliseconds(timeout), _milliseconds(last_call), _milliseconds(rejoin_grace), _text(token),
-            _or(instance, 0), 0 if spare is None else 1 if spare else -1)
+            _or(instance, 0), 0 if spare is None else 1 if spare else -1, _text(scope))
         handle = ctypes.c_void_p()
         self._inside.wait(library().join, self._handle, options, handle)
         assert handle.value is not None
