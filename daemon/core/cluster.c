@@ -277,8 +277,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
 /* ---- the way there ---- */
 
 static int open_remote(struct cluster *cluster, char *error, size_t size) {
-        const char *colon = strrchr(cluster->config.config->device, ':');
-        struct remote_config config = { .device = colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0,
+        struct remote_config config = { .device = config_device_number(cluster->config.config),
                                         .host = cluster->host,
                                         .name = cluster->host_name,
                                         .place.times = cluster_times(cluster->config.config),

@@ -427,3 +427,9 @@ void config_help(FILE *to) {
         }
         config_deinit(&defaults);
 }
+
+uint32_t config_device_number(const struct config *config) {
+        const char *colon = strrchr(config->device, ':');
+
+        return colon != NULL ? (uint32_t)strtoul(colon + 1, NULL, 10) : 0;
+}

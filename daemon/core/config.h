@@ -75,3 +75,5 @@ void config_help(FILE *to); /* every flag and key with its default */
 /* Where the socket of a device is when nothing is said: "/run/gradsync/DEVICE/socket" for root, else
  * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */
 int config_default_socket(const char *device, char **ret);
+/* Ranks on one host go by it: N of "cuda:N" and "cpu:N", 0 of others. */
+uint32_t config_device_number(const struct config *config);

@@ -240,6 +240,7 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
         struct jobs_config jobs = {
                 .loop = server->loop,
                 .hub = coordinators_hub(server->coordinators),
+                .device = config_device_number(&server->config),
                 .instance = 1,
                 .accounts = server->users,
                 .staging_bytes = server->config.staging_bytes,

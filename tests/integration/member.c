@@ -574,8 +574,9 @@ static int do_sync_twice(char *out, size_t size) {
 
 /* place: what can change with the generation */
 static int do_place(char *out, size_t size) {
-        snprintf(out, size, "rank=%u world=%u generation=%u member=%" PRIu64, gradsync_rank(JOB),
-                 gradsync_world_size(JOB), gradsync_generation(JOB), gradsync_member_id(JOB));
+        snprintf(out, size, "rank=%u local_rank=%u world=%u generation=%u member=%" PRIu64,
+                 gradsync_rank(JOB), gradsync_local_rank(JOB), gradsync_world_size(JOB),
+                 gradsync_generation(JOB), gradsync_member_id(JOB));
         return GRADSYNC_OK;
 }
 
@@ -587,12 +588,11 @@ static int do_barrier(char *out, size_t size) {
 static int do_broadcast(char *out, size_t size) {
         uint64_t bytes = strtoull(word[1], NULL, 0);
         uint32_t root = index_at(2);
-        int r;
 
         prepare(bytes, 0);
         for (uint64_t i = 0; i < bytes && !under_way; i++)
                 in_memory[i] = gradsync_rank(JOB) == root ? pattern(root, i) : 0xee;
-        r = done(gradsync_broadcast(JOB, in_memory, bytes, root));
+        int r = done(gradsync_broadcast(JOB, in_memory, bytes, root));
         for (uint64_t i = 0; i < bytes && r == GRADSYNC_OK; i++)
                 if (in_memory[i] != pattern(root, i)) {
                         snprintf(out, size, "wrong: byte %" PRIu64, i);
