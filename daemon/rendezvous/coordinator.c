@@ -293,7 +293,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
         if (c->stage == STAGE_NONE)
                 return;
         coordinator_advance(c, now);
-        places_tell(c, false);
+        places_tell(c, now, false);
 }
 
 void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node) {
@@ -302,7 +302,7 @@ void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node) {
                 return;
         forget_node(c, now, node);
         coordinator_advance(c, now);
-        places_tell(c, false);
+        places_tell(c, now, false);
 }
 
 bool coordinator_is_over(const struct coordinator *c) {
@@ -334,5 +334,5 @@ void coordinator_tick(struct coordinator *c, uint64_t now) {
                 return;
         if (now >= c->said + c->config.times.heartbeat)
                 coordinator_say(c, now);
-        places_tell(c, c->said == now);
+        places_tell(c, now, c->said == now);
 }

@@ -168,7 +168,8 @@ struct coordinator {
         uint32_t cause;      /* for that cause */
         uint32_t n_waits;    /* nodes that have more to say: no generation is made, and nobody's wait ends */
         uint32_t n_refused;  /* members turned away, ever */
-        uint64_t places;     /* what nodes were told last of places, in short */
+        uint64_t places;     /* what nodes were told last of places, in short, */
+        uint64_t placed;     /* … and when; 0: never */
         uint32_t top;        /* nodes known are below it */
         struct membership membership; /* every member that a node reports has a seat there */
         /* In the room: */

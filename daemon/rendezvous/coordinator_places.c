@@ -74,12 +74,16 @@ static uint64_t places_digest(const struct membership *m) {
         return sum;
 }
 
-void places_tell(struct coordinator *c, bool again) {
-        uint64_t now = places_digest(&c->membership);
+/* Between nodes at once only if nothing was said of it for a heartbeat, which says it again: where a job
+ * forms on many nodes, each would hear of each other one. */
+void places_tell(struct coordinator *c, uint64_t now, bool again) {
+        uint64_t digested = places_digest(&c->membership);
 
-        if (now == c->places && !again)
+        if (!again &&
+            (digested == c->places || (!c->config.alone && now < c->placed + c->config.times.heartbeat)))
                 return;
-        c->places = now;
+        c->places = digested;
+        c->placed = now;
         for (uint32_t node = 0; node < c->top; node++)
                 if (c->node[node].known)
                         places_say_to(c, node);

@@ -103,7 +103,7 @@ void coordinator_lose_node(struct coordinator *c, uint32_t node);
 
 /* coordinator_places.c: tells nodes of vacant places, and of members that wait, if that has changed; and one
  * of them in any case. */
-void places_tell(struct coordinator *c, bool again);
+void places_tell(struct coordinator *c, uint64_t now, bool again);
 void places_say_to(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c */

@@ -210,9 +210,11 @@ def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
     said = "3 of 4 members; host gamma has none"
     for served in (*it.nodes[:2], it.coordinator):
         wait_until(lambda served=served: shown(served).get("text") == said, "the text")
+        wait_until(lambda served=served: [(each["what"], each["rank"])
+                                          for each in shown(served)["waiting_for"]] == [("join", 3)],
+                   "the rank, which nodes hear with the next heartbeat")
         job = shown(served)
         assert sorted(each["host"] for each in job["members"]) == ["alpha", "alpha", "beta"], job
-        assert [(each["what"], each["rank"]) for each in job["waiting_for"]] == [("join", 3)]
         text = served.ctl("status")
         assert said in text and "waiting for 1 more member to join" in text, text
     for node in it.nodes[:2]:

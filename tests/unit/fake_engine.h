@@ -21,11 +21,13 @@
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
 
+#ifndef FABRIC_NODES
 #define FABRIC_NODES 4u
+#endif
 #define FABRIC_COMMS 16u
 #define FABRIC_LANES 4u
 #define FABRIC_AHEAD 64u /* collectives of a lane that are not done on all nodes */
-#define FABRIC_EVENTS 256u
+#define FABRIC_EVENTS (240u + 4u * FABRIC_NODES)
 #define FABRIC_MEMORIES 32u
 #define POISON 0xa5
 
@@ -46,7 +48,7 @@ struct fabric_comm {
         uint32_t peer[FABRIC_NODES]; /* by rank: the address, which is the number in the fabric */
         uint64_t id[FABRIC_NODES];   /* by number in the fabric, like all that follows */
         enum fabric_state state[FABRIC_NODES];
-        uint32_t learned[FABRIC_NODES]; /* bit n: what node n has published */
+        uint64_t learned[FABRIC_NODES]; /* bit n: what node n has published */
         uint64_t launched[FABRIC_LANES][FABRIC_NODES], done[FABRIC_LANES][FABRIC_NODES];
         uint64_t combined[FABRIC_LANES];
         struct fabric_collective ring[FABRIC_LANES][FABRIC_AHEAD];
@@ -431,15 +433,15 @@ static struct fabric_comm *fabric_named(struct fabric *fabric, const struct engi
 
 /* All of its nodes are there, and have learned of one another. */
 static bool fabric_is_joined(const struct fabric *fabric, const struct fabric_comm *comm) {
-        uint32_t all = 0;
+        uint64_t all = 0;
 
         for (uint32_t rank = 0; rank < comm->n_peers; rank++)
-                all |= 1u << comm->peer[rank];
+                all |= UINT64_C(1) << comm->peer[rank];
         for (uint32_t rank = 0; rank < comm->n_peers; rank++) {
                 uint32_t node = comm->peer[rank];
 
                 if (comm->state[node] != FABRIC_BUILDING || fabric->node[node].lost ||
-                    (fabric->publishes && (comm->learned[node] | 1u << node) != all))
+                    (fabric->publishes && (comm->learned[node] | UINT64_C(1) << node) != all))
                         return false;
         }
         return true;
@@ -487,7 +489,7 @@ static int fake_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
         memcpy(said, table, sizeof(said));
         if (said[0] != comm - fake->fabric->comm || said[1] != comm->peer[rank])
                 return -EINVAL;
-        comm->learned[fake->node] |= 1u << said[1];
+        comm->learned[fake->node] |= UINT64_C(1) << said[1];
         if (comm->state[fake->node] == FABRIC_BUILDING)
                 fabric_join(fake->fabric, comm);
         return 0;

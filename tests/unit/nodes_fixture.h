@@ -22,8 +22,10 @@
 #include "rendezvous/remote.h"
 #include "rendezvous/stations.h"
 
+#ifndef MOST_NODES
 #define MOST_NODES 3u
 #define MOST_TRAINERS 6u
+#endif
 #define MOST_PLANS 4u     /* of a job; tests are about the first one, if they do not say so */
 #define BUCKETS 6u        /* more than there are slots between nodes */
 #define ELEMENTS 48u      /* of each but the last, */
@@ -285,8 +287,7 @@ static void post(struct station *station, bool up, enum post_kind kind, uint32_t
         memcpy(letter->payload, bytes, length);
         if (kind <= POST_TABLE)
                 station->n_letters[kind]++;
-        if (kind == POST_MESSAGE)
-                station->letter_bytes += length;
+        station->letter_bytes += kind != POST_TABLE ? FRAME_HEADER + length : 0;
         list_append(&cluster->letters, &letter->link);
 }
 

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What nodes and coordinator of a job say to each other, in messages and bytes for each node, however many
+ * nodes there are: to form a job, and when a member is lost and another one takes its place. The engine's
+ * tables of addresses come to it.
+ */
+#define MOST_NODES 64u
+#define MOST_TRAINERS 64u
+#define FABRIC_NODES 64u
+#include "nodes_fixture.h"
+
+#define FORMING_BYTES 4096u
+#define CHANGE_BYTES 2048u
+#define FORMING_MESSAGES 20u
+#define CHANGE_MESSAGES 24u
+
+struct traffic {
+        unsigned messages;
+        size_t bytes;
+};
+
+static struct traffic said[MOST_NODES];
+
+static struct traffic traffic_of(const struct station *station) {
+        struct traffic traffic = { .bytes = station->letter_bytes };
+
+        for (unsigned kind = 0; kind <= POST_TABLE; kind++)
+                traffic.messages += kind != POST_TABLE ? station->n_letters[kind] : 0;
+        return traffic;
+}
+
+static void begin_to_count(void) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                said[n] = traffic_of(&cluster->node[n]);
+}
+
+/* Of the node with the most of it. */
+static struct traffic most_since(void) {
+        struct traffic most = { 0 };
+
+        for (uint32_t n = 0; n < cluster->n; n++) {
+                struct traffic now = traffic_of(&cluster->node[n]);
+
+                if (now.messages - said[n].messages > most.messages)
+                        most.messages = now.messages - said[n].messages;
+                if (now.bytes - said[n].bytes > most.bytes)
+                        most.bytes = now.bytes - said[n].bytes;
+        }
+        return most;
+}
+
+static bool all_run(uint32_t generation) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (job_on(n) == NULL || job_on(n)->state != JOB_RUNNING ||
+                    job_on(n)->generation != generation)
+                        return false;
+        return true;
+}
+
+static struct traffic form(void) {
+        begin_to_count();
+        for (uint32_t n = 0; n < cluster->n; n++) {
+                join(n, n, cluster->n);
+                pass();
+        }
+        until(all_run(1));
+        settle();
+        return most_since();
+}
+
+/* In the middle of a step. */
+static struct traffic change(void) {
+        for (uint32_t rank = 0; rank < cluster->n; rank++)
+                bring(rank);
+        settle();
+        for (uint32_t rank = 0; rank < cluster->n; rank++)
+                ready(rank, 0);
+        settle();
+        begin_to_count();
+        lose(1);
+        until(cluster->node[0].voided == 1);
+        join(1, 1, cluster->n);
+        until(all_run(2));
+        bring(1);
+        settle();
+        return most_since();
+}
+
+static void messages_do_not_grow_with_the_nodes(void **state) {
+        struct traffic forming = form(), changed = change();
+
+        print_message("%u nodes: forming %u messages, %zu bytes; a change %u messages, %zu bytes\n",
+                      cluster->n, forming.messages, forming.bytes, changed.messages, changed.bytes);
+        assert_in_range(forming.messages, 1, FORMING_MESSAGES);
+        assert_in_range(forming.bytes, 1, FORMING_BYTES);
+        assert_in_range(changed.messages, 1, CHANGE_MESSAGES);
+        assert_in_range(changed.bytes, 1, CHANGE_BYTES);
+}
+
+static int eight_nodes(void **state) {
+        return setup_cluster(8, WIRE__DTYPE__F32, WIRE__REDUCE__SUM);
+}
+
+static int most_nodes(void **state) {
+        return setup_cluster(MOST_NODES, WIRE__DTYPE__F32, WIRE__REDUCE__SUM);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                test_on(messages_do_not_grow_with_the_nodes, two_nodes_avg),
+                test_on(messages_do_not_grow_with_the_nodes, eight_nodes),
+                test_on(messages_do_not_grow_with_the_nodes, most_nodes),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
