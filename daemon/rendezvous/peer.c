@@ -242,7 +242,8 @@ static bool about_take(struct message *message, const Peer__About *about) {
         if (from->n_shape > LIMIT_DIMS || !name_take(to->name, from->name))
                 return false;
         to->dims = (uint32_t)from->n_shape;
-        memcpy(to->shape, from->shape, from->n_shape * sizeof(to->shape[0]));
+        for (size_t i = 0; i < from->n_shape; i++)
+                to->shape[i] = from->shape[i];
         return true;
 }
 
