@@ -45,7 +45,7 @@ static void act_on_step(struct plan *plan, enum action_kind kind) {
         default:
                 if (takeover != NULL && plan->gate != GATE_LEFT)
                         takeover->voided = true;
-                else if (plan->gate != GATE_LEFT && job_may_resume(plan->job) && step_is_untouched(plan))
+                else if (plan->gate != GATE_LEFT && step_can_wait(plan))
                         act_quietly(plan);
                 else if (plan->gate != GATE_LEFT)
                         act_void(plan);
@@ -57,7 +57,7 @@ static void act_on_operation(struct job *job, enum action_kind kind) {
         case ACTION_OPEN: operation_opened(job); break;
         case ACTION_CANCEL: operation_cancel(job); break;
         case ACTION_COMMITTED: operation_committed(job); break;
-        default: operation_voided(job, job_may_resume(job));
+        default: operation_voided(job);
         }
 }
 

@@ -192,8 +192,8 @@ struct job {
         struct membership_loss
                 loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up; /* no step of this generation has been complete yet */
-        bool torn;  /* its members here were told that something that they had begun is void, or will be */
-        bool quiet; /* this generation goes on with what was begun in the one before */
+        bool torn; /* members, here or on another node, hear that something that they had begun is void */
+        uint32_t resumed_from; /* this generation goes on with what was begun in that one; 0: with nothing */
         uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
                             with the next generation */
         struct list members;   /* in order of arrival */
@@ -227,6 +227,18 @@ struct job {
         double norm;
         uint64_t nonfinite;
 };
+
+/* Whether what comes to nothing now may be begun again in the next generation, and members here need not hear
+ * of it: so it is if all of them come to that one as they are. A job that has lost a member is told at once. */
+static inline bool job_may_resume(const struct job *job) {
+        if (!job->cluster || job->state != JOB_REPLACING || job->loss.member != 0 || job->torn ||
+            job->takeover != NULL)
+                return false;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
+                        return false;
+        return job->n_local > 0;
+}
 
 struct jobs_config {
         struct loop *loop;

@@ -127,7 +127,7 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
 }
 
 /* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
-static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
+static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
@@ -156,7 +156,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                 operation_refuse_deferred(job);
                 operation_restart(job);
         }
-        job->quiet = same;
+        job->resumed_from = same ? from : 0;
         for (uint32_t local = 0; local < job->n_local; local++)
                 job->local[local]->operation.deferred = 0;
         job->void_steps += same ? 0 : job->untold;
@@ -202,7 +202,7 @@ static void number_places(struct job *job) {
 }
 
 void job_entered(struct job *job, const struct action *action) {
-        uint32_t before = job->world, before_local = job->n_local;
+        uint32_t from = job->generation, before = job->world, before_local = job->n_local;
 
         job->table->config.events->flush(job);
         if (job->state == JOB_RUNNING)
@@ -213,10 +213,12 @@ void job_entered(struct job *job, const struct action *action) {
         job->catching_up = true;
         job->behind = action->behind;
         job->history |= action->number > 0;
-        if (job->state == JOB_FORMING)
+        if (job->state == JOB_FORMING) {
                 formed(job);
-        else
-                reformed(job, before, before_local);
+                return;
+        }
+        job->torn |= job->cluster && action->torn;
+        reformed(job, from, before, before_local);
 }
 
 void job_log_loss(const struct job *job) {
@@ -326,6 +328,8 @@ static void job_cut_off(struct job *job) {
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         note_loss(job, 0);
         job_set_state(job, JOB_REPLACING);
+        if (!job_may_resume(job))
+                machine_tear(job);
 }
 
 void job_fall_behind(struct job *job) {
@@ -335,23 +339,11 @@ void job_fall_behind(struct job *job) {
         job_cut_off(job);
 }
 
-/* If all members come to the next generation as they are in this one. A job that has lost a member is told so
- * at once. */
-bool job_may_resume(const struct job *job) {
-        if (!job->cluster || job->state != JOB_REPLACING || job->loss.member != 0 || job->torn ||
-            job->takeover != NULL)
-                return false;
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
-                        return false;
-        return job->n_local > 0;
-}
-
 bool member_defers(struct member *member, uint32_t request, uint32_t generation) {
         struct job *job = member->job;
 
         if (job->state == JOB_RUNNING)
-                return job->quiet && generation + 1 == job->generation;
+                return job->resumed_from != 0 && generation == job->resumed_from;
         if (!job_may_resume(job) || generation != job->generation)
                 return false;
         member->operation.deferred = request;
@@ -373,7 +365,7 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
         note_loss(job, member != NULL ? member->noticed : 0);
         if (end != JOB_END_NONE)
                 job_break(job, end);
-        else
+        else if (job->state != JOB_REPLACING) /* else its members are on their way back, or it is cut off */
                 job_set_state(job, JOB_REPLACING);
 }
 

@@ -40,9 +40,6 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
 void job_ended(struct job *job, enum job_end end);
 /* This node is not in the generation any more: others may have committed what its members lack. */
 void job_fall_behind(struct job *job);
-/* Whether what comes to nothing now may be begun again in the next generation, and members need not hear of
- * it. */
-bool job_may_resume(const struct job *job);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);

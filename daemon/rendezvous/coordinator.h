@@ -32,7 +32,7 @@ struct reporter {
         struct tag history;
         uint32_t world;
         enum origin origin;
-        bool running, wait, away;
+        bool running, wait, away, torn;
         uint32_t n_plans; /* see coordinator_plans() */
 };
 
@@ -150,10 +150,10 @@ struct coordinator {
         uint64_t since;    /* since when */
         uint64_t unbuilt;  /* since when nodes try to build a communicator, again and again; 0: they do not */
         struct own_time time;
-        uint64_t said; /* when the order was said last */
-        bool growing;  /* FREEZE to VERDICT: nobody was lost when it began */
-        bool abort;    /* the engine cannot be drained */
-        bool behind;   /* in the generation: see ORDER_NEWGEN */
+        uint64_t said;     /* when the order was said last */
+        bool growing;      /* FREEZE to VERDICT: nobody was lost when it began */
+        bool abort;        /* the engine cannot be drained */
+        bool behind, torn; /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
         struct membership_loss before; /* what has ended the generation before; see membership.loss */
         struct coordinator_tally tally;

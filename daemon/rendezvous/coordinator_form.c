@@ -78,6 +78,7 @@ static void make(struct coordinator *c, uint64_t now) {
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
         c->behind = source_is_lacked(c, &tag);
+        c->torn = source_is_torn(c);
         member_add_nodes(c, wanted);
         if (comm_stays(c, now, wanted))
                 nodeset_copy(wanted, c->set);

@@ -56,6 +56,8 @@ void source_trust_words(struct coordinator *c);
 /* A member comes without that state that is new in the generation, or has not taken it in the one before; or
  * there is none yet. */
 bool source_is_lacked(const struct coordinator *c, const struct tag *source);
+/* Members hear that what was open is void: those of some node must, or not all of them are the former ones. */
+bool source_is_torn(const struct coordinator *c);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
 
 /* coordinator_track.c. A report may say something new of plans; then the orders perhaps do: */

@@ -95,6 +95,19 @@ bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         return false;
 }
 
+/* Void for one member is void for all: trainers repeat the whole step then, and what they call in it. A member
+ * that is new repeats nothing, so the others have to. */
+bool source_is_torn(const struct coordinator *c) {
+        bool torn = c->membership.loss.member != 0;
+
+        for (uint32_t rank = 0; rank < c->membership.n; rank++)
+                torn |= seat_of(c, rank) == NULL || !seat_of(c, rank)->in;
+        for (uint32_t node = 0; node < c->top; node++)
+                torn |= coordinator_survives(c, node) && c->node[node].torn &&
+                        !planted(PLANTED_VOID_FOR_SOME);
+        return torn;
+}
+
 /* The members of that node, with their ranks. */
 void source_fill_order(const struct coordinator *c, struct message *order) {
         struct tag tag;
@@ -103,6 +116,7 @@ void source_fill_order(const struct coordinator *c, struct message *order) {
         order->source = source_find(c, &tag);
         order->history = c->history;
         order->behind = c->behind;
+        order->torn = c->torn;
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
                 bool twice = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0;

@@ -55,6 +55,8 @@ void places_take(struct membership *m, struct seat *place, const struct seat *ne
 
         place->request = *request;
         place->tag = newcomer->tag;
+        place->in = newcomer->in;
+        place->behind = newcomer->behind;
         place->deadline = deadline;
         seat_set_state(place, SEAT_TAKEN);
         if (elsewhere) {

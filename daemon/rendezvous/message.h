@@ -185,6 +185,8 @@ struct message {
         bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
         bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* NEWGEN: some member of it, on any node, comes without the source's state */
+        bool torn;      /* answers: members of the node hear that something of the generation is void; NEWGEN:
+                           those of all nodes do, because some must, or are new */
         uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                    generation, 0: the sender is outside */
@@ -250,7 +252,8 @@ enum action_kind {
                                `behind`: take  the state of `source`; `number`: steps of the job that were
                                committed before */
         ACTION_ENTERED, /* every member of this node that belongs to `generation` has been named; `behind`:
-                               some member of it, on any node, comes without the state of `source` */
+                               some member of it, on any node, comes without the state of `source`; `torn`:
+                               what was open in the generation before is void, for members of all nodes */
         ACTION_OUT, /* the node is outside: `since` the coordinator was last heard; its members join again */
         ACTION_REFUSED,  /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,    /* the job is over: `end` */
@@ -270,7 +273,7 @@ struct action {
         uint64_t index, value;
         uint32_t track;
         uint64_t number;
-        bool behind;
+        bool behind, torn;
         uint64_t member, since;
         uint32_t rank, slot, world, source;
         uint64_t id;

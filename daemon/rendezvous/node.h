@@ -104,6 +104,8 @@ struct node {
                                 those numbers are the coordinator's */
         bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
         bool behind;      /* as NEWGEN has said: for when it is entered */
+        bool torn;        /* members hear that something of the generation is void; BUILDING: as NEWGEN has
+                             said */
         bool interrupted; /* its members know that the generation has lost somebody */
         struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;
@@ -182,6 +184,12 @@ void node_differ(struct node *node, uint64_t now, struct generation generation, 
 /* Only where the node is the only one: the results of a unit that was full cannot be made, because a member
  * has taken its memory away. That member will be lost, and the unit is void with it. */
 void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t track);
+/* After ACTION_CANCEL, and before node_quiet(): if the unit is void its members hear of that, because their
+ * memory was written to. Those of all other nodes hear of it, too; if nobody's was, members go on in the next
+ * generation as if nothing had happened. */
+void node_tear_unit(struct node *node, uint64_t now, struct generation generation, uint32_t track);
+/* In any case: they cannot go on as if nothing had happened. */
+void node_tear(struct node *node, struct generation generation);
 /* After ACTION_CANCEL: nothing touches the unit's arenas any more. */
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 

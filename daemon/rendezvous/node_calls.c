@@ -53,6 +53,14 @@ void node_landed(struct node *node, uint64_t now, struct generation generation, 
         node_pass(node, now, generation, which, unit_landed);
 }
 
+void node_tear_unit(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        node_pass(node, now, generation, which, unit_tear);
+}
+
+void node_tear(struct node *node, struct generation generation) {
+        node->torn |= node->world > 0 && generation_equal(generation, node->generation);
+}
+
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         node_pass(node, now, generation, which, unit_quiet);
 }

@@ -56,13 +56,14 @@ void node_enter(struct node *node) {
         }
         node_act(node, &(struct action){ .kind = ACTION_ENTERED,
                                          .behind = node->behind,
+                                         .torn = node->torn,
                                          .generation = node->generation,
                                          .comm = node->comm,
                                          .world = node->world,
                                          .source = node->source,
                                          .number = unit_steps(node),
                                          .loss = node->loss });
-        node->interrupted = false;
+        node->interrupted = node->torn = false;
         node->loss = (struct membership_loss){ 0 };
 }
 
@@ -103,7 +104,7 @@ static void be_out(struct node *node, uint64_t now) {
         for (uint32_t i = 0; i < node->n; i++)
                 node->member[i].in = node->member[i].behind = false;
         node->world = node->n_gone = 0;
-        node->interrupted = false;
+        node->interrupted = node->torn = false;
         node->loss = (struct membership_loss){ 0 };
         node->suspended = node->held = node->stopping = false;
         node_act(node, &(struct action){ .kind = ACTION_OUT,

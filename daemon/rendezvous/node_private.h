@@ -59,6 +59,7 @@ void unit_full(struct node *node, uint32_t track);
 void unit_differ(struct node *node, uint32_t track);
 void unit_spoil(struct node *node, uint32_t track);
 void unit_landed(struct node *node, uint32_t track);
+void unit_tear(struct node *node, uint32_t track);
 void unit_quiet(struct node *node, uint32_t track);
 void unit_done(struct node *node, uint32_t lane, uint64_t value);
 

@@ -52,6 +52,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
         message->wait = node->said_wait = node->wait;
         message->away = node->away;
+        message->torn = node->torn;
         message->cause = node->cause;
         /* A node that leaves is not out before its members have heard how the open step ended: their tags
          * are not final. */

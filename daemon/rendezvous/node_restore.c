@@ -37,6 +37,7 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                 nodeset_clear(node->set);
                 nodeset_add(node->set, node->config.address);
                 node->world = report->world;
+                node->torn = report->torn;
                 if (tag_compare(&report->history, &node->history) > 0)
                         node->history = report->history;
                 node_use_tracks(node, report->n_tracks);

@@ -433,6 +433,12 @@ void unit_landed(struct node *node, uint32_t which) {
                 tell_committed(node, which);
 }
 
+void unit_tear(struct node *node, uint32_t which) {
+        const struct track *track = &node->track[which];
+
+        node->torn |= track->state == UNIT_VOIDING && !track->silent;
+}
+
 void unit_quiet(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
 

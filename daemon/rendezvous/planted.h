@@ -39,6 +39,7 @@ enum planted {
         PLANTED_KEEPS_TURNS,       /* turns outlive their generation */
         PLANTED_FORGETS_TURNS,     /* a coordinator that takes over knows of no turn that another one gave */
         PLANTED_CREDITS_LOWEST, /* what is done on a lane is taken for the lowest track's that waits there */
+        PLANTED_VOID_FOR_SOME,  /* a node alone decides whether its members hear of something void */
         N_PLANTED,
 };
 

@@ -176,7 +176,7 @@ class ClusterRig(Rig):
 
     def last_words(self):
         return [f"{daemon.name}: {line}" for daemon in self.daemons
-                for line in daemon.log.read_text().splitlines()[-20:]]
+                for line in daemon.log.read_text().splitlines()[-60:]]
 
     # --- faults
 
@@ -226,6 +226,27 @@ class ClusterRig(Rig):
             self.nodes[host].start()
         return hit
 
+    def end(self, daemon):
+        daemon.process.terminate()
+        daemon.away = True
+        status = daemon.process.wait(30)
+        if status != 0:
+            raise Fault(f"{daemon.name} ended with {status}")
+
+    def restart_node(self):
+        node = self.random.choice(self.nodes)
+        self.end(node)
+        node.start()
+        return []
+
+    def upgrade(self):
+        """One daemon after the other, the coordinator's too."""
+        for daemon in self.random.sample(self.daemons, len(self.daemons)):
+            self.end(daemon)
+            daemon.start()
+            self.pause(self.random.choice([0, 0.1, 0.5]))
+        return []
+
     def stop_node(self):
         node = self.random.choice(self.nodes)
         node.process.send_signal(signal.SIGSTOP)
@@ -273,11 +294,10 @@ class ClusterRig(Rig):
 
         def chosen(kinds):
             return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
-        # Those that hit members; a restart of a daemon to which its members return belongs here, too.
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
                    self.cut_off]
-        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node, self.delay,
-                  self.lossy, *map(on_network, CUTS)]
+        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
+                  self.restart_node, self.upgrade, self.delay, self.lossy, *map(on_network, CUTS)]
         return chosen(members), chosen(others)
 
 

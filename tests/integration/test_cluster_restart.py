@@ -37,10 +37,10 @@ def restart(served, orderly):
 class Training:
     """Members that make steps until told to stop."""
 
-    def __init__(self, it, members, stop):
+    def __init__(self, it, members, stop, collect=False):
         self.it, self.members, self.stop = it, members, stop
         for each in members:
-            each.say(f"train until={stop}")
+            each.say(f"train until={stop}{' collect=1' if collect else ''}")
 
     def step_of(self, node):
         found = node.job("team") or node.job("job")
@@ -102,18 +102,43 @@ def test_what_the_others_had_begun_waits_for_a_killed_daemon(cluster, member):
 
 
 def test_a_step_that_a_killed_daemon_had_begun(cluster, member):
-    """Perhaps its buckets were on their way: void for its members, and for nobody else."""
+    """Perhaps its buckets were on their way: void for all members, as they repeat all of the step, and the
+    calls in it."""
     it = cluster()
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
+    together(team.members, "barrier")
     team.bring(team.members[1:])
     for each in team.members[1:]:
         each.say("finish")
     wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the step waits for another node")
     restart(it.nodes[1], orderly=False)
-    for each in team.members[1:]:
+    team.bring(team.members[:1])
+    team.members[0].say("finish")
+    for each in team.members:
         assert each.line().startswith("VOID_RETRY "), each.told()
+    together(team.members, "barrier")
     assert team.step() == [2] * 4
+
+
+def test_a_step_that_another_daemon_had_begun(cluster, member):
+    """When one is killed whose members had given nothing yet: nothing is void, though they come back to
+    another run of their daemon."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    together(team.members, "barrier")
+    team.bring(team.members[:1])
+    team.members[0].say("finish")
+    wait_until(lambda: it.nodes[0].job("team")["waiting_for"], "the step waits for another node")
+    restart(it.nodes[1], orderly=False)
+    team.bring(team.members[1:])
+    for each in team.members[1:]:
+        each.say("finish")
+    for each in team.members:
+        assert each.line().startswith("OK step=2 ")
+    together(team.members, "barrier")
+    assert team.step() == [3] * 4
 
 
 @pytest.mark.heavy
@@ -122,7 +147,7 @@ def test_a_rolling_restart_under_load(cluster, member, scratch, spread):
     """Every daemon, the coordinator too, in good order: no trainer notices anything."""
     it = cluster()
     team = Team(members_of(it, member, spread), None, world=len(spread))
-    training = Training(it, team.members, scratch / "stop")
+    training = Training(it, team.members, scratch / "stop", collect=True)
     for _ in range(2):
         for served in (it.nodes[1], it.coordinator, it.nodes[0]):
             training.go_on()
@@ -132,11 +157,12 @@ def test_a_rolling_restart_under_load(cluster, member, scratch, spread):
 
 
 @pytest.mark.heavy
-def test_daemons_are_killed_under_load(cluster, member, scratch):
-    """Each costs the step that is open, and no more."""
+@pytest.mark.parametrize("collect", [False, True])
+def test_daemons_are_killed_under_load(cluster, member, scratch, collect):
+    """Each costs the step that is open, and no more; with the calls that are in it."""
     it = cluster()
     team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4)
-    training = Training(it, team.members, scratch / "stop")
+    training = Training(it, team.members, scratch / "stop", collect)
     for served in (it.nodes[1], it.nodes[0], it.nodes[1]):
         training.go_on(it.nodes[0])
         restart(served, orderly=False)
@@ -207,6 +233,35 @@ def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
     assert team.step() == [2] * 4
 
 
+def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):
+    """While one daemon waits for its members, which come back to a generation that has lost somebody."""
+    it = cluster()
+    team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4)
+    assert team.step() == [1] * 4
+    restart(it.nodes[1], orderly=False)
+    lost = team.kill(1)
+    wait_until(lambda: 1 in {each.get("rank") for each in it.nodes[0].job("team")["waiting_for"]}, "the loss")
+    survivors = team.survivors()
+    team.bring(survivors)
+    for each in survivors:
+        each.say("finish")
+    new = members_of(it, member, [0])()
+    ask(new, "open ")
+    assert int(fields(ask(new, team.join_line(1)))["rank"]) == 1
+    team.register(new)
+    ask(new, "plan")
+    ask(new, f"state {team.state} 99")
+    for each in survivors:
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_BEHIND", (lost.process.pid, name, rest)
+        each.say("sync 1")
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    for each in survivors:
+        assert each.line() == "OK step=1 value=1 strange=0"
+    team.members[1] = new
+    assert team.step() == [2] * 4
+
+
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_call_that_waits_goes_on(cluster, member, orderly):
     """A barrier for which some have come, on the daemon that goes and on the other one."""
@@ -265,8 +320,8 @@ SOON = {"heartbeat": "50ms", "patience": "300ms", "death": "1s", "abandon": "3s"
 
 
 def test_a_daemon_that_comes_back_too_late(cluster, member):
-    """The others have given it up, but nobody has taken the places. Those of another daemon do not
-    notice."""
+    """The others have given it up, but nobody has taken the places. It comes back to the step from its
+    beginning, and so do the others."""
     it = cluster(times=SOON)
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
@@ -279,12 +334,8 @@ def test_a_daemon_that_comes_back_too_late(cluster, member):
     it.nodes[1].start()
     team.bring(team.members[1:])
     together(team.members[1:], "finish", "VOID_RETRY")
-    team.bring(team.members[1:])
-    for each in team.members[1:]:
-        each.say("finish")
-    for each in team.members:
-        assert each.line().startswith("OK step=2 ")
-    assert team.step() == [3] * 4
+    assert team.members[0].line().startswith("VOID_RETRY ")
+    assert team.step() == [2] * 4
     assert places(team.members) == before
 
 

@@ -61,6 +61,7 @@ static const struct {
         [PLANTED_KEEPS_TURNS] = { "keeps-turns", RULE_ORDER },
         [PLANTED_FORGETS_TURNS] = { "forgets-turns", RULE_ORDER },
         [PLANTED_CREDITS_LOWEST] = { "credits-lowest", RULE_WAIT },
+        [PLANTED_VOID_FOR_SOME] = { "void-for-some", RULE_TORN },
 };
 
 static bool plant(const char *name, int *ret_rule) {

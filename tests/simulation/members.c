@@ -335,6 +335,9 @@ void member_event(const struct event *event) {
                         return;
                 local->active = false;
                 restart_note_void(event->proc, event->a);
+                if (rnd(3) == 0)
+                        node_tear_unit(&p->node, clock_of(p), local->generation, p->track_of[event->a]);
+                p->torn |= p->node.torn;
                 node_quiet(&p->node, clock_of(p), local->generation, p->track_of[event->a]);
         } else if (local->serial != event->c) {
                 return;
@@ -360,6 +363,7 @@ static void enter(uint32_t proc, const struct action *action) {
                 w.proc[proc].awaits = false;
                 hear_news(proc, i);
                 truth_generation(proc, trainer, action);
+                w.proc[proc].fresh |= !trainer->in;
                 trainer->in = true;
                 trainer->slot = action->slot;
                 trainer->place = action->id;
@@ -562,8 +566,12 @@ void member_act(uint32_t proc, const struct action *action) {
                 mismatched(proc, unit);
                 break;
         case ACTION_GENERATION: enter(proc, action); break;
-        case ACTION_ENTERED: entered(proc); break;
+        case ACTION_ENTERED:
+                truth_entered(proc, action);
+                entered(proc);
+                break;
         case ACTION_OUT:
+                w.proc[proc].torn = false;
                 truth_lost(proc);
                 interrupt(proc, TRAINER_JOINING);
                 break;

@@ -69,7 +69,7 @@ void restart_down(uint32_t proc, bool orderly) {
                         if (p->local[track].active || p->node.origin == ORIGIN_OWN)
                                 p->former[track] = p->local[track];
         }
-        p->alive = p->stopped = p->ending = false;
+        p->alive = p->stopped = p->ending = p->torn = p->fresh = false;
         p->epoch++;
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
@@ -265,6 +265,7 @@ static void restore(uint32_t proc) {
         report.history = tag;
         p->former_world = report.world;
         p->may_resume = w.n_procs == 1 && all && clean && words_all_here(word, n);
+        p->torn = report.torn = !all || !words_all_here(word, n);
         truth_restored(proc, word, about, n, p->may_resume);
         node_restore(&p->node, clock_of(p), &report);
 }

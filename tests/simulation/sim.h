@@ -74,6 +74,7 @@ enum rule {
         RULE_ORDER,
         RULE_VALID,
         RULE_RESTART,
+        RULE_TORN,
         RULE_NO_FAULT,
         RULE_ONE_FAULT,
         N_RULES
@@ -171,6 +172,7 @@ struct proc {
         bool awaits;     /* … and their words have not become a report */
         bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
+        bool torn, fresh; /* members have heard of something void; some are new in the generation */
         struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
         uint32_t past_track[TRACKS];              /* … the tracks of its plans, */
         uint64_t past_steps[TRACKS];              /* of tracks that are no plan's yet */
@@ -368,6 +370,7 @@ void truth_restored(uint32_t proc, const struct word *word,
                     struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes);
 void truth_restarted(uint32_t proc);
 void truth_resumed(uint32_t proc, bool resumed);
+void truth_entered(uint32_t proc, const struct action *action);
 void truth_lost(uint32_t proc); /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_opened(uint32_t proc, const struct action *action); /* a unit: whose track it is */

@@ -25,6 +25,8 @@ struct fact {
         uint64_t committed;       /* the last step that they were told there */
         uint32_t plan[TRACKS];    /* whose track it is, */
         uint64_t number[TRACKS];  /* … since which unit at the latest */
+        uint32_t n_entered;
+        bool torn; /* as the first node has heard that entered it */
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
@@ -70,8 +72,8 @@ static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none",   "same-state", "true-sum", "arena", "rank",  "generation", "term",     "wait",      "counts",
-        "fenced", "loss",       "track",    "order", "valid", "restart",    "no-fault", "one-fault",
+        "none",   "same-state", "true-sum", "arena", "rank",  "generation", "term", "wait",     "counts",
+        "fenced", "loss",       "track",    "order", "valid", "restart",    "torn", "no-fault", "one-fault",
 };
 
 void truth_reset(void) {
@@ -240,6 +242,24 @@ uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
         }
         *ret_tag = f->tag;
         return f->hash;
+}
+
+/* What is void for some is void for all, and whoever is new repeats nothing. */
+void truth_entered(uint32_t proc, const struct action *action) {
+        struct fact *f = find(action->generation);
+        struct proc *p = &w.proc[proc];
+
+        if (f == NULL)
+                return; /* has been said already */
+        if (f->n_entered++ == 0)
+                f->torn = action->torn;
+        if (f->torn != action->torn)
+                violate(RULE_TORN, "generation %u: nodes hear different things of what was open before",
+                        action->generation.number);
+        if ((p->torn || p->fresh) && !action->torn)
+                violate(RULE_TORN, "node %u enters generation %u as if nothing had happened%s", proc,
+                        action->generation.number, p->fresh ? ", with new members" : "");
+        p->torn = p->fresh = false;
 }
 
 static void note_void(const struct action *action) {

@@ -95,15 +95,21 @@ static void machine_on_beat(void *data) {
         struct job *job = data;
 
         job->machine.due = 0;
+        if (job->suspended)
+                return;
         node_tick(&job->machine.node, clock_now());
         machine_run(job);
 }
 
-/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. */
+/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
+ * job that is left to the next daemon stays as it is: members leave already, and no generation is entered without
+ * them. */
 static void machine_receive(struct attachment *attachment, const struct message *message) {
         struct job *job = list_entry(attachment, struct job, machine.attachment);
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
 
+        if (job->suspended)
+                return;
         effects_send(&outlet, message);
         loop_defer(job->table->config.loop, &job->settle);
         machine_run(job);
@@ -566,6 +572,10 @@ void machine_say(struct job *job, uint32_t track,
 
         say(node, clock_now(), node->generation, track);
         machine_run(job);
+}
+
+void machine_tear(struct job *job) {
+        node_tear(&job->machine.node, job->machine.node.generation);
 }
 
 /* The coordinator of a job of this daemon alone begins anew as well; another one hears that the node does. */

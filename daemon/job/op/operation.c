@@ -291,7 +291,7 @@ void operation_opened(struct job *job) {
 /* Only on several nodes something of it may have been given to the backend. */
 void operation_cancel(struct job *job) {
         if (job->operation.owner.tasks == 0)
-                machine_say(job, TRACK_OPERATION, node_quiet);
+                spread_let_go(job);
 }
 
 /* Its members have nothing of it, and are going to call it again: unless the next generation is another one,
@@ -307,10 +307,10 @@ static void operation_defer_calls(struct job *job) {
         job->operation.n_calls = 0;
 }
 
-void operation_voided(struct job *job, bool resumes) {
+void operation_voided(struct job *job) {
         struct refusal refusal;
 
-        if (resumes && !job->operation.differs && !job->operation.spread.handing_out) {
+        if (spread_can_wait(job)) {
                 operation_defer_calls(job);
                 return;
         }

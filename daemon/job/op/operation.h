@@ -60,8 +60,8 @@ int operation_refuse_void(const struct job *job, struct refusal *refusal);
 void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
-/* `resumes`: if nothing of it is in a member's memory, members are told nothing, and call it again. */
-void operation_voided(struct job *job, bool resumes);
+/* If nothing of it is in a member's memory, and the job may resume, members call it again. */
+void operation_voided(struct job *job);
 /* After the comparison between nodes. 0, or a negative errno: this node cannot take part. */
 int operation_compared(struct job *job, bool same, const struct comm_words *words);
 /* A node without members opens what the others may open, and gives nothing. As operation_compared(). */

@@ -38,13 +38,23 @@ static void spread_tasks_ended(struct job *job) {
                 machine_offer(job, TRACK_OPERATION);
 }
 
+bool spread_can_wait(const struct job *job) {
+        return job_may_resume(job) && !job->operation.differs && !job->operation.spread.handing_out;
+}
+
+void spread_let_go(struct job *job) {
+        if (!spread_can_wait(job))
+                machine_say(job, TRACK_OPERATION, node_tear_unit);
+        machine_say(job, TRACK_OPERATION, node_quiet);
+}
+
 static void spread_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
         struct job *job = container_of(owner, struct job, operation.owner);
 
         if (owner->tasks > 0)
                 return;
         if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
-                machine_say(job, TRACK_OPERATION, node_quiet);
+                spread_let_go(job);
         else
                 spread_tasks_ended(job);
 }

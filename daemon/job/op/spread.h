@@ -36,5 +36,9 @@ bool spread_words(const struct job *job, struct comm_words *ret);
 /* After the comparison. 0, or a negative errno: this node cannot take part. */
 int spread_compared(struct job *job, bool same, const struct comm_words *words);
 struct engine_piece spread_piece(const struct job *job, bool filler);
+/* Nothing of it is in a member's memory, and all members may call it again in the next generation. */
+bool spread_can_wait(const struct job *job);
+/* No task touches it any more, and it will not be committed. */
+void spread_let_go(struct job *job);
 /* The payload is here. */
 void spread_exchanged(struct job *job);

@@ -94,11 +94,17 @@ void step_unbegun(struct plan *plan) {
         loop_defer(plan->job->table->config.loop, &plan->job->settle);
 }
 
-bool step_is_untouched(const struct plan *plan) {
+bool step_can_wait(const struct plan *plan) {
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state >= BUCKET_FANNING_OUT)
                         return false;
-        return true;
+        return job_may_resume(plan->job);
+}
+
+static void step_let_go(struct plan *plan) {
+        if (!step_can_wait(plan))
+                machine_say(plan->job, plan->track, node_tear_unit);
+        machine_say(plan->job, plan->track, node_quiet);
 }
 
 void step_voided(struct plan *plan) {
@@ -214,7 +220,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 
         if (plan_unit(plan) == UNIT_VOIDING) {
                 if (plan->owner.tasks == 0)
-                        machine_say(plan->job, plan->track, node_quiet);
+                        step_let_go(plan);
                 return;
         }
         if (result->withdrawn > 0) {
@@ -496,7 +502,7 @@ void step_cancel(struct plan *plan) {
         if (plan->gate == GATE_LEFT)
                 return; /* it is the next daemon's as it is */
         if (plan->owner.tasks == 0) {
-                machine_say(plan->job, plan->track, node_quiet);
+                step_let_go(plan);
                 return;
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)

@@ -30,8 +30,8 @@ void step_cancel(struct plan *plan);
 void step_committed(struct plan *plan);
 void step_voided(struct plan *plan);
 void step_unbegun(struct plan *plan);
-/* No member's gradients have been written to. */
-bool step_is_untouched(const struct plan *plan);
+/* No member's gradients have been written to, and all members may go on with it in the next generation. */
+bool step_can_wait(const struct plan *plan);
 
 /* A result of the backend. */
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);

@@ -245,6 +245,7 @@ static void verdict_restore(struct job *job) {
                 report.history = takeover_tag(job, true);
         else if (job->history && history)
                 report.history = report_tag(job, &report);
+        report.torn = job->cluster && !words_all_here(word, job->n_local);
         job->takeover->restored = true;
         machine_restore(job, &report);
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -288,7 +289,7 @@ static void tell_verdict(const struct job *job) {
 static bool verdict_is_whole(const struct job *job, uint32_t world, uint32_t before,
                              const struct word *word) {
         return job->world == world && job->n_local == before && words_all_here(word, before) &&
-               !job->takeover->voided && !(job->cluster && job->behind);
+               !job->takeover->voided && !(job->cluster && (job->behind || job->torn));
 }
 
 void verdict_resolve(struct job *job, uint32_t world, uint32_t before) {
