@@ -235,10 +235,10 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 }
 
 /* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
- * communicator nodes also come from outside. */
+ * communicator nodes also come from outside, unless what was open before goes on in it. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
         bool comes = (c->stage == STAGE_ENTERING || c->stage == STAGE_RECORDING) &&
-                     generation_equal(c->comm, c->current);
+                     generation_equal(c->comm, c->current) && c->torn;
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
                !coordinator_awaits(c, report->from) && c->stage > STAGE_FOUNDING;

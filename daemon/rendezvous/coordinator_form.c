@@ -73,12 +73,12 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->history = tag; /* what the generation begins with; its nodes remember it for the next
                                      coordinator */
         set_marks(c, &tag);
+        c->behind = source_is_lacked(c, &tag);
+        c->torn = source_is_torn(c);
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
                 c->number++;
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
-        c->behind = source_is_lacked(c, &tag);
-        c->torn = source_is_torn(c);
         member_add_nodes(c, wanted);
         if (comm_stays(c, now, wanted))
                 nodeset_copy(wanted, c->set);

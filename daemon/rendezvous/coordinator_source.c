@@ -84,11 +84,16 @@ void source_trust_words(struct coordinator *c) {
         }
 }
 
+/* The member comes from the generation before, not from an earlier one or from outside. */
+static bool source_is_former(const struct coordinator *c, const struct seat *seat) {
+        return seat->in && generation_equal(c->node[seat->request.node].generation, c->current);
+}
+
 bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
 
-                if (seat != NULL && (!seat->in || seat->behind) &&
+                if (seat != NULL && (!source_is_former(c, seat) || seat->behind) &&
                     (tag_compare(&seat->tag, source) != 0 || (source->step == 0 && !seat->request.returns)))
                         return true;
         }
@@ -101,7 +106,7 @@ bool source_is_torn(const struct coordinator *c) {
         bool torn = c->membership.loss.member != 0;
 
         for (uint32_t rank = 0; rank < c->membership.n; rank++)
-                torn |= seat_of(c, rank) == NULL || !seat_of(c, rank)->in;
+                torn |= seat_of(c, rank) == NULL || !source_is_former(c, seat_of(c, rank));
         for (uint32_t node = 0; node < c->top; node++)
                 torn |= coordinator_survives(c, node) && c->node[node].torn &&
                         !planted(PLANTED_VOID_FOR_SOME);

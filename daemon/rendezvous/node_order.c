@@ -123,6 +123,8 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         if (generation_compare(order->generation, node->generation) <= 0 ||
             order->n_tracks > node->config.room.tracks)
                 return;
+        if (node->phase == NODE_OUT && !order->torn)
+                return; /* the others go on as if nothing had happened, and this node has left meanwhile */
         if (!generation_equal(order->comm, order->generation) && !generation_equal(order->comm, node->comm))
                 return; /* the others keep the communicator that this node has let go of */
         bool words = node->origin == ORIGIN_WORDS;

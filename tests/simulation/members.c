@@ -306,7 +306,7 @@ static void play(uint32_t proc, uint32_t index) {
 
 static void hear_news(uint32_t proc, uint32_t index);
 
-static bool node_has_members(const struct proc *proc) {
+bool node_has_members(const struct proc *proc) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (proc->trainer[i].state != TRAINER_NONE && proc->trainer[i].in)
                         return true;

@@ -172,7 +172,8 @@ struct proc {
         bool awaits;     /* … and their words have not become a report */
         bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
-        bool torn, fresh; /* members have heard of something void; some are new in the generation */
+        struct generation whole; /* the latest one before which something was void for its members */
+        bool torn, fresh;        /* members have heard of something void; some are new in the generation */
         struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
         uint32_t past_track[TRACKS];              /* … the tracks of its plans, */
         uint64_t past_steps[TRACKS];              /* of tracks that are no plan's yet */
@@ -307,6 +308,7 @@ void engine_built(const struct event *event);
 struct comm *engine_find(struct generation name);
 
 /* members.c */
+bool node_has_members(const struct proc *proc);
 void member_act(uint32_t proc, const struct action *action);
 void member_event(const struct event *event);
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash);

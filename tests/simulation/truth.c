@@ -26,7 +26,7 @@ struct fact {
         uint32_t plan[TRACKS];    /* whose track it is, */
         uint64_t number[TRACKS];  /* … since which unit at the latest */
         uint32_t n_entered;
-        bool torn; /* as the first node has heard that entered it */
+        struct generation whole; /* the latest one before which something is void for its members */
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
@@ -249,13 +249,15 @@ void truth_entered(uint32_t proc, const struct action *action) {
         struct fact *f = find(action->generation);
         struct proc *p = &w.proc[proc];
 
-        if (f == NULL)
-                return; /* has been said already */
+        if (f == NULL || !node_has_members(p))
+                return; /* the former has been said already */
+        if (action->torn)
+                p->whole = action->generation;
         if (f->n_entered++ == 0)
-                f->torn = action->torn;
-        if (f->torn != action->torn)
-                violate(RULE_TORN, "generation %u: nodes hear different things of what was open before",
-                        action->generation.number);
+                f->whole = p->whole;
+        if (!generation_equal(f->whole, p->whole))
+                violate(RULE_TORN, "members of node %u repeat what was void before generation %u, others %u",
+                        proc, p->whole.number, f->whole.number);
         if ((p->torn || p->fresh) && !action->torn)
                 violate(RULE_TORN, "node %u enters generation %u as if nothing had happened%s", proc,
                         action->generation.number, p->fresh ? ", with new members" : "");

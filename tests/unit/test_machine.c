@@ -155,6 +155,7 @@ static void start_node(void) {
         node_join(&node, NOW, &request, &(struct tag){ 0 });
         m.n_members = 1;
         m.member_of[0] = (struct message_member){ .request = request, .in = true, .rank = 1 };
+        m.torn = true;
         tell(m);
         node_built(&node, NOW, first, (struct nodeset){ 0 });
         assert_int_equal(node.phase, NODE_RUNNING);
@@ -372,6 +373,72 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         assert_int_equal(n_acted(), 2);
         assert_int_equal(acted(0)->kind, ACTION_OPEN);
         assert_int_equal(acted(1)->kind, ACTION_LAUNCH);
+}
+
+static bool is_reported_torn(void) {
+        assert_true(n_sent() > 0);
+        return sent(n_sent() - 1)->torn;
+}
+
+/* Its report says once that members have heard of something void, and the next generation to all of them. */
+static void what_members_hear_is_void_is_reported(void **state) {
+        for (unsigned torn = 0; torn < 2; torn++) {
+                struct message m = order(ORDER_NEWGEN, 6);
+
+                reach(NODE_SETTLING);
+                if (torn)
+                        node_tear_unit(&node, NOW, first, TRACK_STEP);
+                node_tear_unit(&node, NOW, first, TRACK_STEP + 1); /* nothing of it was begun */
+                node_quiet(&node, NOW, first, TRACK_STEP);
+                assert_int_equal(node.phase, NODE_SETTLED);
+                assert_int_equal(is_reported_torn(), torn);
+                m.generation.number = m.comm.number = 2;
+                m.torn = torn;
+                tell(m);
+                forget();
+                node_built(&node, NOW, m.comm, (struct nodeset){ 0 });
+                assert_int_equal(acted(n_acted() - 1)->kind, ACTION_ENTERED);
+                assert_int_equal(acted(n_acted() - 1)->torn, torn);
+                assert_false(is_reported_torn());
+        }
+        reach(NODE_FROZEN);
+        node_tear(&node, (struct generation){ 256, 2, 7 });
+        assert_false(node.torn);
+        node_tear(&node, first);
+        assert_true(node.torn);
+}
+
+/* What is void stays so until members have heard it, in whatever generation. */
+static void a_generation_that_is_not_entered_is_torn_in_the_next(void **state) {
+        struct message m = order(ORDER_NEWGEN, 6);
+
+        reach(NODE_SETTLED);
+        m.generation.number = m.comm.number = 2;
+        m.torn = true;
+        tell(m);
+        assert_int_equal(node.phase, NODE_BUILDING);
+        m.kind = ORDER_FREEZE;
+        m.round = 7;
+        tell(m);
+        assert_true(is_reported_torn());
+}
+
+/* Members that ask anew do not go on with what the others go on with. */
+static void a_node_outside_does_not_go_on_with_the_others(void **state) {
+        struct message m = order(ORDER_NEWGEN, 6);
+
+        reach(NODE_SETTLED);
+        tell(order(ORDER_FENCE, 6));
+        node_aborted(&node, NOW, first);
+        assert_int_equal(node.phase, NODE_OUT);
+        m.round = 7;
+        m.generation.number = m.comm.number = 2;
+        tell(m);
+        assert_int_equal(node.phase, NODE_OUT);
+        m.round = 8;
+        m.torn = true;
+        tell(m);
+        assert_int_equal(node.phase, NODE_BUILDING);
 }
 
 /* A later coordinator does not know which plan has the track here, and has given it to the other one. What
@@ -905,6 +972,9 @@ int main(void) {
                 cmocka_unit_test(a_later_term_begins_anew),
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
                 cmocka_unit_test(calls_of_another_generation_are_absorbed),
+                cmocka_unit_test(what_members_hear_is_void_is_reported),
+                cmocka_unit_test(a_generation_that_is_not_entered_is_torn_in_the_next),
+                cmocka_unit_test(a_node_outside_does_not_go_on_with_the_others),
                 cmocka_unit_test(a_track_is_not_that_of_two_plans),
                 cmocka_unit_test(a_lane_takes_no_more_than_its_window),
                 cmocka_unit_test(an_operation_that_differs_moves_no_payload),

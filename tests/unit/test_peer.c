@@ -224,6 +224,8 @@ static void make(struct message *m, enum message_kind kind) {
         m->origin = below(N_ORIGINS);
         m->running = below(2);
         m->wait = below(2);
+        m->away = below(2);
+        m->torn = below(2);
         m->cause = (uint32_t)any();
         m->world = 1 + below(LIMIT_WORLD);
         m->source = below(m->world);
