@@ -89,12 +89,22 @@ static bool source_is_former(const struct coordinator *c, const struct seat *sea
         return seat->in && generation_equal(c->node[seat->request.node].generation, c->current);
 }
 
+/* A node that others have gone on without may not know of an operation that they have committed. Its members
+ * have the same state then, but are in another place of their program: from the state all go on alike. */
+static bool source_may_differ(const struct coordinator *c, const struct seat *seat) {
+        return !c->config.alone && c->current.number > 0 && !source_is_former(c, seat);
+}
+
 bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
 
-                if (seat != NULL && (!source_is_former(c, seat) || seat->behind) &&
+                if (seat == NULL)
+                        continue;
+                if ((!source_is_former(c, seat) || seat->behind) &&
                     (tag_compare(&seat->tag, source) != 0 || (source->step == 0 && !seat->request.returns)))
+                        return true;
+                if (source_may_differ(c, seat))
                         return true;
         }
         return false;

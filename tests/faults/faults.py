@@ -244,7 +244,7 @@ class Rig:
               file=sys.stderr)
         for trainer in self.trainers:
             lines = trainer.log.read_text(encoding="utf-8").splitlines()
-            print(f"  rank {trainer.rank}, pid {trainer.process.pid}: {lines[-1:]}", file=sys.stderr)
+            print(f"  rank {trainer.rank}, pid {trainer.process.pid}: {lines[-8:]}", file=sys.stderr)
 
     def finished(self):
         return all(trainer.result is not None for trainer in self.trainers)
