@@ -193,6 +193,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->running = report->running;
         reporter->away = report->away;
         reporter->torn = report->torn;
+        reporter->behind = report->behind;
         note_wait(c, report->from, report->wait);
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
         if (survives)

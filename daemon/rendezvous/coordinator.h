@@ -32,7 +32,7 @@ struct reporter {
         struct tag history;
         uint32_t world;
         enum origin origin;
-        bool running, wait, away, torn;
+        bool running, wait, away, torn, behind;
         uint32_t n_plans; /* see coordinator_plans() */
 };
 

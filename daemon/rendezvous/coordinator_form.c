@@ -73,8 +73,8 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->history = tag; /* what the generation begins with; its nodes remember it for the next
                                      coordinator */
         set_marks(c, &tag);
-        c->behind = source_is_lacked(c, &tag);
         c->torn = source_is_torn(c);
+        c->behind = source_is_lacked(c, &tag) || (c->torn && source_is_due(c));
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
                 c->number++;
         c->current = (struct generation){ c->term, c->number, c->config.nonce };

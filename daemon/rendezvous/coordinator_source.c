@@ -110,6 +110,16 @@ bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
         return false;
 }
 
+/* Members were told to synchronise, and perhaps not all of them have: others have not heard of it. */
+bool source_is_due(const struct coordinator *c) {
+        bool due = false;
+
+        for (uint32_t rank = 0; rank < c->membership.n; rank++)
+                due |= seat_of(c, rank) != NULL && c->node[seat_of(c, rank)->request.node].behind &&
+                       !planted(PLANTED_FORGETS_TO_SYNC);
+        return due && !c->config.alone;
+}
+
 /* Void for one member is void for all: trainers repeat the whole step then, and what they call in it. A member
  * that is new repeats nothing, so the others have to. */
 bool source_is_torn(const struct coordinator *c) {

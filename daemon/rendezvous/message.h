@@ -184,7 +184,9 @@ struct message {
         bool running;                 /* answers: nothing keeps the node from opening the next step */
         bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
         bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
-        bool behind;    /* NEWGEN: some member of it, on any node, comes without the source's state */
+        bool behind;    /* NEWGEN: all members synchronise: some member of it, on any node, comes without the
+                           source's state; answers: members of the node were told so, and no step was
+                           committed since */
         bool torn;      /* answers: members of the node hear that something of the generation is void; NEWGEN:
                            those of all nodes do, because some must, or are new */
         uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */

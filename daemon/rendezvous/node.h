@@ -104,6 +104,7 @@ struct node {
                                 those numbers are the coordinator's */
         bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
         bool behind;      /* as NEWGEN has said: for when it is entered */
+        bool unsynced;    /* NEWGEN has said so, and no step was committed since */
         bool torn;        /* members hear that something of the generation is void; BUILDING: as NEWGEN has
                              said */
         bool interrupted; /* its members know that the generation has lost somebody */

@@ -133,6 +133,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->world = order->world;
         node->source = order->source;
         node->behind = order->behind;
+        node->unsynced |= order->behind;
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */
         node->history = order->history;
         nodeset_copy(node->set, message_set(order));

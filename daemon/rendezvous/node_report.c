@@ -53,6 +53,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->wait = node->said_wait = node->wait;
         message->away = node->away;
         message->torn = node->torn;
+        message->behind = node->unsynced;
         message->cause = node->cause;
         /* A node that leaves is not out before its members have heard how the open step ended: their tags
          * are not final. */

@@ -38,6 +38,7 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                 nodeset_add(node->set, node->config.address);
                 node->world = report->world;
                 node->torn = report->torn;
+                node->unsynced = report->behind;
                 if (tag_compare(&report->history, &node->history) > 0)
                         node->history = report->history;
                 node_use_tracks(node, report->n_tracks);

@@ -130,6 +130,7 @@ static void tell_committed(struct node *node, uint32_t which) {
                         node->member[i].tag = tag;
         if (track_is_step(which) && !unit_empty(node) && tag_compare(&tag, &node->history) > 0)
                 node->history = tag;
+        node->unsynced &= !track_is_step(which);
         unit_tell(node, which, ACTION_COMMITTED, track->committed);
         unit_reset(track);
 }

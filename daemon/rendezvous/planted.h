@@ -38,8 +38,9 @@ enum planted {
         PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */
         PLANTED_KEEPS_TURNS,       /* turns outlive their generation */
         PLANTED_FORGETS_TURNS,     /* a coordinator that takes over knows of no turn that another one gave */
-        PLANTED_CREDITS_LOWEST, /* what is done on a lane is taken for the lowest track's that waits there */
-        PLANTED_VOID_FOR_SOME,  /* a node alone decides whether its members hear of something void */
+        PLANTED_CREDITS_LOWEST,  /* what is done on a lane is taken for the lowest track's that waits there */
+        PLANTED_VOID_FOR_SOME,   /* a node alone decides whether its members hear of something void */
+        PLANTED_FORGETS_TO_SYNC, /* whom a generation was to synchronise counts for nothing in the next one */
         N_PLANTED,
 };
 

@@ -19,6 +19,7 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
                 .operations = rejoin->operations,
                 .operation = rejoin->operation,
                 .lacks = rejoin->stateless,
+                .unsynced = rejoin->behind,
         };
 }
 

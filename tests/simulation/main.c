@@ -62,6 +62,7 @@ static const struct {
         [PLANTED_FORGETS_TURNS] = { "forgets-turns", RULE_ORDER },
         [PLANTED_CREDITS_LOWEST] = { "credits-lowest", RULE_WAIT },
         [PLANTED_VOID_FOR_SOME] = { "void-for-some", RULE_TORN },
+        [PLANTED_FORGETS_TO_SYNC] = { "forgets-to-sync", RULE_TORN },
 };
 
 static bool plant(const char *name, int *ret_rule) {

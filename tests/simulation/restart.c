@@ -260,6 +260,7 @@ static void restore(uint32_t proc) {
                 if (!trainer->behind && knows_all(trainer, unit))
                         trainer->tag = tag;
                 all &= knows_all(trainer, unit);
+                report.behind |= trainer->unsynced;
                 put_member(proc, i, !knows_all(trainer, unit), &report);
         }
         report.history = tag;

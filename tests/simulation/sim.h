@@ -136,6 +136,7 @@ struct trainer {
         struct tag tag;
         uint64_t hash; /* its state: everything that it has applied */
         bool behind, in, leaving;
+        bool unsynced; /* was to synchronise with all others, and no step was committed since */
         struct generation generation;
         uint32_t rank, world;
         uint32_t script, line;  /* what it does now */

@@ -261,6 +261,16 @@ void truth_entered(uint32_t proc, const struct action *action) {
         if ((p->torn || p->fresh) && !action->torn)
                 violate(RULE_TORN, "node %u enters generation %u as if nothing had happened%s", proc,
                         action->generation.number, p->fresh ? ", with new members" : "");
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &p->trainer[i];
+
+                if (trainer->state == TRAINER_NONE || !trainer->in)
+                        continue;
+                if (trainer->unsynced && action->torn && !action->behind && w.n_procs > 1)
+                        violate(RULE_TORN, "member %llu enters generation %u, and has to synchronise still",
+                                (unsigned long long)trainer->id, action->generation.number);
+                trainer->unsynced |= action->behind;
+        }
         p->torn = p->fresh = false;
 }
 
@@ -315,6 +325,8 @@ void truth_outcome(uint32_t proc, const struct action *action) {
                 return;
         look_for_two_worlds(proc, local, action);
         if (track_is_step(action->track)) {
+                for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                        w.proc[proc].trainer[i].unsynced &= !w.proc[proc].trainer[i].in;
                 heard[proc].committed++;
                 heard[proc].number[unit] = action->number;
         }

@@ -139,6 +139,7 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);
         SET_IF(*rejoin, stateless,
                (standing->claims & STANDING_HISTORY) != 0 && standing->tag.generation == 0, true);
+        SET_IF(*rejoin, behind, standing_is_behind(standing), true);
         SET_IF(*rejoin, history, (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0,
                true);
 }

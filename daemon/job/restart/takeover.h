@@ -27,7 +27,8 @@ struct returned {       /* by local index in the generation before */
         struct word word;
         struct membership_request request;
         bool operation_failed;
-        bool lacks; /* something of the job's state; on one node that is found out later */
+        bool unsynced; /* it was told to take the others' state, or give its own, and has not yet */
+        bool lacks;    /* something of the job's state; on one node that is found out later */
         uint32_t next_plan;
         uint64_t operations;
         uint64_t operation; /* of the last one known to have ended well: its number in the cluster */

@@ -237,6 +237,7 @@ static void verdict_restore(struct job *job) {
                 if (word[local].told || verdict_has_left(job, local))
                         report_member(job, local, &report);
                 history |= word[local].told && !job->takeover->part[local].lacks;
+                report.behind |= word[local].told && job->takeover->part[local].unsynced;
         }
         if (report.n_members == 0 && job->cluster)
                 report.world = 0; /* nobody speaks for the node */
