@@ -63,7 +63,8 @@ class Daemon:
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.rig.hosts.inside(self.host), self.rig.build / "daemon/core/gradsyncd",
-                 "--config", self.config, "--socket", self.socket, "--rejoin-grace", "30s", *self.arguments],
+                 "--config", self.config, "--socket", self.socket, "--rejoin-grace", "30s",
+                 "--drain-timeout", "5s", *self.arguments],
                 env={**os.environ, "STATE_DIRECTORY": str(state)}, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log)
         end = now() + 10
@@ -138,7 +139,7 @@ class ClusterRig(Rig):
         return self.nodes[self.node_of(rank)].socket
 
     def may_fail(self, trainer, line):
-        return trainer.expelled
+        return trainer.expelled or " failed open: DAEMON_LOST: " in line   # its daemon is restarted
 
     def refusals(self):
         return 0

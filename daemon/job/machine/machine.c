@@ -520,6 +520,8 @@ bool machine_engine_busy(const struct job *job) {
 }
 
 void machine_built(struct job *job, struct generation comm, struct nodeset unreachable) {
+        if (job->suspended)
+                return;
         node_built(&job->machine.node, clock_now(), comm, unreachable);
         machine_run(job);
 }
