@@ -139,7 +139,7 @@ class ClusterRig(Rig):
         return self.nodes[self.node_of(rank)].socket
 
     def may_fail(self, trainer, line):
-        return trainer.expelled or " failed open: DAEMON_LOST: " in line   # its daemon is restarted
+        return trainer.expelled
 
     def refusals(self):
         return 0

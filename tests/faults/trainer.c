@@ -308,7 +308,7 @@ static void set_up(struct trainer *t) {
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
         int r = gradsync_open(&t->gs, NULL);
 
-        if (r == GRADSYNC_NO_DAEMON)
+        if (r == GRADSYNC_NO_DAEMON || r == GRADSYNC_DAEMON_LOST) /* there is none, or it is about to end */
                 exit(3);
         check(t, "open", r);
         UNINTERRUPTED(r, gradsync_join(t->gs, NULL, &t->job));

@@ -145,7 +145,7 @@ def all_go_on(team, beginning):
         assert line.startswith(f"OK {beginning}"), line
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT], ids=lambda number: number.name)
 def test_a_helper_is_killed_in_a_step(cluster, member, number):  # noqa: F811
     """Another one is stopped, so that the step cannot end before."""
     it = cluster(3, settings={"rejoin_grace": "60s"})
@@ -158,7 +158,8 @@ def test_a_helper_is_killed_in_a_step(cluster, member, number):  # noqa: F811
     for each in team.members:
         each.say("finish")
     os.kill(victim, number)
-    it.nodes[1].wait_log("the helper process [0-9]+ of Gloo has ended, ")
+    # The others may be faster to say so.
+    it.nodes[1].wait_log("the helper process [0-9]+ of Gloo has ended, |the way between its nodes broke")
     all_go_on(team, "step=2 ")
     assert team.step() == [3] * team.world
     assert not {halted, victim} & set(it.helpers())
