@@ -11,12 +11,14 @@ import pytest
 from harness import DAEMON
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
+COORDINATOR = ("gradsyncd-coordinator.service", "gradsyncd-coordinator.socket")
 EXPOSURE = 20                           # ten times what systemd-analyze prints
 
 
 def adapted(build, folder, kind=""):
     """The units of a kind in a folder of their own, the service starting the daemon of this build."""
-    for name in ("gradsyncd@.service", "gradsyncd@.socket"):
+    names = ("gradsyncd@.service", "gradsyncd@.socket", *(() if kind else COORDINATOR))
+    for name in names:
         text = (build / "systemd" / kind / name).read_text()
         (folder / name).write_text(re.sub(r"^ExecStart=\S+/gradsyncd ", f"ExecStart={build / DAEMON} ", text, flags=re.M))
     return folder
@@ -47,8 +49,9 @@ def keys(path):
     return found
 
 
-def test_units_load_without_a_complaint(units):
-    done = analyze("verify", "--man=no", units / "gradsyncd@.service", units / "gradsyncd@.socket")
+@pytest.mark.parametrize("names", [("gradsyncd@.service", "gradsyncd@.socket"), COORDINATOR])
+def test_units_load_without_a_complaint(units, names):
+    done = analyze("verify", "--man=no", *(units / name for name in names))
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -59,8 +62,9 @@ def test_a_mistake_would_be_noticed(units):
     assert "NoNewPrivilegs" in done.stdout
 
 
-def test_the_service_is_hardened(units):
-    done = analyze("security", "--offline=yes", f"--threshold={EXPOSURE}", "--no-pager", units / "gradsyncd@.service")
+@pytest.mark.parametrize("name", ["gradsyncd@.service", "gradsyncd-coordinator.service"])
+def test_the_service_is_hardened(units, name):
+    done = analyze("security", "--offline=yes", f"--threshold={EXPOSURE}", "--no-pager", units / name)
     assert done.returncode == 0, done.stdout
     assert re.search(r"Overall exposure level .*: [01]\.\d", done.stdout), done.stdout
 
@@ -80,6 +84,17 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     assert socket["ListenSequentialPacket"] == ["/run/gradsync/%i/socket"]
     assert "--socket=/run/gradsync/%i/socket" in service["ExecStart"][0] and "--device=%i" in service["ExecStart"][0]
     assert (socket["SocketMode"], socket["SocketGroup"]) == (["0660"], ["gradsync"])
+    assert socket["FileDescriptorName"] == ["socket"], "that of an instance with a colon would be two names"
+
+
+def test_a_coordinator_differs_in_what_it_has_no_use_for(units):
+    """A device, memory that stays in place, and a state of steps; its configuration and its key are its own."""
+    ours, its = keys(units / "gradsyncd@.service"), keys(units / "gradsyncd-coordinator.service")
+    differ = {key for key in ours.keys() | its.keys() if ours.get(key) != its.get(key)}
+    assert differ == {"Description", "Requires", "After", "Wants", "ExecStart", "LoadCredential", "StateDirectory", "LimitMEMLOCK", "PrivateDevices",
+                      "DeviceAllow", "RemoveIPC", "Also", "DefaultInstance"}
+    assert "--device=none" in its["ExecStart"][0] and "--config=/etc/gradsync/coordinator.conf" in its["ExecStart"][0]
+    assert its["LoadCredential"] == ["gradsync-key:/etc/gradsync/key"] and its["PrivateDevices"] == ["yes"]
 
 
 def test_units_of_users_load_without_a_complaint(user_units, scratch):
@@ -104,11 +119,11 @@ def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_fa
     assert (socket["SocketMode"], socket["DirectoryMode"]) == (["0600"], ["0700"])
 
 
-@pytest.mark.parametrize("kind", ["", "user"])
-def test_the_service_starts_what_is_installed(build, kind):
+@pytest.mark.parametrize("kind, name", [("", "gradsyncd@"), ("user", "gradsyncd@"), ("", "gradsyncd-coordinator")])
+def test_the_service_starts_what_is_installed(build, kind, name):
     """The path in the unit is the one that the program is installed to."""
     plan = subprocess.run(["meson", "introspect", "--installed", str(build)], capture_output=True, text=True, check=True).stdout
-    command = keys(build / "systemd" / kind / "gradsyncd@.service")["ExecStart"][0].split()[0]
+    command = keys(build / "systemd" / kind / f"{name}.service")["ExecStart"][0].split()[0]
     assert f'"{command}"' in plan
 
 

@@ -93,9 +93,10 @@ def machine(installed):
     """The machine with nothing of gradsync running, and afterwards again."""
     def clean():
         units = [f"gradsyncd@{instance}.{kind}" for instance in INSTANCES for kind in ("socket", "service")]
+        units += ["gradsyncd-coordinator.socket", "gradsyncd-coordinator.service"]
         installed.systemctl("stop", *units)
         installed.systemctl("disable", "--quiet", *units)
-        installed.systemctl("reset-failed", "gradsyncd@*", check=False)
+        installed.systemctl("reset-failed", "gradsyncd@*", "gradsyncd-coordinator*", check=False)
         shutil.rmtree(installed.root / "etc/gradsync", ignore_errors=True)
         shutil.rmtree(installed.root / "etc/systemd/system/gradsyncd@.service.d", ignore_errors=True)
         installed.systemctl("daemon-reload")

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "passwd", "util-linux", "procps",
-            "libevent-core-2.1-7", "libinih1", "libprotobuf-c1", "libsystemd0", "libjansson4",
+            "libevent-core-2.1-7", "libinih1", "libprotobuf-c1", "libsystemd0", "libjansson4", "libgloo0",
             "libsmartcols1")
 FALLBACK = "http://deb.debian.org/debian"
 ATTEMPTS = 3                            # mirrors have bad moments; what has come already is kept

@@ -30,6 +30,8 @@ def expected(libdir):
         f"{libdir}/libgradsync.so.0": LINK,
         f"{libdir}/libgradsync.so.{VERSION}": PROGRAM,
         f"{libdir}/pkgconfig/gradsync.pc": FILE,
+        "lib/systemd/system/gradsyncd-coordinator.service": FILE,
+        "lib/systemd/system/gradsyncd-coordinator.socket": FILE,
         "lib/systemd/system/gradsyncd@.service": FILE,
         "lib/systemd/system/gradsyncd@.socket": FILE,
         "lib/systemd/user/gradsyncd@.service": FILE,
