@@ -681,6 +681,10 @@ int main() {
 
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGPIPE, SIG_IGN);
+        /* What is meant for the daemon may reach all of its processes: it still has steps to end. */
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
         std::set_terminate(on_terminate);
         try {
                 while (serve_one(room))
