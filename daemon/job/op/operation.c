@@ -242,8 +242,10 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                    struct refusal *refusal) {
         struct job *job = member->job;
         struct operation *operation = &job->operation;
-        int r = check_call(member, call, refusal);
 
+        if (job->cluster && job->suspended)
+                return 0; /* it calls again at the next daemon, which knows of all that had begun here */
+        int r = check_call(member, call, refusal);
         if (r == 0)
                 r = spread_prepare(job, refusal);
         if (r != 0)
