@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import harness
+from hosts import needed, on_network
 
 FAULTS = pathlib.Path(__file__).resolve().parents[1] / "faults/faults.py"
 
@@ -22,3 +23,21 @@ def test_faults_spoil_no_sum(build, members, seed):
     row = json.loads(made.stdout)
     assert row["faults"] == faults and row["steps_checked"] > faults
     assert (row["wrong_sums"], row["hangs"], row["leaks"]) == (0, 0, 0)
+
+
+@needed
+@on_network
+@pytest.mark.host
+@pytest.mark.heavy
+@pytest.mark.parametrize("hosts, members, seed", [(2, 4, 1), (3, 3, 2)])
+def test_faults_over_hosts_spoil_no_sum(build, hosts, members, seed):
+    """Each kind of fault once, over network namespaces; the script judges void steps."""
+    script = FAULTS.with_name("cluster.py")
+    made = subprocess.run([sys.executable, script, "--build", build, "--json", "--faults", "30", "--each", "1",
+                           "--hosts", str(hosts), "--members", str(members), "--seed", str(seed),
+                           "--hang", "60"], capture_output=True, text=True, check=False, timeout=600)
+    assert made.returncode == 0, made.stderr
+    row = json.loads(made.stdout)
+    assert (row["faults"], row["wrong_sums"], row["hangs"], row["leaks"]) == (30, 0, 0, 0)
+    assert {"kill_node", "cut_off", "reset_data", "delay", "lossy"} <= set(row["kinds"])
+    assert row["void_per_fault"] <= 2
