@@ -228,18 +228,6 @@ struct job {
         uint64_t nonfinite;
 };
 
-/* Whether what comes to nothing now may be begun again in the next generation, and members here need not hear
- * of it: so it is if all of them come to that one as they are. A job that has lost a member is told at once. */
-static inline bool job_may_resume(const struct job *job) {
-        if (!job->cluster || job->state != JOB_REPLACING || job->loss.member != 0 || job->torn ||
-            job->takeover != NULL)
-                return false;
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
-                        return false;
-        return job->n_local > 0;
-}
-
 struct jobs_config {
         struct loop *loop;
         struct hub *hub;         /* with the coordinators of jobs of this daemon alone */

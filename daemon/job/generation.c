@@ -95,7 +95,7 @@ static uint32_t first_plan(const struct job *job) {
 /* Another daemon has been restarted, or the way to it was broken for a while: whether members here go on with
  * what they had begun. */
 static bool generation_is_same(const struct job *job, uint32_t before, uint32_t before_local) {
-        if (job->behind || job->world != before || job->n_local != before_local || !job_may_resume(job))
+        if (job->behind || job->world != before || job->n_local != before_local || !machine_may_resume(job))
                 return false;
         for (uint32_t local = 0; local < before_local; local++)
                 if (!job->local[local]->next.told || job->local[local]->next.rank != job->local[local]->rank)
@@ -328,7 +328,7 @@ static void job_cut_off(struct job *job) {
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         note_loss(job, 0);
         job_set_state(job, JOB_REPLACING);
-        if (!job_may_resume(job))
+        if (!machine_may_resume(job))
                 machine_tear(job);
 }
 
@@ -344,7 +344,7 @@ bool member_defers(struct member *member, uint32_t request, uint32_t generation)
 
         if (job->state == JOB_RUNNING)
                 return job->resumed_from != 0 && generation == job->resumed_from;
-        if (!job_may_resume(job) || generation != job->generation)
+        if (!machine_may_resume(job) || generation != job->generation)
                 return false;
         member->operation.deferred = request;
         return true;

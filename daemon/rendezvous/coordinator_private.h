@@ -53,12 +53,13 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
 /* Gives members that come back from a former daemon the tags that they have not heard of. */
 void source_trust_words(struct coordinator *c);
-/* All three before the generation is named. A member comes without that state that is new in the generation, or has
- * not taken it in the one before; or there is none yet. */
+/* All three before the generation is named. A member comes without that state that is new in the generation,
+ * or has not taken it in the one before; or there is none yet. */
 bool source_is_lacked(const struct coordinator *c, const struct tag *source);
 /* They were to in the generation before, and may not have. */
 bool source_is_due(const struct coordinator *c);
-/* Members hear that what was open is void: those of some node must, or not all of them are the former ones. */
+/* Members hear that what was open is void: those of some node must, or not all of them are the former
+ * ones. */
 bool source_is_torn(const struct coordinator *c);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
 

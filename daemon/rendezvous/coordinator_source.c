@@ -120,8 +120,8 @@ bool source_is_due(const struct coordinator *c) {
         return due && !c->config.alone;
 }
 
-/* Void for one member is void for all: trainers repeat the whole step then, and what they call in it. A member
- * that is new repeats nothing, so the others have to. */
+/* Void for one member is void for all: trainers repeat the whole step then, and what they call in it. A
+ * member that is new repeats nothing, so the others have to. */
 bool source_is_torn(const struct coordinator *c) {
         bool torn = c->membership.loss.member != 0;
 

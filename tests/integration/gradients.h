@@ -29,6 +29,8 @@ void gradients_check(const struct planned *p, double base, uint32_t first, uint3
                      size_t size);
 /* How many are not; *ret_last: whether this is the last step. */
 uint64_t gradients_wrong(const struct planned *p, double base, bool *ret_last);
+/* An allreduce of what is known; adds to `wrong` if the result is. */
+int gradients_count_ranks(struct gradsync_job *job, uint64_t *wrong);
 /* Sums so many floats of this value on the GPU, in a thread that has no context; says the first and the
  * last. */
 int gradients_allreduce(struct gradsync_job *job, uint32_t n, float value, char *out, size_t size);

@@ -360,17 +360,8 @@ static uint64_t now_ms(void) {
         return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The sum of what ranks have, which is known. */
-static int count_ranks(uint64_t *wrong) {
-        double world = gradsync_world_size(JOB), sum = gradsync_rank(JOB) + 1.0;
-        int r = gradsync_allreduce(JOB, &sum, 1, GRADSYNC_F64, GRADSYNC_SUM);
-
-        *wrong += r == GRADSYNC_OK && sum != world * (world + 1) / 2;
-        return r;
-}
-
-/* train N, train until=FILE [collect=]: until step N is committed or rank 0 has found the file; each step with
- * an allreduce before its gradients. gap_ms: the longest time from one commit to the next. */
+/* train N, train until=FILE [collect=]: until step N is committed or rank 0 has found the file; collect: each
+ * step begins with an allreduce. gap_ms: the longest time from one commit to the next. */
 static int do_train(char *out, size_t size) {
         const char *file = value_of("until", NULL);
         uint64_t goal = file ? UINT64_MAX : index_at(1), wrong = 0, void_steps = 0, committed = 0, step = 0;
@@ -386,15 +377,12 @@ static int do_train(char *out, size_t size) {
                                gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0,
                                plans[plan_slot].n);
                 last = false;
-                r = collect ? count_ranks(&wrong) : GRADSYNC_OK;
-                if (r == GRADSYNC_OK)
-                        r = do_ready(out, size);
-                if (r == GRADSYNC_OK)
+                r = collect ? gradients_count_ranks(JOB, &wrong) : GRADSYNC_OK;
+                if (r == GRADSYNC_OK && (r = do_ready(out, size)) == GRADSYNC_OK)
                         r = gradsync_finish(PLAN, &info);
-                wrong += r == GRADSYNC_OK ? gradients_wrong(&plans[plan_slot],
-                                                            (gradsync_world_size(JOB) + 1) / 2.0, &last)
-                                          : 0;
                 if (r == GRADSYNC_OK) {
+                        wrong += gradients_wrong(&plans[plan_slot], (gradsync_world_size(JOB) + 1) / 2.0,
+                                                 &last);
                         committed++;
                         gap = now_ms() - before > gap ? now_ms() - before : gap;
                         before = now_ms();

@@ -33,9 +33,9 @@ def test_faults_spoil_no_sum(build, members, seed):
 def test_faults_over_hosts_spoil_no_sum(build, hosts, members, seed):
     """Each kind of fault once, over network namespaces; the script judges void steps."""
     script = FAULTS.with_name("cluster.py")
-    made = subprocess.run([sys.executable, script, "--build", build, "--json", "--faults", "30", "--each", "1",
-                           "--hosts", str(hosts), "--members", str(members), "--seed", str(seed),
-                           "--hang", "60"], capture_output=True, text=True, check=False, timeout=600)
+    command = [sys.executable, script, "--build", build, "--json", "--faults", "30", "--each", "1",
+               "--hosts", str(hosts), "--members", str(members), "--seed", str(seed), "--hang", "60"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert made.returncode == 0, made.stderr
     row = json.loads(made.stdout)
     assert (row["faults"], row["wrong_sums"], row["hangs"], row["leaks"]) == (30, 0, 0, 0)

@@ -67,5 +67,6 @@ def test_the_quickstart_shows_it(output, scratch):
     assert part.startswith(head), told
     accuracy = dict(re.findall(r"rank ([01]): accuracy (0\.\d+) on 297 held-out images", part))
     assert set(accuracy) == {"0", "1"} and all(float(each) > 0.9 for each in accuracy.values()), part
-    # Of the last batch the statistics of BatchNorm are each rank's own, as in DDP: they may differ in a few images.
+    # Of the last batch the statistics of BatchNorm are each rank's own, as in DDP: they may differ in a few
+    # images.
     assert abs(float(accuracy["0"]) - float(accuracy["1"])) < 0.02, part

@@ -102,8 +102,8 @@ static void machine_on_beat(void *data) {
 }
 
 /* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
- * job that is left to the next daemon stays as it is: members leave already, and no generation is entered without
- * them. */
+ * job that is left to the next daemon stays as it is: members leave already, and no generation is entered
+ * without them. */
 static void machine_receive(struct attachment *attachment, const struct message *message) {
         struct job *job = list_entry(attachment, struct job, machine.attachment);
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
@@ -574,6 +574,16 @@ void machine_say(struct job *job, uint32_t track,
 
         say(node, clock_now(), node->generation, track);
         machine_run(job);
+}
+
+bool machine_may_resume(const struct job *job) {
+        if (!job->cluster || job->state != JOB_REPLACING || job->loss.member != 0 || job->torn ||
+            job->takeover != NULL)
+                return false;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
+                        return false;
+        return job->n_local > 0;
 }
 
 void machine_tear(struct job *job) {

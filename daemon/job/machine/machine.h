@@ -86,10 +86,15 @@ uint64_t machine_payloads(const struct job *job, uint32_t track);
  * from inside a call of the machine. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
-/* What else there is to say of it: node_landed(), node_spoil(), node_differ(), node_tear_unit() or node_quiet(). */
+/* What else there is to say of it: node_landed(), node_spoil(), node_differ(), node_tear_unit() or
+ * node_quiet(). */
 void machine_say(struct job *job, uint32_t track,
                  void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track));
 
+/* Whether what comes to nothing now may be begun again in the next generation, and members here need not hear
+ * of it: so it is if all of them come to that one as they are. A job that has lost a member is told so at
+ * once. */
+bool machine_may_resume(const struct job *job);
 /* Members of this node cannot go on in the next generation as if nothing had happened. */
 void machine_tear(struct job *job);
 

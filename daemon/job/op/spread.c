@@ -39,7 +39,7 @@ static void spread_tasks_ended(struct job *job) {
 }
 
 bool spread_can_wait(const struct job *job) {
-        return job_may_resume(job) && !job->operation.differs && !job->operation.spread.handing_out;
+        return machine_may_resume(job) && !job->operation.differs && !job->operation.spread.handing_out;
 }
 
 void spread_let_go(struct job *job) {

@@ -98,7 +98,7 @@ bool step_can_wait(const struct plan *plan) {
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state >= BUCKET_FANNING_OUT)
                         return false;
-        return job_may_resume(plan->job);
+        return machine_may_resume(plan->job);
 }
 
 static void step_let_go(struct plan *plan) {
