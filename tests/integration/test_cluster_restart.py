@@ -323,6 +323,9 @@ def test_several_plans_and_freed_ones(cluster, member):
     for each in members:
         ask(each, "slot 1")
     together(members, "plan_free")
+    # The ticket that says so is on its way by the next time that the daemon answers.
+    wait_until(lambda: len(it.nodes[1].job("job")["plans"]) == 3, "the end of a plan")
+    assert len(it.nodes[1].job("job")["plans"]) == 3
     for orderly in (False, True):
         restart(it.nodes[1], orderly)
         steps(3, 2)
