@@ -122,7 +122,8 @@ static void site_on_publish(void *owner, uint64_t comm, const void *table, size_
 
 static void site_note_lost(struct site *site, const uint32_t *nodes, uint32_t n) {
         site->n_lost = n;
-        memcpy(site->lost, nodes, n * sizeof(*nodes));
+        for (uint32_t i = 0; i < n; i++)
+                site->lost[i] = nodes[i];
 }
 
 static void site_on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
