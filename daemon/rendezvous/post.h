@@ -23,6 +23,7 @@ enum post_kind {
         POST_TABLE,        /* both: what the engine of a node publishes */
         POST_ASK,          /* node: a question to all other nodes of the job; coordinator: another node's */
         POST_TELL,         /* node: a piece of its answer; coordinator: of the others' */
+        POST_KINDS,        /* from here on: of a newer version, and skipped whenever it comes */
 };
 
 #define POST_HOST 64u /* bytes of a host's id */

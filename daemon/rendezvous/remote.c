@@ -353,7 +353,7 @@ const char *remote_receive(struct remote *remote, enum post_kind kind, uint32_t 
                            size_t length) {
         struct remote_job *job = remote_find(remote, about);
 
-        if (kind != POST_PLACE && !remote->placed)
+        if (kind != POST_PLACE && kind < POST_KINDS && !remote->placed)
                 return "it comes before the place of this node";
         switch (kind) {
         case POST_PLACE: return remote_take_place(remote, bytes, length);

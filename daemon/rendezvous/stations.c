@@ -430,7 +430,7 @@ const char *stations_receive(struct stations *table, void *peer, enum post_kind 
         station->sight.heard = table->config.clock();
         if (kind == POST_ARRIVAL)
                 return station_take_arrival(station, bytes, length);
-        if (!station->placed)
+        if (kind < POST_KINDS && !station->placed)
                 return "it comes before the daemon has said where it is";
         switch (kind) {
         case POST_ATTACH: return station_take_attach(station, about, bytes, length);

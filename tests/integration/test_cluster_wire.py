@@ -262,6 +262,17 @@ def test_frames_that_are_wrong(target, tls):
         it.job.on()
 
 
+def test_types_of_a_newer_release_are_skipped(target):
+    """Also before the first one that is known."""
+    it = target()
+    newer = over_unix(it.path)
+    newer.send(hello(minor=1))
+    newer.hello()
+    newer.send(frame(200, b"\xff" * 9, 1) + arrival() + frame(201))
+    assert newer.frame()[0] == linkpeer.PLACE
+    it.job.on()
+
+
 def test_an_earlier_run_of_a_daemon_is_refused(target):
     """Else what is left of it, or an older copy of its state, could take its place."""
     it = target()
