@@ -27,6 +27,7 @@ HELLO = "client/examples/hello"
 DIGITS = "client/examples/digits"
 DIGITS_CUDA = "client/examples/digits_cuda"
 MEMBER = "tests/integration/member"
+OLDER_MEMBER = "tests/integration/member-older"     # with a library that speaks minor version 2
 
 # A bound for events that normally take milliseconds. Sanitizers and loaded machines stretch everything.
 DEADLINE = float(os.environ.get("GRADSYNC_TEST_DEADLINE", "60"))
@@ -225,8 +226,8 @@ class Program:
 class Member(Program):
     """The test's own trainer (member.c) on one daemon."""
 
-    def __init__(self, build, socket_path, *arguments, **options):
-        super().__init__(build / MEMBER, *arguments, socket=socket_path, **options)
+    def __init__(self, build, socket_path, *arguments, binary=MEMBER, **options):
+        super().__init__(build / binary, *arguments, socket=socket_path, **options)
 
 
 # A loss is the end, and tests connect as fast as they like, and speak as late as a slow machine lets them, without a
