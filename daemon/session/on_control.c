@@ -128,7 +128,7 @@ static int control_check_token(const struct session *session, const struct job *
 
         if (session_is_operator(session))
                 return 0;
-        if (token_set(&token, job->uid, job->name, control->token) && token_equal(&token, &job->token))
+        if (token_set(&token, job->uid, job->name, control->token) == 0 && token_equal(&token, &job->token))
                 return 0;
         return refuse(
                 refusal, WIRE__CODE__DENIED,

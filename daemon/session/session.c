@@ -340,7 +340,9 @@ int session_begin_join(struct session *session, struct request *request, const c
                        uint32_t max_world, const char *secret, struct token *token, struct job_join *ret) {
         int r = session_check_job(session, job, min_world, max_world, &request->refusal);
 
-        if (r == 0 && !token_set(token, session->peer.uid, job, secret))
+        if (r == 0)
+                r = token_set(token, session->peer.uid, job, secret);
+        if (r == -EINVAL)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", job,
                            LIMIT_TOKEN);
         if (r != 0)
