@@ -10,6 +10,8 @@ import harness
 HELPER = "daemon/engine/gloo/gradsync-gloo"
 # A machine that is busy with other tests must not pass for a dead one.
 PATIENT = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
+# For tests in which daemons are restarted: members have the time to come back, and steps to end.
+STAY = {"rejoin_grace": "60s", "drain_timeout": "60s"}
 # For tests in which somebody dies.
 SWIFT = {"heartbeat": "100ms", "patience": "2s", "death": "8s", "abandon": "20s"}
 
@@ -71,6 +73,14 @@ class Cluster:
             if int(rest[1]) in parents and os.path.basename(HELPER).startswith(name):
                 found.append(int(entry.name))
         return found
+
+
+def restart(served, orderly):
+    if orderly:
+        harness.stop(served)
+    else:
+        harness.kill(served)
+    served.start()
 
 
 def members_of(cluster, member, places=None):

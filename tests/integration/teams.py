@@ -89,6 +89,16 @@ class Team:
         return job
 
 
+def takes_state(new, others, step):
+    """The new member gets the others' state, which is rank 0's of that step."""
+    for each in others:
+        each.say(f"sync {step}")
+    state = f"step={step} value=1 strange=0"
+    assert ask(new, "sync 0") == state
+    for each in others:
+        assert each.line() == f"OK {state}"
+
+
 def void_behind(members, rank, pid):
     """Their finish() says who was lost, and that somebody new needs a state."""
     for each in members:

@@ -8,7 +8,7 @@ import pytest
 import harness
 from clusters import HELPER, PATIENT, SWIFT, Cluster, cluster_text, members_of, write_key
 from harness import wait_until
-from teams import SHORT, Team
+from teams import SHORT, Team, takes_state
 from trainers import ask, crew, join, step, together
 from trainings import digits, same_training, single  # noqa: F401
 
@@ -69,11 +69,7 @@ def test_a_member_is_killed_and_replaced(cluster, member):
     for each in stay:
         name, _, rest = each.line().partition(" ")
         assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
-    for each in stay:
-        each.say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for each in stay:
-        assert each.line() == "OK step=1 value=1 strange=0"
+    takes_state(new, stay, 1)
     assert team.step() == [2, 2, 2]
     assert sorted(it.helpers()) == before, victim
 

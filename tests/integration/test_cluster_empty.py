@@ -5,7 +5,7 @@ import pytest
 
 from clusters import SWIFT, members_of
 from harness import wait_until
-from teams import Team
+from teams import Team, takes_state
 from test_cluster import cluster  # noqa: F401
 from trainers import ask, fields, together
 
@@ -53,11 +53,7 @@ def test_the_member_comes_back_and_the_communicator_is_the_same(cluster, member)
     stay = lose_last(team)
     new = team.replace(2)
     void(stay, "VOID_BEHIND")
-    for each in stay:
-        each.say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for each in stay:
-        assert each.line() == "OK step=1 value=1 strange=0"
+    takes_state(new, stay, 1)
     assert team.step() == [2, 2, 2]
     assert sorted(it.helpers()) == helpers
 

@@ -6,15 +6,12 @@ import signal
 import pytest
 
 import harness
-from clusters import Cluster, members_of
+from clusters import PATIENT, STAY, Cluster, members_of, restart
 from harness import wait_until
-from teams import Team
+from teams import Team, takes_state
 from trainers import ask, crew, fields, together
 
 pytestmark = pytest.mark.host
-# Longer than a machine that is busy with other tests takes to start a daemon.
-TIMES = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
-GRACE = {"rejoin_grace": "60s", "drain_timeout": "60s"}
 
 
 @pytest.fixture
@@ -22,16 +19,8 @@ def cluster(daemon, build, scratch):
     """cluster(nodes=2, **options) -> a Cluster whose daemons meet over a Unix socket."""
     def start(nodes=2, **options):
         return Cluster(daemon, build, f"unix:{scratch}/link", nodes,
-                       **{"settings": GRACE, "times": TIMES, **options})
+                       **{"settings": STAY, **options})
     return start
-
-
-def restart(served, orderly):
-    if orderly:
-        harness.stop(served)
-    else:
-        harness.kill(served)
-    served.start()
 
 
 class Training:
@@ -206,9 +195,9 @@ def test_all_daemons_at_once(cluster, member, orderly):
 
 def test_a_coordinator_that_trains_is_restarted(daemon, build, scratch, member):
     """It is one of the nodes, and the only one that knows the job."""
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 1, settings=GRACE, times=TIMES)
-    own = daemon(config=it.config(listen=f"unix:{scratch}/own", coordinator="self", **TIMES), settings=GRACE)
-    other = daemon(config=it.config(coordinator=f"unix:{scratch}/own"), settings=GRACE)
+    it = Cluster(daemon, build, f"unix:{scratch}/link", 1, settings=STAY, times=PATIENT)
+    own = daemon(config=it.config(listen=f"unix:{scratch}/own", coordinator="self", **PATIENT), settings=STAY)
+    other = daemon(config=it.config(coordinator=f"unix:{scratch}/own"), settings=STAY)
     other.wait_log("knows this gradsyncd as node")
     it.nodes = [own, other]
     team = Team(members_of(it, member, [0, 1]), None, world=2)
@@ -220,7 +209,7 @@ def test_a_coordinator_that_trains_is_restarted(daemon, build, scratch, member):
 
 def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
     """The others wait for a successor, which takes the rank and the state."""
-    it = cluster(settings={**GRACE, "rejoin_grace": "60s"})
+    it = cluster()
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
     harness.kill(it.nodes[1])
@@ -229,22 +218,12 @@ def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
     team.bring(team.members[:3])
     for each in team.members[:3]:
         each.say("finish")
-    new = members_of(it, member, [1])()
-    ask(new, "open ")
-    answer = fields(ask(new, team.join_line(3)))
-    assert int(answer["rank"]) == 3, answer
-    team.register(new)
-    ask(new, "plan")
-    ask(new, f"state {team.state} 99")
+    team.start = members_of(it, member, [1])
+    new = team.replace(3)
     for each in team.members[:3]:
         name, _, rest = each.line().partition(" ")
         assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
-    for each in team.members[:3]:
-        each.say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for each in team.members[:3]:
-        assert each.line() == "OK step=1 value=1 strange=0"
-    team.members[3] = new
+    takes_state(new, team.members[:3], 1)
     assert team.step() == [2] * 4
 
 
@@ -260,20 +239,12 @@ def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):
     team.bring(survivors)
     for each in survivors:
         each.say("finish")
-    new = members_of(it, member, [0])()
-    ask(new, "open ")
-    assert int(fields(ask(new, team.join_line(1)))["rank"]) == 1
-    team.register(new)
-    ask(new, "plan")
-    ask(new, f"state {team.state} 99")
+    team.start = members_of(it, member, [0])
+    new = team.replace(1)
     for each in survivors:
         name, _, rest = each.line().partition(" ")
         assert name == "VOID_BEHIND", (lost.process.pid, name, rest)
-        each.say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for each in survivors:
-        assert each.line() == "OK step=1 value=1 strange=0"
-    team.members[1] = new
+    takes_state(new, survivors, 1)
     assert team.step() == [2] * 4
 
 
@@ -361,7 +332,7 @@ def test_a_daemon_that_comes_back_too_late(cluster, member):
 def test_the_others_have_gone_on(cluster, member):
     """In a smaller world. The members of the daemon that comes back are taken in, with the others'
     state."""
-    it = cluster(times=SOON, settings={**GRACE, "rejoin_grace": "50ms"})
+    it = cluster(times=SOON, settings={**STAY, "rejoin_grace": "50ms"})
     team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4, least=2, ranks=False)
     assert team.step() == [1] * 4
     stay, away = team.members[:2], team.members[2:]

@@ -3,16 +3,13 @@
 import pytest
 
 import harness
-from clusters import Cluster, members_of
+from clusters import STAY, Cluster, members_of, restart
 from harness import wait_until
-from teams import Team
+from teams import Team, takes_state
 from trainers import ask, fields, together
 from translator import ASK, MESSAGE, Translator, first, newer
 
 pytestmark = pytest.mark.host
-# Longer than a machine that is busy with other tests takes to start a daemon.
-TIMES = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
-GRACE = {"rejoin_grace": "60s", "drain_timeout": "60s"}
 
 
 @pytest.fixture
@@ -22,11 +19,11 @@ def cluster(daemon, build, scratch):
     made = []
 
     def start(nodes, translate=None):
-        it = Cluster(daemon, build, f"unix:{scratch}/link", nodes, settings=GRACE, times=TIMES)
+        it = Cluster(daemon, build, f"unix:{scratch}/link", nodes, settings=STAY)
         if translate is not None:
             it.translator = Translator(scratch / "translated", scratch / "link", translate)
             made.append(it.translator)
-            other = daemon(config=it.config(coordinator=f"unix:{scratch}/translated"), settings=GRACE)
+            other = daemon(config=it.config(coordinator=f"unix:{scratch}/translated"), settings=STAY)
             other.wait_log("knows this gradsyncd as node")
             it.nodes.append(other)
         return it
@@ -48,14 +45,6 @@ def mixed(member):
             return member(served, **{"binary": next(order), **options})
         return Team(members_of(it, one, places), None, world=len(places))
     return start
-
-
-def restart(served, orderly):
-    if orderly:
-        harness.stop(served)
-    else:
-        harness.kill(served)
-    served.start()
 
 
 @pytest.mark.parametrize("translate", [newer, first])
@@ -111,10 +100,7 @@ def test_a_library_that_knows_no_tickets(cluster, mixed, places, older, orderly)
     for each in stay:
         line = each.line()
         assert line.startswith("VOID_BEHIND "), line
-        each.say("sync 1")
-    assert ask(again, "sync 0") == "step=1 value=1 strange=0"
-    for each in stay:
-        assert each.line() == "OK step=1 value=1 strange=0"
+    takes_state(again, stay, 1)
     assert team.step() == [2] * 4
     restart(it.nodes[0], orderly)       # whose members all come back; but one elsewhere knows no RESUMED
     team.bring()
