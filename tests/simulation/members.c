@@ -405,7 +405,8 @@ static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
 
-                trainer->known[plan] = track_on(p, plan)->committed;
+                if (!trainer->news[plan].come) /* else it knows no more than it has heard */
+                        trainer->known[plan] = track_on(p, plan)->committed;
                 if (trainer->state == TRAINER_WAITING && trainer->in && unit_of(proc, trainer) == plan &&
                     script[trainer->script][trainer->line].what != WAIT)
                         later(proc, i);
