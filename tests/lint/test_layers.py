@@ -103,6 +103,8 @@ def test_a_good_tree_passes(tmp_path):
     ("daemon/extra/extra.c", '#include "base/loop.h"\n', "not a layer"),
     ("daemon/socket/listener.c", "#include <event2/event.h>\n", "libevent"),
     ("daemon/job/job.c", "#include <pthread.h>\n", "threads"),
+    ("daemon/job/token.c", "#include <openssl/hmac.h>\n", "digests"),
+    ("daemon/base/sha256.c", "#include <openssl/ssl.h>\n", "TLS"),
     ("daemon/job/job.c", '#include "client/lib/handle.h"\n', "daemon/ must not use client/"),
     ("client/lib/handle.c", '#include "daemon/base/loop.h"\n', "client/ must not use daemon/"),
     ("client/lib/wire/low.c", '#include "client/lib/plan/plan.h"\n',
