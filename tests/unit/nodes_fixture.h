@@ -746,6 +746,40 @@ static int teardown(void **state) {
         return 0;
 }
 
+/* Ranks 0 and 1 on the first node, 2 on the second one, 3 on the last one. */
+static inline void form_four(void) {
+        for (uint32_t rank = 0; rank < 4; rank++)
+                join(rank < 2 || cluster->n == 1 ? 0 : rank == 2 ? 1 : cluster->n - 1, rank, 4);
+        until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                bring(rank);
+        settle(); /* all nodes hear that it has a track */
+}
+
+/* Its machine is gone, and its members join elsewhere. */
+static inline void lose_node(uint32_t node) {
+        cluster->node[node].gone = true;
+        post_lose(&job_on(node)->machine.attachment);
+        fake_lose(&cluster->fabric->node[node]);
+}
+
+static inline void order(struct attachment *attachment, const struct message *message) {
+        attachment->receive(attachment, message);
+}
+
+static inline void fence_of(const struct job *job, struct message *ret) {
+        const struct node *node = &job->machine.node;
+
+        message_clear(ret);
+        ret->kind = ORDER_FENCE;
+        ret->to = node->config.address;
+        ret->instance = node->config.instance;
+        ret->term = node->term;
+        ret->round = node->round;
+        ret->stamp = node->stamp;
+        ret->generation = node->generation;
+}
+
 static inline int one_node_avg(void **state) {
         return setup_cluster(1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
 }

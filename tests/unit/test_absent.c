@@ -8,15 +8,9 @@
 
 typedef uint8_t (*absent_fn)(uint32_t rank, uint32_t bucket);
 
-/* Ranks 0 and 1 on the first node, 2 on the second one, 3 on the last one. */
 static void form(void) {
         cluster->parts = PARTS;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                join(rank < 2 || cluster->n == 1 ? 0 : rank == 2 ? 1 : cluster->n - 1, rank, 4);
-        until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                bring(rank);
-        settle();
+        form_four();
 }
 
 static uint32_t part_of(uint32_t bucket, uint64_t i) {

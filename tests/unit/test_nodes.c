@@ -9,16 +9,6 @@
 
 #define ALL 0xfu
 
-/* Ranks 0 and 1 on the first node, 2 on the second one, 3 on the last one. */
-static void form(void) {
-        for (uint32_t rank = 0; rank < 4; rank++)
-                join(rank < 2 || cluster->n == 1 ? 0 : rank == 2 ? 1 : cluster->n - 1, rank, 4);
-        until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                bring(rank);
-        settle(); /* all nodes hear that it has a track */
-}
-
 static bool all_committed(unsigned steps) {
         for (uint32_t n = 0; n < cluster->n; n++)
                 if (!cluster->node[n].gone && job_on(n) != NULL && cluster->node[n].committed != steps)
@@ -35,7 +25,7 @@ static void step_of(unsigned ranks, uint64_t step) {
 }
 
 static void members_get_the_sums_of_all(void **state) {
-        form();
+        form_four();
         for (uint64_t step = 1; step <= 3; step++)
                 step_of(ALL, step);
         for (uint32_t n = 0; n < cluster->n && cluster->n > 1; n++) {
@@ -47,7 +37,7 @@ static void members_get_the_sums_of_all(void **state) {
 
 /* The engine is asked for nothing where there is nobody to ask. */
 static void one_node_needs_no_engine(void **state) {
-        form();
+        form_four();
         step_of(ALL, 1);
         assert_null(plan_of(0)->exchange);
         assert_int_equal(cluster->fabric->n_comms, 0);
@@ -56,7 +46,7 @@ static void one_node_needs_no_engine(void **state) {
 static void statistics_are_of_what_all_hold(void **state) {
         double norm;
 
-        form();
+        form_four();
         step_of(ALL, 1);
         norm = job_on(0)->norm;
         assert_true(norm > 0);
@@ -66,7 +56,7 @@ static void statistics_are_of_what_all_hold(void **state) {
 
 /* Of whichever node its rank is. */
 static void inputs_are_measured_for_all(void **state) {
-        form();
+        form_four();
         for (uint64_t step = 1; step <= 2; step++) {
                 step_of(ALL, step);
                 for (uint32_t b = 0; b < BUCKETS; b++)
@@ -96,7 +86,7 @@ static void give_with_nan(void) {
 }
 
 static void what_is_not_finite_is_named_on_each_node(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
         until(all_committed(1));
@@ -126,7 +116,7 @@ static void what_is_not_finite_is_named_on_each_node(void **state) {
 }
 
 static void nothing_is_decided_without_the_slowest_node(void **state) {
-        form();
+        form_four();
         cluster->fabric->node[1].held = true;
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
@@ -152,7 +142,7 @@ static void assert_waits(uint32_t node, const char *expected) {
 static void what_hangs_between_nodes_is_named(void **state) {
         uint64_t since = clock_now();
 
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);
         cluster->fabric->hangs = true;
@@ -181,7 +171,7 @@ static void what_hangs_between_nodes_is_named(void **state) {
 static void a_vote_that_is_awaited_is_named(void **state) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
         while (cluster->fabric->node[0].n_votes < 2) { /* the last node is one collective behind */
@@ -197,7 +187,7 @@ static void a_vote_that_is_awaited_is_named(void **state) {
 }
 
 static void divisors_are_compared_between_nodes(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(ready_of(rank, 0, 0, rank < 2 ? 4 : 3), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
@@ -208,7 +198,7 @@ static void divisors_are_compared_between_nodes(void **state) {
 
 /* As daemons of different releases might. */
 static void what_goes_between_nodes_is_compared(void **state) {
-        form();
+        form_four();
         plan_of(1)->reference->bucket[3].n--;
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(ready_of(rank, 0, 0, 0), 0);
@@ -220,7 +210,7 @@ static void what_goes_between_nodes_is_compared(void **state) {
 /* ---- plans that share a lane: the third one and all after it ---- */
 
 static void form_with_plans(void) {
-        form();
+        form_four();
         for (uint32_t plan = 1; plan < MOST_PLANS; plan++)
                 for (uint32_t rank = 0; rank < 4; rank++)
                         bring_plan(rank, plan, "q");
@@ -317,7 +307,7 @@ static void replace(uint32_t rank, uint32_t node) {
 static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
         uint32_t last = cluster->n - 1;
 
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 3; rank++)
                 give(rank);
@@ -334,7 +324,7 @@ static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
 
 /* Another node has agreed on plans of which this one has not heard. */
 static void a_node_of_fewer_plans_hears_every_order(void **state) {
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t plan = 1; plan <= 3; plan++)
                 for (uint32_t rank = 0; rank < 2; rank++)
@@ -348,7 +338,7 @@ static void a_node_of_fewer_plans_hears_every_order(void **state) {
 }
 
 static void lanes_are_filled_up_to_the_same_number(void **state) {
-        form();
+        form_four();
         cluster->fabric->node[1].held = true; /* it has not seen the others' comparison yet */
         for (uint32_t rank = 0; rank < 3; rank++)
                 give(rank);
@@ -371,7 +361,7 @@ static void lanes_are_filled_up_to_the_same_number(void **state) {
 static void a_loss_at_any_moment_leaves_no_difference(void **state) {
         unsigned committed = 0, voided = 0;
 
-        form();
+        form_four();
         for (unsigned moment = 0; moment < 24; moment++) {
                 uint64_t step = cluster->node[0].committed + 1;
 
@@ -396,17 +386,10 @@ static void a_loss_at_any_moment_leaves_no_difference(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
-/* Its machine is gone, and its members join elsewhere. */
-static void lose_node(uint32_t node) {
-        cluster->node[node].gone = true;
-        post_lose(&job_on(node)->machine.attachment);
-        fake_lose(&cluster->fabric->node[node]);
-}
-
 static void a_lost_node_costs_the_communicator(void **state) {
         struct trainer gone;
 
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 3; rank++)
                 give(rank);
@@ -423,7 +406,7 @@ static void a_lost_node_costs_the_communicator(void **state) {
 }
 
 static void a_way_that_breaks_costs_a_communicator(void **state) {
-        form();
+        form_four();
         step_of(ALL, 1);
         cluster->fabric->node[2].launch_error = -EIO;
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -438,28 +421,11 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
-static void order(struct attachment *attachment, const struct message *message) {
-        attachment->receive(attachment, message);
-}
-
-static void fence_of(const struct job *job, struct message *ret) {
-        const struct node *node = &job->machine.node;
-
-        message_clear(ret);
-        ret->kind = ORDER_FENCE;
-        ret->to = node->config.address;
-        ret->instance = node->config.instance;
-        ret->term = node->term;
-        ret->round = node->round;
-        ret->stamp = node->stamp;
-        ret->generation = node->generation;
-}
-
 /* The others have gone on without it, and it hears so. */
 static void a_fenced_node_tells_its_members(void **state) {
         struct message fence;
 
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 3; rank++)
                 ready(rank, 0);
@@ -479,7 +445,7 @@ static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
         struct fake_engine *last = &cluster->fabric->node[2];
         struct message fence;
 
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
@@ -513,7 +479,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
 
         assert_int_equal(state_new(&left), 0);
         cluster->node[0].jobs->state = left;
-        form();
+        form_four();
         step_of(ALL, 1);
         assert_true(past_trace(plan_of(0)->kept).done);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -537,7 +503,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
 
 /* What the others fill up is no other plan. */
 static void whoever_has_begun_alone_is_not_blamed(void **state) {
-        form();
+        form_four();
         give(0);
         give(1);
         settle();
@@ -554,7 +520,7 @@ static void staging_outlives_its_plan(void **state) {
         struct message fence;
         struct job *job;
 
-        form();
+        form_four();
         job = job_on(2);
         for (uint32_t rank = 0; rank < 3; rank++)
                 give(rank);
@@ -579,7 +545,7 @@ static void staging_outlives_its_plan(void **state) {
 static void an_engine_at_work_is_ended_before_its_memory(void **state) {
         struct station *last = &cluster->node[2];
 
-        form();
+        form_four();
         cluster->fabric->hangs = true;
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
@@ -596,7 +562,7 @@ static void an_engine_at_work_is_ended_before_its_memory(void **state) {
 }
 
 static void what_hangs_is_aborted(void **state) {
-        form();
+        form_four();
         cluster->fabric->hangs = true;
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
@@ -650,7 +616,7 @@ static double sum_of(uint64_t i) {
 }
 
 static void operations_go_between_nodes(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);
         call_all(WIRE__OPERATION_KIND__BROADCAST, N_PART);
@@ -674,7 +640,7 @@ static void operations_go_between_nodes(void **state) {
 }
 
 static void a_barrier_waits_for_all_nodes(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 3; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
         settle();
@@ -685,7 +651,7 @@ static void a_barrier_waits_for_all_nodes(void **state) {
 }
 
 static void calls_that_differ_are_refused_everywhere(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -701,7 +667,7 @@ static void calls_that_differ_are_refused_everywhere(void **state) {
 
 /* … and where members of one node differ, the others hear it, too. */
 static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -712,7 +678,7 @@ static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state
 }
 
 static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
-        form();
+        form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);
         for (unsigned moment = 0; moment < 14; moment++) {
@@ -738,7 +704,7 @@ static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
 
 /* The second node's only member is lost, and nobody comes for it in time: ranks 0, 1 and 2 are left. */
 static void empty_a_node(void) {
-        form();
+        form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 4; rank++)
                 stage(rank);

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job over several nodes one of whose daemons ends, and leaves its part to the next one; and one that is cut
+ * off, and loses a member meanwhile. */
+#include "nodes_fixture.h"
+
+/* Members of the last node are about to go to the next daemon. */
+static void leave_last(void) {
+        jobs_drain(cluster->node[2].jobs);
+        jobs_suspend(cluster->node[2].jobs);
+}
+
+static void end_last(void) {
+        lose(3);
+        pass();
+        free_station(&cluster->node[2]);
+        cluster->n = 2;
+        settle();
+}
+
+static void it_begins_no_operation(void **state) {
+        form_four();
+        leave_last();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        settle();
+        for (uint32_t n = 0; n < 3; n++)
+                assert_int_equal(cluster->node[n].operations + cluster->node[n].refused, 0);
+        assert_int_equal(job_on(2)->operation.n_calls, 0);
+        end_last();
+}
+
+/* Its members could not be told, and some of them are gone already. */
+static void it_hears_of_no_loss(void **state) {
+        form_four();
+        leave_last();
+        lose(2);
+        until(job_on(0)->state == JOB_REPLACING);
+        settle();
+        assert_int_equal(job_on(2)->state, JOB_RUNNING);
+        assert_int_equal(job_on(2)->machine.node.phase, NODE_RUNNING);
+        end_last();
+}
+
+/* Whose communicator is being built. */
+static void it_enters_no_generation(void **state) {
+        form_four();
+        cluster->fabric->node[2].launch_error = -EIO;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->node[2].voided == 1);
+        cluster->fabric->node[2].launch_error = 0;
+        until(job_on(2)->machine.node.phase == NODE_BUILDING);
+        leave_last();
+        settle();
+        assert_int_equal(job_on(2)->generation, 1);
+        end_last();
+}
+
+/* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
+ * others lose a node. */
+static void a_node_that_is_cut_off_hears_of_losses(void **state) {
+        struct message fence;
+        struct trainer gone;
+
+        form_four();
+        fence_of(job_on(0), &fence);
+        order(&job_on(0)->machine.attachment, &fence);
+        until(job_on(0)->state == JOB_REPLACING && job_on(0)->machine.node.phase == NODE_BUILDING);
+        gone = cluster->trainer[2];
+        cluster->trainer[2] = (struct trainer){ 0 };
+        lose(0);
+        until(job_on(0)->machine.node.phase == NODE_FROZEN);
+        assert_false(job_on(0)->machine.node.interrupted);
+        lose_node(1);
+        until(job_on(0)->machine.node.interrupted);
+        assert_int_equal(job_on(0)->state, JOB_REPLACING);
+        settle();
+        munmap(gone.arena[0], ARENA_BYTES);
+        member_gone(gone.member, WIRE__CAUSE__EXITED);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(it_begins_no_operation, three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(it_hears_of_no_loss, three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(it_enters_no_generation, three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(a_node_that_is_cut_off_hears_of_losses, three_nodes_avg,
+                                                teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
