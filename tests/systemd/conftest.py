@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the tests with a machine of its own: what is installed, the root, the booted machine.
 
-There is one machine for all tests. It is set up once, by the very commands of the README, and each test finds
-it with no daemon running and without the settings of another test.
+There is one machine for all tests, and another one for those over two. Each is set up once, by the very
+commands of the README, and each test finds it with no daemon running and without the settings of another
+test.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -24,6 +26,11 @@ from staging import Staging  # noqa: E402
 CACHE = SOURCE / "build-test/systemd"
 MEMBER = "/opt/trainers/member"
 INSTANCES = ("cpu", "cpu:two")
+
+
+def pytest_collection_modifyitems(items):
+    """What the README's commands have left behind is looked at before a test changes it."""
+    items.sort(key=lambda item: "machine" in item.fixturenames)
 
 
 @pytest.fixture(scope="session")
@@ -52,18 +59,13 @@ def discard(folder):
     subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
 
 
-@pytest.fixture(scope="session")
-def bare(staging):
+@contextlib.contextmanager
+def booted(staging, hostname):
     """A machine that gradsync has been copied to, and on which nothing else has been done."""
-    if os.geteuid() != 0:
-        pytest.fail("only root can boot a machine: run this as root")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    for left in CACHE.glob("machine-*"):                # by a run that was killed
-        discard(left)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="machine-", dir=CACHE))
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
     roots.unpack(CACHE, folder / "root")
-    made = machines.Machine(folder, scratch)
+    made = machines.Machine(folder, scratch, hostname)
     try:
         staging.copy_to(made.root)
         trainers = made.root / MEMBER.lstrip("/")
@@ -82,37 +84,73 @@ def bare(staging):
 
 
 @pytest.fixture(scope="session")
+def bare(staging):
+    if os.geteuid() != 0:
+        pytest.fail("only root can boot a machine: run this as root")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for left in CACHE.glob("machine-*"):                # by a run that was killed
+        discard(left)
+    with booted(staging, "node") as made:
+        yield made
+
+
+def install(made):
+    """What the README says; what the commands said is in `.said`."""
+    made.said = {line: made.run("sh", "-ec", line) for line in readme_commands()}
+    return made
+
+
+@pytest.fixture(scope="session")
 def installed(bare):
-    """The machine after its administrator did what the README says; what the commands said is in `.said`."""
-    bare.said = {line: bare.run("sh", "-ec", line) for line in readme_commands()}
-    return bare
+    """The machine after its administrator did what the README says."""
+    return install(bare)
 
 
-@pytest.fixture
-def machine(installed):
+@pytest.fixture(scope="module")
+def other_installed(bare, staging):
+    """Another one."""
+    with booted(staging, "other") as made:
+        yield install(made)
+
+
+@contextlib.contextmanager
+def cleaned(made):
     """The machine with nothing of gradsync running, and afterwards again."""
     def clean():
         units = [f"gradsyncd@{instance}.{kind}" for instance in INSTANCES for kind in ("socket", "service")]
         units += ["gradsyncd-coordinator.socket", "gradsyncd-coordinator.service"]
-        installed.systemctl("stop", *units)
-        installed.systemctl("disable", "--quiet", *units)
-        installed.systemctl("reset-failed", "gradsyncd@*", "gradsyncd-coordinator*", check=False)
-        shutil.rmtree(installed.root / "etc/gradsync", ignore_errors=True)
-        shutil.rmtree(installed.root / "etc/systemd/system/gradsyncd@.service.d", ignore_errors=True)
-        installed.systemctl("daemon-reload")
+        made.systemctl("stop", *units)
+        made.systemctl("disable", "--quiet", *units)
+        made.systemctl("reset-failed", "gradsyncd@*", "gradsyncd-coordinator*", check=False)
+        shutil.rmtree(made.root / "etc/gradsync", ignore_errors=True)
+        shutil.rmtree(made.root / "etc/systemd/system/gradsyncd@.service.d", ignore_errors=True)
+        made.systemctl("daemon-reload")
 
     clean()
-    yield installed
+    yield made
     clean()
 
 
 @pytest.fixture
+def machine(installed):
+    with cleaned(installed) as made:
+        yield made
+
+
+@pytest.fixture
+def other_machine(other_installed):
+    with cleaned(other_installed) as made:
+        yield made
+
+
+@pytest.fixture
 def trainers(machine):
-    """trainers(user, count, **environment) -> members that read commands; killed when the test ends."""
+    """trainers(user, count, on=machine, **environment) -> members that read commands; killed when the test
+    ends."""
     started = []
 
-    def start(user, count, **env):
-        made = [machine.start(MEMBER, user=user, env=env) for _ in range(count)]
+    def start(user, count, on=machine, **env):
+        made = [on.start(MEMBER, user=user, env=env) for _ in range(count)]
         started.extend(made)
         return made
 

@@ -74,13 +74,14 @@ class Manager:
 class Machine(Manager):
     """`folder` holds the root and what else belongs to the machine; its name is in no socket path."""
 
-    def __init__(self, folder, scratch):
+    def __init__(self, folder, scratch, hostname="node"):
+        self.hostname = hostname
         self.root = folder / "root"
         self.console = folder / "console"
         self.host = folder / "host"
         self.host.mkdir()
         self.scratch = scratch
-        self.name = f"gradsync-test-{os.getpid()}"
+        self.name = f"gradsync-test-{os.getpid()}-{hostname}"
         self.groups = [group / self.name for group in own_groups()]
         self.nspawn = self.leader = None
 
@@ -98,8 +99,8 @@ class Machine(Manager):
         path.unlink(missing_ok=True)
         command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot",
                    "--notify-ready=yes", "--console=pipe", "--private-network", "--link-journal=no",
-                   "--resolv-conf=off", "--timezone=off", f"--machine={self.name}", "--hostname=node",
-                   f"--directory={self.root}"]
+                   "--resolv-conf=off", "--timezone=off", f"--machine={self.name}",
+                   f"--hostname={self.hostname}", f"--directory={self.root}"]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notices, \
                 open(self.console, "ab") as console:
             notices.bind(str(path))
@@ -231,6 +232,27 @@ class Machine(Manager):
         for group in self.groups:
             for folder, _, _ in os.walk(group, topdown=False):
                 wait_until(lambda: remove_group(folder), f"an empty {folder}")
+
+
+def run_here(*command):
+    subprocess.run([*map(str, command)], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def cable(machines, addresses):
+    """An Ethernet between two machines that are up: eth0 in each of them, with these addresses."""
+    one, other = machines
+    ends = ["ip", "link", "add", "eth0", "netns", one.leader, "type", "veth",
+            "peer", "name", "eth0", "netns", other.leader]
+    run_here(*ends)
+    for each, address in zip(machines, addresses):
+        inside = ["nsenter", "--target", each.leader, "--net", "ip"]
+        run_here(*inside, "address", "add", f"{address}/24", "dev", "eth0")
+        run_here(*inside, "link", "set", "eth0", "up")
+    try:
+        yield
+    finally:
+        run_here("nsenter", "--target", one.leader, "--net", "ip", "link", "delete", "eth0")
 
 
 def remove_group(folder):
