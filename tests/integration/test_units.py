@@ -73,6 +73,7 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     """Each of these would break something that no start of the service shows."""
     service, socket = keys(units / "gradsyncd@.service"), keys(units / "gradsyncd@.socket")
     assert not service.keys() & {"ProtectProc", "ProcSubset", "PrivateUsers", "PrivateNetwork", "PrivateDevices", "RemoveIPC"}
+    assert service["KillMode"] == ["mixed"], "the helpers of engines must outlive the steps that they are in"
     assert not service.keys() & {"RuntimeDirectory"}, "it would take the socket's folder away when the service stops"
     assert service["Type"] == ["notify"] and "WatchdogSec" in service and service["ExecReload"] == ["kill -HUP $MAINPID"]
     assert service["LimitMEMLOCK"] == ["infinity"]

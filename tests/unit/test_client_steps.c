@@ -222,11 +222,11 @@ static void test_many_threads_mark(void **state) {
 struct told {
         uint64_t step;
         uint32_t launched;
-        bool ended, resumed;
+        bool ended, resumed, behind;
 };
 
 static struct told told;
-static enum { OPENED, COMMITTED, VOIDED } how;
+static enum { OPENED, COMMITTED, VOIDED, BEHIND } how;
 
 static void take_back(struct played *d) {
         Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
@@ -235,6 +235,7 @@ static void take_back(struct played *d) {
 
         told.ended = rejoin->ended;
         told.resumed = rejoin->resumed;
+        told.behind = rejoin->behind;
         EXPECT(rejoin->ended == rejoin->has_lost_rank && (!rejoin->ended || rejoin->lost_rank == 0));
         rejoined.has_job = true;
         rejoined.job = HANDLE;
@@ -260,11 +261,13 @@ static void script_rejoin(struct played *d) {
                 commit(d, 1, 1, 3);
         if (how == VOIDED)
                 make_void(d, 1, 1);
+        if (how == BEHIND)
+                next_generation(d, 2, true);
         hang_up(d);
         welcome(d);
         take_back(d);
-        if (how == VOIDED) {
-                next_generation(d, 2, false);
+        if (how == VOIDED || how == BEHIND) {
+                next_generation(d, 3, how == BEHIND);
                 return;
         }
         if (how == OPENED)
@@ -301,7 +304,7 @@ static void rejoin(int way) {
                 assert_int_equal(d.plan->ready.sent, 2);
                 pthread_barrier_wait(&gate);
         }
-        finish(&d, how == VOIDED ? GRADSYNC_VOID_RETRY : GRADSYNC_OK);
+        finish(&d, how == BEHIND ? GRADSYNC_VOID_BEHIND : how == VOIDED ? GRADSYNC_VOID_RETRY : GRADSYNC_OK);
         played_end(&d);
         pthread_barrier_destroy(&gate);
 }
@@ -327,6 +330,15 @@ static void test_rejoin_from_a_void_step(void **state) {
         assert_int_equal(told.step, 0);
         assert_int_equal(told.launched, 0);
         assert_true(told.ended);
+        assert_false(told.behind);
+}
+
+/* In a generation whose state it has not taken yet: whoever goes on with it has to be told so. */
+static void test_rejoin_before_the_state_is_taken(void **state) {
+        rejoin(BEHIND);
+        assert_int_equal(told.step, 0);
+        assert_int_equal(told.launched, 0);
+        assert_true(told.behind);
 }
 
 static void script_older(struct played *d) {
@@ -392,6 +404,7 @@ int main(void) {
                 cmocka_unit_test(test_rejoin_from_an_open_step),
                 cmocka_unit_test(test_rejoin_from_a_committed_step),
                 cmocka_unit_test(test_rejoin_from_a_void_step),
+                cmocka_unit_test(test_rejoin_before_the_state_is_taken),
                 cmocka_unit_test(test_no_rejoin_at_an_older_daemon),
                 cmocka_unit_test(test_the_pause_between_attempts),
         };
