@@ -93,6 +93,7 @@ static const struct {
         { &wire__status_job__descriptor, 63, LIMIT_CAUSES },           /* rebuilds */
         { &wire__trace_step__descriptor, 5, LIMIT_LOCAL },             /* pid */
         { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },          /* bucket */
+        { &wire__trace_end__descriptor, 5, LIMIT_TRACE_NODES },        /* node */
         { &wire__trace_bucket__descriptor, 2, LIMIT_LOCAL },           /* ready */
         { &wire__trace_bucket__descriptor, 6, LIMIT_LOCAL },           /* rank_nonfinite */
 };

@@ -495,11 +495,26 @@ static void cluster_each_job(void *data,
                 coordinators_each(cluster->coordinators, shown_job, &(struct shown_to){ fn, to });
 }
 
-static bool cluster_ask(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id) {
+static bool cluster_ask(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
+                        const void *question, size_t bytes) {
         const struct cluster *cluster = data;
         const struct hub_job job = { .uid = uid, .name = name, .incarnation = incarnation };
 
-        return coordinators_ask(cluster->coordinators, &job, id);
+        return coordinators_ask(cluster->coordinators, &job, id, question, bytes);
+}
+
+static bool cluster_clock(void *data, int64_t *ret_ahead, uint64_t *ret_round_trip) {
+        const struct cluster *cluster = data;
+        const struct pulse_sample here = { 0 };
+        const struct pulse_sample *pulse = cluster->coordinators != NULL  ? &here
+                                           : cluster->coordinator != NULL ? peer_pulse(cluster->coordinator)
+                                                                          : NULL;
+
+        if (pulse == NULL)
+                return false;
+        *ret_ahead = pulse->clock;
+        *ret_round_trip = pulse->round_trip;
+        return true;
 }
 
 struct links_to {
@@ -558,6 +573,7 @@ void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
         const struct sessions_cluster shown = { .host = cluster != NULL ? cluster->host_name : NULL,
                                                 .each = cluster_each_job,
                                                 .ask = cluster_ask,
+                                                .clock = cluster_clock,
                                                 .links = cluster_each_link,
                                                 .trouble = cluster_tell_trouble,
                                                 .data = cluster };

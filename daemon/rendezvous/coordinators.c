@@ -520,11 +520,12 @@ void coordinators_each(const struct coordinators *table, void (*fn)(void *to, co
         }
 }
 
-bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id) {
+bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
+                      const void *question, size_t bytes) {
         struct coordination *coordination = coordinators_find(table, job);
         bool asked =
                 coordination != NULL && inquiry_begin(&table->inquiries, coordination, &coordination->nodes,
-                                                      NULL, id, NULL, 0, table->config.clock());
+                                                      NULL, id, question, bytes, table->config.clock());
 
         coordinators_set_due(table);
         return asked;

@@ -52,6 +52,7 @@ void coordinators_each(const struct coordinators *table, void (*fn)(void *to, co
                        void *to);
 /* A question of the daemon itself to all nodes of that job, see hub_ask(). False: there is no such job, or
  * too much is being asked already. */
-bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id);
+bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
+                      const void *question, size_t bytes);
 /* The node may have missed what other nodes have published: it is said to it once more. */
 void coordinators_repeat(struct attachment *attachment);

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 
-#define ANSWER_WAIT (600 * USEC_PER_MSEC) /* a coordinator that has not answered by then is silent */
 #define VIEW_KEPT (60 * USEC_PER_SEC)     /* if nobody asks any more */
 #define VIEW_MOST (256u << 10)            /* bytes of rows */
 #define BLAMED 16u
@@ -88,7 +87,7 @@ static void elsewhere_arm(struct elsewhere *elsewhere) {
         struct view *view;
 
         list_for_each(view, &elsewhere->views, link) {
-                uint64_t due = view->id != 0 ? view->asked + ANSWER_WAIT : view->asked + VIEW_KEPT;
+                uint64_t due = view->id != 0 ? view->asked + ELSEWHERE_WAIT : view->asked + VIEW_KEPT;
 
                 if (due < soonest)
                         soonest = due;
@@ -120,7 +119,7 @@ static void elsewhere_on_time(void *data) {
         struct view *view, *spare;
 
         list_for_each_safe(view, spare, &elsewhere->views, link)
-                if (view->id != 0 && now >= view->asked + ANSWER_WAIT)
+                if (view->id != 0 && now >= view->asked + ELSEWHERE_WAIT)
                         view_complete(view, &(struct hub_told){ 0 }, true);
                 else if (view->id == 0 && now >= view->asked + VIEW_KEPT)
                         view_free(view);
@@ -201,14 +200,18 @@ bool view_is_coming(const struct view *view) {
         return view->id != 0;
 }
 
+uint32_t elsewhere_number(struct elsewhere *elsewhere) {
+        if (++elsewhere->last == 0)
+                elsewhere->last++;
+        return elsewhere->last;
+}
+
 uint32_t view_begin(struct view *view) {
         struct elsewhere *elsewhere = view->elsewhere;
 
-        if (++elsewhere->last == 0)
-                elsewhere->last++;
         rows_clear(&view->coming);
         view->asked = clock_now();
-        view->id = elsewhere->last;
+        view->id = elsewhere_number(elsewhere);
         elsewhere_arm(elsewhere);
         return view->id;
 }

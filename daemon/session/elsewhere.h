@@ -12,6 +12,7 @@
 #include "proto/codec.h"
 
 #define ELSEWHERE_FRESH 20000u /* us for which an answer is shown to further people */
+#define ELSEWHERE_WAIT 600000u /* us after which a coordinator that has not answered is silent */
 
 struct elsewhere;
 struct sessions;
@@ -36,6 +37,8 @@ struct view *elsewhere_get(struct elsewhere *elsewhere, uid_t uid, const char *n
 bool view_is_of(const struct view *view, uint64_t after);
 /* A question is open. */
 bool view_is_coming(const struct view *view);
+/* The number of a new question of no view. */
+uint32_t elsewhere_number(struct elsewhere *elsewhere);
 /* The number of a new question, which is to be asked now; then whether it could be. */
 uint32_t view_begin(struct view *view);
 void view_asked(struct view *view, uint32_t id, bool asked);

@@ -273,7 +273,7 @@ static void events_evict(struct member *member, const struct refusal *refusal) {
 }
 
 static void events_told(const struct job *job, const struct hub_told *told) {
-        elsewhere_told(events_sessions(job)->elsewhere, told);
+        sessions_told(events_sessions(job), told);
 }
 
 const struct jobs_events sessions_events = {

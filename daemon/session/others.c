@@ -128,7 +128,7 @@ static void others_refresh_coordinated(void *to, uid_t uid, const char *name, ui
         if (wanted->ask && view != NULL && !view_is_of(view, wanted->after) && !view_is_coming(view)) {
                 uint32_t id = view_begin(view);
 
-                view_asked(view, id, cluster->ask(cluster->data, uid, name, incarnation, id));
+                view_asked(view, id, cluster->ask(cluster->data, uid, name, incarnation, id, NULL, 0));
         }
         wanted->open += others_awaits(view, wanted->after);
 }

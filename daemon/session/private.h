@@ -31,7 +31,7 @@ struct sessions {
         struct sessions_config config;
         struct sessions_cluster cluster; /* all 0: it belongs to none */
         struct elsewhere *elsewhere;
-        struct list parked;
+        struct list parked, fetches;
         uint8_t piece[HUB_ROWS]; /* of what another node is told */
         struct list list;
         unsigned n;
@@ -144,6 +144,12 @@ struct view *others_view(const struct job *job);
  * later; `ask`: they are asked for, unless they are there. */
 unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *job,
                         uint64_t after, bool ask);
+/* trace.c: all that is recorded of that job. */
+void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
+/* fetch.c: TRACE of other nodes. False: the answer is not to such a question. */
+int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);
+bool fetch_told(struct sessions *sessions, const struct hub_told *told);
+void fetch_forget(const struct session *session);
 /* asked.c */
 void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
 /* wait_row.c: what other nodes are told, and people are shown, of a wait. `host` is this one; NULL: of a job

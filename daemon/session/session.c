@@ -32,6 +32,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return r;
         }
         list_init(&sessions->parked);
+        list_init(&sessions->fetches);
         r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
         if (r < 0) {
                 codec_deinit(&sessions->codec);
@@ -62,7 +63,8 @@ void sessions_use_cluster(struct sessions *sessions, const struct sessions_clust
 }
 
 void sessions_told(struct sessions *sessions, const struct hub_told *told) {
-        elsewhere_told(sessions->elsewhere, told);
+        if (!fetch_told(sessions, told))
+                elsewhere_told(sessions->elsewhere, told);
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
@@ -228,6 +230,7 @@ struct session *session_free(struct session *session) {
         fd_close(session->pidfd);
         charge_release(&session->pidfd_charge);
         session_drop_parked(session);
+        fetch_forget(session);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);

@@ -61,8 +61,12 @@ struct sessions_cluster {
         /* The jobs of the cluster whose coordinator is here. */
         void (*each)(void *data, void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
                      void *to);
-        /* A question to all nodes of one of these, answered by sessions_told(). False: it cannot be asked. */
-        bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id);
+        /* A question to all nodes of one of these, see hub_ask(); answered by sessions_told(). False: it cannot
+         * be asked. */
+        bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
+                    const void *question, size_t bytes);
+        /* How far the coordinator's monotonic clock is ahead of this one's, in us; false: not known. */
+        bool (*clock)(void *data, int64_t *ret_ahead, uint64_t *ret_round_trip);
         void (*links)(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to);
         /* Why the coordinator does not answer. */
         void (*trouble)(void *data, char *text, size_t size);

@@ -2,7 +2,7 @@
 /*
  * The answer to TRACE: a piece of the flight records of a job, live or ended. Nothing is remembered between
  * pieces, the client says where to go on; so a large record costs the loop one bounded answer at a time, and
- * waits in no queue.
+ * waits in no queue. Another node gets one live record whole.
  */
 #include <string.h>
 
@@ -18,8 +18,10 @@
 _Static_assert(FRAME_NUMBERS >= 2 * LIMIT_LOCAL, "a bucket fits a frame");
 
 struct piece {
-        struct session *to;
-        uint32_t request;
+        const struct sessions *sessions;
+        const struct session *viewer;
+        sessions_row_fn row;
+        void *data;
         const char *asked;
         uint64_t now, until;
         const struct record *named; /* the record whose names have been sent */
@@ -39,18 +41,18 @@ struct step_frame {
 
 /* Of the records that match, the one with the lowest handle that is not below `from`. */
 static const struct record *trace_find_record(const struct piece *piece, uint32_t from) {
-        const struct jobs *jobs = piece->to->sessions->config.jobs;
+        const struct jobs *jobs = piece->sessions->config.jobs;
         const struct record *record, *found = NULL;
         const struct job *job;
 
         list_for_each(record, &jobs->ended.list, link)
                 if (record->job >= from && (found == NULL || record->job < found->job) &&
-                    session_sees(piece->to, record->uid) &&
+                    session_sees(piece->viewer, record->uid) &&
                     status_asks_for(piece->asked, record->uid, record->name))
                         found = record;
         list_for_each(job, &jobs->list, link)
                 if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
-                    session_sees(piece->to, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
+                    session_sees(piece->viewer, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
                         found = job->record;
         return found;
 }
@@ -59,8 +61,8 @@ static const struct record *trace_find_record(const struct piece *piece, uint32_
 static bool trace_job_exists(const struct piece *piece) {
         const struct job *job;
 
-        list_for_each(job, &piece->to->sessions->config.jobs->list, link)
-                if (session_sees(piece->to, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
+        list_for_each(job, &piece->sessions->config.jobs->list, link)
+                if (session_sees(piece->viewer, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
                         return true;
         return false;
 }
@@ -68,7 +70,7 @@ static bool trace_job_exists(const struct piece *piece) {
 static struct job *trace_find_job(const struct piece *piece, const struct record *record) {
         struct job *job;
 
-        list_for_each(job, &piece->to->sessions->config.jobs->list, link)
+        list_for_each(job, &piece->sessions->config.jobs->list, link)
                 if (job->record == record)
                         return job;
         return NULL;
@@ -173,7 +175,7 @@ static void trace_add_bucket(struct step_frame *frame, const struct record_step 
 }
 
 static void trace_send_frame(const struct piece *piece, const struct step_frame *frame) {
-        session_send(piece->to, WIRE__MESSAGE_TYPE__TRACE_STEP, piece->request, &frame->message.base);
+        piece->row(piece->data, WIRE__MESSAGE_TYPE__TRACE_STEP, &frame->message.base);
 }
 
 static void trace_send_step(struct piece *piece, const struct record *record,
@@ -212,11 +214,37 @@ static bool trace_send_record(struct piece *piece, const struct record *record, 
         return true;
 }
 
+void trace_describe_job(struct job *job, sessions_row_fn row, void *data) {
+        const uint64_t now = clock_now();
+        struct piece piece = {
+                .sessions = job_events_data(job), .row = row, .data = data, .now = now, .until = now
+        };
+        uint64_t after = 0;
+
+        while (job->record != NULL && !trace_send_record(&piece, job->record, &after))
+                piece.bytes = 0;
+}
+
+struct trace_reply {
+        struct session *to;
+        uint32_t request;
+};
+
+static void trace_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
+        const struct trace_reply *reply = data;
+
+        session_send(reply->to, type, reply->request, row);
+}
+
 int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Trace *trace = CAST(Wire__Trace, message);
-        struct piece piece = {
-                .to = session, .request = request->id, .asked = trace->job, .now = clock_now()
-        };
+        struct trace_reply reply = { session, request->id };
+        struct piece piece = { .sessions = session->sessions,
+                               .viewer = session,
+                               .row = trace_reply,
+                               .data = &reply,
+                               .asked = trace->job,
+                               .now = clock_now() };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         uint32_t from = trace->has_record ? trace->record : 0;
         uint64_t after = trace->has_after ? trace->after : 0;
@@ -225,6 +253,8 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
         if (trace->job == NULL || trace->job[0] == '\0')
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "TRACE names no job; say which one: NAME or UID/NAME");
+        if (trace->nodes || trace->has_node)
+                return fetch_begin(session, request, trace);
         SET(end, now_us, piece.now);
         piece.until = trace->has_until_us ? trace->until_us : piece.now;
         SET(end, found, trace_job_exists(&piece));

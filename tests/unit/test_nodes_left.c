@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job over several nodes one of whose daemons ends, and leaves its part to the next one; and one that is cut
- * off, and loses a member meanwhile. */
+/* A job over several nodes one of whose daemons ends, and leaves its part to the next one; and one that is
+ * cut off, and loses a member meanwhile. */
 #include "nodes_fixture.h"
 
 /* Members of the last node are about to go to the next daemon. */

@@ -29,7 +29,8 @@ struct open_step {
 
 struct perfetto {
         FILE *to;
-        char *place;
+        char *place, *note;
+        int64_t ahead;    /* to be added to times */
         bool failed;      /* memory was short */
         bool first;       /* no event has been written yet */
         unsigned process; /* of the current record */
@@ -163,13 +164,19 @@ static void perfetto_end_step(struct perfetto *trace) {
         trace->open = (struct open_step){ 0 };
 }
 
+static uint64_t perfetto_time(const struct perfetto *trace, uint64_t time) {
+        uint64_t back = 0 - (uint64_t)trace->ahead;
+
+        return trace->ahead >= 0 ? time + (uint64_t)trace->ahead : time > back ? time - back : 0;
+}
+
 static int perfetto_begin_record(struct perfetto *trace, const Wire__TraceStep *step) {
         if (!step->name || step->n_pid > array_size(trace->pid))
                 return -EPROTO;
         trace->named = true;
         trace->record = step->record;
         trace->process++;
-        trace->now = step->now_us;
+        trace->now = perfetto_time(trace, step->now_us);
         trace->n_tracks = 0;
         trace->n_pids = step->n_pid;
         if (step->n_pid)
@@ -179,6 +186,8 @@ static int perfetto_begin_record(struct perfetto *trace, const Wire__TraceStep *
                            *trace->place ? ", " : "", trace->place);
         perfetto_name_it(trace, "process_name", 0, "name", name ? json_string(name) : NULL);
         perfetto_name_it(trace, "process_sort_index", 0, "sort_index", json_integer(trace->process));
+        if (*trace->note)
+                perfetto_name_it(trace, "process_labels", 0, "labels", json_string(trace->note));
         return 0;
 }
 
@@ -247,7 +256,13 @@ static void perfetto_add_bucket(struct perfetto *trace, const Wire__TraceStep *s
                 trace->open.nonfinite += bucket->rank_nonfinite[rank];
 }
 
-int perfetto_step(struct perfetto *trace, const Wire__TraceStep *step) {
+int perfetto_step(struct perfetto *trace, const Wire__TraceStep *from) {
+        Wire__TraceStep here = *from, *step = &here;
+
+        if (trace->failed)
+                return -ENOMEM;
+        here.opened_us = perfetto_time(trace, from->opened_us);
+        here.ended_us = from->ended_us ? perfetto_time(trace, from->ended_us) : 0;
         if (!trace->named || trace->record != step->record || !perfetto_same_step(&trace->open, step))
                 perfetto_end_step(trace);
         if (!trace->named || trace->record != step->record) {
@@ -262,12 +277,19 @@ int perfetto_step(struct perfetto *trace, const Wire__TraceStep *step) {
         return trace->failed ? -ENOMEM : 0;
 }
 
-void perfetto_daemon(struct perfetto *trace, const char *place) {
+void perfetto_node(struct perfetto *trace, const char *place, int64_t ahead, const char *note) {
         perfetto_end_step(trace);
         trace->named = false;
+        trace->ahead = ahead;
         free(trace->place);
+        free(trace->note);
         trace->place = strdup(place);
-        trace->failed = trace->failed || !trace->place;
+        trace->note = strdup(note);
+        trace->failed = trace->failed || !trace->place || !trace->note;
+}
+
+void perfetto_daemon(struct perfetto *trace, const char *place) {
+        perfetto_node(trace, place, 0, "");
 }
 
 int perfetto_close(struct perfetto *trace) {
@@ -276,6 +298,7 @@ int perfetto_close(struct perfetto *trace) {
         int r = trace->failed ? -ENOMEM : 0;
         free(trace->track);
         free(trace->place);
+        free(trace->note);
         free(trace);
         return r;
 }

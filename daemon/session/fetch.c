@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TRACE of other nodes of a job: which there are, and what one of them has recorded. One node is asked at a
+ * time, so that no connection between daemons has more than one record to carry, and what it says goes to the
+ * client as it comes. Neither is kept here.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "session/private.h"
+
+#define FETCHES 8u /* of one client */
+
+_Static_assert(HUB_NODES <= LIMIT_TRACE_NODES, "all of them fit a frame");
+
+struct fetch_node {
+        Wire__TraceNode row; /* as it says: by the coordinator's clock */
+        char host[HUB_HOST + 1];
+};
+
+struct fetch {
+        struct list link;
+        struct session *session;
+        uint32_t request, id;
+        struct loop_timer *deadline; /* the coordinator is silent */
+        bool found;
+        uint32_t n;
+        struct fetch_node node[HUB_NODES];
+};
+
+static void fetch_free(struct fetch *fetch) {
+        list_remove(&fetch->link);
+        loop_timer_free(fetch->deadline);
+        free(fetch);
+}
+
+/* From the coordinator's clock to the one of this daemon, if both are known. */
+static void fetch_set_clock(const struct sessions_cluster *cluster, Wire__TraceNode *row) {
+        uint64_t round_trip;
+        int64_t ahead;
+
+        if (row->self) {
+                SET(*row, clock_us, 0);
+                SET(*row, round_trip_us, 0);
+        } else if (row->has_clock_us && cluster->clock(cluster->data, &ahead, &round_trip)) {
+                SET(*row, clock_us, (int64_t)((uint64_t)row->clock_us - (uint64_t)ahead));
+                SET(*row, round_trip_us, row->round_trip_us + round_trip);
+        } else {
+                row->has_clock_us = row->has_round_trip_us = false;
+        }
+}
+
+static void fetch_end(struct fetch *fetch) {
+        const struct sessions_cluster *cluster = &fetch->session->sessions->cluster;
+        Wire__TraceEnd end = WIRE__TRACE_END__INIT;
+        Wire__TraceNode *nodes[HUB_NODES];
+
+        SET(end, found, fetch->found);
+        SET(end, now_us, clock_now());
+        end.node = nodes;
+        end.n_node = fetch->n;
+        for (uint32_t i = 0; i < fetch->n; i++) {
+                nodes[i] = &fetch->node[i].row;
+                fetch_set_clock(cluster, nodes[i]);
+        }
+        session_send(fetch->session, WIRE__MESSAGE_TYPE__TRACE_END, fetch->request, &end.base);
+        fetch_free(fetch);
+}
+
+static void fetch_on_time(void *data) {
+        fetch_end(data);
+}
+
+static void fetch_add_node(struct fetch *fetch, const Wire__TraceNode *from) {
+        struct fetch_node *node = &fetch->node[fetch->n];
+
+        if (fetch->n == HUB_NODES)
+                return;
+        fetch->n++;
+        node->row = *from;
+        snprintf(node->host, sizeof(node->host), "%s", from->host != NULL ? from->host : "");
+        node->row.host = node->host;
+}
+
+static void fetch_take_rows(struct fetch *fetch, const void *rows, size_t bytes) {
+        struct elsewhere *elsewhere = fetch->session->sessions->elsewhere;
+        const ProtobufCMessage *row;
+        uint16_t type;
+        size_t at = 0;
+
+        while ((row = elsewhere_decode(elsewhere, rows, bytes, &at, &type)) != NULL) {
+                if (type == WIRE__MESSAGE_TYPE__TRACE_STEP) {
+                        session_send(fetch->session, type, fetch->request, row);
+                        fetch->found = true;
+                } else if (type == WIRE__MESSAGE_TYPE__TRACE_END) {
+                        const Wire__TraceEnd *end = CAST(Wire__TraceEnd, row);
+
+                        for (size_t i = 0; i < end->n_node; i++)
+                                fetch_add_node(fetch, end->node[i]);
+                }
+        }
+}
+
+bool fetch_told(struct sessions *sessions, const struct hub_told *told) {
+        struct fetch *fetch;
+
+        list_for_each(fetch, &sessions->fetches, link) {
+                if (fetch->id != told->id)
+                        continue;
+                if (told->bytes > 0)
+                        fetch_take_rows(fetch, told->rows, told->bytes);
+                if (told->last)
+                        fetch_end(fetch);
+                return true;
+        }
+        return false;
+}
+
+void fetch_forget(const struct session *session) {
+        struct fetch *fetch, *spare;
+
+        list_for_each_safe(fetch, spare, &session->sessions->fetches, link)
+                if (fetch->session == session)
+                        fetch_free(fetch);
+}
+
+static struct job *fetch_find_job(const struct session *session, const char *asked) {
+        struct job *job;
+
+        list_for_each(job, &session->sessions->config.jobs->list, link)
+                if (job->cluster && job->state != JOB_LOST && session_sees(session, job->uid) &&
+                    job_is_named(asked, job->uid, job->name))
+                        return job;
+        return NULL;
+}
+
+/* What is asked, and of which job that has no node here. */
+struct fetch_question {
+        const struct session *session;
+        struct fetch *fetch; /* it may be over once that is asked */
+        const char *job;
+        const void *bytes;
+        size_t size;
+        bool found, asked;
+};
+
+static void fetch_ask_coordinated(void *to, uid_t uid, const char *name, uint64_t incarnation) {
+        struct fetch_question *question = to;
+        const struct sessions_cluster *cluster = &question->session->sessions->cluster;
+
+        if (question->found || !session_sees(question->session, uid) ||
+            !job_is_named(question->job, uid, name))
+                return;
+        question->found = question->fetch->found = true;
+        question->asked = cluster->ask(cluster->data, uid, name, incarnation, question->fetch->id,
+                                       question->bytes, question->size);
+}
+
+/* The answer may come meanwhile, and end the fetch. False: nobody could be asked. */
+static bool fetch_ask(struct fetch *fetch, const Wire__Trace *trace) {
+        struct sessions *sessions = fetch->session->sessions;
+        struct job *job = fetch_find_job(fetch->session, trace->job);
+        struct fetch_question question = { .session = fetch->session, .fetch = fetch, .job = trace->job };
+        Wire__Trace asked = WIRE__TRACE__INIT;
+        uint8_t bytes[HUB_WAITS];
+
+        SET_IF(asked, nodes, trace->nodes, true);
+        SET_IF(asked, node, trace->has_node, trace->node);
+        ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__TRACE, 0, 0, &asked.base);
+        if (size < 0 || (size_t)size > sizeof(bytes))
+                return false;
+        memcpy(bytes, sessions->frame, (size_t)size);
+        if (job != NULL) {
+                Wire__TraceNode self = WIRE__TRACE_NODE__INIT;
+
+                fetch->found = trace->nodes;
+                SET(self, node, job->machine.attachment.address);
+                SET(self, self, true);
+                self.host = (char *)(uintptr_t)sessions->cluster.host;
+                if (trace->nodes)
+                        fetch_add_node(fetch, &self);
+                return machine_ask(job, fetch->id, bytes, (size_t)size);
+        }
+        question.bytes = bytes;
+        question.size = (size_t)size;
+        if (sessions->cluster.each != NULL)
+                sessions->cluster.each(sessions->cluster.data, fetch_ask_coordinated, &question);
+        return question.asked;
+}
+
+static bool fetch_is_open(const struct sessions *sessions, uint32_t id) {
+        const struct fetch *fetch;
+
+        list_for_each(fetch, &sessions->fetches, link)
+                if (fetch->id == id)
+                        return true;
+        return false;
+}
+
+int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace) {
+        struct sessions *sessions = session->sessions;
+        const struct fetch *other;
+        struct fetch *fetch;
+        unsigned n = 0;
+
+        list_for_each(other, &sessions->fetches, link)
+                n += other->session == session;
+        if (n >= FETCHES)
+                return refuse(&request->refusal, WIRE__CODE__QUOTA,
+                              "%u questions to other nodes are open; wait for an answer", n);
+        fetch = calloc(1, sizeof(*fetch));
+        if (fetch == NULL)
+                return -ENOMEM;
+        fetch->session = session;
+        fetch->request = request->id;
+        fetch->id = elsewhere_number(sessions->elsewhere);
+        list_append(&sessions->fetches, &fetch->link);
+        int r = loop_timer_new(sessions->config.loop, fetch_on_time, fetch, &fetch->deadline);
+        if (r < 0) {
+                fetch_free(fetch);
+                return r;
+        }
+        loop_timer_arm(fetch->deadline, ELSEWHERE_WAIT);
+        uint32_t id = fetch->id;
+        if (!fetch_ask(fetch, trace) && fetch_is_open(sessions, id))
+                fetch_end(fetch);
+        return 0;
+}

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trace of a job over several daemons, from any of them."""
+import json
+import os
+import re
+
+import pytest
+
+from clusters import Cluster, members_of
+from harness import CTL, Program
+from test_trace import check
+from trainers import crew, step
+
+pytestmark = pytest.mark.host
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root makes time namespaces, and has several uids")
+
+ALICE = 61001
+
+
+@pytest.fixture
+def spread(daemon, build, scratch, member):
+    """A job of three members on three daemons that has done five steps: (cluster, members)."""
+    it = Cluster(daemon, build, f"unix:{scratch}/link", 0)
+    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta", "gamma")]
+    members = crew(members_of(it, member), None, 3)
+    for number in range(5):
+        assert step(members) == number + 1
+    return it, members
+
+
+def trace(served, job="job", **options):
+    """As gradsyncctl writes it when it is shown that daemon alone."""
+    return check(json.loads(served.ctl("trace", job, "-o", "-", **options)))
+
+
+def by_step(found, process):
+    return {event["args"]["step"]: (event["ts"], event["ts"] + event["dur"])
+            for event in found.steps() if event["pid"] == process}
+
+
+def test_every_daemon_has_the_trace_of_all(spread):
+    it, members = spread
+    for at, served in enumerate(it.nodes):
+        found = trace(served)
+        others = [name for index, name in enumerate(("alpha", "beta", "gamma")) if index != at]
+        uid = f"job, uid {os.geteuid()}, "
+        names = sorted(found.processes.values())
+        assert [name for name in names if f"{uid}{served.socket}" == name], names
+        assert [name.rpartition(", node ")[0] for name in names if "host " in name] == [
+            f"{uid}host {name}" for name in others]
+        for process in found.processes:
+            assert sorted(by_step(found, process)) == [1, 2, 3, 4, 5]
+        for rank, each in enumerate(members):
+            assert len(found.on("i", f"rank {rank} (pid {each.pid})")) == 5
+
+
+def test_the_coordinator_has_it_too(spread):
+    it, _ = spread
+    found = trace(it.coordinator)
+    assert sorted(name.split(", ")[2] for name in found.processes.values()) == [
+        "host alpha", "host beta", "host gamma"]
+    assert len(found.steps()) == 15
+
+
+def test_daemons_that_are_asked_themselves_are_not_asked_for(spread, scratch):
+    """Two on the same host, which are found by themselves, and the third one by way of these."""
+    it, _ = spread
+    for number, served in enumerate(it.nodes[:2]):
+        folder = scratch / f"run/gradsync/cpu:{number}"
+        folder.mkdir(parents=True)
+        (folder / "socket").symlink_to(served.socket)
+    asked = Program(it.build / CTL, "trace", "job", "-o", "-", env={"XDG_RUNTIME_DIR": scratch / "run"})
+    assert asked.wait() == 0, asked.err
+    found = check(json.loads(asked.out))
+    assert len(found.steps()) == 15 and len(found.processes) == 3, found.processes
+
+
+@needs_root
+@pytest.mark.parametrize("seconds", [1000, -1000])
+def test_times_are_on_the_clock_of_the_daemon_that_is_asked(daemon, build, scratch, member, seconds):
+    """That of one host is far from the others'. What all nodes commit they have open at the same time."""
+    apart = ("unshare", "--time", "--monotonic", seconds)
+    it = Cluster(daemon, build, f"unix:{scratch}/link", 0)
+    it.nodes = [it.add(host_id="alpha"), it.add(host_id="beta", prefix=apart)]
+    members = crew(members_of(it, member), None, 2)
+    for number in range(5):
+        assert step(members) == number + 1
+    for served, ahead in ((it.nodes[0], -seconds), (it.nodes[1], seconds)):
+        document = json.loads(served.ctl("trace", "job", "-o", "-"))
+        found = check(document)
+        labels = [event["args"]["labels"] for event in document["traceEvents"]
+                  if event["name"] == "process_labels"]
+        told = re.fullmatch(r"clock ([+-][\d.]+) ms, exact to ([\d.]+) ms", labels[0])
+        assert abs(float(told[1]) - 1000 * ahead) <= float(told[2]) + 0.01, labels
+        inexact = 1000 * float(told[2]) + 1
+        of = [by_step(found, process) for process in found.processes]
+        for number in range(1, 6):
+            assert max(each[number][0] for each in of) <= min(each[number][1] for each in of) + inexact, of
+
+
+def test_a_daemon_that_is_stopped_is_named(spread):
+    it, _ = spread
+    it.nodes[2].program.stop()
+    asked = Program(it.build / CTL, "trace", "job", "-o", "-", socket=it.nodes[0].socket)
+    assert asked.wait() == 0
+    assert len(check(json.loads(asked.out)).steps()) == 10
+    it.nodes[2].program.resume()
+
+
+@needs_root
+def test_other_users_have_no_part_of_it(daemon, build, scratch, member):
+    it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings={"socket_mode": "0666"})
+    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    for served in (*it.nodes, it.coordinator):
+        assert len(trace(served, "0/job").steps()) == 2
+        for job in ("job", "0/job"):
+            served.ctl("trace", job, "-o", "-", uid=ALICE, code=4)
