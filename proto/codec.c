@@ -88,6 +88,7 @@ static const struct {
         { &wire__step__descriptor, 5, LIMIT_RESULTS },                 /* result */
         { &wire__bucket_result__descriptor, 3, LIMIT_LOCAL },          /* rank_sum_squares */
         { &wire__bucket_result__descriptor, 4, LIMIT_LOCAL },          /* rank_nonfinite */
+        { &wire__status_links__descriptor, 5, LIMIT_LINK_REASONS },    /* refused */
         { &wire__status_job__descriptor, 33, LIMIT_CLASSES },          /* reduce_class */
         { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES }, /* recovery_class */
         { &wire__status_job__descriptor, 63, LIMIT_CAUSES },           /* rebuilds */

@@ -180,6 +180,11 @@ static void metrics_write_operations(FILE *to, const struct metrics_job *from) {
         metrics_job_count(to, "operations_total", from->job, "", from->job->operations);
 }
 
+static void metrics_write_communicators(FILE *to, const struct metrics_job *from) {
+        if (from->job->has_communicators)
+                metrics_job_count(to, "communicators_total", from->job, "", from->job->communicators);
+}
+
 static void metrics_write_norm(FILE *to, const struct metrics_job *from) {
         if (from->job->step == 0)
                 return;
@@ -238,6 +243,8 @@ static const struct {
         { "wait_seconds", "counter",
           "Time of members from READY to the start of the reduction, over all buckets.", metrics_write_wait },
         { "operations", "counter", "Collectives outside of steps.", metrics_write_operations },
+        { "communicators", "counter", "Communicators that were begun between the daemons of the job.",
+          metrics_write_communicators },
         { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.",
           metrics_write_norm },
         { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.",
@@ -284,6 +291,27 @@ static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
                      "Connections, joins and orders of somebody who may not.");
         if (daemon->has_denied)
                 fprintf(to, "gradsync_auth_failures_total %" PRIu64 "\n", daemon->denied);
+}
+
+static void metrics_counter(FILE *to, const char *name, const char *help, uint64_t value) {
+        metrics_head(to, name, "counter", help);
+        fprintf(to, "gradsync_%s_total %" PRIu64 "\n", name, value);
+}
+
+/* Of a daemon without a cluster there is nothing to say. */
+static void metrics_write_links(FILE *to, const Wire__StatusLinks *links) {
+        static const char *const reasons[] = {
+                "key", "uid", "version", "identity", "protocol", "late", "many"
+        };
+
+        metrics_gauge(to, "link_connections", "Connections to other daemons.", links->connects - links->ends);
+        metrics_counter(to, "link_connects", "Connections to other daemons that were up.", links->connects);
+        metrics_counter(to, "link_sent_bytes", "Bytes of messages to other daemons.", links->sent);
+        metrics_counter(to, "link_received_bytes", "Bytes of messages from other daemons.", links->received);
+        metrics_head(to, "link_refusals", "counter", "Connections that were turned away.");
+        for (size_t i = 0; i < array_size(reasons); i++)
+                fprintf(to, "gradsync_link_refusals_total{reason=\"%s\"} %" PRIu64 "\n", reasons[i],
+                        i + 1 < links->n_refused ? links->refused[i + 1] : 0);
 }
 
 /* Under the names that Prometheus has for processes of any kind. */
@@ -352,6 +380,8 @@ static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
         metrics_write_seconds(to, daemon->worker_cpu_us);
         metrics_write_refusals(to, daemon);
+        if (daemon->links != NULL)
+                metrics_write_links(to, daemon->links);
         metrics_write_process(to, daemon);
 }
 

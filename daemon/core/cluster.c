@@ -556,6 +556,24 @@ static void cluster_each_link(void *data, void (*fn)(void *to, const struct sess
                 links_each(cluster->links, shown_link, &(struct links_to){ fn, to });
 }
 
+_Static_assert(LINK_REFUSED_KEY == 1 && LINK_REFUSED_MANY == 7 && LINK_REFUSALS <= LIMIT_LINK_REASONS,
+               "reasons are those of StatusLinks");
+
+static bool cluster_traffic(void *data, struct sessions_traffic *ret) {
+        const struct cluster *cluster = data;
+
+        if (cluster->links == NULL)
+                return false;
+        const struct links_stats *stats = links_stats(cluster->links);
+        *ret = (struct sessions_traffic){ .connects = stats->connects,
+                                          .ends = stats->ends,
+                                          .sent = stats->sent,
+                                          .received = stats->received,
+                                          .refused = stats->refused,
+                                          .n_refused = LINK_REFUSALS };
+        return true;
+}
+
 static void cluster_tell_trouble(void *data, char *text, size_t size) {
         const struct cluster *cluster = data;
         const char *trouble = cluster->links != NULL ? links_trouble(cluster->links) : NULL;
@@ -575,6 +593,7 @@ void cluster_introduce(struct cluster *cluster, struct sessions *sessions) {
                                                 .ask = cluster_ask,
                                                 .clock = cluster_clock,
                                                 .links = cluster_each_link,
+                                                .traffic = cluster_traffic,
                                                 .trouble = cluster_tell_trouble,
                                                 .data = cluster };
 

@@ -62,6 +62,7 @@ static void carry_build(struct job *job, const struct action *action) {
                 nodes[build.n_nodes++] = node;
         }
         comm_begin(&job->comm, build.comm);
+        job->communicators++;
         int r = engine->ops->build(engine, &build);
         if (r == 0)
                 return;

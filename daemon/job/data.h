@@ -224,6 +224,7 @@ struct job {
         /* what status shows */
         struct hist steps; /* durations of committed steps, first READY to commit */
         uint64_t last_step, bytes_reduced, void_steps, operations;
+        uint64_t communicators; /* that this node has begun to build */
         double norm;
         uint64_t nonfinite;
 };

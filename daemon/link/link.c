@@ -223,6 +223,7 @@ static void peer_send_frame(struct peer *peer, unsigned type, uint32_t about, co
 
         frame_encode(head, &header);
         peer->sent += sizeof(head) + length;
+        peer->links->stats.sent += sizeof(head) + length;
         peer_put(peer, head, sizeof(head));
         peer_put(peer, bytes, length);
         peer_drain_tls(peer);
@@ -380,6 +381,7 @@ static void peer_on_frame(struct peer *peer, const struct frame_header *header, 
 
         peer->heard = clock_now();
         peer->received += FRAME_HEADER + header->length;
+        peer->links->stats.received += FRAME_HEADER + header->length;
         if (peer->state == GREETING)
                 peer_on_hello(peer, header, payload);
         else if (header->type >= LINK_FIRST_TYPE)

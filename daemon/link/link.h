@@ -60,6 +60,7 @@ enum link_refusal {
 
 struct links_stats {
         uint64_t connects, ends;         /* connections that were up, and those of them that have ended */
+        uint64_t sent, received;         /* bytes of frames, over all of them */
         uint64_t refused[LINK_REFUSALS]; /* by this end, of those that it had accepted */
 };
 

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 
-#define VIEW_KEPT (60 * USEC_PER_SEC)     /* if nobody asks any more */
-#define VIEW_MOST (256u << 10)            /* bytes of rows */
+#define VIEW_KEPT (60 * USEC_PER_SEC) /* if nobody asks any more */
+#define VIEW_MOST (256u << 10)        /* bytes of rows */
 #define BLAMED 16u
 
 /* Frames, one after the other. */

@@ -55,19 +55,28 @@ struct sessions_link {
         uint64_t sent, received;
 };
 
+/* All connections to other daemons since the start: see message StatusLinks. */
+struct sessions_traffic {
+        uint64_t connects, ends, sent, received;
+        const uint64_t *refused;
+        unsigned n_refused;
+};
+
 /* What a daemon of a cluster shows beyond its own jobs. */
 struct sessions_cluster {
         const char *host; /* this one's name, for people */
         /* The jobs of the cluster whose coordinator is here. */
         void (*each)(void *data, void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
                      void *to);
-        /* A question to all nodes of one of these, see hub_ask(); answered by sessions_told(). False: it cannot
-         * be asked. */
+        /* A question to all nodes of one of these, see hub_ask(); answered by sessions_told(). False: it
+         * cannot be asked. */
         bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
                     const void *question, size_t bytes);
         /* How far the coordinator's monotonic clock is ahead of this one's, in us; false: not known. */
         bool (*clock)(void *data, int64_t *ret_ahead, uint64_t *ret_round_trip);
         void (*links)(void *data, void (*fn)(void *to, const struct sessions_link *link), void *to);
+        /* False: there never was one. */
+        bool (*traffic)(void *data, struct sessions_traffic *ret);
         /* Why the coordinator does not answer. */
         void (*trouble)(void *data, char *text, size_t size);
         void *data;

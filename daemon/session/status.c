@@ -151,11 +151,27 @@ static void status_add_gpu(const struct sessions_config *config, Wire__StatusDae
         row->gpu = gpu;
 }
 
+static void status_add_links(const struct sessions_cluster *cluster, Wire__StatusDaemon *row,
+                             Wire__StatusLinks *links) {
+        struct sessions_traffic traffic;
+
+        if (cluster->traffic == NULL || !cluster->traffic(cluster->data, &traffic))
+                return;
+        SET(*links, connects, traffic.connects);
+        SET(*links, ends, traffic.ends);
+        SET(*links, sent, traffic.sent);
+        SET(*links, received, traffic.received);
+        links->refused = (uint64_t *)(uintptr_t)traffic.refused;
+        links->n_refused = traffic.n_refused;
+        row->links = links;
+}
+
 static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend != NULL ? config->backend->ops : NULL;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
         Wire__StatusGpu gpu = WIRE__STATUS_GPU__INIT;
+        Wire__StatusLinks links = WIRE__STATUS_LINKS__INIT;
 
         row.device = (char *)config->device;
         row.version = (char *)GRADSYNC_RELEASE;
@@ -179,6 +195,8 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, complete, session_sees_all(answer->viewer));
         if (row.complete)
                 status_add_refusals(config->accounts, &row);
+        if (row.complete)
+                status_add_links(&answer->sessions->cluster, &row, &links);
         SET_IF(row, refused_device, row.complete && row.gpu != NULL,
                accounts_refused(config->accounts, ACCOUNT_DEVICE));
         SET(row, draining, config->jobs->gate != GATE_OPEN);
@@ -271,6 +289,7 @@ static void status_send_job(const struct answer *answer, const struct job *job, 
         SET(row, void_steps, job->void_steps);
         SET(row, incarnation, job->incarnation);
         SET(row, operations, job->operations);
+        SET_IF(row, communicators, job->cluster, job->communicators);
         if (answer->whole && job->loss_text[0] == '\0')
                 others_missing((struct job *)(uintptr_t)job, missing, sizeof(missing));
         row.text = missing[0] != '\0' ? missing : (char *)job->loss_text;

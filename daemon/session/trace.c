@@ -52,7 +52,8 @@ static const struct record *trace_find_record(const struct piece *piece, uint32_
                         found = record;
         list_for_each(job, &jobs->list, link)
                 if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
-                    session_sees(piece->viewer, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
+                    session_sees(piece->viewer, job->uid) &&
+                    status_asks_for(piece->asked, job->uid, job->name))
                         found = job->record;
         return found;
 }
@@ -62,7 +63,8 @@ static bool trace_job_exists(const struct piece *piece) {
         const struct job *job;
 
         list_for_each(job, &piece->sessions->config.jobs->list, link)
-                if (session_sees(piece->viewer, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
+                if (session_sees(piece->viewer, job->uid) &&
+                    status_asks_for(piece->asked, job->uid, job->name))
                         return true;
         return false;
 }

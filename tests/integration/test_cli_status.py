@@ -193,7 +193,7 @@ KEYS = {
     "client": "pid uid gid device program library connected_ms jobs",
     "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
            "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
-           "operations members plans waiting_for",
+           "operations communicators members plans waiting_for",
     "nonfinite_first": "step rank pid plan bucket parameter values",
     "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
                  "committed_ms successor_pid",
@@ -322,7 +322,8 @@ SENT = [
     ("STATUS_JOB", wire.pb.StatusJob(
         job=1, name="j", uid=3001, state="running", generation=3002, world=3003, step=3004, buckets=3005,
         bytes=3006, bytes_reduced=3007, step_rate=3008.5, exposed=0.25, norm=3009.5, nonfinite=3010,
-        void_steps=3011, incarnation=3012, operations=3013, text="why", nonfinite_steps=3014,
+        void_steps=3011, incarnation=3012, operations=3013, communicators=3015, text="why",
+        nonfinite_steps=3014,
         nonfinite_step=3101, nonfinite_plan=3102, nonfinite_bucket=3103, nonfinite_rank=3104,
         nonfinite_pid=3105, nonfinite_values=3106, nonfinite_parameter="w", lost_rank=3201, lost_pid=3202,
         lost_cause=wire.pb.EVICTED, lost_step=3203, lost_generation=3204, lost_us=3205, lost_ago_ms=3206,
@@ -360,6 +361,7 @@ SHOWN = {
         "incarnation": 3012, "world_size": 3003, "step": 3004, "buckets": 3005, "bytes": 3006,
         "bytes_reduced": 3007, "step_rate": 3008.5, "exposed": 0.25, "norm": 3009.5, "nonfinite": 3010,
         "nonfinite_steps": 3014, "void_steps": 3011, "recoveries": 7, "operations": 3013,
+        "communicators": 3015,
         "nonfinite_first": {"step": 3101, "rank": 3104, "pid": 3105, "plan": 3102, "bucket": 3103,
                             "parameter": "w", "values": 3106},
         "last_loss": {"rank": 3201, "pid": 3202, "cause": "evicted", "step": 3203, "generation": 3204,

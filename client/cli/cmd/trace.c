@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gradsyncctl trace: fetches a job's flight records piece by piece, those of its nodes on other hosts, too, and
- * writes them as one trace. */
+/* gradsyncctl trace: fetches a job's flight records piece by piece, those of its nodes on other hosts, too,
+ * and writes them as one trace. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,19 +132,18 @@ static enum talk_result cmd_trace_fetch_piece(struct talk *talk, struct tracing 
 static enum talk_result cmd_trace_list_nodes(struct talk *talk, const char *path, const char *job,
                                              struct tracing *tracing, bool *ret_found) {
         Wire__Trace request = WIRE__TRACE__INIT;
-        Wire__TraceEnd end = WIRE__TRACE_END__INIT;
-        enum talk_result r;
+        const ProtobufCMessage *reply;
 
         request.job = (char *)job;
         SET(request, nodes, true);
-        r = talk_send(talk, WIRE__MESSAGE_TYPE__TRACE, &request.base);
-        if (!r)
-                r = cmd_trace_fetch_piece(talk, tracing, &end);
+        enum talk_result r = talk_ask(talk, WIRE__MESSAGE_TYPE__TRACE, &request.base,
+                                      WIRE__MESSAGE_TYPE__TRACE_END, "the question for its nodes", &reply);
         if (r)
                 return r;
-        *ret_found = *ret_found || end.found;
-        for (size_t i = 0; i < end.n_node; i++)
-                if (tracing_add_node(tracing, path, job, end.node[i]) < 0)
+        const Wire__TraceEnd *end = (const Wire__TraceEnd *)reply;
+        *ret_found = *ret_found || end->found;
+        for (size_t i = 0; i < end->n_node; i++)
+                if (tracing_add_node(tracing, path, job, end->node[i]) < 0)
                         return talk_fail(talk, TALK_FAILED, "out of memory");
         return TALK_OK;
 }

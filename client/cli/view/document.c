@@ -114,7 +114,7 @@ static json_t *document_job(const struct snapshot *snapshot, const struct snapsh
                       WHOLE(j, nonfinite_steps), AS("nonfinite_first", document_nonfinite(j)),
                       NUMBER(j, void_steps),
                       AS("recoveries", value_whole(j->has_recovery_us, snapshot_recoveries(j))),
-                      AS("last_loss", document_loss(j)), NUMBER(j, operations),
+                      AS("last_loss", document_loss(j)), NUMBER(j, operations), WHOLE(j, communicators),
                       AS("members", ARRAY(from->member, from->n_members, document_member)),
                       AS("plans", ARRAY(from->plan, from->n_plans, document_plan)),
                       AS("waiting_for", ARRAY(from->wait, from->n_waits, document_wait)));
