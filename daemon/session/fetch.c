@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TRACE of other nodes of a job: which there are, and what one of them has recorded. One node is asked at a
- * time, so that no connection between daemons has more than one record to carry, and what it says goes to the
- * client as it comes. Neither is kept here.
+ * TRACE of other nodes of a job: which there are, and what one of them has recorded. What a node says goes to
+ * the client as it comes, and is not kept. Little that a client says makes other daemons say much, on the
+ * connections that heartbeats need, too: so a user has a few questions open, and each counts as one for some
+ * time at least. What is beyond waits for its turn.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +14,9 @@
 #include "base/clock.h"
 #include "session/private.h"
 
-#define FETCHES 8u /* of one client */
+#define FETCHES 16u                       /* of one user, those that wait included */
+#define FETCHES_OPEN 4u                   /* … and those that do not */
+#define FETCH_COUNTS (50 * USEC_PER_MSEC) /* for so long, though its answer comes sooner */
 
 _Static_assert(HUB_NODES <= LIMIT_TRACE_NODES, "all of them fit a frame");
 
@@ -21,11 +25,24 @@ struct fetch_node {
         char host[HUB_HOST + 1];
 };
 
+enum fetch_state {
+        FETCH_WAITING, /* for its turn */
+        FETCH_ASKED,
+        FETCH_SPENT, /* it is answered, and counts still */
+};
+
 struct fetch {
         struct list link;
-        struct session *session;
+        enum fetch_state state;
+        struct sessions *sessions;
+        struct session *session; /* NULL: it is gone */
+        uid_t uid;
         uint32_t request, id;
-        struct loop_timer *deadline; /* the coordinator is silent */
+        struct loop_timer *timer; /* ASKED: the coordinator is silent; SPENT: it counts no more */
+        uint64_t begun;
+        bool nodes; /* these, or that one's record: */
+        uint32_t wanted;
+        char job[LIMIT_NAME + 16];
         bool found;
         uint32_t n;
         struct fetch_node node[HUB_NODES];
@@ -33,8 +50,22 @@ struct fetch {
 
 static void fetch_free(struct fetch *fetch) {
         list_remove(&fetch->link);
-        loop_timer_free(fetch->deadline);
+        loop_timer_free(fetch->timer);
         free(fetch);
+}
+
+static void fetch_set_state(struct fetch *fetch, enum fetch_state state) {
+        assert(state > fetch->state);
+        fetch->state = state;
+}
+
+/* There is nobody to answer any more, or it has been done. */
+static void fetch_spend(struct fetch *fetch) {
+        uint64_t over = fetch->begun + FETCH_COUNTS, now = clock_now();
+
+        fetch_set_state(fetch, FETCH_SPENT);
+        fetch->session = NULL;
+        loop_timer_arm(fetch->timer, over > now ? over - now : 0);
 }
 
 /* From the coordinator's clock to the one of this daemon, if both are known. */
@@ -54,7 +85,7 @@ static void fetch_set_clock(const struct sessions_cluster *cluster, Wire__TraceN
 }
 
 static void fetch_end(struct fetch *fetch) {
-        const struct sessions_cluster *cluster = &fetch->session->sessions->cluster;
+        const struct sessions_cluster *cluster = &fetch->sessions->cluster;
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         Wire__TraceNode *nodes[HUB_NODES];
 
@@ -67,11 +98,7 @@ static void fetch_end(struct fetch *fetch) {
                 fetch_set_clock(cluster, nodes[i]);
         }
         session_send(fetch->session, WIRE__MESSAGE_TYPE__TRACE_END, fetch->request, &end.base);
-        fetch_free(fetch);
-}
-
-static void fetch_on_time(void *data) {
-        fetch_end(data);
+        fetch_spend(fetch);
 }
 
 static void fetch_add_node(struct fetch *fetch, const Wire__TraceNode *from) {
@@ -86,7 +113,7 @@ static void fetch_add_node(struct fetch *fetch, const Wire__TraceNode *from) {
 }
 
 static void fetch_take_rows(struct fetch *fetch, const void *rows, size_t bytes) {
-        struct elsewhere *elsewhere = fetch->session->sessions->elsewhere;
+        struct elsewhere *elsewhere = fetch->sessions->elsewhere;
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
@@ -108,7 +135,7 @@ bool fetch_told(struct sessions *sessions, const struct hub_told *told) {
         struct fetch *fetch;
 
         list_for_each(fetch, &sessions->fetches, link) {
-                if (fetch->id != told->id)
+                if (fetch->state != FETCH_ASKED || fetch->id != told->id)
                         continue;
                 if (told->bytes > 0)
                         fetch_take_rows(fetch, told->rows, told->bytes);
@@ -117,14 +144,6 @@ bool fetch_told(struct sessions *sessions, const struct hub_told *told) {
                 return true;
         }
         return false;
-}
-
-void fetch_forget(const struct session *session) {
-        struct fetch *fetch, *spare;
-
-        list_for_each_safe(fetch, spare, &session->sessions->fetches, link)
-                if (fetch->session == session)
-                        fetch_free(fetch);
 }
 
 static struct job *fetch_find_job(const struct session *session, const char *asked) {
@@ -140,8 +159,7 @@ static struct job *fetch_find_job(const struct session *session, const char *ask
 /* What is asked, and of which job that has no node here. */
 struct fetch_question {
         const struct session *session;
-        struct fetch *fetch; /* it may be over once that is asked */
-        const char *job;
+        struct fetch *fetch;
         const void *bytes;
         size_t size;
         bool found, asked;
@@ -152,23 +170,24 @@ static void fetch_ask_coordinated(void *to, uid_t uid, const char *name, uint64_
         const struct sessions_cluster *cluster = &question->session->sessions->cluster;
 
         if (question->found || !session_sees(question->session, uid) ||
-            !job_is_named(question->job, uid, name))
+            !job_is_named(question->fetch->job, uid, name))
                 return;
-        question->found = question->fetch->found = true;
+        question->found = true;
+        question->fetch->found = question->fetch->nodes;
         question->asked = cluster->ask(cluster->data, uid, name, incarnation, question->fetch->id,
                                        question->bytes, question->size);
 }
 
-/* The answer may come meanwhile, and end the fetch. False: nobody could be asked. */
-static bool fetch_ask(struct fetch *fetch, const Wire__Trace *trace) {
-        struct sessions *sessions = fetch->session->sessions;
-        struct job *job = fetch_find_job(fetch->session, trace->job);
-        struct fetch_question question = { .session = fetch->session, .fetch = fetch, .job = trace->job };
+/* The answer may come meanwhile. False: nobody could be asked. */
+static bool fetch_ask(struct fetch *fetch) {
+        struct sessions *sessions = fetch->sessions;
+        struct job *job = fetch_find_job(fetch->session, fetch->job);
+        struct fetch_question question = { .session = fetch->session, .fetch = fetch };
         Wire__Trace asked = WIRE__TRACE__INIT;
         uint8_t bytes[HUB_WAITS];
 
-        SET_IF(asked, nodes, trace->nodes, true);
-        SET_IF(asked, node, trace->has_node, trace->node);
+        SET_IF(asked, nodes, fetch->nodes, true);
+        SET_IF(asked, node, !fetch->nodes, fetch->wanted);
         ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__TRACE, 0, 0, &asked.base);
         if (size < 0 || (size_t)size > sizeof(bytes))
                 return false;
@@ -176,11 +195,11 @@ static bool fetch_ask(struct fetch *fetch, const Wire__Trace *trace) {
         if (job != NULL) {
                 Wire__TraceNode self = WIRE__TRACE_NODE__INIT;
 
-                fetch->found = trace->nodes;
+                fetch->found = fetch->nodes;
                 SET(self, node, job->machine.attachment.address);
                 SET(self, self, true);
                 self.host = (char *)(uintptr_t)sessions->cluster.host;
-                if (trace->nodes)
+                if (fetch->nodes)
                         fetch_add_node(fetch, &self);
                 return machine_ask(job, fetch->id, bytes, (size_t)size);
         }
@@ -191,13 +210,51 @@ static bool fetch_ask(struct fetch *fetch, const Wire__Trace *trace) {
         return question.asked;
 }
 
-static bool fetch_is_open(const struct sessions *sessions, uint32_t id) {
-        const struct fetch *fetch;
+/* Those whose turn it is, in the order in which they have come. */
+static void fetch_ask_next(struct sessions *sessions, uid_t uid) {
+        struct fetch *fetch;
+        unsigned open = 0;
 
         list_for_each(fetch, &sessions->fetches, link)
-                if (fetch->id == id)
-                        return true;
-        return false;
+                open += fetch->uid == uid && fetch->state != FETCH_WAITING;
+        list_for_each(fetch, &sessions->fetches, link) {
+                if (fetch->uid != uid || fetch->state != FETCH_WAITING || open == FETCHES_OPEN)
+                        continue;
+                open++;
+                fetch_set_state(fetch, FETCH_ASKED);
+                fetch->id = elsewhere_number(sessions->elsewhere);
+                fetch->begun = clock_now();
+                loop_timer_arm(fetch->timer, ELSEWHERE_WAIT);
+                if (!fetch_ask(fetch) && fetch->state == FETCH_ASKED)
+                        fetch_end(fetch);
+        }
+}
+
+static void fetch_on_time(void *data) {
+        struct fetch *fetch = data;
+        struct sessions *sessions = fetch->sessions;
+        uid_t uid = fetch->uid;
+
+        if (fetch->state == FETCH_ASKED)
+                fetch_end(fetch);
+        else
+                fetch_free(fetch);
+        fetch_ask_next(sessions, uid);
+}
+
+void fetch_forget(const struct session *session) {
+        struct fetch *fetch, *spare;
+
+        list_for_each_safe(fetch, spare, &session->sessions->fetches, link)
+                if (fetch->session == session && fetch->state == FETCH_WAITING)
+                        fetch_free(fetch);
+                else if (fetch->session == session)
+                        fetch_spend(fetch);
+}
+
+void fetch_drop_all(struct sessions *sessions) {
+        while (!list_empty(&sessions->fetches))
+                fetch_free(list_entry(sessions->fetches.next, struct fetch, link));
 }
 
 int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace) {
@@ -207,25 +264,27 @@ int fetch_begin(struct session *session, struct request *request, const Wire__Tr
         unsigned n = 0;
 
         list_for_each(other, &sessions->fetches, link)
-                n += other->session == session;
+                n += other->uid == session->peer.uid && other->state != FETCH_SPENT;
         if (n >= FETCHES)
                 return refuse(&request->refusal, WIRE__CODE__QUOTA,
-                              "%u questions to other nodes are open; wait for an answer", n);
+                              "%u questions of uid %u to other nodes are open; wait for an answer", n,
+                              (unsigned)session->peer.uid);
         fetch = calloc(1, sizeof(*fetch));
         if (fetch == NULL)
                 return -ENOMEM;
+        fetch->sessions = sessions;
         fetch->session = session;
+        fetch->uid = session->peer.uid;
         fetch->request = request->id;
-        fetch->id = elsewhere_number(sessions->elsewhere);
+        fetch->nodes = trace->nodes;
+        fetch->wanted = trace->node;
+        snprintf(fetch->job, sizeof(fetch->job), "%s", trace->job);
         list_append(&sessions->fetches, &fetch->link);
-        int r = loop_timer_new(sessions->config.loop, fetch_on_time, fetch, &fetch->deadline);
+        int r = loop_timer_new(sessions->config.loop, fetch_on_time, fetch, &fetch->timer);
         if (r < 0) {
                 fetch_free(fetch);
                 return r;
         }
-        loop_timer_arm(fetch->deadline, ELSEWHERE_WAIT);
-        uint32_t id = fetch->id;
-        if (!fetch_ask(fetch, trace) && fetch_is_open(sessions, id))
-                fetch_end(fetch);
+        fetch_ask_next(sessions, fetch->uid);
         return 0;
 }

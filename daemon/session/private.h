@@ -150,6 +150,7 @@ void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
 int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);
 bool fetch_told(struct sessions *sessions, const struct hub_told *told);
 void fetch_forget(const struct session *session);
+void fetch_drop_all(struct sessions *sessions); /* all sessions are gone */
 /* asked.c */
 void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
 /* wait_row.c: what other nodes are told, and people are shown, of a wait. `host` is this one; NULL: of a job

@@ -50,6 +50,7 @@ struct sessions *sessions_free(struct sessions *sessions) {
         if (sessions == NULL)
                 return NULL;
         assert(list_empty(&sessions->list));
+        fetch_drop_all(sessions);
         report_deinit(&sessions->report);
         elsewhere_free(sessions->elsewhere);
         codec_deinit(&sessions->codec);

@@ -636,6 +636,8 @@ def of_others(scene):
     yield "STATUS", {"job": scene.name}
     yield "TRACE", {"job": scene.name}
     yield "TRACE", {"job": scene.name, "record": MOST, "after": LONGEST, "until_us": 0}
+    yield "TRACE", {"job": scene.name, "nodes": True}
+    yield "TRACE", {"job": scene.name, "node": MOST}
     for verb in (0, 1, 3, 4):
         yield "CONTROL", {"verb": verb, "job": scene.name}
     yield "CONTROL", {"job": scene.name, "raw": b"\x08\x63"}

@@ -157,7 +157,8 @@ class Wild:
             self.peer.send("STATUS")
             return
         fields = {"record": self.chance.choice([0, 1, 2, *NUMBERS]), "after": self.chance.choice([0, 1, 5, *LONG]),
-                  "until_us": self.chance.choice([0, *LONG])}
+                  "until_us": self.chance.choice([0, *LONG]), "nodes": True,
+                  "node": self.chance.choice([0, 1, *NUMBERS])}
         chosen = self.chance.sample(sorted(fields), self.chance.randrange(4))
         self.peer.send("TRACE", job=self.chance.choice([*NAMES, "healthy", "", "0/healthy"]),
                        **{key: fields[key] for key in chosen})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One trace of a job over several daemons, from any of them."""
+import collections
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from clusters import Cluster, members_of
 from harness import CTL, Program
 from test_trace import check
 from trainers import crew, step
+from wire import Wire, pb
 
 pytestmark = pytest.mark.host
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root makes time namespaces, and has several uids")
@@ -105,6 +107,56 @@ def test_a_daemon_that_is_stopped_is_named(spread):
     assert asked.wait() == 0
     assert len(check(json.loads(asked.out)).steps()) == 10
     it.nodes[2].program.resume()
+
+
+def node_of(served, host):
+    with Wire(served.socket) as client:
+        client.hello()
+        end = client.ask("TRACE", "TRACE_END", job="job", nodes=True)
+        found, = (each.node for each in end.node if each.host == host)
+    return found
+
+
+def test_a_user_has_a_few_questions_open_and_the_others_wait(spread):
+    """Of twenty at once sixteen are answered, each with the whole record."""
+    it, members = spread
+    gamma = node_of(it.nodes[0], "gamma")
+    with Wire(it.nodes[0].socket) as client:
+        client.hello()
+        asked = [client.send("TRACE", job="job", node=gamma) for _ in range(20)]
+        ends, steps, refused = {}, collections.Counter(), {}
+        while len(ends) + len(refused) < 20:
+            kind, request, message, _ = client.recv()
+            if kind == "TRACE_STEP":
+                steps[request] += 1
+            else:
+                {"TRACE_END": ends, "REFUSED": refused}[kind][request] = message
+    assert sorted(refused) == asked[16:] and sorted(ends) == asked[:16]
+    assert all(end.found for end in ends.values()) and set(steps.values()) == {5}
+    for message in refused.values():
+        assert message.code == pb.QUOTA and "16 questions of uid" in message.text
+    assert step(members) == 6
+
+
+def test_a_client_that_leaves_takes_its_questions_along(spread):
+    it, members = spread
+    gamma = node_of(it.nodes[0], "gamma")
+    for _ in range(3):
+        with Wire(it.nodes[0].socket) as client:
+            client.hello()
+            for _ in range(5):
+                client.send("TRACE", job="job", node=gamma)
+    assert len(trace(it.nodes[0]).steps()) == 15
+    assert step(members) == 6
+
+
+def test_a_node_that_is_none_is_not_found(spread):
+    it, _ = spread
+    for served in (it.nodes[0], it.coordinator):
+        with Wire(served.socket) as client:
+            client.hello()
+            assert not client.ask("TRACE", "TRACE_END", job="job", node=4000).found
+            assert not client.ask("TRACE", "TRACE_END", job="other", nodes=True).found
 
 
 @needs_root
