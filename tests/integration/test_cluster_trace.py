@@ -118,20 +118,20 @@ def node_of(served, host):
 
 
 def test_a_user_has_a_few_questions_open_and_the_others_wait(spread):
-    """Of twenty at once sixteen are answered, each with the whole record."""
+    """Of two hundred at once some are refused, and the others are answered, each with the whole record."""
     it, members = spread
     gamma = node_of(it.nodes[0], "gamma")
     with Wire(it.nodes[0].socket) as client:
         client.hello()
-        asked = [client.send("TRACE", job="job", node=gamma) for _ in range(20)]
+        asked = [client.send("TRACE", job="job", node=gamma) for _ in range(200)]
         ends, steps, refused = {}, collections.Counter(), {}
-        while len(ends) + len(refused) < 20:
+        while len(ends) + len(refused) < 200:
             kind, request, message, _ = client.recv()
             if kind == "TRACE_STEP":
                 steps[request] += 1
             else:
                 {"TRACE_END": ends, "REFUSED": refused}[kind][request] = message
-    assert sorted(refused) == asked[16:] and sorted(ends) == asked[:16]
+    assert refused and len(ends) >= 16 and sorted([*refused, *ends]) == asked
     assert all(end.found for end in ends.values()) and set(steps.values()) == {5}
     for message in refused.values():
         assert message.code == pb.QUOTA and "16 questions of uid" in message.text
