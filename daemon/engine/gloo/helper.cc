@@ -670,7 +670,7 @@ bool serve_one(std::vector<char> &room) {
         } catch (const std::exception &error) {
                 what = error.what();
         } catch (...) {}
-        say_broken(n_connected > 0 ? ERRAND_BROKEN : ERRAND_BUILT, {}, "Gloo has given up: " + what);
+        say_broken(n_connected > 0 ? ERRAND_BROKEN : ERRAND_BUILT, {}, "it has given up: " + what);
         _exit(EXIT_FAILURE);
 }
 
