@@ -242,6 +242,7 @@ struct jobs_config {
         const struct jobs_events *events;
         void *events_data;
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
+        uint64_t piece_bytes; /* of a bucket go between nodes at once; 0: EXCHANGE_PIECE */
 };
 
 struct jobs {

@@ -53,6 +53,15 @@ def test_all_collectives(cluster, member, nodes, world):
     assert step(members) == 4
 
 
+@pytest.mark.parametrize("nodes, world", [(2, 2), (2, 4), (3, 4)])
+def test_buckets_of_several_pieces(cluster, member, nodes, world):
+    """They are larger than what goes between nodes at once."""
+    members = crew(members_of(cluster(nodes), member), None, world,
+                   params=("a f32 3000001", "b f32 7", "c f64 1000003"))
+    for number in range(1, 5):
+        assert step(members) == number
+
+
 def test_a_member_is_killed_and_replaced(cluster, member):
     """The communicator is the same afterwards."""
     it = cluster(settings={"rejoin_grace": "60s"})

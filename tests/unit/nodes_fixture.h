@@ -26,12 +26,18 @@
 #define MOST_NODES 3u
 #define MOST_TRAINERS 6u
 #endif
-#define MOST_PLANS 4u     /* of a job; tests are about the first one, if they do not say so */
-#define BUCKETS 6u        /* more than there are slots between nodes */
-#define ELEMENTS 48u      /* of each but the last, */
-#define MOST_PARTS 3u     /* parameters of each: as many as ELEMENTS can be cut into */
-#define LARGE (96u << 10) /* which the backend hands to its workers */
-#define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE * 4u)
+#ifndef PIECE_BYTES
+#define PIECE_BYTES 0 /* all buckets go between nodes in one piece */
+#endif
+#define MOMENTS(n) (PIECE_BYTES > 0 ? 3 * (n) : (n)) /* from the first READY until a step is decided */
+#define MOST_PLANS 4u /* of a job; tests are about the first one, if they do not say so */
+#define BUCKETS 6u    /* more than there are slots between nodes */
+#define ELEMENTS 48u  /* of each but the last, */
+#define MOST_PARTS 3u /* parameters of each: as many as ELEMENTS can be cut into */
+#ifndef LARGE
+#define LARGE (96u << 10) /* of the last; the backend hands that to its workers */
+#endif
+#define ARENA_BYTES ((1 + BUCKETS + (LARGE * 4u + 4095u) / 4096u) * 4096u)
 #define STAGING 65536u
 
 struct station { /* a node */
@@ -445,6 +451,11 @@ static inline uint64_t bucket_bytes(uint32_t bucket) {
         return (bucket + 1 < BUCKETS ? ELEMENTS : LARGE) * dtype_size(cluster->dtype);
 }
 
+/* In which the first buckets go between nodes. */
+static inline uint32_t pieces_of(uint32_t node, uint32_t buckets) {
+        return plan_of(node)->exchange->first[buckets];
+}
+
 static inline uint64_t bucket_offset(uint32_t bucket) {
         return (1 + bucket) * 4096u;
 }
@@ -693,7 +704,8 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                                               .events_data = station,
                                               .step_deadline = 3600 * USEC_PER_SEC,
                                               .stall_notice = 3600 * USEC_PER_SEC,
-                                              .staging_bytes = STAGING };
+                                              .staging_bytes = STAGING,
+                                              .piece_bytes = PIECE_BYTES };
                 struct backend_config backend = { .workers = 1, .done = jobs_done };
 
                 station->cluster = cluster;

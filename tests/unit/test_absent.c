@@ -120,7 +120,7 @@ static void what_nobody_uses_is_known_to_all(void **state) {
                 step_with(ALL, steps[i]);
         for (uint32_t n = 0; n < cluster->n && cluster->n > 1; n++)
                 assert_int_equal(cluster->fabric->node[n].n_payloads + cluster->fabric->node[n].n_votes,
-                                 (BUCKETS + 2) * sizeof(steps) / sizeof(steps[0]));
+                                 (pieces_of(n, BUCKETS) + 2) * sizeof(steps) / sizeof(steps[0]));
 }
 
 /* … and does not count as reduced, on any node. */
@@ -177,7 +177,7 @@ static void a_loss_at_any_moment_leaves_the_map_right(void **state) {
         unsigned committed = 0, voided = 0;
 
         form();
-        for (unsigned moment = 0; moment < 20; moment++) {
+        for (unsigned moment = 0; moment < MOMENTS(20); moment++) {
                 uint64_t step = cluster->trainer[0].step[0];
 
                 give_step(ALL, different);

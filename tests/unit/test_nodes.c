@@ -29,7 +29,7 @@ static void members_get_the_sums_of_all(void **state) {
         for (uint64_t step = 1; step <= 3; step++)
                 step_of(ALL, step);
         for (uint32_t n = 0; n < cluster->n && cluster->n > 1; n++) {
-                assert_int_equal(cluster->fabric->node[n].n_payloads, 3 * BUCKETS);
+                assert_int_equal(cluster->fabric->node[n].n_payloads, 3 * pieces_of(n, BUCKETS));
                 assert_int_equal(cluster->fabric->node[n].n_votes, 3 * 2); /* and comparisons */
                 assert_int_equal(cluster->fabric->node[n].n_fillers, 0);
         }
@@ -186,6 +186,30 @@ static void a_vote_that_is_awaited_is_named(void **state) {
         until(all_committed(1));
 }
 
+/* … and a bucket of which some pieces are here. The others have all of them, or none. */
+static void a_piece_that_is_awaited_is_named(void **state) {
+        struct fake_engine *last = &cluster->fabric->node[2];
+        const struct bucket *bucket;
+
+        form_four();
+        bucket = &plan_of(0)->bucket[BUCKETS - 1];
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        while (bucket->state < BUCKET_FANNING_OUT) { /* the last node is one collective behind */
+                last->held = false;
+                fake_dispatch_one(last);
+                last->held = true;
+                pass();
+        }
+        settle();
+        assert_int_equal(bucket->state, PIECE_BYTES > 0 ? BUCKET_FANNING_OUT : BUCKET_DONE);
+        assert_waits(0,
+                     PIECE_BYTES > 0 ? "the exchange of bucket 5 with nodes 1, 2" : "the vote of nodes 1, 2");
+        last->held = false;
+        until(all_committed(1));
+        assert_sums(ALL, 1);
+}
+
 static void divisors_are_compared_between_nodes(void **state) {
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -205,6 +229,16 @@ static void what_goes_between_nodes_is_compared(void **state) {
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
         assert_non_null(strstr(cluster->node[0].text, "install the same release of gradsyncd on all nodes"));
+}
+
+static void how_buckets_are_cut_is_compared(void **state) {
+        cluster->node[1].jobs->config.piece_bytes = 64;
+        form_four();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(ready_of(rank, 0, 0, 0), 0);
+        until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
+        assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
+        assert_non_null(strstr(cluster->node[1].text, "install the same release of gradsyncd on all nodes"));
 }
 
 /* ---- plans that share a lane: the third one and all after it ---- */
@@ -265,7 +299,7 @@ static void what_is_not_full_keeps_no_other_plan_from_the_lane(void **state) {
 /* What was open on a shared lane ends everywhere alike, and the next generation has turns of its own. */
 static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
         form_with_plans();
-        for (unsigned moment = 0; moment < 24; moment++) {
+        for (unsigned moment = 0; moment < MOMENTS(24); moment++) {
                 for (uint32_t rank = 0; rank < 4; rank++)
                         for (uint32_t i = 0; i < 2; i++)
                                 give_to(rank,
@@ -314,7 +348,8 @@ static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
         ready(3, 0);
         ready(3, 1);
         settle();
-        assert_int_equal(cluster->fabric->node[last].n_payloads, BUCKETS + 2);
+        assert_int_equal(cluster->fabric->node[last].n_payloads,
+                         pieces_of(last, BUCKETS) + pieces_of(last, 2));
         lose(3);
         until(cluster->node[0].voided == 1 && cluster->node[last].voided == 1);
         replace(3, last);
@@ -362,7 +397,7 @@ static void a_loss_at_any_moment_leaves_no_difference(void **state) {
         unsigned committed = 0, voided = 0;
 
         form_four();
-        for (unsigned moment = 0; moment < 24; moment++) {
+        for (unsigned moment = 0; moment < MOMENTS(24); moment++) {
                 uint64_t step = cluster->node[0].committed + 1;
 
                 for (uint32_t rank = 0; rank < 4; rank++)
@@ -484,7 +519,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
         assert_true(past_trace(plan_of(0)->kept).done);
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (first->n_payloads < 2 * BUCKETS) {
+        while (first->n_payloads < 2 * pieces_of(0, BUCKETS)) {
                 first->held = false;
                 fake_dispatch_one(first);
                 first->held = true;
@@ -528,7 +563,7 @@ static void staging_outlives_its_plan(void **state) {
         until(plan_of(2)->exchange->compared);
         cluster->fabric->hangs = true;
         ready(3, 0);
-        assert_int_equal(cluster->fabric->node[2].n_payloads, 2);
+        assert_int_equal(cluster->fabric->node[2].n_payloads, pieces_of(2, 2));
         settle();
         cluster->fabric->node[2].held = true;
         fence_of(job, &fence);
@@ -855,8 +890,10 @@ int main(void) {
                 test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
                 test_on(what_hangs_between_nodes_is_named, three_nodes_avg),
                 test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),
+                test_on(a_piece_that_is_awaited_is_named, three_nodes_avg),
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
                 test_on(what_goes_between_nodes_is_compared, two_nodes_avg),
+                test_on(how_buckets_are_cut_is_compared, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, three_nodes_sum),
                 test_on(what_is_not_full_keeps_no_other_plan_from_the_lane, two_nodes_avg),

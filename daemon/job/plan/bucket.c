@@ -64,6 +64,10 @@ void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t n
                 bucket->begun = now;
 }
 
+void bucket_touch(struct bucket *bucket, uint64_t now) {
+        bucket->since = now;
+}
+
 void bucket_reset(struct bucket *bucket) {
         bucket_set_state(bucket, BUCKET_WAITING, 0);
         bucket->n_ready = 0;

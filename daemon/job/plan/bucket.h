@@ -12,8 +12,8 @@
 enum bucket_state {
         BUCKET_WAITING,     /* for READY of local members */
         BUCKET_REDUCING,    /* with the backend */
-        BUCKET_EXCHANGING,  /* only on several nodes: with the engine, or waiting for its turn */
-        BUCKET_FANNING_OUT, /* only on several nodes: the backend copies the result to the members */
+        BUCKET_EXCHANGING,  /* only on several nodes: a piece is with the engine, or waits for its turn */
+        BUCKET_FANNING_OUT, /* only on several nodes: the members' memory is written to, piece by piece */
         BUCKET_DONE,        /* all members here hold the result */
 };
 
@@ -21,7 +21,7 @@ struct bucket {
         enum bucket_state state;
         uint32_t n_ready; /* members here whose READY has come */
         bool used;        /* some member used every parameter of it */
-        uint64_t since;   /* clock_now() of the last change of state, or of the first READY while waiting */
+        uint64_t since;   /* clock_now() when it last went on; of the first READY while waiting */
         uint64_t begun;   /* clock_now() when it became REDUCING */
         uint8_t *absent;  /* bit i: absent on all members here that have said so in this step */
         void *room;       /* for the backend's task */
@@ -33,5 +33,7 @@ uint64_t buckets_bytes(const struct description *plan, const struct backend *bac
 struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t most);
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now);
+/* A piece of it has come from the other nodes. */
+void bucket_touch(struct bucket *bucket, uint64_t now);
 /* Back to WAITING for the next step, from any state. */
 void bucket_reset(struct bucket *bucket);

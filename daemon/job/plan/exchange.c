@@ -21,7 +21,7 @@ static struct trailer trailer_shape(const struct exchange *exchange, const struc
                                  .world = world };
 }
 
-/* What goes between nodes of it in a world of that size. */
+/* What goes between nodes of the whole bucket in a world of that size. */
 static uint64_t elements_of(const struct exchange *exchange, const struct description_bucket *place,
                             uint32_t world) {
         struct trailer trailer = trailer_shape(exchange, place, world);
@@ -29,12 +29,66 @@ static uint64_t elements_of(const struct exchange *exchange, const struct descri
         return place->bytes / dtype_size(place->dtype) + trailer_elements(&trailer);
 }
 
+/* ---- pieces ---- */
+
+/* All of a bucket have as much, but for the last one. */
+static uint64_t piece_size(const struct exchange *exchange, const struct description_bucket *place) {
+        uint64_t n = (place->bytes + exchange->piece_bytes - 1) / exchange->piece_bytes;
+        uint64_t each = n > 1 ? (place->bytes + n - 1) / n : place->bytes;
+
+        return (each + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static uint32_t piece_count(const struct exchange *exchange, const struct description_bucket *place) {
+        uint64_t each = piece_size(exchange, place);
+
+        return each == 0 ? 1 : (uint32_t)((place->bytes + each - 1) / each);
+}
+
+static uint32_t count_pieces(const struct exchange *exchange, const struct description *plan) {
+        uint32_t n = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
+                n += piece_count(exchange, &plan->bucket[b]);
+        return n;
+}
+
+struct bucket_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
+                                   uint32_t number) {
+        uint32_t low = 0, high = plan->n_buckets; /* the bucket is one of these */
+
+        assert(number < exchange->n_pieces);
+        while (high - low > 1) {
+                uint32_t middle = low + (high - low) / 2;
+
+                if (exchange->first[middle] <= number)
+                        low = middle;
+                else
+                        high = middle;
+        }
+        const struct description_bucket *place = &plan->bucket[low];
+        uint64_t each = piece_size(exchange, place), offset = each * (number - exchange->first[low]);
+        bool last = number + 1 == exchange->first[low + 1];
+        uint64_t bytes = last ? place->bytes - offset : each;
+
+        return (struct bucket_piece){ .number = number,
+                                      .bucket = low,
+                                      .offset = offset,
+                                      .elements = bytes / dtype_size(place->dtype),
+                                      .last = last };
+}
+
+/* ---- memory ---- */
+
+/* The most that goes between nodes at once, of buckets of that type; 0: of any. */
 static uint64_t largest(const struct exchange *exchange, const struct description *plan, unsigned dtype) {
         uint64_t most = 0;
 
         for (uint32_t b = 0; b < plan->n_buckets; b++) {
                 const struct description_bucket *place = &plan->bucket[b];
-                uint64_t bytes = elements_of(exchange, place, exchange->most) * dtype_size(place->dtype);
+                struct trailer trailer = trailer_shape(exchange, place, exchange->most);
+                uint64_t bytes =
+                        piece_size(exchange, place) + trailer_elements(&trailer) * dtype_size(place->dtype);
 
                 if ((dtype == 0 || place->dtype == dtype) && bytes > most)
                         most = bytes;
@@ -54,31 +108,91 @@ static uint64_t lay_out(struct exchange *exchange, const struct description *pla
         return is_sum(exchange) ? bytes + exchange->slot_bytes : bytes;
 }
 
+/* For the largest task that a slot is for. */
+static size_t slot_room(const struct exchange *exchange, const struct job *job,
+                        const struct description *plan) {
+        const struct backend *backend = job->table->config.backend;
+        uint32_t members = exchange->most < LIMIT_LOCAL ? exchange->most : LIMIT_LOCAL;
+        size_t most = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+                const struct description_bucket *place = &plan->bucket[b];
+                size_t bytes =
+                        backend->compute->room(backend, &(struct backend_task){
+                                                                .dtype = place->dtype,
+                                                                .elements = piece_size(exchange, place) /
+                                                                            dtype_size(place->dtype),
+                                                                .n_inputs = members,
+                                                                .n_outputs = members });
+
+                if (bytes > most)
+                        most = bytes;
+        }
+        return (most + _Alignof(max_align_t) - 1) / _Alignof(max_align_t) * _Alignof(max_align_t);
+}
+
+/* Gives out the block from its start, or counts how much that is. */
+struct cut {
+        unsigned char *block; /* NULL: only counts */
+        size_t bytes;
+};
+
+static void *cut_next(struct cut *cut, size_t bytes) {
+        void *part = cut->block != NULL && bytes > 0 ? cut->block + cut->bytes : NULL;
+
+        cut->bytes += (bytes + _Alignof(max_align_t) - 1) / _Alignof(max_align_t) * _Alignof(max_align_t);
+        return part;
+}
+
+static struct exchange_sums cut_sums(struct cut *cut, uint32_t n) {
+        return (struct exchange_sums){ .squares = cut_next(cut, n * sizeof(double)),
+                                       .nonfinite = cut_next(cut, n * sizeof(uint64_t)) };
+}
+
+static size_t cut_block(struct exchange *exchange, const struct description *plan, size_t room,
+                        unsigned char *block) {
+        struct cut cut = { .block = block };
+
+        for (uint32_t i = 0; i < exchange->n_slots; i++) {
+                exchange->slot[i].room = cut_next(&cut, room);
+                exchange->slot[i].read = cut_sums(&cut, exchange->most);
+        }
+        exchange->given = cut_sums(&cut, exchange->most);
+        exchange->taken = cut_sums(&cut, exchange->most);
+        exchange->rank_sums = cut_next(&cut, exchange->most * sizeof(double));
+        exchange->rank_counts = cut_next(&cut, exchange->most * sizeof(uint64_t));
+        exchange->first = cut_next(&cut, (plan->n_buckets + (size_t)1) * sizeof(uint32_t));
+        return cut.bytes;
+}
+
+static void number_pieces(struct exchange *exchange, const struct description *plan) {
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
+                exchange->first[b + 1] = exchange->first[b] + piece_count(exchange, &plan->bucket[b]);
+}
+
 static int exchange_prepare(struct exchange *exchange, struct job *job, const struct description *plan,
                             struct refusal *refusal) {
-        size_t notes = (size_t)exchange->n_slots * exchange->most;
-        uint64_t bytes = sizeof(*exchange) + (notes + exchange->most) * (sizeof(double) + sizeof(uint64_t));
+        size_t room = slot_room(exchange, job, plan), bytes = cut_block(exchange, plan, room, NULL);
         int r = shared_init(&exchange->staging, job, job->table->config.backend, lay_out(exchange, plan),
                             refusal);
 
         if (r == 0)
                 r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
-                                bytes, refusal);
+                                sizeof(*exchange) + bytes, refusal);
         if (r != 0)
                 return r;
-        exchange->sums = calloc(notes, sizeof(*exchange->sums));
-        exchange->counts = calloc(notes, sizeof(*exchange->counts));
-        exchange->rank_sums = calloc(exchange->most, sizeof(*exchange->rank_sums));
-        exchange->rank_counts = calloc(exchange->most, sizeof(*exchange->rank_counts));
-        return exchange->sums != NULL && exchange->counts != NULL && exchange->rank_sums != NULL &&
-                               exchange->rank_counts != NULL
-                       ? 0
-                       : -ENOMEM;
+        exchange->block = calloc(1, bytes);
+        if (exchange->block == NULL)
+                return -ENOMEM;
+        cut_block(exchange, plan, room, exchange->block);
+        number_pieces(exchange, plan);
+        return 0;
 }
 
 int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
                  struct refusal *refusal) {
         struct exchange *exchange = calloc(1, sizeof(*exchange));
+        uint64_t piece = job->table->config.piece_bytes;
 
         if (exchange == NULL)
                 return -ENOMEM;
@@ -86,7 +200,9 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
         exchange->most = job->max_world;
         exchange->digest = description_digest(plan);
         exchange->reduce = plan->reduce;
-        exchange->n_slots = plan->n_buckets < EXCHANGE_SLOTS ? plan->n_buckets : EXCHANGE_SLOTS;
+        exchange->piece_bytes = piece > 0 ? piece : EXCHANGE_PIECE;
+        exchange->n_pieces = count_pieces(exchange, plan);
+        exchange->n_slots = exchange->n_pieces < EXCHANGE_SLOTS ? exchange->n_pieces : EXCHANGE_SLOTS;
         int r = exchange_prepare(exchange, job, plan, refusal);
         if (r == 0)
                 *ret = exchange;
@@ -108,96 +224,148 @@ struct exchange *exchange_free(struct exchange *exchange) {
         list_remove(&exchange->link);
         shared_deinit(&exchange->staging);
         charge_release(&exchange->charge);
-        free(exchange->sums);
-        free(exchange->counts);
-        free(exchange->rank_sums);
-        free(exchange->rank_counts);
+        free(exchange->block);
         free(exchange);
         return NULL;
 }
 
+void slot_set_state(struct exchange_slot *slot, enum slot_state state) {
+        assert(state == SLOT_FREE || state == slot->state + 1 ||
+               (state == SLOT_FANNING_OUT && slot->state == SLOT_FREE)); /* there was nothing to read */
+        slot->state = state;
+}
+
 void exchange_reset(struct exchange *exchange) {
-        exchange->next = 0;
+        exchange->started = exchange->offered = exchange->free = 0;
         exchange->asked = exchange->compared = false;
+        for (uint32_t i = 0; i < exchange->n_slots; i++)
+                slot_set_state(&exchange->slot[i], SLOT_FREE);
 }
 
-static uint64_t slot_offset(const struct exchange *exchange, uint32_t bucket) {
-        return bucket % exchange->n_slots * exchange->slot_bytes;
+/* ---- slots ---- */
+
+static uint64_t slot_offset(const struct exchange *exchange, uint32_t piece) {
+        return piece % exchange->n_slots * exchange->slot_bytes;
 }
 
-struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket) {
-        return shared_range(&exchange->staging, slot_offset(exchange, bucket));
+struct exchange_slot *exchange_slot(struct exchange *exchange, uint32_t piece) {
+        return &exchange->slot[piece % exchange->n_slots];
 }
 
-struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
-                                   uint32_t bucket, uint32_t world, bool idle) {
-        const struct description_bucket *place = &plan->bucket[bucket];
-        uint64_t slot = slot_offset(exchange, bucket);
+struct backend_range exchange_range(const struct exchange *exchange, uint32_t piece) {
+        return shared_range(&exchange->staging, slot_offset(exchange, piece));
+}
+
+struct engine_piece exchange_payload(const struct exchange *exchange, const struct description *plan,
+                                     uint32_t number, uint32_t world, bool idle) {
+        struct bucket_piece piece = exchange_piece(exchange, plan, number);
+        const struct description_bucket *place = &plan->bucket[piece.bucket];
+        struct trailer trailer = trailer_shape(exchange, place, world);
+        uint64_t slot = slot_offset(exchange, number);
 
         return (struct engine_piece){
                 .memory = exchange->staging.id,
                 .input = idle ? exchange->neutral[place->dtype] : slot,
                 .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
-                .elements = elements_of(exchange, place, world),
+                .elements = piece.elements + (piece.last ? trailer_elements(&trailer) : 0),
                 .dtype = place->dtype,
                 .reduce = shared_reduce(exchange->reduce),
         };
 }
 
-uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan, uint32_t world) {
-        uint64_t elements = 0;
+uint64_t exchange_shape(const struct exchange *exchange, const struct description *plan, uint32_t world) {
+        uint64_t elements = 0, cuts = exchange->n_pieces - plan->n_buckets;
 
         for (uint32_t b = 0; b < plan->n_buckets; b++)
                 elements += elements_of(exchange, &plan->bucket[b], world);
-        return elements;
+        return elements ^ cuts * UINT64_C(0x9e3779b97f4a7c15);
 }
 
+/* ---- the open step ---- */
+
 static struct trailer trailer_of(const struct exchange *exchange, const struct description *plan,
-                                 uint32_t bucket, uint32_t world) {
-        const struct description_bucket *place = &plan->bucket[bucket];
+                                 const struct bucket_piece *piece, uint32_t world) {
+        const struct description_bucket *place = &plan->bucket[piece->bucket];
         struct trailer trailer = trailer_shape(exchange, place, world);
 
         assert(world <= exchange->most);
-        trailer.at = shared_address(&exchange->staging, slot_offset(exchange, bucket) + place->bytes);
+        trailer.at = shared_address(&exchange->staging, slot_offset(exchange, piece->number) +
+                                                                piece->elements * dtype_size(place->dtype));
         return trailer;
 }
 
-void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read) {
-        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
-
-        memcpy(exchange->sums + first, read->input_sum_squares, read->n_inputs * sizeof(*exchange->sums));
-        memcpy(exchange->counts + first, read->input_nonfinite, read->n_inputs * sizeof(*exchange->counts));
+/* Of one piece more of a bucket, or the first one. In their order, so that everybody has the same bits. */
+static void sums_add(struct exchange_sums *to, const struct exchange_sums *from, uint32_t n, bool first) {
+        for (uint32_t i = 0; i < n; i++) {
+                to->squares[i] = first ? from->squares[i] : to->squares[i] + from->squares[i];
+                to->nonfinite[i] = first ? from->nonfinite[i] : to->nonfinite[i] + from->nonfinite[i];
+        }
 }
 
-void exchange_tell(struct exchange *exchange, const struct job *job, const struct description *plan,
-                   uint32_t bucket, const uint8_t *absent) {
-        struct trailer trailer = trailer_of(exchange, plan, bucket, job->world);
-        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
+bool exchange_may_start(const struct exchange *exchange) {
+        return exchange->started < exchange->n_pieces &&
+               exchange->started - exchange->free < exchange->n_slots;
+}
 
+void exchange_start(struct exchange *exchange) {
+        slot_set_state(exchange_slot(exchange, exchange->started++), SLOT_REDUCING);
+}
+
+void exchange_keep(struct exchange *exchange, uint32_t piece, const struct backend_result *read) {
+        struct exchange_slot *slot = exchange_slot(exchange, piece);
+
+        memcpy(slot->read.squares, read->input_sum_squares, read->n_inputs * sizeof(double));
+        memcpy(slot->read.nonfinite, read->input_nonfinite, read->n_inputs * sizeof(uint64_t));
+        slot_set_state(slot, SLOT_GIVEN);
+}
+
+void exchange_give(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   const uint8_t *absent) {
+        struct bucket_piece piece = exchange_piece(exchange, plan, exchange->offered++);
+        struct trailer trailer;
+
+        if (job->n_local == 0)
+                return;
+        sums_add(&exchange->given, &exchange_slot(exchange, piece.number)->read, job->n_local,
+                 piece.offset == 0);
+        if (!piece.last)
+                return;
+        trailer = trailer_of(exchange, plan, &piece, job->world);
         trailer_clear(&trailer);
         trailer_put_used(&trailer, absent);
         for (uint32_t local = 0; local < job->n_local && trailer_has_ranks(&trailer); local++)
-                trailer_put_rank(&trailer, job->local[local]->rank, exchange->sums[first + local],
-                                 exchange->counts[first + local]);
+                trailer_put_rank(&trailer, job->local[local]->rank, exchange->given.squares[local],
+                                 exchange->given.nonfinite[local]);
 }
 
-void exchange_hear(struct exchange *exchange, const struct job *job, const struct description *plan,
-                   uint32_t bucket, uint8_t *absent) {
-        struct trailer trailer = trailer_of(exchange, plan, bucket, job->world);
-
+static void exchange_hear(struct exchange *exchange, const struct job *job, const struct trailer *trailer,
+                          uint8_t *absent) {
         if (absent != NULL)
-                trailer_get_used(&trailer, absent);
-        for (uint32_t rank = 0; rank < job->world && trailer_has_ranks(&trailer); rank++)
-                trailer_get_rank(&trailer, rank, &exchange->rank_sums[rank], &exchange->rank_counts[rank]);
+                trailer_get_used(trailer, absent);
+        for (uint32_t rank = 0; rank < job->world && trailer_has_ranks(trailer); rank++)
+                trailer_get_rank(trailer, rank, &exchange->rank_sums[rank], &exchange->rank_counts[rank]);
 }
 
-struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,
-                                      const struct backend_result *written) {
-        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
+bool exchange_take(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint8_t *absent, struct backend_result *ret) {
+        struct bucket_piece piece = exchange_piece(exchange, plan, exchange->free);
+        struct exchange_slot *slot = exchange_slot(exchange, piece.number);
+        struct trailer trailer = trailer_of(exchange, plan, &piece, job->world);
+        bool first = piece.offset == 0;
 
-        return (struct backend_result){ .id = written->id,
-                                        .n_inputs = n_local,
-                                        .sum_squares = written->sum_squares,
-                                        .input_sum_squares = exchange->sums + first,
-                                        .input_nonfinite = exchange->counts + first };
+        sums_add(&exchange->taken, &slot->read, job->n_local, first);
+        exchange->written = first ? slot->written : exchange->written + slot->written;
+        slot_set_state(slot, SLOT_SETTLED);
+        if (piece.last && job->n_local > 0)
+                exchange_hear(exchange, job, &trailer, absent);
+        *ret = (struct backend_result){ .n_inputs = job->n_local,
+                                        .found = BACKEND_NOWHERE,
+                                        .sum_squares = exchange->written,
+                                        .input_sum_squares = exchange->taken.squares,
+                                        .input_nonfinite = exchange->taken.nonfinite };
+        return piece.last;
+}
+
+void exchange_let_go(struct exchange *exchange) {
+        slot_set_state(exchange_slot(exchange, exchange->free++), SLOT_FREE);
 }

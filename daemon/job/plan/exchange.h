@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan has for the way of its buckets between nodes: from arenas to a slot, through the engine, and
- * from the slot to arenas. Owns the staging in which the slots lie, beside what is given where there is
- * nothing to give (by a node without members, or that only fills up), and a place for what nobody wants.
- * Buckets take the slots in turn, and are offered to the engine in their order. step.c moves them. After the
- * elements of a bucket a slot has a trailer.
+ * What a plan has for the way of its buckets between nodes. They are cut into pieces, which are numbered over
+ * the buckets: so one piece is read from the arenas while another one is with the engine and a third one is
+ * written back, and what lies between them stays small. Owns the staging: slots, which the pieces take in
+ * turn, beside what is given where there is nothing to give (by a node without members, or that only fills
+ * up), and a place for what nobody wants. Pieces start, are offered to the engine and give their slots back
+ * in their order. step.c moves them. After the elements of the last piece of a bucket a slot has its trailer.
  */
 #pragma once
 
@@ -15,22 +16,62 @@
 #include "job/plan/trailer.h"
 
 #define EXCHANGE_SLOTS 4u
+/* Smaller ones cost more turns of the engine; while the first one is read and the last one is written, the
+ * link has nothing to do. All nodes have to cut alike. */
+#define EXCHANGE_PIECE (UINT64_C(4) << 20)
 #define EXCHANGE_DTYPES (WIRE__DTYPE__U8 + 1)
+
+enum slot_state {
+        SLOT_FREE,
+        SLOT_REDUCING,    /* the backend reads the members' inputs into it */
+        SLOT_GIVEN,       /* with the engine, or waits for its turn */
+        SLOT_FANNING_OUT, /* the backend copies the result to the members */
+        SLOT_WRITTEN,     /* they have it */
+        SLOT_SETTLED,     /* the bucket that ends with it is looked at a last time */
+};
+
+/* By local index, what was measured of inputs. */
+struct exchange_sums {
+        double *squares;
+        uint64_t *nonfinite; /* values */
+};
+
+struct exchange_slot {
+        enum slot_state state;
+        struct exchange_sums read;
+        double written; /* sum of squares of the result */
+        void *room;     /* for the backend's task */
+};
+
+struct bucket_piece {
+        uint32_t number, bucket;
+        uint64_t offset;   /* bytes from the start of the bucket */
+        uint64_t elements; /* without the trailer */
+        bool last;         /* of its bucket */
+};
 
 struct exchange {
         struct list link; /* once its plan is gone: waits until the engine has let go of the staging */
         struct shared staging;
         uint64_t digest; /* of the plan */
         unsigned reduce;
-        uint32_t most;          /* members here, and in the world */
-        uint32_t n_slots, next; /* next: the bucket that is offered next */
+        uint32_t most;        /* members here, and in the world */
+        uint64_t piece_bytes; /* at most */
+        uint32_t *first;      /* by bucket: its first piece; one more is their number */
+        uint32_t n_slots, n_pieces;
         uint64_t slot_bytes;
         bool filled; /* they are there; what a filler gives is used by nobody, and need not be neutral */
         uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
-        bool asked, compared; /* the open step: the comparison is offered; all nodes have the same */
-        double *sums;         /* of inputs, by slot and local index */
-        uint64_t *counts;     /* of inputs' values that are not finite, in the same way */
-        /* The same by rank, of all nodes, for the bucket of which the trailer was read last. */
+        struct exchange_slot slot[EXCHANGE_SLOTS];
+        void *block; /* what the pointers here lead to */
+        /* The open step. */
+        bool asked, compared;            /* the comparison is offered; all nodes have the same */
+        uint32_t started, offered, free; /* pieces so far; free: that have given their slots back */
+        struct exchange_sums given;      /* of the pieces that are offered, of one bucket */
+        struct exchange_sums taken;      /* of those that are written, of one bucket */
+        double written;
+        /* What was measured of inputs by rank, of all nodes, for the bucket of which the trailer was read
+         * last. */
         double *rank_sums;
         uint64_t *rank_counts;
         struct charge charge;
@@ -42,27 +83,36 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
 /* The engine uses none of it. NULL is fine. */
 struct exchange *exchange_free(struct exchange *exchange);
 /* Before the first step without members here. It is done on the calling thread: for a minimum, a maximum or a
- * product, as much as the largest bucket has is written once, as fast as memory goes. */
+ * product, as much as the largest piece has is written once, as fast as memory goes. */
 void exchange_fill(struct exchange *exchange, const struct description *plan);
 /* Before each step. */
 void exchange_reset(struct exchange *exchange);
 
-struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket);
-/* How many elements go between nodes in one step. */
-uint64_t exchange_elements(const struct exchange *exchange, const struct description *plan, uint32_t world);
-/* What the engine exchanges for a bucket; `idle`: this node gives nothing, and wants nothing. */
-struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
-                                   uint32_t bucket, uint32_t world, bool idle);
+struct bucket_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
+                                   uint32_t number);
+void slot_set_state(struct exchange_slot *slot, enum slot_state state); /* its only writer */
+struct exchange_slot *exchange_slot(struct exchange *exchange, uint32_t piece);
+struct backend_range exchange_range(const struct exchange *exchange, uint32_t piece);
+/* Two nodes have different numbers if the elements of all buckets do not go between nodes in the same way. */
+uint64_t exchange_shape(const struct exchange *exchange, const struct description *plan, uint32_t world);
+/* What the engine exchanges for a piece; `idle`: this node gives nothing, and wants nothing. */
+struct engine_piece exchange_payload(const struct exchange *exchange, const struct description *plan,
+                                     uint32_t piece, uint32_t world, bool idle);
+
+/* Whether there is a next piece, and a slot for it. */
+bool exchange_may_start(const struct exchange *exchange);
+/* The backend begins to read the next piece. */
+void exchange_start(struct exchange *exchange);
 /* What was measured when the inputs were read. */
-void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read);
-/* After that, and before the bucket is offered: its trailer. `absent`: what all members here call so; NULL:
- * nothing. */
-void exchange_tell(struct exchange *exchange, const struct job *job, const struct description *plan,
-                   uint32_t bucket, const uint8_t *absent);
-/* Once its slot has the sum of all: reads the trailer. In the map, if there is one, it leaves what the
- * members of all nodes call absent. */
-void exchange_hear(struct exchange *exchange, const struct job *job, const struct description *plan,
-                   uint32_t bucket, uint8_t *absent);
-/* What was measured when the inputs were read, and the result of all nodes was written. */
-struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,
-                                      const struct backend_result *written);
+void exchange_keep(struct exchange *exchange, uint32_t piece, const struct backend_result *read);
+/* The next piece is offered: it has its trailer, if it is the last of its bucket. `absent`: what all members
+ * here call so; NULL: nothing. */
+void exchange_give(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   const uint8_t *absent);
+/* All members here have the next piece: its slot is settled. Whether it was the last of its bucket. Then the
+ * trailer is read: in the map, if there is one, stays what the members of all nodes call absent; and *ret is
+ * what was measured when the bucket was read, and written, until the next one is taken. */
+bool exchange_take(struct exchange *exchange, const struct job *job, const struct description *plan,
+                   uint8_t *absent, struct backend_result *ret);
+/* The piece that was taken needs its slot no longer. */
+void exchange_let_go(struct exchange *exchange);

@@ -17,6 +17,12 @@ static struct exchange *step_exchange(const struct plan *plan) {
         return plan->exchange == NULL || machine_is_alone(plan->job) ? NULL : plan->exchange;
 }
 
+static uint64_t step_payloads(const struct plan *plan) {
+        const struct exchange *exchange = step_exchange(plan);
+
+        return exchange != NULL ? exchange->n_pieces : plan->reference->n_buckets;
+}
+
 /* False: the generation is over. */
 static bool open_step(struct plan *plan, uint64_t now) {
         assert(plan_unit(plan) == UNIT_IDLE);
@@ -25,7 +31,7 @@ static bool open_step(struct plan *plan, uint64_t now) {
         plan->divisor = 0;
         if (plan->exchange != NULL)
                 exchange_reset(plan->exchange);
-        if (!machine_open(plan->job, plan->track, 1 + plan->reference->n_buckets))
+        if (!machine_open(plan->job, plan->track, 1 + step_payloads(plan)))
                 return false;
         plan->opened = now;
         plan->stall_told = false;
@@ -161,77 +167,23 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
 
 /* A member that gave memory back to the kernel during the reduction is evicted now. Small buckets are looked
  * at together with the next ones. */
-static void look_again(struct plan *plan, uint32_t index) {
-        uint64_t bytes = plan->reference->bucket[index].bytes;
-
+static void look_again(struct plan *plan, uint32_t index, uint64_t bytes) {
         for (uint32_t local = 0; bytes >= MEMORY_UNCHECKED && local < plan->job->n_local; local++)
                 memory_intact(plan->job->local[local], plan_range(plan, local, index).memory, bytes);
+}
+
+/* The step cannot be committed, though all members here were ready in some bucket. Several pieces may say it
+ * of one bucket. */
+static void step_not_full(struct plan *plan) {
+        plan->n_full -= plan->n_full > 0;
 }
 
 /* A bucket has no result, because of this member: the step is void with its loss, or now, if it is lost
  * already. */
 static void break_for(struct plan *plan, uint32_t local) {
-        plan->n_full--;
+        step_not_full(plan);
         memory_withdrawn(plan->job->local[local]);
         machine_say(plan->job, plan->track, node_spoil);
-}
-
-/* Buckets are offered in their order, once it is known that all nodes have the same plan. */
-static void step_offer(struct plan *plan) {
-        struct exchange *exchange = plan->exchange;
-
-        while (exchange->compared && exchange->next < plan->reference->n_buckets &&
-               plan->bucket[exchange->next].state == BUCKET_EXCHANGING) {
-                exchange->next++;
-                machine_offer(plan->job, plan->track);
-        }
-}
-
-/* The inputs of this node are combined: in all arenas, or in the slot. */
-static void step_reduced(struct plan *plan, uint32_t index, const struct backend_result *result) {
-        struct exchange *exchange = step_exchange(plan);
-        struct bucket *bucket = &plan->bucket[index];
-
-        if (exchange == NULL) {
-                bucket_done(plan, index, result);
-                return;
-        }
-        exchange_keep(exchange, index, result);
-        exchange_tell(exchange, plan->job, plan->reference, index, bucket->used ? NULL : bucket->absent);
-        bucket_set_state(bucket, BUCKET_EXCHANGING, clock_now());
-        step_offer(plan);
-}
-
-static void step_fanned_out(struct plan *plan, uint32_t index, const struct backend_result *result) {
-        struct exchange *exchange = plan->exchange;
-        struct bucket *bucket = &plan->bucket[index];
-        struct backend_result whole = exchange_result(exchange, index, plan->job->n_local, result);
-
-        if (plan->job->n_local > 0)
-                exchange_hear(exchange, plan->job, plan->reference, index,
-                              bucket->used ? NULL : bucket->absent);
-        bucket_done(plan, index, nonfinite_searches(plan, index) ? result : &whole);
-        if (index + exchange->n_slots < plan->reference->n_buckets)
-                step_release(plan); /* the slot is free */
-}
-
-void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
-        struct plan *plan = container_of(owner, struct plan, owner);
-
-        if (plan_unit(plan) == UNIT_VOIDING) {
-                if (plan->owner.tasks == 0)
-                        step_let_go(plan);
-                return;
-        }
-        if (result->withdrawn > 0) {
-                break_for(plan, result->withdrawn - 1);
-                return;
-        }
-        look_again(plan, bucket);
-        if (plan->bucket[bucket].state == BUCKET_FANNING_OUT)
-                step_fanned_out(plan, bucket, result);
-        else
-                step_reduced(plan, bucket, result);
 }
 
 /* Whether the memory that is about to be used is all there. A member that has given some back to the kernel
@@ -244,70 +196,275 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
         return all;
 }
 
-/* Hands what the task says to the backend, with what is the same of all tasks of the bucket. As submit(). */
-static int step_submit(struct plan *plan, uint32_t index, struct backend_task *task,
-                       struct backend_result *ret) {
-        const struct description_bucket *place = &plan->reference->bucket[index];
+/* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
+static void step_give_up(struct plan *plan, uint32_t index, int error) {
+        struct member *member = plan->job->local[0];
+        struct refusal refusal;
 
-        task->dtype = place->dtype;
-        task->elements = place->bytes / dtype_size(place->dtype);
-        task->statistics = true;
-        task->room = plan->bucket[index].room;
-        return tasks_submit(&plan->owner, index, plan->job->table->config.backend, task, ret);
+        refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
+               plan->job->name, (unsigned long long)plan->step + 1, index, strerror(-error));
+        plan->job->table->config.events->evict(member, &refusal);
 }
+
+/* ---- one node: the reduction is all ---- */
 
 static void step_drop(struct plan *plan, uint32_t index) {
         static const double no_squares[LIMIT_LOCAL];
         static const uint64_t no_counts[LIMIT_LOCAL];
 
-        step_reduced(plan, index,
-                     &(struct backend_result){ .n_inputs = plan->job->n_local,
-                                               .found = BACKEND_NOWHERE,
-                                               .input_sum_squares = no_squares,
-                                               .input_nonfinite = no_counts });
+        bucket_done(plan, index,
+                    &(struct backend_result){ .n_inputs = plan->job->n_local,
+                                              .found = BACKEND_NOWHERE,
+                                              .input_sum_squares = no_squares,
+                                              .input_nonfinite = no_counts });
 }
 
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
  * member is evicted that keeps the step from being committed. */
-static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
-        const struct exchange *exchange = step_exchange(plan);
-        struct backend_range range[LIMIT_LOCAL], slot;
-        struct backend_task task = { .reduce = plan->reference->reduce,
+static int bucket_launch(struct plan *plan, uint32_t index, uint64_t now) {
+        const struct description_bucket *place = &plan->reference->bucket[index];
+        struct backend_range range[LIMIT_LOCAL];
+        struct backend_task task = { .dtype = place->dtype,
+                                     .reduce = plan->reference->reduce,
                                      .divisor = plan->divisor,
+                                     .elements = place->bytes / dtype_size(place->dtype),
                                      .n_inputs = plan->job->n_local,
                                      .n_outputs = plan->job->n_local,
                                      .inputs = range,
                                      .outputs = range,
-                                     .watch = true };
+                                     .statistics = true,
+                                     .watch = true,
+                                     .room = plan->bucket[index].room };
         struct backend_result result;
+        int r = 0;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 range[local] = plan_range(plan, local, index);
-        if (!step_intact(plan, range, plan->reference->bucket[index].bytes))
+        if (!step_intact(plan, range, place->bytes))
                 return 1;
-        if (exchange != NULL) {
-                slot = exchange_slot(exchange, index);
-                task.outputs = &slot;
-                task.n_outputs = 1;
-        }
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
-        if (exchange == NULL)
-                state_begin(plan->kept, index);
-        int r = 0;
-        if (exchange == NULL && step_is_spared(plan, index))
+        state_begin(plan->kept, index);
+        if (step_is_spared(plan, index))
                 step_drop(plan, index);
-        else if ((r = step_submit(plan, index, &task, &result)) > 0)
-                step_reduced(plan, index, &result);
+        else
+                r = tasks_submit(&plan->owner, index, plan->job->table->config.backend, &task, &result);
+        if (r > 0)
+                bucket_done(plan, index, &result);
         return r < 0 ? r : 0;
 }
 
-/* Whether the bucket can be handed to the backend as soon as all members here are ready. */
-static bool step_has_slot(const struct plan *plan, uint32_t index) {
-        const struct exchange *exchange = step_exchange(plan);
+/* What was held back. *ret: the bucket at which it ended. */
+static int buckets_launch(struct plan *plan, uint32_t *ret) {
+        int r = 0;
 
-        return exchange == NULL || index < exchange->n_slots ||
-               plan->bucket[index - exchange->n_slots].state == BUCKET_DONE;
+        for (*ret = 0; r == 0 && plan_is_open(plan) && *ret < plan->reference->n_buckets; ++*ret)
+                if (plan->bucket[*ret].state == BUCKET_WAITING &&
+                    plan->bucket[*ret].n_ready == plan->job->n_local)
+                        r = bucket_launch(plan, *ret, clock_now());
+        *ret -= r != 0;
+        return r;
+}
+
+/* ---- several nodes: pieces go through slots, see exchange.h ---- */
+
+static uint64_t piece_bytes(const struct plan *plan, const struct bucket_piece *piece) {
+        return piece->elements * dtype_size(plan->reference->bucket[piece->bucket].dtype);
+}
+
+/* Where the members here have it. Whether all of that is there, as step_intact() says. */
+static bool piece_ranges(struct plan *plan, const struct bucket_piece *piece, struct backend_range *ret) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++) {
+                ret[local] = plan_range(plan, local, piece->bucket);
+                ret[local].offset += piece->offset;
+        }
+        return step_intact(plan, ret, piece_bytes(plan, piece));
+}
+
+/* Hands what the task says to the backend, with what is the same of all tasks of the piece. As submit(). */
+static int piece_submit(struct plan *plan, const struct bucket_piece *piece, struct backend_task *task,
+                        struct backend_result *ret) {
+        task->dtype = plan->reference->bucket[piece->bucket].dtype;
+        task->elements = piece->elements;
+        task->statistics = true;
+        task->room = exchange_slot(plan->exchange, piece->number)->room;
+        return tasks_submit(&plan->owner, plan->reference->n_buckets + piece->number,
+                            plan->job->table->config.backend, task, ret);
+}
+
+/* Pieces are offered in their order, once it is known that all nodes have the same plan. A node without
+ * members has nothing to wait for. */
+static void step_offer(struct plan *plan) {
+        struct exchange *exchange = plan->exchange;
+
+        while (exchange->compared && exchange->offered < exchange->n_pieces &&
+               (plan->job->n_local == 0 ||
+                (exchange->offered < exchange->started &&
+                 exchange_slot(exchange, exchange->offered)->state == SLOT_GIVEN))) {
+                struct bucket_piece piece = exchange_piece(exchange, plan->reference, exchange->offered);
+                struct bucket *bucket = &plan->bucket[piece.bucket];
+
+                exchange_give(exchange, plan->job, plan->reference, bucket->used ? NULL : bucket->absent);
+                machine_offer(plan->job, plan->track);
+        }
+}
+
+static void piece_reduced(struct plan *plan, const struct bucket_piece *piece,
+                          const struct backend_result *result) {
+        exchange_keep(plan->exchange, piece->number, result);
+        if (piece->offset == 0)
+                bucket_set_state(&plan->bucket[piece->bucket], BUCKET_EXCHANGING, clock_now());
+        step_offer(plan);
+}
+
+/* As bucket_launch(). */
+static int piece_launch(struct plan *plan, const struct bucket_piece *piece) {
+        struct backend_range range[LIMIT_LOCAL], slot = exchange_range(plan->exchange, piece->number);
+        struct backend_task task = { .reduce = plan->reference->reduce,
+                                     .divisor = plan->divisor,
+                                     .n_inputs = plan->job->n_local,
+                                     .n_outputs = 1,
+                                     .inputs = range,
+                                     .outputs = &slot,
+                                     .watch = true };
+        struct backend_result result;
+        uint64_t now = clock_now();
+
+        if (!piece_ranges(plan, piece, range))
+                return 1;
+        exchange_start(plan->exchange);
+        if (piece->offset == 0) {
+                record_start(plan->job->record, plan->trace, piece->bucket, now);
+                bucket_set_state(&plan->bucket[piece->bucket], BUCKET_REDUCING, now);
+        }
+        int r = piece_submit(plan, piece, &task, &result);
+        if (r > 0)
+                piece_reduced(plan, piece, &result);
+        return r < 0 ? r : 0;
+}
+
+/* As many pieces as there are slots for, of buckets in which all members here are ready. *ret: the bucket at
+ * which it ended. */
+static int pieces_launch(struct plan *plan, uint32_t *ret) {
+        struct exchange *exchange = plan->exchange;
+        int r = 0;
+
+        while (r == 0 && plan_is_open(plan) && exchange_may_start(exchange)) {
+                struct bucket_piece piece = exchange_piece(exchange, plan->reference, exchange->started);
+
+                *ret = piece.bucket;
+                if (plan->bucket[piece.bucket].n_ready < plan->job->n_local)
+                        break;
+                r = piece_launch(plan, &piece);
+        }
+        return r;
+}
+
+/* Pieces that all members here have, in their order. The last one of a bucket keeps its slot, in which what
+ * was measured lies, until that bucket is done: a search may go on for a while. */
+static void step_settle(struct plan *plan) {
+        struct exchange *exchange = plan->exchange;
+
+        while (plan_is_open(plan) && exchange->free < exchange->n_pieces &&
+               exchange_slot(exchange, exchange->free)->state == SLOT_WRITTEN) {
+                struct bucket_piece piece = exchange_piece(exchange, plan->reference, exchange->free);
+                struct bucket *bucket = &plan->bucket[piece.bucket];
+                struct backend_result whole;
+
+                if (exchange_take(exchange, plan->job, plan->reference, bucket->used ? NULL : bucket->absent,
+                                  &whole))
+                        bucket_done(plan, piece.bucket, &whole);
+                if (piece.last && bucket->state != BUCKET_DONE)
+                        return;
+                exchange_let_go(exchange);
+        }
+        if (plan_is_open(plan) && plan->job->n_local > 0)
+                step_release(plan); /* there are free slots */
+}
+
+static void piece_written(struct plan *plan, const struct bucket_piece *piece,
+                          const struct backend_result *result) {
+        struct exchange_slot *slot = exchange_slot(plan->exchange, piece->number);
+
+        slot->written = result->sum_squares;
+        slot_set_state(slot, SLOT_WRITTEN);
+        step_settle(plan);
+}
+
+void step_exchanged(struct plan *plan, uint32_t number) {
+        struct bucket_piece piece = exchange_piece(plan->exchange, plan->reference, number);
+        struct backend_range range[LIMIT_LOCAL], slot = exchange_range(plan->exchange, number);
+        struct backend_task task = { .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                     .n_inputs = 1,
+                                     .n_outputs = plan->job->n_local,
+                                     .inputs = &slot,
+                                     .outputs = range };
+        struct backend_result result = { 0 };
+        int r = 1;
+
+        piece_ranges(plan, &piece, range);
+        bucket_touch(&plan->bucket[piece.bucket], clock_now());
+        if (piece.offset == 0) {
+                bucket_set_state(&plan->bucket[piece.bucket], BUCKET_FANNING_OUT, clock_now());
+                state_begin(plan->kept, piece.bucket);
+        }
+        slot_set_state(exchange_slot(plan->exchange, number), SLOT_FANNING_OUT);
+        if (plan->job->n_local > 0)
+                r = piece_submit(plan, &piece, &task, &result);
+        if (r < 0)
+                step_give_up(plan, piece.bucket, r);
+        else if (r > 0)
+                piece_written(plan, &piece, &result);
+}
+
+/* A part of the search in a bucket has ended. */
+static void step_searched(struct plan *plan, uint32_t index, const struct backend_result *result) {
+        bucket_done(plan, index, result);
+        if (!plan_is_open(plan) || plan->bucket[index].state != BUCKET_DONE)
+                return;
+        exchange_let_go(plan->exchange);
+        step_settle(plan);
+}
+
+static void piece_done(struct plan *plan, uint32_t number, const struct backend_result *result) {
+        struct bucket_piece piece = exchange_piece(plan->exchange, plan->reference, number);
+
+        look_again(plan, piece.bucket, piece_bytes(plan, &piece));
+        if (exchange_slot(plan->exchange, number)->state == SLOT_FANNING_OUT)
+                piece_written(plan, &piece, result);
+        else
+                piece_reduced(plan, &piece, result);
+}
+
+/* ---- both ---- */
+
+void step_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
+        struct plan *plan = container_of(owner, struct plan, owner);
+        uint32_t n = plan->reference->n_buckets;
+
+        if (plan_unit(plan) == UNIT_VOIDING) {
+                if (plan->owner.tasks == 0)
+                        step_let_go(plan);
+                return;
+        }
+        if (result->withdrawn > 0) {
+                break_for(plan, result->withdrawn - 1);
+                return;
+        }
+        if (index >= n) {
+                piece_done(plan, index - n, result);
+                return;
+        }
+        look_again(plan, index, plan->reference->bucket[index].bytes);
+        if (step_exchange(plan) != NULL)
+                step_searched(plan, index, result);
+        else
+                bucket_done(plan, index, result);
+}
+
+/* What can be handed to the backend. As bucket_launch(); *ret: the bucket at which it ended. */
+static int step_launch(struct plan *plan, uint32_t *ret) {
+        return step_exchange(plan) != NULL ? pieces_launch(plan, ret) : buckets_launch(plan, ret);
 }
 
 /* Keeps, per bucket, which parameters have been absent on all members so far. */
@@ -408,6 +565,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         if (r != 0)
                 return r;
         uint64_t now = clock_now();
+        uint32_t index = 0;
         if (plan_unit(plan) == UNIT_IDLE && (job->table->gate == GATE_STOPPING || !open_step(plan, now)))
                 return 0;
         struct plan_part *part = &plan->part[member->local];
@@ -428,10 +586,11 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         if (bucket->n_ready < job->n_local)
                 return 0;
         plan->n_full++;
-        if (step_gate(plan) == GATE_OPEN && step_has_slot(plan, ready->bucket))
-                r = step_launch(plan, ready->bucket, now);
+        if (step_gate(plan) == GATE_OPEN)
+                r = step_exchange(plan) != NULL ? pieces_launch(plan, &index)
+                                                : bucket_launch(plan, ready->bucket, now);
         if (r != 0)
-                plan->n_full--; /* so that the loss of this member, or the evicted one, voids the step */
+                step_not_full(plan); /* so that the loss of this member, or the evicted one, voids the step */
         else if (plan->n_full == plan->reference->n_buckets)
                 machine_full(job, plan->track);
         return r < 0 ? r : 0;
@@ -452,38 +611,24 @@ bool step_begun(const struct plan *plan) {
         return plan_unit(plan) == UNIT_VOIDING;
 }
 
-/* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
-static void step_give_up(struct plan *plan, uint32_t index, int error) {
-        struct member *member = plan->job->local[0];
-        struct refusal refusal;
-
-        refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
-               plan->job->name, (unsigned long long)plan->step + 1, index, strerror(-error));
-        plan->job->table->config.events->evict(member, &refusal);
-}
-
 /* A result that comes at once may end the step, and with it this walk. */
 void step_release(struct plan *plan) {
-        for (uint32_t b = 0; plan_is_open(plan) && b < plan->reference->n_buckets; b++) {
-                int r = 0;
+        uint32_t index = 0;
+        int r = step_launch(plan, &index);
 
-                if (plan->bucket[b].state == BUCKET_WAITING && step_has_slot(plan, b) &&
-                    plan->bucket[b].n_ready == plan->job->n_local)
-                        r = step_launch(plan, b, clock_now());
-                if (r < 0)
-                        step_give_up(plan, b, r);
-                if (r == 0)
-                        continue;
-                plan->n_full--;
-                machine_say(plan->job, plan->track, node_spoil);
+        if (r < 0)
+                step_give_up(plan, index, r);
+        if (r == 0)
                 return;
-        }
+        step_not_full(plan);
+        machine_say(plan->job, plan->track, node_spoil);
 }
 
 /* A node without members takes part in the exchange, but has nothing to reduce. */
 static void step_give_nothing(struct plan *plan) {
         uint64_t now = clock_now();
 
+        plan->exchange->started = plan->exchange->n_pieces;
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++) {
                 bucket_set_state(&plan->bucket[b], BUCKET_REDUCING, now);
                 bucket_set_state(&plan->bucket[b], BUCKET_EXCHANGING, now);
@@ -499,6 +644,8 @@ void step_opened(struct plan *plan) {
 }
 
 void step_cancel(struct plan *plan) {
+        const struct exchange *exchange = step_exchange(plan);
+
         if (plan->gate == GATE_LEFT)
                 return; /* it is the next daemon's as it is */
         if (plan->owner.tasks == 0) {
@@ -508,6 +655,9 @@ void step_cancel(struct plan *plan) {
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING || plan->bucket[b].state == BUCKET_FANNING_OUT)
                         tasks_cancel(&plan->owner, b, plan->job->table->config.backend);
+        for (uint32_t p = exchange != NULL ? exchange->free : 0; exchange != NULL && p < exchange->started;
+             p++)
+                tasks_cancel(&plan->owner, plan->reference->n_buckets + p, plan->job->table->config.backend);
 }
 
 void step_follow(struct plan *plan) {
@@ -519,8 +669,8 @@ void step_follow(struct plan *plan) {
 }
 
 /* What nodes compare before a step. The digest is that of the plan. Daemons of releases that put something
- * else around the buckets differ in the number of elements. */
-enum { WORD_DIGEST, WORD_DIVISOR, WORD_ORDINAL, WORD_TRACK, WORD_ELEMENTS };
+ * else around the buckets, or cut them otherwise, differ in the shape. */
+enum { WORD_DIGEST, WORD_DIVISOR, WORD_ORDINAL, WORD_TRACK, WORD_SHAPE };
 
 bool step_words(const struct plan *plan, struct comm_words *ret) {
         *ret = (struct comm_words){ .word = {
@@ -528,9 +678,8 @@ bool step_words(const struct plan *plan, struct comm_words *ret) {
                                             [WORD_DIVISOR] = plan->divisor,
                                             [WORD_ORDINAL] = plan->ordinal,
                                             [WORD_TRACK] = plan->track,
-                                            [WORD_ELEMENTS] =
-                                                    exchange_elements(plan->exchange, plan->reference,
-                                                                      plan->job->world),
+                                            [WORD_SHAPE] = exchange_shape(plan->exchange, plan->reference,
+                                                                          plan->job->world),
                                     } };
         return plan->job->n_local > 0;
 }
@@ -559,8 +708,8 @@ static void step_differs(struct plan *plan, const struct comm_words *heard) {
                            job, step, first->rank, (int)first->pid, plan->divisor, other);
         else
                 refuse(&refusal, WIRE__CODE__PLAN_MISMATCH,
-                       "job '%s', step %llu: the buckets of plan %u have another size on the way to other "
-                       "nodes than theirs: install the same release of gradsyncd on all nodes",
+                       "job '%s', step %llu: the buckets of plan %u go to other nodes in another shape than "
+                       "theirs come: install the same release of gradsyncd on all nodes",
                        job, step, plan->ordinal);
         plan->job->table->config.events->evict(plan->job->local[0], &refusal);
 }
@@ -575,30 +724,7 @@ void step_compared(struct plan *plan, bool same, const struct comm_words *heard)
         step_offer(plan);
 }
 
-struct engine_piece step_piece(const struct plan *plan, uint32_t index, bool filler) {
-        return exchange_piece(plan->exchange, plan->reference, index, plan->job->world,
-                              filler || plan->job->n_local == 0);
-}
-
-void step_exchanged(struct plan *plan, uint32_t index) {
-        struct backend_range range[LIMIT_LOCAL], slot = exchange_slot(plan->exchange, index);
-        struct backend_task task = { .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                     .n_inputs = 1,
-                                     .n_outputs = plan->job->n_local,
-                                     .inputs = &slot,
-                                     .outputs = range };
-        struct backend_result result = { 0 };
-        int r = 1;
-
-        for (uint32_t local = 0; local < plan->job->n_local; local++)
-                range[local] = plan_range(plan, local, index);
-        step_intact(plan, range, plan->reference->bucket[index].bytes);
-        bucket_set_state(&plan->bucket[index], BUCKET_FANNING_OUT, clock_now());
-        state_begin(plan->kept, index);
-        if (plan->job->n_local > 0)
-                r = step_submit(plan, index, &task, &result);
-        if (r < 0)
-                step_give_up(plan, index, r);
-        else if (r > 0)
-                step_fanned_out(plan, index, &result);
+struct engine_piece step_piece(const struct plan *plan, uint32_t number, bool filler) {
+        return exchange_payload(plan->exchange, plan->reference, number, plan->job->world,
+                                filler || plan->job->n_local == 0);
 }

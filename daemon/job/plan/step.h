@@ -33,8 +33,8 @@ void step_unbegun(struct plan *plan);
 /* No member's gradients have been written to, and all members may go on with it in the next generation. */
 bool step_can_wait(const struct plan *plan);
 
-/* A result of the backend. */
-void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);
+/* A result of the backend: of a bucket, or, above those, of a piece. */
+void step_done(struct task_owner *owner, uint32_t index, const struct backend_result *result);
 
 /* Whether some bucket of the open step has been given to the backend. */
 bool step_begun(const struct plan *plan);
@@ -45,14 +45,14 @@ enum gate step_gate(const struct plan *plan);
 void step_release(struct plan *plan);
 
 /*
- * On several nodes a step is a comparison (its payload 0 for the node), then a payload for each bucket, in
- * their order. What the collectives are made of, and what comes of them: step_words() is false on a node that
- * has no opinion.
+ * On several nodes a step is a comparison (its payload 0 for the node), then a payload for each piece of the
+ * buckets, in their order. What the collectives are made of, and what comes of them: step_words() is false on
+ * a node that has no opinion.
  */
 bool step_words(const struct plan *plan, struct comm_words *ret);
 void step_compared(struct plan *plan, bool same, const struct comm_words *heard);
 /* `filler`: what the engine does is for the other nodes only. */
-struct engine_piece step_piece(const struct plan *plan, uint32_t bucket, bool filler);
-void step_exchanged(struct plan *plan, uint32_t bucket);
+struct engine_piece step_piece(const struct plan *plan, uint32_t number, bool filler);
+void step_exchanged(struct plan *plan, uint32_t number);
 /* A node without members opens what the others may open, and gives zeros. */
 void step_follow(struct plan *plan);

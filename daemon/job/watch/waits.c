@@ -89,6 +89,12 @@ static const char *missing_parameter(const struct plan *plan, uint32_t local, ui
         return "";
 }
 
+/* Of it something is with the engine, and nothing with the backend. */
+static bool is_exchanging(const struct plan *plan, uint32_t index) {
+        return plan->bucket[index].state == BUCKET_EXCHANGING ||
+               (plan->bucket[index].state == BUCKET_FANNING_OUT && plan->owner.tasks == 0);
+}
+
 /* The first bucket that is with the engine, or the vote: the members here have given all that it takes. */
 static unsigned exchange_waits(const struct plan *plan, struct job_wait *wait) {
         uint32_t n = plan->reference->n_buckets, index = 0;
@@ -97,7 +103,7 @@ static unsigned exchange_waits(const struct plan *plan, struct job_wait *wait) {
         for (; index < n && plan->bucket[index].state == BUCKET_DONE; index++)
                 if (plan->bucket[index].since > last)
                         last = plan->bucket[index].since;
-        if (machine_is_alone(plan->job) || (index < n && plan->bucket[index].state != BUCKET_EXCHANGING))
+        if (machine_is_alone(plan->job) || (index < n && !is_exchanging(plan, index)))
                 return 0;
         *wait = nodes_wait(WAIT_STEP, index < n ? plan->bucket[index].since : last);
         wait->plan = plan->ordinal;
