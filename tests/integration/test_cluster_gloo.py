@@ -98,8 +98,8 @@ def goes_on(members, name="late"):
 
 @pytest.mark.parametrize("kind", STRANGERS)
 def test_a_stranger_while_a_communicator_is_made(gated, member, kind):
-    """That job says what Gloo met: a daemon that it does not reach, something that it cannot read, or a helper
-    that has no answer in time. It forms after all. Another job of the same daemons does not notice."""
+    """That job says what Gloo met: a daemon that it does not reach, something that it cannot read, or a
+    helper without an answer. It forms after all. Another job of the same daemons does not notice."""
     other = crew(members_of(gated, member), None, 2)
     assert step(other) == 1
     known = gated.helpers()

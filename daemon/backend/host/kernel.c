@@ -129,6 +129,7 @@ static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)),
 /* ---- floats ---- */
 
 typedef void (*pass_fn)(const struct kernel_slice *slice, const struct pass_place *place, void *acc);
+typedef void (*place_fn)(const struct kernel_slice *slice, const struct pass_place *place);
 
 /* One float type's passes. Sums are what is wanted in nearly all cases: they read two or four inputs side
  * by side. */
@@ -136,12 +137,17 @@ struct passes {
         pass_fn first[KERNEL_OPS], more[KERNEL_OPS]; /* one input */
         pass_fn first2, first4, more2;               /* several, added */
         pass_fn store;
+        place_fn through, measure;
 };
 
 #define PASS(name, dtype, op, inputs, is_first, suffix)                                                      \
         static NOINLINE void name(const struct kernel_slice *slice, const struct pass_place *place,          \
                                   void *acc) {                                                               \
                 pass_##suffix(slice, place, acc, dtype, op, inputs, is_first);                               \
+        }
+#define PLACE(name, function, dtype)                                                                         \
+        static NOINLINE void name(const struct kernel_slice *slice, const struct pass_place *place) {        \
+                function(slice, place, dtype);                                                               \
         }
 #define PASSES(name, dtype, suffix)                                                                          \
         PASS(first_add_##name, dtype, KERNEL_ADD, 1, true, suffix)                                           \
@@ -153,6 +159,8 @@ struct passes {
         PASS(first2_##name, dtype, KERNEL_ADD, 2, true, suffix)                                              \
         PASS(first4_##name, dtype, KERNEL_ADD, 4, true, suffix)                                              \
         PASS(more2_##name, dtype, KERNEL_ADD, 2, false, suffix)                                              \
+        PLACE(through_##name, through_##suffix, dtype)                                                       \
+        PLACE(measure_##name, measure_##suffix, dtype)                                                       \
         static NOINLINE void store_##name(const struct kernel_slice *slice, const struct pass_place *place,  \
                                           void *acc) {                                                       \
                 store_##suffix(slice, place, acc, dtype);                                                    \
@@ -164,6 +172,8 @@ struct passes {
                 .first4 = first4_##name,                                                                     \
                 .more2 = more2_##name,                                                                       \
                 .store = store_##name,                                                                       \
+                .through = through_##name,                                                                   \
+                .measure = measure_##name,                                                                   \
         };
 
 PASSES(f32, WIRE__DTYPE__F32, f)
@@ -191,22 +201,17 @@ static INLINE void block_load(const struct passes *passes, const struct kernel_s
 static void slice_reduce(const struct passes *passes, const struct kernel_slice *slice, unsigned op) {
         _Alignas(64) double acc[KERNEL_BLOCK];
         size_t end = slice->first + slice->elements;
+        bool through = op == KERNEL_ADD && slice->n_inputs == 1 && slice->n_outputs == 1 &&
+                       slice->inputs[0] != slice->outputs[0];
         for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {
                 struct pass_place place = { 0, at, end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK };
+                if (through) {
+                        passes->through(slice, &place);
+                        continue;
+                }
                 block_load(passes, slice, place, op, acc);
                 passes->store(slice, &place, acc);
         }
-}
-
-/* Statistics of the only input of a copy; the result has the same. */
-static void slice_measure(const struct passes *passes, const struct kernel_slice *slice) {
-        _Alignas(64) double acc[KERNEL_BLOCK];
-        size_t end = slice->first + slice->elements;
-        for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {
-                struct pass_place place = { 0, at, end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK };
-                passes->first[KERNEL_MUL](slice, &place, acc);
-        }
-        *slice->result_sum = slice->input_sums[0];
 }
 
 /* ---- integers ---- */
@@ -245,26 +250,39 @@ INTEGER(uint8_t, uint8_t)
 
 #define COPY_BLOCK 4096u /* bytes: read once, written to every output */
 
-static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t size) {
-        const unsigned char *from = slice->inputs[0] + slice->first * size;
-        size_t bytes = slice->elements * size;
+static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t first, size_t elements,
+                                     size_t size) {
+        const unsigned char *from = slice->inputs[0] + first * size;
+        size_t bytes = elements * size;
         for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
                 size_t count = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
                 for (unsigned i = 0; i < slice->n_outputs; i++)
                         if (slice->outputs[i] != slice->inputs[0])
-                                memcpy(slice->outputs[i] + slice->first * size + at, from + at, count);
+                                memcpy(slice->outputs[i] + first * size + at, from + at, count);
         }
+}
+
+/* Statistics of the only input of a copy, block by block as it is copied; the result has the same. */
+static void slice_copy(const struct passes *passes, const struct kernel_slice *slice, size_t size) {
+        size_t end = slice->first + slice->elements;
+        for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {
+                struct pass_place place = { 0, at, end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK };
+                passes->measure(slice, &place);
+                kernel_copy_bytes(slice, at, place.count, size);
+        }
+        *slice->result_sum = slice->input_sums[0];
 }
 
 #define COPY_FLOAT(name, dtype)                                                                              \
         static void copy_##name(const struct kernel_slice *slice) {                                          \
                 if (slice->measure)                                                                          \
-                        slice_measure(&passes_##name, slice);                                                \
-                kernel_copy_bytes(slice, kernel_bytes(dtype));                                               \
+                        slice_copy(&passes_##name, slice, kernel_bytes(dtype));                              \
+                else                                                                                         \
+                        kernel_copy_bytes(slice, slice->first, slice->elements, kernel_bytes(dtype));        \
         }
 #define COPY_INTEGER(name, dtype)                                                                            \
         static void name(const struct kernel_slice *slice) {                                                 \
-                kernel_copy_bytes(slice, kernel_bytes(dtype));                                               \
+                kernel_copy_bytes(slice, slice->first, slice->elements, kernel_bytes(dtype));                \
         }
 
 COPY_FLOAT(f32, WIRE__DTYPE__F32)

@@ -68,6 +68,35 @@ static INLINE void F(store)(const struct kernel_slice *slice, const struct pass_
         *slice->result_sum += row_fold(&lanes);
 }
 
+/*
+ * One input, times the scale, into one output that is other memory: nothing has to lie in between, and what
+ * is measured and stored is what was read once.
+ */
+static INLINE void F(through)(const struct kernel_slice *slice, const struct pass_place *place,
+                              unsigned dtype) {
+        struct row_d read = { { { 0 } } }, stored = { { { 0 } } };
+        const unsigned char *in = slice->inputs[0] + place->from * kernel_bytes(dtype);
+        ACC scale = (ACC)slice->scale;
+        for (size_t at = 0; at < place->count; at += KERNEL_LANES) {
+                ROW row = F(row_load)(dtype, in + at * kernel_bytes(dtype));
+                F(row_square)(&read, row);
+                F(row_square)(&stored, F(row_store)(dtype, slice, (place->from + at) * kernel_bytes(dtype),
+                                                    F(row_scale)(row, scale)));
+        }
+        pass_note(slice, place, 0, row_fold(&read), dtype);
+        *slice->result_sum += row_fold(&stored);
+}
+
+/* Only measures the input. */
+static INLINE void F(measure)(const struct kernel_slice *slice, const struct pass_place *place,
+                              unsigned dtype) {
+        struct row_d lanes = { { { 0 } } };
+        const unsigned char *in = slice->inputs[0] + place->from * kernel_bytes(dtype);
+        for (size_t at = 0; at < place->count; at += KERNEL_LANES)
+                F(row_square)(&lanes, F(row_load)(dtype, in + at * kernel_bytes(dtype)));
+        pass_note(slice, place, 0, row_fold(&lanes), dtype);
+}
+
 #undef ACC
 #undef VEC
 #undef MASK
