@@ -66,6 +66,8 @@ struct backend_task {
         bool find;
         /* end it when a member is found to have withdrawn some of an input, see check() */
         bool watch;
+        /* a hint: the outputs are not in the caches, and what is written is not read again at once */
+        bool uncached;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
         void *room;
 };

@@ -37,7 +37,8 @@ struct bench { /* one open backend with its members */
         struct backend *backend;
         struct member member[MEMBERS];
         unsigned char *before[MEMBERS]; /* inputs as they were */
-        uint64_t seed, id;
+        bool uncached;
+        uint64_t first, seed, id;
 };
 
 struct shape {
@@ -316,12 +317,14 @@ static void reduce(struct bench *bench, const struct shape *shape) {
                 .dtype = shape->dtype,
                 .reduce = shape->reduce,
                 .divisor = shape->members,
-                .elements = shape->elements,
+                .first = bench->first,
+                .elements = shape->elements - bench->first,
                 .n_inputs = shape->reduce == WIRE__REDUCE__REDUCE_NONE ? 1 : shape->members,
                 .n_outputs = shape->members,
                 .inputs = inputs,
                 .outputs = outputs,
                 .statistics = true,
+                .uncached = bench->uncached,
         };
         place(bench, shape, inputs, outputs);
         bench->done.n = 0;
@@ -461,6 +464,41 @@ static void test_copy(void **state) {
                                         check_sum(&shape, bench->before[0], bench->done.at[0].sum_squares);
                         }
         bench_close(bench);
+        free(bench);
+}
+
+static void copy_uncached(struct bench *bench, unsigned dtype, size_t elements, size_t first) {
+        struct shape shape = { dtype, WIRE__REDUCE__REDUCE_NONE, 3, elements, false, true };
+        size_t skip = first * kernel_size(dtype);
+        bench->first = first;
+        fill(bench, &shape);
+        reduce(bench, &shape);
+        bench->first = 0;
+        for (unsigned j = 0; j < 3; j++)
+                assert_memory_equal(bench->member[j].map + RANGE + skip, bench->before[0] + skip,
+                                    elements * kernel_size(dtype) - skip);
+        check_places(bench, &shape);
+        if (dtype_is_float(dtype) && first == 0)
+                check_sum(&shape, bench->before[0], bench->done.at[0].sum_squares);
+}
+
+/* Around the caches, wherever the outputs begin: the same elements and sums, and nothing beside them. */
+static void test_uncached(void **state) {
+        struct bench *bench = malloc(sizeof *bench);
+        for (unsigned s = 0; s < array_size(sets); s++) {
+                if (!kernel_find(sets[s]))
+                        continue;
+                bench_open(bench, sets[s], 2);
+                bench->uncached = true;
+                for (unsigned d = 0; d < array_size(dtypes); d++) {
+                        size_t elements = KERNEL_LARGE_TASK / kernel_size(dtypes[d]) + 1037;
+                        each_reduce(bench, dtypes[d], elements, 1);
+                        each_reduce(bench, dtypes[d], elements, 2 + d % 4);
+                        copy_uncached(bench, dtypes[d], elements, 0);
+                        copy_uncached(bench, dtypes[d], elements, 3 + d);
+                }
+                bench_close(bench);
+        }
         free(bench);
 }
 
@@ -635,6 +673,7 @@ int main(void) {
                 cmocka_unit_test(test_every_half),
                 cmocka_unit_test(test_statistics_repeat),
                 cmocka_unit_test(test_copy),
+                cmocka_unit_test(test_uncached),
                 cmocka_unit_test(test_pieces),
                 cmocka_unit_test(test_statistics_of_a_result),
                 cmocka_unit_test(test_world),

@@ -84,16 +84,21 @@ static INLINE struct row_f row_load_f(unsigned dtype, const unsigned char *from)
         return row_get_f(from);
 }
 
+#define ROW_OUT(suffix, row)                                                                                 \
+        for (unsigned i = 0; i < slice->n_outputs; i++)                                                      \
+                if (slice->uncached)                                                                         \
+                        row_stream_##suffix(slice->outputs[i] + offset, row);                                \
+                else                                                                                         \
+                        row_put_##suffix(slice->outputs[i] + offset, row);
+
 static INLINE struct row_f row_store_f(unsigned dtype, const struct kernel_slice *slice, size_t offset,
                                        struct row_f row) {
         if (dtype == WIRE__DTYPE__F32) {
-                for (unsigned i = 0; i < slice->n_outputs; i++)
-                        row_put_f(slice->outputs[i] + offset, row);
+                ROW_OUT(f, row)
                 return row;
         }
         struct row_h packed = dtype == WIRE__DTYPE__F16 ? row_to_f16(row) : row_to_bf16(row);
-        for (unsigned i = 0; i < slice->n_outputs; i++)
-                row_put_h(slice->outputs[i] + offset, packed);
+        ROW_OUT(h, packed)
         return dtype == WIRE__DTYPE__F16 ? row_from_f16(packed) : row_from_bf16(packed);
 }
 
@@ -113,8 +118,7 @@ static INLINE struct row_d row_load_d(unsigned dtype __attribute__((unused)), co
 
 static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)),
                                        const struct kernel_slice *slice, size_t offset, struct row_d row) {
-        for (unsigned i = 0; i < slice->n_outputs; i++)
-                row_put_d(slice->outputs[i] + offset, row);
+        ROW_OUT(d, row)
         return row;
 }
 
@@ -216,6 +220,14 @@ static void slice_reduce(const struct passes *passes, const struct kernel_slice 
 
 /* ---- integers ---- */
 
+static INLINE void block_put(const struct kernel_slice *slice, unsigned char *to, const unsigned char *from,
+                             size_t bytes) {
+        size_t at = 0;
+        for (; slice->uncached && at + KERNEL_LINE <= bytes; at += KERNEL_LINE)
+                row_stream_f(to + at, row_get_f(from + at));
+        memcpy(to + at, from + at, bytes - at);
+}
+
 /* One block of one operation: arithmetic on the unsigned type wraps, comparison is on the type itself. */
 #define INTEGER_OP(type, wide, name, expression)                                                             \
         static void name(const struct kernel_slice *slice) {                                                 \
@@ -232,7 +244,8 @@ static void slice_reduce(const struct passes *passes, const struct kernel_slice 
                                 }                                                                            \
                         }                                                                                    \
                         for (unsigned i = 0; i < slice->n_outputs; i++)                                      \
-                                memcpy(slice->outputs[i] + at * sizeof(type), acc, count * sizeof(type));    \
+                                block_put(slice, slice->outputs[i] + at * sizeof(type),                      \
+                                          (const unsigned char *)acc, count * sizeof(type));                 \
                 }                                                                                            \
         }
 
@@ -258,7 +271,7 @@ static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t fi
                 size_t count = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
                 for (unsigned i = 0; i < slice->n_outputs; i++)
                         if (slice->outputs[i] != slice->inputs[0])
-                                memcpy(slice->outputs[i] + first * size + at, from + at, count);
+                                block_put(slice, slice->outputs[i] + first * size + at, from + at, count);
         }
 }
 

@@ -25,6 +25,10 @@
 #define KERNEL_SLICE_BYTES (256u << 10)
 #define KERNEL_SLICE_SMALL (64u << 10)
 #define KERNEL_SMALL_TASK (2u << 20) /* bytes of one arena, up to which slices are small */
+/* Bytes of one arena from which on a task's outputs may be written around the caches, where they begin at a
+ * multiple of KERNEL_LINE. What is less is still there when it is read. */
+#define KERNEL_LARGE_TASK (1u << 20)
+#define KERNEL_LINE 64u
 
 /* Float reductions; average and sum are one: an input times the scale, added. */
 enum kernel_op { KERNEL_ADD, KERNEL_MUL, KERNEL_MIN, KERNEL_MAX, KERNEL_OPS };
@@ -38,6 +42,7 @@ struct kernel_slice {
         double scale;
         /* Floats only; copies measure if asked to, everything else does anyway. */
         bool measure;
+        bool uncached;      /* writes around the caches: saves reading what is overwritten */
         double *input_sums; /* n_inputs sums of squares to add to */
         double *result_sum;
         uint64_t *input_nonfinite; /* n_inputs counts to add to */

@@ -81,11 +81,19 @@ static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice
         row.inputs = inputs;
         row.outputs = outputs;
         row.n_outputs = 1;
+        row.uncached = false;
         row.first = 0;
         row.elements = KERNEL_LANES;
         kernel(&row);
         for (unsigned i = 0; i < slice->n_outputs; i++)
                 memcpy(slice->outputs[i] + offset, output, bytes);
+}
+
+/* What was written around the caches is there before anybody is told. */
+static void kernel_fence(void) {
+#if defined(__SSE2__)
+        __builtin_ia32_sfence();
+#endif
 }
 
 void kernel_run(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
@@ -98,4 +106,6 @@ void kernel_run(kernel_fn kernel, const struct kernel_slice *slice, size_t size)
         part.elements = odd;
         if (odd > 0)
                 kernel_run_padded(kernel, &part, size);
+        if (slice->uncached)
+                kernel_fence();
 }

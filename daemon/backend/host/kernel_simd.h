@@ -84,6 +84,31 @@ static INLINE void row_put_d(void *to, struct row_d row) {
                 ((any_d *)to)[i] = row.v[i];
 }
 
+/* ---- stores around the caches: to multiples of their size; no other thread may be told of them before a
+ * fence ---- */
+
+static INLINE void vec_stream(void *to, vec_u bits) {
+#if SIMD_BYTES == 64
+        _mm512_stream_si512((__m512i *)to, (__m512i)bits);
+#elif SIMD_BYTES == 32
+        _mm256_stream_si256((__m256i *)to, (__m256i)bits);
+#elif defined(__SSE2__)
+        _mm_stream_si128((__m128i *)to, (__m128i)bits);
+#else
+        memcpy(to, &bits, sizeof bits);
+#endif
+}
+
+static INLINE void row_stream_f(void *to, struct row_f row) {
+        UNROLL for (unsigned i = 0; i < VECS_F; i++)
+                vec_stream((unsigned char *)to + i * SIMD_BYTES, (vec_u)row.v[i]);
+}
+
+static INLINE void row_stream_d(void *to, struct row_d row) {
+        UNROLL for (unsigned i = 0; i < VECS_D; i++)
+                vec_stream((unsigned char *)to + i * SIMD_BYTES, (vec_u)row.v[i]);
+}
+
 /* ---- f32 to f64, and sums of squares ---- */
 
 static INLINE struct row_d row_widen(struct row_f from) {
@@ -168,6 +193,17 @@ static INLINE void row_put_h(void *to, struct row_h row) {
 #elif defined(__SSE2__)
         UNROLL for (unsigned i = 0; i < 2; i++)
                 _mm_storeu_si128((__m128i *)to + i, row.v[i]);
+#else
+        memcpy(to, &row, sizeof row);
+#endif
+}
+
+static INLINE void row_stream_h(void *to, struct row_h row) {
+#if SIMD_BYTES == 64
+        _mm256_stream_si256((__m256i *)to, row.v[0]);
+#elif defined(__SSE2__)
+        UNROLL for (unsigned i = 0; i < 2; i++)
+                _mm_stream_si128((__m128i *)to + i, row.v[i]);
 #else
         memcpy(to, &row, sizeof row);
 #endif

@@ -95,6 +95,17 @@ static const struct arena **task_watch(const struct backend_task *description, c
         return arenas;
 }
 
+/* Whether the outputs are written around the caches. */
+static bool task_uncached(const struct backend_task *description, unsigned char *const *outputs) {
+        if (!description->uncached ||
+            description->elements * kernel_size(description->dtype) < KERNEL_LARGE_TASK)
+                return false;
+        for (unsigned i = 0; i < description->n_outputs; i++)
+                if ((uintptr_t)outputs[i] % KERNEL_LINE != 0)
+                        return false;
+        return true;
+}
+
 /* Lays the arrays out after the task and fills them. */
 static int task_set(struct task *task, const struct kernel_set *kernels,
                     const struct backend_task *description) {
@@ -117,6 +128,7 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                 .n_outputs = n_out,
                 .elements = description->elements,
                 .scale = task_scale(description),
+                .uncached = task_uncached(description, outputs),
         };
         task->find = description->find;
         task->first = description->first;

@@ -287,6 +287,7 @@ static int piece_submit(struct plan *plan, const struct bucket_piece *piece, str
         task->dtype = plan->reference->bucket[piece->bucket].dtype;
         task->elements = piece->elements;
         task->statistics = true;
+        task->uncached = true; /* they are two sides of one copy between arenas and slots */
         task->room = exchange_slot(plan->exchange, piece->number)->room;
         return tasks_submit(&plan->owner, plan->reference->n_buckets + piece->number,
                             plan->job->table->config.backend, task, ret);
