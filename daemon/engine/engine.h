@@ -59,10 +59,10 @@ enum engine_kind {
                           contributes its input, or zeros, and nobody uses what comes of it */
 };
 
-/* Collectives of a lane go in the order of their sequence numbers, which begin with 1 in each communicator.
- * Nodes that launch different ones under the same number (apart from fillers) are never given a result of
- * both: they wait, or, where only the sizes differ, one of them reports the others as unreachable. The caller
- * compares what it launches before. */
+/* Collectives of a lane begin in the order of their sequence numbers, the first of which is 1 in each
+ * communicator; several may be under way. Nodes that launch different ones under the same number (apart from
+ * fillers) are never given a result of both: they wait, or, where only the sizes differ, one of them reports
+ * the others as unreachable. The caller compares what it launches before. */
 struct engine_launch {
         uint64_t comm;
         uint32_t lane;

@@ -18,7 +18,7 @@ from trainers import ask, crew, join, step, together
 
 pytestmark = pytest.mark.host
 
-LANES = 4
+PORTS = 8      # of a node for another one: the streams of all lanes
 
 
 def header(kind, slot, length):
@@ -64,7 +64,7 @@ def awaited_ports(it, node, others):
     """Where the new helper of that daemon listens, once it does for each lane."""
     def ports():
         return [port for pid in own_helpers(it, node, others) for port in listeners_of(pid)]
-    wait_until(lambda: len(ports()) == LANES, "the helper to listen")
+    wait_until(lambda: len(ports()) == PORTS, "the helper to listen")
     return ports()
 
 

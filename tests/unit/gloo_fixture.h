@@ -25,6 +25,7 @@
 
 #define SITES 5u
 #define LANES 4u
+#define STREAMS 2u /* of a lane: ports that a node listens on, while they are few */
 #define COMM 11u
 #define MEMORY 7u
 #define MEMORY_BYTES (16u << 20)

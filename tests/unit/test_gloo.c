@@ -265,18 +265,55 @@ static void a_lane_goes_on_while_another_waits(void **state) {
         rig_close(&rig, true);
 }
 
-/* Eight at a time on a lane, in the order of their numbers. */
+/* Eight at a time on a lane, in the order of their numbers: large ones, which go around, and between them
+ * small ones, which end before those that they follow. */
 static void many_are_under_way(void **state) {
         struct sum sum[8];
         struct rig rig;
 
         form(&rig, 2, 1);
         for (unsigned i = 0; i < 8; i++) {
-                sum[i] = (struct sum){ WIRE__DTYPE__BF16, ENGINE_SUM, 1 + 9001 * i, i << 20, i << 20 };
+                sum[i] = (struct sum){ WIRE__DTYPE__BF16, ENGINE_SUM, i % 2 ? i : 500001 + i, i << 20,
+                                       i << 20 };
                 begin_sum(&rig, 0, &sum[i]);
         }
         for (unsigned i = 0; i < 8; i++)
                 end_sum(&rig, 0, &sum[i]);
+        rig_close(&rig, true);
+}
+
+/* A node with nothing to give and no use for what comes of it has one place for all of that. */
+static void what_nobody_wants_has_one_place(void **state) {
+        struct engine_piece piece[8];
+        struct rig rig;
+
+        form(&rig, 3, 1);
+        for (unsigned i = 0; i < 8; i++)
+                piece[i] = (struct engine_piece){ .memory = MEMORY,
+                                                  .input = i << 20,
+                                                  .output = i << 20,
+                                                  .elements = 250000 + i,
+                                                  .dtype = WIRE__DTYPE__I32,
+                                                  .reduce = ENGINE_SUM };
+        for (unsigned i = 0; i < 8; i++)
+                for (uint32_t rank = 0; rank < 3; rank++) {
+                        struct engine_piece own = piece[i];
+
+                        if (rank == 1) {
+                                own.input = 9 << 20; /* zeros */
+                                own.output = 11 << 20;
+                        }
+                        for (uint64_t at = 0; at < own.elements && rank != 1; at++)
+                                ((uint32_t *)(rig.site[rank].bytes + own.input))[at] =
+                                        (uint32_t)at * (i + 1) + rank;
+                        site_launch(&rig.site[rank], 0, i + 1, ENGINE_PAYLOAD, &own);
+                }
+        rig_await(&rig, 0, 8);
+        for (unsigned i = 0; i < 8; i++)
+                for (uint32_t rank = 0; rank < 3; rank += 2)
+                        for (uint64_t at = 0; at < piece[i].elements; at++)
+                                assert_int_equal(((uint32_t *)(rig.site[rank].bytes + piece[i].output))[at],
+                                                 (uint32_t)at * (i + 1) * 2 + 2);
         rig_close(&rig, true);
 }
 
@@ -390,6 +427,7 @@ int main(void) {
                 cmocka_unit_test(lanes_do_not_wait_for_one_another),
                 cmocka_unit_test(a_lane_goes_on_while_another_waits),
                 cmocka_unit_test(many_are_under_way),
+                cmocka_unit_test(what_nobody_wants_has_one_place),
                 cmocka_unit_test(memory_is_shared_and_let_go_of),
                 cmocka_unit_test(no_piece_lies_outside_of_memory),
                 cmocka_unit_test(what_cannot_be_launched_is_refused),

@@ -244,8 +244,8 @@ static void leave(int fd) {
 
 /* Whatever comes of it, each node hears that it does not reach the other, and the log says what happened. */
 static void suffer(const struct stranger *stranger) {
-        unsigned port[2 * SITES], n = 0;
-        int fd[2 * SITES];
+        unsigned port[4 * STREAMS], n = 0;
+        int fd[4 * STREAMS];
         pid_t helper[SITES];
         struct rig rig;
 
@@ -253,8 +253,8 @@ static void suffer(const struct stranger *stranger) {
         begin(&rig, 2, SWIFT, helper);
         publish_all(&rig);
         for (uint32_t rank = 0; rank < 2; rank++)
-                n += ports_of(helper[rank], port + n, SITES);
-        assert_int_equal(n, 2);
+                n += ports_of(helper[rank], port + n, 2 * STREAMS);
+        assert_int_equal(n, 2 * STREAMS);
         for (unsigned i = 0; i < n; i++)
                 fd[i] = visit(port[i]);
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -301,7 +301,7 @@ static void nobody_listens_once_it_works(void **state) {
 
         begin(&rig, 3, PATIENT, helper);
         publish_all(&rig);
-        assert_int_equal(ports_of(helper[1], port, 64), 2);
+        assert_int_equal(ports_of(helper[1], port, 64), 2 * STREAMS);
         for (uint32_t rank = 0; rank < 3; rank++)
                 rig_spread(&rig.site[rank]);
         for (uint32_t rank = 0; rank < 3; rank++) {

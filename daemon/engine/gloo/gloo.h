@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine that exchanges host memory over TCP, by Gloo. Gloo blocks, cannot be stopped, and ends its
- * process when a peer sends it nonsense; so each communicator has a helper process, with a thread, a context
- * and a Gloo device for each lane, which shares the staging by its descriptor. To abort it is to kill it, and
- * a crash of it is the end of one communicator. One process for all lanes, since what ends one lane of a
- * communicator ends the others as well.
+ * process when a peer sends it nonsense; so each communicator has a helper process, which shares the staging
+ * by its descriptor, with one or two streams for each lane, and for each of these a thread, a context and a
+ * Gloo device. To abort it is to kill it, and a crash of it is the end of one communicator. One process for
+ * all lanes, since what ends one lane of a communicator ends the others as well.
  *
- * Each two nodes have a connection for each lane. The coordinator lets a job have members of so many nodes as
- * its setting nodes_per_job says; more than GLOO_NODES are refused here.
+ * Each two nodes have a connection for each stream. The coordinator lets a job have members of so many nodes
+ * as its setting nodes_per_job says; more than GLOO_NODES are refused here.
  */
 #pragma once
 

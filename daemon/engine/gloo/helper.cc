@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The helper process: one communicator of Gloo, which the daemon tells over its socket what to do. The main
- * thread listens to the daemon; each lane has a thread that connects it, and then exchanges one collective
- * after the other. The process is ended by being killed. It is never the one that ends a connection: whoever
+ * thread listens to the daemon; each lane has streams with connections of their own, and each of these a
+ * thread that makes them, and then exchanges one collective after the other. The process is ended by being
+ * killed. It is never the one that ends a connection: whoever
  * notices a loss keeps its own connections, so that the others can tell who is lost.
  */
 #include <gloo/allgather.h>
@@ -52,6 +53,17 @@ using std::chrono::milliseconds;
 /* Up to so many bytes of all nodes together each gets all inputs and folds them itself, in rank order: half
  * as many messages one after the other as in a ring, and the same result everywhere. */
 const size_t kGathered = 64 << 10;
+
+/*
+ * Streams of a lane. While one collective folds, or waits for its peer, the other one uses the network, and
+ * for each of them another thread copies what comes in. Among more nodes than this a lane has connections
+ * enough, and to make twice as many takes its time. All nodes have to count alike.
+ */
+const uint32_t kStreams = 2, kStreamsUpTo = 8; /* nodes */
+
+uint32_t streams_of(uint32_t n_nodes) {
+        return n_nodes <= kStreamsUpTo ? kStreams : 1;
+}
 
 /*
  * What the node on the other end of a connection has to show before the connection counts. Gloo takes whoever
@@ -137,6 +149,109 @@ char *find_range(const errand &errand, uint64_t offset) {
 
 /* ---- a lane ---- */
 
+struct Task {
+        errand said;
+        char *input, *output;
+};
+
+bool is_payload(const Task &task) {
+        return task.said.launch.payload == ERRAND_REDUCE;
+}
+
+/* Payloads that nobody wants may be written to one place. */
+bool overlap(const Task &a, const Task &b) {
+        auto end = [](const Task &task) {
+                return task.output + task.said.launch.elements * fold_size(task.said.launch.dtype);
+        };
+
+        return is_payload(a) && is_payload(b) && a.output < end(b) && b.output < end(a);
+}
+
+/*
+ * The order of a lane. Its collectives go to its streams in turn, the same way on all nodes; as many as there
+ * are streams are under way, which follow one another. They may end in any order, and are told in theirs.
+ */
+class Lane {
+      public:
+        Lane(uint32_t number, uint32_t n_streams) : number_(number), turn_(n_streams) {}
+
+        void push(const Task &task) {
+                std::lock_guard<std::mutex> lock(mutex_);
+
+                waiting_.push_back(task);
+                wake_next();
+        }
+
+        /* Waits for the next one of that stream. */
+        Task take(uint32_t stream) {
+                std::unique_lock<std::mutex> lock(mutex_);
+
+                turn_[stream].wait(lock, [this, stream] { return may_begin(stream); });
+                Task task = waiting_.front();
+                waiting_.pop_front();
+                begun_.push_back({ task, false, {} });
+                wake_next();
+                return task;
+        }
+
+        void end(const Task &task, const uint64_t *value) {
+                std::lock_guard<std::mutex> lock(mutex_);
+
+                for (Begun &begun : begun_)
+                        if (begun.task.said.sequence == task.said.sequence) {
+                                begun.ended = true;
+                                memcpy(begun.value, value, sizeof(begun.value));
+                        }
+                for (; !begun_.empty() && begun_.front().ended; begun_.pop_front())
+                        tell(begun_.front());
+                wake_next();
+        }
+
+      private:
+        struct Begun {
+                Task task;
+                bool ended;
+                uint64_t value[ERRAND_VALUES];
+        };
+
+        bool may_begin(uint32_t stream) const {
+                if (waiting_.empty() || stream_of(waiting_.front()) != stream ||
+                    begun_.size() == turn_.size())
+                        return false;
+                for (const Begun &begun : begun_)
+                        if (!begun.ended && overlap(begun.task, waiting_.front()))
+                                return false;
+                return true;
+        }
+
+        size_t stream_of(const Task &task) const {
+                return task.said.sequence % turn_.size();
+        }
+
+        void wake_next() {
+                if (!waiting_.empty())
+                        turn_[stream_of(waiting_.front())].notify_one();
+        }
+
+        void tell(const Begun &begun) const {
+                errand done = {};
+
+                done.kind = ERRAND_DONE;
+                done.lane = number_;
+                done.sequence = begun.task.said.sequence;
+                memcpy(done.done.value, begun.value, sizeof(done.done.value));
+                say(done);
+        }
+
+        const uint32_t number_;
+        std::mutex mutex_;
+        std::vector<std::condition_variable> turn_; /* by stream */
+        std::deque<Task> waiting_;
+        std::deque<Begun> begun_;
+};
+
+/* ---- a stream ---- */
+
 /*
  * While there is one of these, new threads are batch threads, unless the administrator chose another policy.
  * Gloo's thread of a device asks again and again for the lock of a connection, without sleeping, while a lane
@@ -163,11 +278,6 @@ class BatchThreads {
         }
 
         const bool ours_;
-};
-
-struct Task {
-        errand said;
-        char *input, *output;
 };
 
 class Mesh : public gloo::Context {
@@ -230,10 +340,10 @@ class Mesh : public gloo::Context {
         char nothing_ = 0;
 };
 
-class Lane {
+class Stream {
       public:
-        Lane(uint32_t number, const errand &build)
-                : number_(number), build_(build), rank_(static_cast<int>(build.build.self)),
+        Stream(uint32_t number, Lane &lane, const errand &build)
+                : number_(number), lane_(lane), build_(build), rank_(static_cast<int>(build.build.self)),
                   size_(static_cast<int>(build.build.n_nodes)) {}
 
         std::vector<Bytes> open() {
@@ -252,18 +362,11 @@ class Lane {
 
         /* `address[i]`: of rank i's end of the connection with this one; `proof[i]`: what it wants to see. */
         void start(std::vector<Bytes> address, std::vector<Proof> proof, void (*connected)()) {
-                std::thread(&Lane::run, this, std::move(address), std::move(proof), connected).detach();
+                std::thread(&Stream::run, this, std::move(address), std::move(proof), connected).detach();
         }
 
         bool has_met(uint32_t rank) const {
                 return met_[rank];
-        }
-
-        void push(const Task &task) {
-                std::lock_guard<std::mutex> lock(mutex_);
-
-                tasks_.push_back(task);
-                more_.notify_one();
         }
 
       private:
@@ -284,7 +387,7 @@ class Lane {
 
                 for (int peer = 0; peer < size_; peer++)
                         if (peer != rank_)
-                                meetings.emplace_back(&Lane::meet, this, peer,
+                                meetings.emplace_back(&Stream::meet, this, peer,
                                                       std::cref(address[static_cast<size_t>(peer)]),
                                                       std::cref(proof[static_cast<size_t>(peer)]));
                 for (std::thread &meeting : meetings)
@@ -301,19 +404,10 @@ class Lane {
                 connected();
                 try {
                         for (;;)
-                                exchange(next());
+                                exchange(lane_.take(number_));
                 } catch (const std::exception &error) {
                         report(error.what());
                 }
-        }
-
-        Task next() {
-                std::unique_lock<std::mutex> lock(mutex_);
-
-                more_.wait(lock, [this] { return !tasks_.empty(); });
-                Task task = tasks_.front();
-                tasks_.pop_front();
-                return task;
         }
 
         void report(const std::string &what) {
@@ -326,18 +420,15 @@ class Lane {
         }
 
         void exchange(const Task &task) {
-                errand done = {};
+                uint64_t value[ERRAND_VALUES] = {};
 
-                done.kind = ERRAND_DONE;
-                done.lane = number_;
-                done.sequence = task.said.sequence;
-                if (task.said.launch.payload != ERRAND_REDUCE)
-                        vote(task, done.done.value);
+                if (!is_payload(task))
+                        vote(task, value);
                 else if (task.said.launch.reduce == ENGINE_COPY)
                         copy(task);
                 else
                         reduce(task);
-                say(done);
+                lane_.end(task, value);
         }
 
         static void least(void *to, const void *a, const void *b, size_t n) {
@@ -414,7 +505,7 @@ class Lane {
         /* Nodes that launch different things under one number wait for each other, and never mix them up:
          * Gloo itself notices only different sizes. */
         static uint32_t tag_of(const Task &task) {
-                uint32_t shape = task.said.launch.payload == ERRAND_REDUCE;
+                uint32_t shape = is_payload(task);
 
                 if (shape != 0)
                         shape |= task.said.launch.dtype << 1 | task.said.launch.reduce << 5 |
@@ -427,15 +518,13 @@ class Lane {
                 options.setTimeout(kForEver);
         }
 
-        const uint32_t number_;
+        const uint32_t number_; /* in its lane */
+        Lane &lane_;
         const errand build_;
         const int rank_, size_;
         std::shared_ptr<Mesh> mesh_;
         std::vector<Proof> wanted_; /* by rank */
         std::array<std::atomic<bool>, ERRAND_NODES> met_ = {};
-        std::mutex mutex_;
-        std::condition_variable more_;
-        std::deque<Task> tasks_;
 };
 
 /* ---- the communicator ---- */
@@ -459,8 +548,9 @@ void watch_connections(unsigned silence) {
         }
 }
 
-struct Head { /* of a table; then by lane and rank an address, `size` bytes, and what that rank is to show */
-        uint32_t n_lanes, n_nodes, size, proof;
+/* Of a table; then by stream and rank an address, `size` bytes, and what that rank is to show. */
+struct Head {
+        uint32_t n_streams, n_nodes, size, proof;
 };
 
 struct Entry {
@@ -471,7 +561,8 @@ struct Entry {
 struct Communicator {
         errand said;
         std::vector<std::unique_ptr<Lane>> lanes;
-        std::vector<std::vector<std::vector<Entry>>> learned; /* rank, lane, peer */
+        std::vector<std::unique_ptr<Stream>> streams;         /* of all lanes, lane by lane */
+        std::vector<std::vector<std::vector<Entry>>> learned; /* rank, stream, peer */
         uint32_t n_learned = 0;
         Head head = {};
         std::chrono::steady_clock::time_point deadline; /* for all connections */
@@ -486,7 +577,7 @@ void on_connected() {
         std::lock_guard<std::mutex> lock(connecting);
         errand errand = {};
 
-        if (++n_connected < comm.said.build.n_lanes || given_up)
+        if (++n_connected < comm.streams.size() || given_up)
                 return;
         watch_connections(comm.said.build.silence);
         errand.kind = ERRAND_BUILT;
@@ -499,19 +590,23 @@ void build(const errand &errand) {
                 throw std::runtime_error("this is no communicator");
         comm.said = errand;
         comm.learned.resize(errand.build.n_nodes);
-        comm.head.n_lanes = errand.build.n_lanes;
+        comm.head.n_streams = errand.build.n_lanes * streams_of(errand.build.n_nodes);
         comm.head.n_nodes = errand.build.n_nodes;
         comm.head.proof = sizeof(Proof);
         comm.deadline = std::chrono::steady_clock::now() + milliseconds(errand.build.timeout);
         std::string table;
-        for (uint32_t i = 0; i < errand.build.n_lanes; i++) {
-                comm.lanes.push_back(std::make_unique<Lane>(i, errand));
-                std::vector<Bytes> all = comm.lanes.back()->open();
+        for (uint32_t i = 0; i < comm.head.n_streams; i++) {
+                uint32_t n = streams_of(errand.build.n_nodes);
+
+                if (i % n == 0)
+                        comm.lanes.push_back(std::make_unique<Lane>(i / n, n));
+                comm.streams.push_back(std::make_unique<Stream>(i % n, *comm.lanes.back(), errand));
+                std::vector<Bytes> all = comm.streams.back()->open();
                 for (const Bytes &address : all)
                         if (!address.empty())
                                 comm.head.size = static_cast<uint32_t>(address.size());
                 for (size_t rank = 0; rank < all.size(); rank++) {
-                        const Proof &proof = comm.lanes.back()->wanted(rank);
+                        const Proof &proof = comm.streams.back()->wanted(rank);
 
                         all[rank].resize(comm.head.size);
                         table.append(all[rank].data(), all[rank].size());
@@ -528,25 +623,25 @@ void build(const errand &errand) {
 }
 
 void start() {
-        for (uint32_t lane = 0; lane < comm.said.build.n_lanes; lane++) {
+        for (uint32_t stream = 0; stream < comm.streams.size(); stream++) {
                 std::vector<Bytes> address(comm.said.build.n_nodes);
                 std::vector<Proof> proof(comm.said.build.n_nodes);
 
                 for (uint32_t rank = 0; rank < comm.said.build.n_nodes; rank++)
                         if (rank != comm.said.build.self) {
-                                const Entry &entry = comm.learned[rank][lane][comm.said.build.self];
+                                const Entry &entry = comm.learned[rank][stream][comm.said.build.self];
 
                                 address[rank] = entry.address;
                                 proof[rank] = entry.proof;
                         }
-                comm.lanes[lane]->start(std::move(address), std::move(proof), on_connected);
+                comm.streams[stream]->start(std::move(address), std::move(proof), on_connected);
         }
 }
 
 void learn(const errand &errand, const char *table, size_t bytes) {
         uint32_t rank = errand.learn.rank;
         size_t size = comm.head.size, entry = size + sizeof(Proof);
-        size_t wanted = sizeof(Head) + entry * comm.head.n_lanes * comm.head.n_nodes;
+        size_t wanted = sizeof(Head) + entry * comm.head.n_streams * comm.head.n_nodes;
         Head head;
 
         if (rank >= comm.learned.size() || rank == comm.said.build.self || !comm.learned[rank].empty())
@@ -560,13 +655,13 @@ void learn(const errand &errand, const char *table, size_t bytes) {
                 return;
         }
         const char *at = table + sizeof(head);
-        comm.learned[rank].resize(comm.head.n_lanes);
-        for (auto &lane : comm.learned[rank])
+        comm.learned[rank].resize(comm.head.n_streams);
+        for (auto &stream : comm.learned[rank])
                 for (uint32_t peer = 0; peer < comm.head.n_nodes; peer++, at += entry) {
                         Entry from = { Bytes(at, at + size), {} };
 
                         memcpy(from.proof.data(), at + size, sizeof(Proof));
-                        lane.push_back(std::move(from));
+                        stream.push_back(std::move(from));
                 }
         if (++comm.n_learned + 1 == comm.head.n_nodes)
                 start();
@@ -592,9 +687,9 @@ std::vector<uint32_t> missing_nodes() {
 
         for (uint32_t rank = 0; rank < comm.said.build.n_nodes && silent; rank++)
                 missing[rank] = rank != comm.said.build.self && comm.learned[rank].empty();
-        for (const auto &lane : comm.lanes)
+        for (const auto &stream : comm.streams)
                 for (uint32_t rank = 0; rank < comm.said.build.n_nodes && !silent; rank++)
-                        missing[rank] = missing[rank] || !lane->has_met(rank);
+                        missing[rank] = missing[rank] || !stream->has_met(rank);
         for (uint32_t rank = 0; rank < comm.said.build.n_nodes; rank++)
                 if (missing[rank] && rank != comm.said.build.self)
                         ranks.push_back(rank);
@@ -605,7 +700,7 @@ std::vector<uint32_t> missing_nodes() {
 void watch_deadline() {
         pollfd socket = { ERRAND_SOCKET, POLLIN, 0 };
         std::unique_lock<std::mutex> lock(connecting);
-        bool bounded = !comm.lanes.empty() && n_connected < comm.said.build.n_lanes && !given_up;
+        bool bounded = n_connected < comm.streams.size() && !given_up;
         auto left =
                 std::chrono::duration_cast<milliseconds>(comm.deadline - std::chrono::steady_clock::now());
 
