@@ -20,6 +20,7 @@ struct engine_build {
         uint64_t comm;    /* id: unique among those of this engine that are neither dropped nor aborted */
         const char *name; /* the same on all of its nodes, and never used again for others */
         uint32_t n_lanes; /* collectives of different lanes do not wait for one another */
+        uint32_t dialect; /* in which its nodes exchange: one that the engines of all of them know */
         uint32_t n_nodes, self; /* self: rank of this one */
         const uint32_t *node;   /* addresses, by rank */
 };
@@ -38,7 +39,7 @@ enum engine_reduce { ENGINE_SUM, ENGINE_MIN, ENGINE_MAX, ENGINE_PROD, ENGINE_COP
  * element (COPY: the input of `root`, a rank of the communicator). Integers wrap; min and max propagate NaN.
  * The order of the additions is the engine's, and gives the same bits on all nodes. Input and output are the
  * same range or disjoint ones; nobody else writes to either until done() is called, except that outputs of
- * collectives of one lane may overlap.
+ * collectives of one lane may overlap, together with such inputs as are in the same range.
  */
 struct engine_piece {
         uint64_t memory;        /* id */
@@ -91,6 +92,7 @@ struct engine_events {
 
 struct engine_ops {
         const char *name;
+        uint32_t dialect; /* the latest one that it knows; it knows the earlier ones, too */
         const char *(*version)(const struct engine *engine);
 
         /* Readable when dispatch() has something to deliver. */

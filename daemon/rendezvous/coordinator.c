@@ -189,6 +189,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         nodeset_copy(coordinator_links_of(c, report->from), message_links(report));
         reporter->world = report->world;
         reporter->history = report->history;
+        reporter->dialect = report->dialect;
         reporter->origin = report->origin;
         reporter->running = report->running;
         reporter->away = report->away;

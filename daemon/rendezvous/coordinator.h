@@ -31,6 +31,7 @@ struct reporter {
         uint64_t seq[LIMIT_LANES];
         struct tag history;
         uint32_t world;
+        uint32_t dialect;
         enum origin origin;
         bool running, wait, away, torn, behind;
         uint32_t n_plans; /* see coordinator_plans() */
@@ -155,6 +156,7 @@ struct coordinator {
         bool abort;        /* the engine cannot be drained */
         bool behind, torn; /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
+        uint32_t dialect;              /* of that communicator: the latest one that all of its nodes know */
         struct membership_loss before; /* what has ended the generation before; see membership.loss */
         struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */

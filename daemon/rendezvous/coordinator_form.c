@@ -59,6 +59,16 @@ static void set_marks(struct coordinator *c, const struct tag *tag) {
                 c->verdict[TRACK_STEP] += tag->step - steps;
 }
 
+/* That the engines of all these nodes know. */
+static uint32_t common_dialect(const struct coordinator *c, struct nodeset nodes) {
+        uint32_t common = UINT32_MAX;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if (nodeset_has(nodes, node) && c->node[node].dialect < common)
+                        common = c->node[node].dialect;
+        return common;
+}
+
 static void make(struct coordinator *c, uint64_t now) {
         struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
@@ -80,10 +90,12 @@ static void make(struct coordinator *c, uint64_t now) {
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
         member_add_nodes(c, wanted);
-        if (comm_stays(c, now, wanted))
+        if (comm_stays(c, now, wanted)) {
                 nodeset_copy(wanted, c->set);
-        else
+        } else {
                 c->comm = c->current;
+                c->dialect = common_dialect(c, wanted);
+        }
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;

@@ -93,8 +93,10 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
                c->n_tracks * sizeof(order.mark[0]));
         tracks_fill_order(c, &order);
-        if (order.kind == ORDER_NEWGEN)
+        if (order.kind == ORDER_NEWGEN) {
+                order.dialect = c->dialect;
                 source_fill_order(c, &order);
+        }
         effects_send(&c->out, &order);
 }
 

@@ -180,9 +180,11 @@ struct message {
         uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
         struct tag history;           /* the largest tag that the sender knows of */
         uint32_t host, device;        /* answers */
-        enum origin origin;           /* answers */
-        bool running;                 /* answers: nothing keeps the node from opening the next step */
-        bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
+        uint32_t dialect;   /* answers: the latest one of the node's engine; NEWGEN: the latest one that the
+                             engines of all nodes know */
+        enum origin origin; /* answers */
+        bool running;       /* answers: nothing keeps the node from opening the next step */
+        bool wait;          /* answers: more is to come, so make no generation now, and end nobody's wait */
         bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* NEWGEN: all members synchronise: some member of it, on any node, comes without the
                            source's state; answers: members of the node were told so, and no step was
@@ -269,6 +271,7 @@ struct action {
         enum action_kind kind;
         struct generation generation, comm;
         struct nodeset set; /* BUILD */
+        uint32_t dialect;   /* … that all of them know */
         uint32_t lane;
         uint64_t seq;
         enum launch_kind launch;

@@ -114,7 +114,10 @@ static void build(struct node *node, const struct message *order) {
         node->comm = order->comm;
         memset(node->lane, 0, sizeof(node->lane));
         node_set_phase(node, NODE_BUILDING, ANSWER_REPORT);
-        node_act(node, &(struct action){ .kind = ACTION_BUILD, .comm = node->comm, .set = node->set });
+        node_act(node, &(struct action){ .kind = ACTION_BUILD,
+                                         .comm = node->comm,
+                                         .set = node->set,
+                                         .dialect = order->dialect });
 }
 
 static void order_newgen(struct node *node, uint64_t now, const struct message *order) {

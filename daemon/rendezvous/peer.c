@@ -19,9 +19,10 @@
         X(ours.checkpoint, theirs##_checkpoint) X(ours.plans, theirs##_plans)
 #define FIELDS_MESSAGE(X) \
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
-        X(stamp, stamp) X(host, host) X(device, device) X(origin, origin) X(running, running) \
-        X(wait, wait) X(away, away) X(cause, cause) X(world, world) X(source, source) X(behind, behind) \
-        X(torn, torn) X(end, end) X(member, member) X(note, note) X(ordinal, ordinal) X(index, index) \
+        X(stamp, stamp) X(host, host) X(device, device) X(dialect, dialect) X(origin, origin) \
+        X(running, running) X(wait, wait) X(away, away) X(cause, cause) X(world, world) \
+        X(source, source) X(behind, behind) X(torn, torn) X(end, end) X(member, member) \
+        X(note, note) X(ordinal, ordinal) X(index, index) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
         FIELDS_TAG(X, history, history)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over daemons and libraries of several releases, as while a cluster is upgraded host by host."""
+import os
+
 import pytest
 
 import harness
@@ -10,6 +12,8 @@ from trainers import ask, fields, together
 from translator import ASK, MESSAGE, Translator, first, newer
 
 pytestmark = pytest.mark.host
+
+LANES = 4
 
 
 @pytest.fixture
@@ -33,6 +37,13 @@ def cluster(daemon, build, scratch):
         each.close()
 
 
+def streams_of(helper):
+    """Of each lane of a process of Gloo: a stream has a thread, and its connections have another one."""
+    threads = len(os.listdir(f"/proc/{helper}/task")) - 1
+    assert threads % (2 * LANES) == 0, threads
+    return threads // (2 * LANES)
+
+
 @pytest.fixture
 def mixed(member):
     """mixed(cluster, places, older) -> a Team whose members are on these daemons; those of the ranks in
@@ -47,14 +58,17 @@ def mixed(member):
     return start
 
 
-@pytest.mark.parametrize("translate", [newer, first])
-def test_a_daemon_of_another_release(cluster, member, translate):
+@pytest.mark.parametrize("translate, streams", [(newer, 2), (first, 1)])
+def test_a_daemon_of_another_release(cluster, member, translate, streams):
     """A job with it forms, steps, and outlives its restart: what one of them does not know is skipped,
-    whenever it comes, and an answer that does not come is not waited for. Bugs planted: a receiver that
-    refuses a minor version above its own, and one that hangs up on a type that it does not know."""
+    whenever it comes, and an answer that does not come is not waited for; all engines speak the latest
+    dialect that each of them knows. Bugs planted: a receiver that refuses a minor version above its own, one
+    that hangs up on a type that it does not know, and a node whose engine speaks the latest one it knows."""
     it = cluster(1, translate)
     team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
     assert team.step() == [1] * 4
+    for helper in it.helpers():
+        assert streams_of(helper) == streams
     together(team.members, "barrier")
     for orderly, number in ((True, 2), (False, 3)):
         restart(it.nodes[1], orderly)

@@ -43,7 +43,12 @@ def newer(kind, about, payload):
 
 
 def first(kind, about, payload):
-    """As a release would say it that asks no questions for people's sake, answers none, and tells no time."""
+    """As a release would say it that asks no questions for people's sake, answers none, tells no time, and
+    whose engine knows only the first dialect."""
+    if kind == MESSAGE:
+        message = peer.Message.FromString(payload)
+        message.ClearField("dialect")
+        payload = message.SerializeToString()
     if kind not in (PING, PONG, ASK, TELL):
         yield frame(kind, payload, about)
 

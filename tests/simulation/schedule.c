@@ -95,6 +95,7 @@ void proc_start(uint32_t proc) {
                                          .candidates = w.n_candidates,
                                          .instance = p->epoch,
                                          .host = proc,
+                                         .dialect = (uint32_t)(proc + p->epoch) % 3,
                                          .n_lanes = N_LANES,
                                          .window = 2,
                                          .incarnation = 1,

@@ -207,6 +207,7 @@ struct collective {
 struct comm {
         struct generation name;
         uint64_t set, built, dead;
+        uint32_t dialect;
         uint32_t epoch[MAX_PROCS];
         uint64_t launched[N_LANES][MAX_PROCS];
         uint64_t next_at[N_LANES][MAX_PROCS]; /* when the latest one completes there: in order */

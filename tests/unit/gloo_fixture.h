@@ -219,6 +219,7 @@ static void rig_build(struct rig *rig, uint32_t n_lanes) {
                 struct engine_build build = { .comm = COMM,
                                               .name = "0/training/1.1.1.1",
                                               .n_lanes = n_lanes,
+                                              .dialect = rig->site[rank].engine->ops->dialect,
                                               .n_nodes = rig->n,
                                               .self = rank,
                                               .node = rig->address };

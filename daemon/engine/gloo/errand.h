@@ -13,6 +13,7 @@
 #define ERRAND_TABLE (64u << 10) /* bytes of a table */
 #define ERRAND_TEXT 256u
 #define ERRAND_LANES 8u
+#define ERRAND_STREAMS 2u
 
 enum errand_kind {
         /* to the helper: */
@@ -37,7 +38,7 @@ struct errand {
         uint64_t memory;
         union {
                 struct {
-                        uint32_t n_nodes, self, n_lanes;
+                        uint32_t n_nodes, self, n_lanes, n_streams; /* streams of each lane */
                         uint32_t silence; /* ms until a peer that does not acknowledge is given up */
                         uint32_t timeout; /* ms for all connections to be made */
                         char address[64];

@@ -23,6 +23,14 @@
 #include "base/log.h"
 #include "engine/gloo/errand.h"
 
+/*
+ * Streams of a lane. While one collective folds, or waits for its peer, the other one uses the network, and
+ * for each of them another thread copies what comes in. Among more nodes than this a lane has connections
+ * enough, and to make twice as many takes its time.
+ */
+#define STREAMS 2u
+#define STREAMS_UP_TO 8u
+
 #define QUEUE 512u /* packets that wait for a helper: more than what can be launched ahead, and all tables */
 
 _Static_assert(ENGINE_VALUES == ERRAND_VALUES && GLOO_NODES == ERRAND_NODES && ENGINE_TABLE == ERRAND_TABLE,
@@ -58,7 +66,7 @@ struct gloo_comm {
         struct gloo *gloo;
         uint64_t id;
         char *name;
-        uint32_t n_nodes, self, n_lanes;
+        uint32_t n_nodes, self, n_lanes, n_streams;
         uint32_t *node;
         enum comm_state state;
         pid_t pid;
@@ -547,6 +555,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
                                  .build = { .n_nodes = comm->n_nodes,
                                             .self = comm->self,
                                             .n_lanes = comm->n_lanes,
+                                            .n_streams = comm->n_streams,
                                             .silence = gloo->config.silence,
                                             .timeout = gloo->config.timeout } };
         struct memory *memory;
@@ -565,6 +574,11 @@ static int comm_begin_helper(struct gloo_comm *comm) {
                 if (r == 0)
                         r = comm_say_memory(comm, memory);
         return r;
+}
+
+/* The same on all nodes. */
+static uint32_t streams_of(const struct engine_build *build) {
+        return build->dialect >= GLOO_STREAMS && build->n_nodes <= STREAMS_UP_TO ? STREAMS : 1;
 }
 
 static int gloo_build(struct engine *engine, const struct engine_build *build) {
@@ -586,6 +600,7 @@ static int gloo_build(struct engine *engine, const struct engine_build *build) {
                                     .n_nodes = build->n_nodes,
                                     .self = build->self,
                                     .n_lanes = build->n_lanes,
+                                    .n_streams = streams_of(build),
                                     .node = calloc(build->n_nodes, sizeof(*comm->node)),
                                     .pidfd = -1,
                                     .sock = -1 };
@@ -669,6 +684,7 @@ static void gloo_set_address(struct engine *engine, const char *address) {
 
 static const struct engine_ops gloo_ops = {
         .name = "gloo",
+        .dialect = GLOO_STREAMS,
         .version = gloo_version,
         .fd = gloo_fd,
         .dispatch = gloo_dispatch,

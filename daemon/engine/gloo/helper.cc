@@ -55,17 +55,6 @@ using std::chrono::milliseconds;
 const size_t kGathered = 64 << 10;
 
 /*
- * Streams of a lane. While one collective folds, or waits for its peer, the other one uses the network, and
- * for each of them another thread copies what comes in. Among more nodes than this a lane has connections
- * enough, and to make twice as many takes its time. All nodes have to count alike.
- */
-const uint32_t kStreams = 2, kStreamsUpTo = 8; /* nodes */
-
-uint32_t streams_of(uint32_t n_nodes) {
-        return n_nodes <= kStreamsUpTo ? kStreams : 1;
-}
-
-/*
  * What the node on the other end of a connection has to show before the connection counts. Gloo takes whoever
  * comes first for the peer. These bytes are new for each connection, and come with the addresses, from daemon
  * to daemon: only the nodes of this communicator have them.
@@ -586,17 +575,18 @@ void on_connected() {
 
 void build(const errand &errand) {
         if (!comm.lanes.empty() || errand.build.n_lanes > ERRAND_LANES ||
-            errand.build.n_nodes > ERRAND_NODES || errand.build.self >= errand.build.n_nodes)
+            errand.build.n_nodes > ERRAND_NODES || errand.build.self >= errand.build.n_nodes ||
+            errand.build.n_streams == 0 || errand.build.n_streams > ERRAND_STREAMS)
                 throw std::runtime_error("this is no communicator");
         comm.said = errand;
         comm.learned.resize(errand.build.n_nodes);
-        comm.head.n_streams = errand.build.n_lanes * streams_of(errand.build.n_nodes);
+        comm.head.n_streams = errand.build.n_lanes * errand.build.n_streams;
         comm.head.n_nodes = errand.build.n_nodes;
         comm.head.proof = sizeof(Proof);
         comm.deadline = std::chrono::steady_clock::now() + milliseconds(errand.build.timeout);
         std::string table;
         for (uint32_t i = 0; i < comm.head.n_streams; i++) {
-                uint32_t n = streams_of(errand.build.n_nodes);
+                uint32_t n = errand.build.n_streams;
 
                 if (i % n == 0)
                         comm.lanes.push_back(std::make_unique<Lane>(i / n, n));

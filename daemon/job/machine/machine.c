@@ -273,12 +273,14 @@ static int machine_attach(struct job *job, uint64_t incarnation, struct refusal 
 
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
+        const struct engine *engine = job->table->config.engine;
         struct node_config config = {
                 .candidates = 1,
                 .instance = job->table->config.instance,
                 .name = job->name,
                 .n_lanes = job->cluster ? LIMIT_LANES : 1,
                 .device = job->table->config.device,
+                .dialect = engine != NULL ? engine->ops->dialect : 0,
                 .window = COMM_WINDOW,
                 .incarnation = incarnation,
                 .room = { .members = FIRST_MEMBERS,
