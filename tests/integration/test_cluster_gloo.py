@@ -61,7 +61,7 @@ def own_helpers(it, node, others):
 
 
 def awaited_ports(it, node, others):
-    """Where the new helper of that daemon listens, once it does for each lane."""
+    """Where the new helper of that daemon listens, once it does for each stream of each lane."""
     def ports():
         return [port for pid in own_helpers(it, node, others) for port in listeners_of(pid)]
     wait_until(lambda: len(ports()) == PORTS, "the helper to listen")

@@ -218,8 +218,9 @@ static void slice_reduce(const struct passes *passes, const struct kernel_slice 
         }
 }
 
-/* ---- integers ---- */
+/* ---- what is not floats ---- */
 
+/* As much of a block as can be goes around the caches, if anything is to. */
 static INLINE void block_put(const struct kernel_slice *slice, unsigned char *to, const unsigned char *from,
                              size_t bytes) {
         size_t at = 0;

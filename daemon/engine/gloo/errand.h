@@ -13,7 +13,7 @@
 #define ERRAND_TABLE (64u << 10) /* bytes of a table */
 #define ERRAND_TEXT 256u
 #define ERRAND_LANES 8u
-#define ERRAND_STREAMS 2u
+#define ERRAND_STREAMS 2u /* of a lane, at most */
 
 enum errand_kind {
         /* to the helper: */

@@ -28,8 +28,8 @@
  * for each of them another thread copies what comes in. Among more nodes than this a lane has connections
  * enough, and to make twice as many takes its time.
  */
-#define STREAMS 2u
 #define STREAMS_UP_TO 8u
+#define DIALECT_STREAMS 1u /* a lane may have several; in the first dialect, 0, it has one */
 
 #define QUEUE 512u /* packets that wait for a helper: more than what can be launched ahead, and all tables */
 
@@ -578,7 +578,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
 
 /* The same on all nodes. */
 static uint32_t streams_of(const struct engine_build *build) {
-        return build->dialect >= GLOO_STREAMS && build->n_nodes <= STREAMS_UP_TO ? STREAMS : 1;
+        return build->dialect >= DIALECT_STREAMS && build->n_nodes <= STREAMS_UP_TO ? ERRAND_STREAMS : 1;
 }
 
 static int gloo_build(struct engine *engine, const struct engine_build *build) {
@@ -684,7 +684,7 @@ static void gloo_set_address(struct engine *engine, const char *address) {
 
 static const struct engine_ops gloo_ops = {
         .name = "gloo",
-        .dialect = GLOO_STREAMS,
+        .dialect = DIALECT_STREAMS,
         .version = gloo_version,
         .fd = gloo_fd,
         .dispatch = gloo_dispatch,

@@ -15,9 +15,6 @@
 
 #define GLOO_NODES 64u
 
-/* Dialects. */
-enum { GLOO_FIRST, GLOO_STREAMS /* a lane may have two streams */ };
-
 struct gloo_config {
         const char *helper; /* path of the program */
         uint32_t silence;   /* ms: see struct errand */

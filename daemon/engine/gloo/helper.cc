@@ -243,9 +243,9 @@ class Lane {
 
 /*
  * While there is one of these, new threads are batch threads, unless the administrator chose another policy.
- * Gloo's thread of a device asks again and again for the lock of a connection, without sleeping, while a lane
- * holds it. If it took the processor from that lane when it is woken, both would lose a whole time slice, for
- * each message. A batch thread waits until the lane sleeps.
+ * Gloo's thread of a device asks again and again for the lock of a connection, without sleeping, while a
+ * stream holds it. If it took the processor from that stream when it is woken, both would lose a whole time
+ * slice, for each message. A batch thread waits until the stream sleeps.
  */
 class BatchThreads {
       public:
@@ -778,5 +778,5 @@ int main() {
                 say_broken(n_connected > 0 ? ERRAND_BROKEN : ERRAND_BUILT, {}, error.what());
                 pause();
         }
-        _exit(EXIT_SUCCESS); /* without ending anything in order: the lanes may be waiting for peers */
+        _exit(EXIT_SUCCESS); /* without ending anything in order: the streams may be waiting for peers */
 }
