@@ -16,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit simulation integration torch gpu systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration versions torch gpu systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -180,6 +180,23 @@ suite_integration() {
         python integration gcc tests/integration
         # shellcheck disable=SC2046
         python "integration on a GPU" gcc --on-gpu $(printf 'tests/integration/test_%s.py ' $ON_GPU)
+}
+
+# Another release in the same cluster: see tests/versions/run.sh, which builds it from the history. A tarball
+# and a shallow clone have none.
+suite_versions() {
+        build_gcc || return 1
+        log=$OUT/versions.log
+        status=0
+        rm -f "$OUT"/versions-*.xml
+        $AS_ROOT env GRADSYNC_BUILD="$OUT/gcc" JUNIT="$OUT/versions" PYTEST_JOBS="$JOBS" timeout -k 10 2400 \
+                sh tests/versions/run.sh </dev/null >"$log" 2>&1 || status=$?
+        if [ "$status" = 77 ]; then
+                tail -n 1 "$log"
+                tally versions 0 0 1
+                return
+        fi
+        verdicts versions "$status" "$log" "$OUT"/versions-*.xml
 }
 
 # The Python package, with torch, in an environment of its own: see tests/torch/run.sh.

@@ -63,11 +63,12 @@ def nothing_left(machine, build):
 
 @pytest.fixture
 def daemon(build, scratch, processes, request):
-    """daemon(*flags, config="", settings={}, env={}, uid=None, nofile=None, device="cpu", socket=True) -> a
-    running harness.Daemon.
+    """daemon(*flags, config="", settings={}, env={}, uid=None, nofile=None, device="cpu", socket=True,
+    release=build) -> a running harness.Daemon.
 
-    `config` is the text of the configuration file, `settings` are keys to add to it. Flags are added to
-    --device, --socket and --config. On teardown each daemon that the test has not ended itself must finish on
+    `config` is the text of the configuration file, `settings` are keys to add to it; `release` is another
+    build whose daemon it is. Flags are added to --device, --socket and --config.
+    On teardown each daemon that the test has not ended itself must finish on
     SIGTERM with status 0; set `.expect_clean = False` on one whose end the test judges itself.
     """
     daemons = []
@@ -75,10 +76,10 @@ def daemon(build, scratch, processes, request):
         request.getfixturevalue("machine")
         request.getfixturevalue("monkeypatch").setenv("MEMBER_CUDA", "complete")
 
-    def start(*flags, **options):
+    def start(*flags, release=build, **options):
         if gpus.everywhere:
             options.setdefault("device", "cuda:0")
-        made = harness.Daemon(build, scratch / f"d{len(daemons)}", *flags, **options)
+        made = harness.Daemon(release, scratch / f"d{len(daemons)}", *flags, **options)
         daemons.append(made)
         made.start()
         return made

@@ -8,7 +8,7 @@ import pytest
 import harness
 from clusters import PATIENT, STAY, Cluster, members_of, restart
 from harness import wait_until
-from teams import Team, takes_state
+from teams import Team, Training, takes_state
 from trainers import ask, crew, fields, together
 
 pytestmark = pytest.mark.host
@@ -21,37 +21,6 @@ def cluster(daemon, build, scratch):
         return Cluster(daemon, build, f"unix:{scratch}/link", nodes,
                        **{"settings": STAY, **options})
     return start
-
-
-class Training:
-    """Members that make steps until told to stop."""
-
-    def __init__(self, it, members, stop, collect=False):
-        self.it, self.members, self.stop, self.seen = it, members, stop, 0
-        for each in members:
-            each.say(f"train until={stop}{' collect=1' if collect else ''}")
-
-    def step_of(self, node):
-        found = node.job("team") or node.job("job")
-        return found["step"] if found else 0
-
-    def go_on(self, node=None, more=20):
-        """Waits for so many more steps. A daemon that has just begun may not know of any yet."""
-        node = node or self.it.nodes[0]
-        self.seen = max(self.seen, self.step_of(node)) + more
-        wait_until(lambda: self.step_of(node) >= self.seen, f"step {self.seen}")
-
-    def end(self):
-        """What the members say of it; no sum was wrong, and all have made as many steps."""
-        self.stop.touch()
-        told = []
-        for each in self.members:
-            name, _, rest = each.line(harness.LONG).partition(" ")
-            assert name == "OK", (name, rest)
-            told.append({key: int(value) for key, value in fields(rest).items()})
-        assert not any(each["wrong"] for each in told), told
-        assert len({each["step"] for each in told}) == 1, told
-        return told
 
 
 def places(members):
