@@ -435,7 +435,7 @@ static void server_set_phase(struct server *server, enum phase phase) {
 
 static void server_look_at_stop(void *data) {
         struct server *server = data;
-        bool busy = jobs_busy(server->jobs);
+        bool busy = jobs_busy(server->jobs) || (server->phase == DRAINING && !jobs_depart(server->jobs));
 
         if (server->phase == DRAINING && busy && clock_now() >= server->drain_deadline) {
                 log_warning("steps are still open after the drain timeout of %.1f s: they become void",

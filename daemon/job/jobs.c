@@ -224,12 +224,29 @@ static bool some_return(const struct job *job) {
         return false;
 }
 
+/* Its members go on with the next daemon, and other nodes meanwhile with what the coordinator knows. */
+static bool job_departs(const struct job *job) {
+        return job->cluster && job->state != JOB_FORMING && job_returns(job);
+}
+
+bool jobs_depart(struct jobs *jobs) {
+        bool all = true;
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job_departs(job)) {
+                        machine_depart(job);
+                        all &= !machine_may_be_called(job);
+                }
+        return all;
+}
+
 void jobs_suspend(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link) {
                 job->suspended = job_returns(job) || job->cluster;
-                if (job->cluster && job->state != JOB_FORMING && job_returns(job))
+                if (job_departs(job))
                         machine_depart(job);
                 if (!job->suspended && some_return(job))
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
@@ -241,7 +258,8 @@ bool jobs_busy(const struct jobs *jobs) {
         struct plan *plan;
 
         list_for_each(job, &jobs->list, link) {
-                if (job->operation.owner.tasks > 0 || (operation_is_under_way(job) && !job->unfinished))
+                if (job->operation.owner.tasks > 0 ||
+                    ((operation_is_under_way(job) || machine_is_ahead(job)) && !job->unfinished))
                         return true;
                 list_for_each(plan, &job->plans, link)
                         if (plan->owner.tasks > 0 ||

@@ -256,6 +256,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
         if (!fresh(c, now, report))
                 return;
         bool first = !c->node[report->from].known || c->node[report->from].term != c->term;
+        bool departs = report->away && !c->node[report->from].away; /* it waits to know that this was heard */
         note_report(c, now, report);
         bool plans = tracks_note(c, report);
         if (has_left(c, report))
@@ -273,10 +274,10 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                         coordinator_say(c, now);
                 agree_take(c, now, report);
         }
-        if (first) {
+        if (first || departs)
                 coordinator_say_to(c, report->from);
+        if (first)
                 places_say_to(c, report->from);
-        }
 }
 
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {

@@ -107,7 +107,9 @@ static void make(struct coordinator *c, uint64_t now) {
         tenure_put(&c->tenure, c->current, c->set, now);
 }
 
-/* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. */
+/* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. A
+ * node that is about to be followed by another run of its daemon would not enter it: that one comes from the
+ * generation before, as all others must then. */
 static void advance_settled(struct coordinator *c, uint64_t now) {
         if (c->growing && c->membership.state != MEMBERSHIP_FORMED) {
                 loss_begin(c, now); /* somebody was lost meanwhile, and nobody has heard of it */
@@ -121,7 +123,8 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
         c->membership.boundary = false;
         if (event == MEMBERSHIP_HAS_BROKEN || c->membership.state == MEMBERSHIP_BROKEN)
                 form_end(c, now, c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW);
-        else if (event == MEMBERSHIP_HAS_FORMED || c->membership.state == MEMBERSHIP_FORMED)
+        else if ((event == MEMBERSHIP_HAS_FORMED || c->membership.state == MEMBERSHIP_FORMED) &&
+                 !coordinator_any_away(c))
                 make(c, now);
 }
 

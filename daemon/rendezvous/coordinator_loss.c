@@ -118,16 +118,9 @@ static bool can_drain(const struct coordinator *c) {
                c->tally.astray == 0;
 }
 
-static bool any_away(const struct coordinator *c) {
-        for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survives(c, node) && c->node[node].away)
-                        return true;
-        return false;
-}
-
 static void advance_freeze(struct coordinator *c, uint64_t now) {
         if (!coordinator_all(c, ANSWER_FROZEN)) {
-                if (now > c->since + c->config.times.build && !any_away(c))
+                if (now > c->since + c->config.times.build && !coordinator_any_away(c))
                         loss_expel(c, now, ANSWER_FROZEN);
                 return;
         }

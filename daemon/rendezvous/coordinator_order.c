@@ -148,6 +148,13 @@ void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stag
         coordinator_say(c, now);
 }
 
+bool coordinator_any_away(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (coordinator_survives(c, node) && c->node[node].away)
+                        return true;
+        return false;
+}
+
 bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
         return c->tally.answered[answer - ANSWER_REPORT] == c->tally.survivors;
 }

@@ -99,6 +99,8 @@ void coordinator_say_to(struct coordinator *c, uint32_t node);
 bool coordinator_all(const struct coordinator *c,
                      enum message_kind answer);                           /* the survivors have answered so */
 bool coordinator_is_answered(const struct coordinator *c, uint32_t node); /* … the present order, by it */
+/* A survivor is going to be followed by another run of its daemon. */
+bool coordinator_any_away(const struct coordinator *c);
 /* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
 void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign);
 /* These nodes are the generation's, none of them lost. */

@@ -99,6 +99,7 @@ struct node {
         enum origin origin;   /* of what it reports; OWN again in the next generation that it enters */
         bool wait, said_wait; /* what the next answer says of it, and what the latest one has said */
         bool away;            /* its daemon ends, and is going to be followed by another one */
+        uint64_t left;        /* the stamp of the first answer that says so */
         uint32_t cause;       /* for which the daemon ends the job; 0: it does not */
         bool suspended;       /* too long without contact */
         bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
@@ -204,6 +205,9 @@ void node_unreachable(struct node *node, uint64_t now, struct generation comm, s
 
 /* The daemon ends. Its members come back to the one that follows, and the node with them: node_expect(). */
 void node_depart(struct node *node, uint64_t now);
+/* After node_depart(): a generation may be on its way to it that it would belong to. None is after the
+ * coordinator has heard of its leave. */
+bool node_may_be_called(const struct node *node);
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */
 void node_expect(struct node *node, uint64_t now);

@@ -8,9 +8,16 @@
 #include "rendezvous/node_private.h"
 
 void node_depart(struct node *node, uint64_t now) {
+        if (node->away)
+                return;
         now = node_wake(node, now);
         node->away = true;
         report_send(node, now);
+        node->left = node->stamp;
+}
+
+bool node_may_be_called(const struct node *node) {
+        return node->phase == NODE_SETTLED && !node->suspended && node->contact < node->left;
 }
 
 void node_expect(struct node *node, uint64_t now) {

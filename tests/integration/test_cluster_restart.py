@@ -101,15 +101,19 @@ def test_a_step_that_another_daemon_had_begun(cluster, member):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("spread", [[0, 1], [0, 0, 1, 1]])
-def test_a_rolling_restart_under_load(cluster, member, scratch, spread):
-    """Every daemon, the coordinator too, in good order: no trainer notices anything."""
+@pytest.mark.parametrize("pause", [True, False], ids=["each when steps go on", "one right after the other"])
+def test_a_rolling_restart_under_load(cluster, member, scratch, spread, pause):
+    """Every daemon, the coordinator too, in good order: no trainer notices anything. Bugs planted: a daemon
+    that goes while it enters a generation, or while the coordinator may have told it of one."""
     it = cluster()
     team = Team(members_of(it, member, spread), None, world=len(spread))
     training = Training(it, team.members, scratch / "stop", collect=True)
-    for _ in range(2):
-        for served in (it.nodes[1], it.coordinator, it.nodes[0]):
-            training.go_on()
-            restart(served, orderly=True)
+    for order in ([1, None, 0], [None, 0, 1], [1, 0, None]):
+        training.go_on()
+        for number in order:
+            if pause:
+                training.go_on()
+            restart(it.coordinator if number is None else it.nodes[number], orderly=True)
     training.go_on()
     assert [each["void"] for each in training.end()] == [0] * len(spread)
 

@@ -11,7 +11,7 @@ static void leave_last(void) {
 
 static void end_last(void) {
         lose(3);
-        pass();
+        settle(); /* nothing is on its way to it any more */
         free_station(&cluster->node[2]);
         cluster->n = 2;
         settle();
@@ -56,6 +56,71 @@ static void it_enters_no_generation(void **state) {
         end_last();
 }
 
+/* They are in a generation of which its members have not heard: these would come to the next daemon as those
+ * of the generation before. Only a daemon that has no more time goes. */
+static void it_stays_until_its_members_have_heard_of_a_generation(void **state) {
+        struct jobs *jobs = cluster->node[2].jobs;
+
+        for (unsigned late = 0; late < 2; late++) {
+                uint32_t before = late + 1;
+
+                if (!late)
+                        form_four();
+                jobs_drain(jobs);
+                assert_false(jobs_busy(jobs));
+                fake_accuse(&cluster->fabric->node[0], 2);
+                until(job_on(2)->machine.node.generation.number == before + 1);
+                assert_int_equal(job_on(2)->generation, before);
+                assert_true(jobs_busy(jobs));
+                if (late)
+                        jobs_end(jobs);
+                else
+                        until(job_on(2)->generation == before + 1);
+                assert_false(jobs_busy(jobs));
+        }
+        jobs_suspend(jobs);
+        end_last();
+}
+
+/* It says that it goes when the others are about to enter a generation with it, or have just been told to. */
+static void a_generation_that_is_on_its_way_comes_first(void **state) {
+        struct jobs *jobs = cluster->node[2].jobs;
+
+        form_four();
+        cluster->trainer[3].member->returns = true;
+        fake_accuse(&cluster->fabric->node[0], 2);
+        until(job_on(2)->machine.node.phase == NODE_SETTLED);
+        jobs_drain(jobs);
+        assert_false(jobs_busy(jobs));
+        assert_false(jobs_depart(jobs));
+        until(jobs_depart(jobs) && !jobs_busy(jobs));
+        assert_int_equal(job_on(2)->generation, job_on(2)->machine.node.generation.number);
+        jobs_suspend(jobs);
+        settle();
+        assert_int_equal(job_on(0)->machine.node.generation.number, job_on(2)->generation);
+        job_on(2)->machine.attachment.stays = false; /* nobody follows here */
+        end_last();
+}
+
+/* It has let go of the generation before, and says that it goes: it would not enter the next one. */
+static void the_others_enter_no_generation_without_it(void **state) {
+        form_four();
+        fake_accuse(&cluster->fabric->node[0], 2);
+        until(job_on(2)->machine.node.phase == NODE_FROZEN);
+        machine_depart(job_on(2));
+        settle();
+        for (uint32_t n = 0; n < 3; n++) {
+                assert_int_equal(job_on(n)->machine.node.phase, NODE_SETTLED);
+                assert_int_equal(job_on(n)->machine.node.generation.number, 1);
+        }
+        machine_depart(job_on(1)); /* is told at once that it may go, too */
+        assert_true(machine_may_be_called(job_on(1)));
+        settle();
+        assert_false(machine_may_be_called(job_on(1)));
+        leave_last();
+        end_last();
+}
+
 /* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
  * others lose a node. */
 static void a_node_that_is_cut_off_hears_of_losses(void **state) {
@@ -84,6 +149,12 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(it_begins_no_operation, three_nodes_avg, teardown),
                 cmocka_unit_test_setup_teardown(it_hears_of_no_loss, three_nodes_avg, teardown),
                 cmocka_unit_test_setup_teardown(it_enters_no_generation, three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(it_stays_until_its_members_have_heard_of_a_generation,
+                                                three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(a_generation_that_is_on_its_way_comes_first, three_nodes_avg,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(the_others_enter_no_generation_without_it, three_nodes_avg,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(a_node_that_is_cut_off_hears_of_losses, three_nodes_avg,
                                                 teardown),
         };

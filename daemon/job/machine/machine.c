@@ -217,6 +217,12 @@ bool machine_is_unplaced(const struct job *job) {
         return job->machine.attachment.address == HUB_UNKNOWN;
 }
 
+bool machine_is_ahead(const struct job *job) {
+        const struct node *node = &job->machine.node;
+
+        return node->world > 0 && node->origin == ORIGIN_OWN && node->generation.number > job->generation;
+}
+
 static void machine_release(struct machine *machine) {
         free(machine->memory);
         charge_release(&machine->charge);
@@ -310,6 +316,10 @@ void machine_depart(struct job *job) {
         job->machine.attachment.stays = true;
         node_depart(&job->machine.node, clock_now());
         machine_run(job);
+}
+
+bool machine_may_be_called(const struct job *job) {
+        return node_may_be_called(&job->machine.node);
 }
 
 void machine_deinit(struct machine *machine) {
