@@ -226,7 +226,7 @@ static bool some_return(const struct job *job) {
 
 /* Its members go on with the next daemon, and other nodes meanwhile with what the coordinator knows. */
 static bool job_departs(const struct job *job) {
-        return job->cluster && job->state != JOB_FORMING && job_returns(job);
+        return job->cluster && job->state != JOB_FORMING && job_returns(job) && some_return(job);
 }
 
 bool jobs_depart(struct jobs *jobs) {
@@ -234,10 +234,7 @@ bool jobs_depart(struct jobs *jobs) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
-                if (job_departs(job)) {
-                        machine_depart(job);
-                        all &= !machine_may_be_called(job);
-                }
+                all &= !job_departs(job) || machine_may_depart(job);
         return all;
 }
 
@@ -258,8 +255,8 @@ bool jobs_busy(const struct jobs *jobs) {
         struct plan *plan;
 
         list_for_each(job, &jobs->list, link) {
-                if (job->operation.owner.tasks > 0 ||
-                    ((operation_is_under_way(job) || machine_is_ahead(job)) && !job->unfinished))
+                if (job->operation.owner.tasks > 0 || (operation_is_under_way(job) && !job->unfinished) ||
+                    (job_departs(job) && machine_is_ahead(job) && !job->unfinished))
                         return true;
                 list_for_each(plan, &job->plans, link)
                         if (plan->owner.tasks > 0 ||

@@ -99,7 +99,7 @@ struct node {
         enum origin origin;   /* of what it reports; OWN again in the next generation that it enters */
         bool wait, said_wait; /* what the next answer says of it, and what the latest one has said */
         bool away;            /* its daemon ends, and is going to be followed by another one */
-        uint64_t left;        /* the stamp of the first answer that says so */
+        uint64_t left;        /* the stamp of the first answer that has said so */
         uint32_t cause;       /* for which the daemon ends the job; 0: it does not */
         bool suspended;       /* too long without contact */
         bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
@@ -203,7 +203,8 @@ void node_built(struct node *node, uint64_t now, struct generation comm, struct 
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, struct nodeset nodes);
 
-/* The daemon ends. Its members come back to the one that follows, and the node with them: node_expect(). */
+/* The daemon ends. Its members come back to the one that follows, and the node with them: node_expect(). To
+ * be said again if the node hears of a generation after all. */
 void node_depart(struct node *node, uint64_t now);
 /* After node_depart(): a generation may be on its way to it that it would belong to. None is after the
  * coordinator has heard of its leave. */

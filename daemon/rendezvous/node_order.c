@@ -142,6 +142,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         nodeset_copy(node->set, message_set(order));
         nodeset_clear(node->links);
         node->origin = ORIGIN_OWN;
+        node->away = false; /* it stays until it has entered this one */
         order_note_loss(node, order);
         node_use_tracks(node, order->n_tracks);
         for (uint32_t which = 0; which < node->n_tracks; which++) {

@@ -10,6 +10,7 @@ static void leave_last(void) {
 }
 
 static void end_last(void) {
+        job_on(2)->machine.attachment.stays = false; /* no daemon follows */
         lose(3);
         settle(); /* nothing is on its way to it any more */
         free_station(&cluster->node[2]);
@@ -66,6 +67,7 @@ static void it_stays_until_its_members_have_heard_of_a_generation(void **state) 
 
                 if (!late)
                         form_four();
+                cluster->trainer[3].member->returns = true;
                 jobs_drain(jobs);
                 assert_false(jobs_busy(jobs));
                 fake_accuse(&cluster->fabric->node[0], 2);
@@ -93,12 +95,13 @@ static void a_generation_that_is_on_its_way_comes_first(void **state) {
         jobs_drain(jobs);
         assert_false(jobs_busy(jobs));
         assert_false(jobs_depart(jobs));
-        until(jobs_depart(jobs) && !jobs_busy(jobs));
+        until(jobs_busy(jobs));
+        assert_false(job_on(2)->machine.node.away);
+        until(!jobs_busy(jobs) && jobs_depart(jobs));
         assert_int_equal(job_on(2)->generation, job_on(2)->machine.node.generation.number);
         jobs_suspend(jobs);
         settle();
         assert_int_equal(job_on(0)->machine.node.generation.number, job_on(2)->generation);
-        job_on(2)->machine.attachment.stays = false; /* nobody follows here */
         end_last();
 }
 
@@ -107,16 +110,15 @@ static void the_others_enter_no_generation_without_it(void **state) {
         form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(2)->machine.node.phase == NODE_FROZEN);
-        machine_depart(job_on(2));
+        assert_true(machine_may_depart(job_on(2)));
         settle();
         for (uint32_t n = 0; n < 3; n++) {
                 assert_int_equal(job_on(n)->machine.node.phase, NODE_SETTLED);
                 assert_int_equal(job_on(n)->machine.node.generation.number, 1);
         }
-        machine_depart(job_on(1)); /* is told at once that it may go, too */
-        assert_true(machine_may_be_called(job_on(1)));
-        settle();
-        assert_false(machine_may_be_called(job_on(1)));
+        assert_false(machine_may_depart(job_on(1)));
+        settle(); /* it is told at once that it may go, too */
+        assert_true(machine_may_depart(job_on(1)));
         leave_last();
         end_last();
 }

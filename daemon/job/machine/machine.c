@@ -220,7 +220,8 @@ bool machine_is_unplaced(const struct job *job) {
 bool machine_is_ahead(const struct job *job) {
         const struct node *node = &job->machine.node;
 
-        return node->world > 0 && node->origin == ORIGIN_OWN && node->generation.number > job->generation;
+        return node->world > 0 && node->origin == ORIGIN_OWN && !node->suspended &&
+               node->generation.number > job->generation;
 }
 
 static void machine_release(struct machine *machine) {
@@ -312,14 +313,15 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         return 0;
 }
 
-void machine_depart(struct job *job) {
-        job->machine.attachment.stays = true;
+bool machine_may_depart(struct job *job) {
         node_depart(&job->machine.node, clock_now());
         machine_run(job);
+        return !node_may_be_called(&job->machine.node);
 }
 
-bool machine_may_be_called(const struct job *job) {
-        return node_may_be_called(&job->machine.node);
+void machine_depart(struct job *job) {
+        job->machine.attachment.stays = true;
+        machine_may_depart(job);
 }
 
 void machine_deinit(struct machine *machine) {

@@ -38,10 +38,10 @@ struct machine {
 /* 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
 void machine_deinit(struct machine *machine);
-/* The daemon ends, and the node is going to come back with the one that follows: now, unless
- * machine_may_be_called() says that it has to wait for what the coordinator says. */
+/* The daemon ends, and the node is going to come back with the one that follows. False: not yet, a generation
+ * may be on its way to it. */
+bool machine_may_depart(struct job *job);
 void machine_depart(struct job *job);
-bool machine_may_be_called(const struct job *job);
 /* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
@@ -121,7 +121,8 @@ bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes);
 void machine_tell(struct job *job, uint32_t id, bool last, const void *rows, size_t bytes);
 /* The cluster has no address for this node yet. */
 bool machine_is_unplaced(const struct job *job);
-/* The node is in a generation of which its members hear only when the communicator is there. */
+/* The node is in a generation of which its members hear only when the communicator is there, and hears of its
+ * coordinator. */
 bool machine_is_ahead(const struct job *job);
 /* The engine has something of this job that it has not ended. */
 bool machine_engine_busy(const struct job *job);
