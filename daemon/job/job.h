@@ -24,8 +24,8 @@ void jobs_made(void *jobs, const struct memory_result *result);
  * says whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-/* Nothing is: the coordinators of jobs whose members go on with the next daemon hear of that. False: one of
- * them may have said, before it heard of it, what these members must know. */
+/* Once nothing is: the coordinators of jobs that go on with the next daemon hear that this one goes. False:
+ * not yet, one of them may have named a generation before it heard of that. To be called again. */
 bool jobs_depart(struct jobs *jobs);
 /* Steps that are still open become void. A job ends if one of its members does not come back to the next
  * daemon. */

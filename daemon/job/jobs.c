@@ -234,7 +234,7 @@ bool jobs_depart(struct jobs *jobs) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
-                all &= !job_departs(job) || machine_may_depart(job);
+                all &= !job_departs(job) || machine_depart(job);
         return all;
 }
 
@@ -244,7 +244,7 @@ void jobs_suspend(struct jobs *jobs) {
         list_for_each_safe(job, spare, &jobs->list, link) {
                 job->suspended = job_returns(job) || job->cluster;
                 if (job_departs(job))
-                        machine_depart(job);
+                        machine_leave(job);
                 if (!job->suspended && some_return(job))
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
         }

@@ -62,26 +62,60 @@ static void it_enters_no_generation(void **state) {
 static void it_stays_until_its_members_have_heard_of_a_generation(void **state) {
         struct jobs *jobs = cluster->node[2].jobs;
 
-        for (unsigned late = 0; late < 2; late++) {
-                uint32_t before = late + 1;
-
-                if (!late)
-                        form_four();
-                cluster->trainer[3].member->returns = true;
-                jobs_drain(jobs);
+        form_four();
+        cluster->trainer[3].member->returns = true;
+        jobs_drain(jobs);
+        for (uint32_t before = 1; before <= 2; before++) {
                 assert_false(jobs_busy(jobs));
                 fake_accuse(&cluster->fabric->node[0], 2);
                 until(job_on(2)->machine.node.generation.number == before + 1);
                 assert_int_equal(job_on(2)->generation, before);
                 assert_true(jobs_busy(jobs));
-                if (late)
-                        jobs_end(jobs);
-                else
-                        until(job_on(2)->generation == before + 1);
-                assert_false(jobs_busy(jobs));
+                if (before == 1)
+                        until(job_on(2)->generation == 2);
         }
+        jobs_end(jobs);
+        assert_false(jobs_busy(jobs));
         jobs_suspend(jobs);
         end_last();
+}
+
+/* Those that would not come back anyway, and a coordinator that is not heard of. */
+static void it_stays_for_nobody_else(void **state) {
+        struct jobs *jobs = cluster->node[2].jobs;
+        struct node *node;
+
+        form_four();
+        jobs_drain(jobs);
+        fake_accuse(&cluster->fabric->node[0], 2);
+        node = &job_on(2)->machine.node;
+        until(node->generation.number == 2);
+        assert_false(jobs_busy(jobs));
+        cluster->trainer[3].member->returns = true;
+        assert_true(jobs_busy(jobs));
+        node->suspended = true;
+        assert_false(jobs_busy(jobs));
+        node->suspended = false;
+        until(job_on(2)->generation == 2);
+        leave_last();
+        end_last();
+}
+
+/* The others go on without it at once. */
+static void a_node_without_members_is_not_awaited(void **state) {
+        struct jobs *jobs = cluster->node[2].jobs;
+
+        form_four();
+        lose(3);
+        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        assert_int_equal(job_on(2)->n_local, 0);
+        jobs_drain(jobs);
+        assert_true(jobs_depart(jobs));
+        jobs_suspend(jobs);
+        settle();
+        free_station(&cluster->node[2]);
+        cluster->n = 2;
+        until(job_on(0)->generation == 3 && job_on(1)->generation == 3);
 }
 
 /* It says that it goes when the others are about to enter a generation with it, or have just been told to. */
@@ -99,6 +133,7 @@ static void a_generation_that_is_on_its_way_comes_first(void **state) {
         assert_false(job_on(2)->machine.node.away);
         until(!jobs_busy(jobs) && jobs_depart(jobs));
         assert_int_equal(job_on(2)->generation, job_on(2)->machine.node.generation.number);
+        assert_false(job_on(2)->machine.attachment.stays); /* its last member may leave for good meanwhile */
         jobs_suspend(jobs);
         settle();
         assert_int_equal(job_on(0)->machine.node.generation.number, job_on(2)->generation);
@@ -110,15 +145,15 @@ static void the_others_enter_no_generation_without_it(void **state) {
         form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(2)->machine.node.phase == NODE_FROZEN);
-        assert_true(machine_may_depart(job_on(2)));
+        assert_true(machine_depart(job_on(2)));
         settle();
         for (uint32_t n = 0; n < 3; n++) {
                 assert_int_equal(job_on(n)->machine.node.phase, NODE_SETTLED);
                 assert_int_equal(job_on(n)->machine.node.generation.number, 1);
         }
-        assert_false(machine_may_depart(job_on(1)));
+        assert_false(machine_depart(job_on(1)));
         settle(); /* it is told at once that it may go, too */
-        assert_true(machine_may_depart(job_on(1)));
+        assert_true(machine_depart(job_on(1)));
         leave_last();
         end_last();
 }
@@ -153,6 +188,9 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(it_enters_no_generation, three_nodes_avg, teardown),
                 cmocka_unit_test_setup_teardown(it_stays_until_its_members_have_heard_of_a_generation,
                                                 three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(it_stays_for_nobody_else, three_nodes_avg, teardown),
+                cmocka_unit_test_setup_teardown(a_node_without_members_is_not_awaited, three_nodes_for_two,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(a_generation_that_is_on_its_way_comes_first, three_nodes_avg,
                                                 teardown),
                 cmocka_unit_test_setup_teardown(the_others_enter_no_generation_without_it, three_nodes_avg,

@@ -13,11 +13,9 @@
 # What was built of a commit is kept below build-test/versions. Exit status 77 if the history that it is in is
 # not here (a tarball, a shallow clone).
 set -eu
-
-cd "$(dirname "$0")/../.."
+. "$(dirname "$0")/../faults/build.sh"
 ROOT=$PWD
-export GRADSYNC_BUILD="${GRADSYNC_BUILD:-$ROOT/build-test/gcc}" LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
-[ -f "$GRADSYNC_BUILD/build.ninja" ] || sh tests/run.sh gcc >&2
+export GRADSYNC_BUILD LC_ALL=C.UTF-8
 TARGETS="daemon/core/gradsyncd daemon/engine/gloo/gradsync-gloo client/cli/gradsyncctl
         tests/integration/member"
 

@@ -313,15 +313,15 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         return 0;
 }
 
-bool machine_may_depart(struct job *job) {
+bool machine_depart(struct job *job) {
         node_depart(&job->machine.node, clock_now());
         machine_run(job);
         return !node_may_be_called(&job->machine.node);
 }
 
-void machine_depart(struct job *job) {
+void machine_leave(struct job *job) {
         job->machine.attachment.stays = true;
-        machine_may_depart(job);
+        machine_depart(job);
 }
 
 void machine_deinit(struct machine *machine) {

@@ -38,10 +38,11 @@ struct machine {
 /* 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
 void machine_deinit(struct machine *machine);
-/* The daemon ends, and the node is going to come back with the one that follows. False: not yet, a generation
- * may be on its way to it. */
-bool machine_may_depart(struct job *job);
-void machine_depart(struct job *job);
+/* The daemon ends, and the node is going to come back with the one that follows: the coordinator hears so.
+ * Whether the daemon may go now, or a generation may be on its way to the node. */
+bool machine_depart(struct job *job);
+/* It goes in any case. */
+void machine_leave(struct job *job);
 /* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
