@@ -67,6 +67,7 @@ enum {
         CUDA_DEVICE_MINOR = 76,
         CUDA_DEVICE_VMM = 102,
         CUDA_DEVICE_FD_HANDLES = 103,
+        CUDA_DEVICE_RDMA = 110, /* of memory that is mapped */
         CUDA_DEVICE_MPS = 133,
 };
 

@@ -98,9 +98,8 @@ struct backend_result {
  * and lets go of all memory that there is.
  */
 enum memory_kind {
-        MEMORY_SHARED, /* of `bytes`, for a member to map; not attached, and no page of it touched */
-        /* of `bytes`, for the daemon itself, as what an engine carries; attached, and done at once */
-        MEMORY_OWN,
+        MEMORY_SHARED,   /* of `bytes`, for a member to map; not attached, and no page of it touched */
+        MEMORY_OWN,      /* of `bytes`, for the daemon itself, as what an engine carries; attached */
         MEMORY_OFFERED,  /* what a member has made: `bytes` from `offset` of it; attached */
         MEMORY_RETURNED, /* what a former daemon had made, the whole of it, `bytes`; attached */
         /* Checks that the member has touched all of it (memory cgroups charge whoever touches a page first,
@@ -108,6 +107,15 @@ enum memory_kind {
         MEMORY_ATTACH,
         MEMORY_FREE, /* whatever the result, it is not the caller's any more */
 };
+
+/* What new memory holds from `offset` on, for so many bytes: the `size` lowest bytes of `bits`, 1, 2, 4 or 8,
+ * again and again. Both are multiples of ARENA_ALIGN and `size`. */
+struct memory_fill {
+        uint64_t offset, bytes, bits;
+        unsigned size;
+};
+
+#define MEMORY_FILLS 8u
 
 struct memory_request {
         uint64_t id; /* chosen by the caller, unique among unfinished requests */
@@ -117,8 +125,11 @@ struct memory_request {
          * if it fails by then. The others stay the caller's. */
         int *fds;
         unsigned n_fds;
-        const struct cuda_ipc *ipc;    /* OFFERED: names it instead of a descriptor; or NULL */
-        struct backend_memory *memory; /* ATTACH, FREE */
+        const struct cuda_ipc *ipc;      /* OFFERED: names it instead of a descriptor; or NULL */
+        struct backend_memory *memory;   /* ATTACH, FREE */
+        const struct memory_fill *fills; /* OWN: what it holds beside zeros; read before request() returns */
+        unsigned n_fills;                /* at most MEMORY_FILLS */
+        size_t beside;                   /* OWN: bytes of the host's memory that come with it */
 };
 
 /* Valid during the call that delivers it. */
@@ -159,7 +170,8 @@ struct memory_ops {
          * been done already. Unknown ids are ignored; a FREE is never cancelled. */
         void (*cancel)(struct backend *backend, uint64_t id);
 
-        /* The fds to pass to a member, or to an engine's helper; they stay the memory's. */
+        /* The fds to pass to a member, or to an engine's helper; they stay the memory's. -1: what is this
+         * daemon's own may have none. */
         void (*fds)(const struct backend_memory *memory, int fds[MEMORY_FDS]);
         /* What there is of it, and what whoever gets its fds maps: no less than was asked for. */
         uint64_t (*bytes)(const struct backend_memory *memory);
@@ -169,6 +181,9 @@ struct memory_ops {
         /* The rest is for an attached memory. Where it lies for an engine, which may not be where a CPU can
          * read. */
         void *(*address)(const struct backend_memory *memory);
+        /* What came beside it, as malloc() aligns, which the device and the CPU read and write alike; NULL if
+         * nothing did. */
+        void *(*beside)(const struct backend_memory *memory);
         /* Before and after `bytes` bytes of it are used: whether its member has withdrawn some since, as by
          * punching holes, into which the daemon would allocate pages. Small amounts are summed up and looked
          * at together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct engine_build {
         uint64_t comm;    /* id: unique among those of this engine that are neither dropped nor aborted */
         const char *name; /* the same on all of its nodes, and never used again for others */
         uint32_t n_lanes; /* collectives of different lanes do not wait for one another */
+        uint32_t on_host; /* bit: a lane of which all pieces lie in memory of the host */
         uint32_t dialect; /* in which its nodes exchange: one that the engines of all of them know */
         uint32_t n_nodes, self; /* self: rank of this one */
         const uint32_t *node;   /* addresses, by rank */
@@ -27,8 +29,9 @@ struct engine_build {
 
 /* Staging, as the backend that allocated it exports it. */
 struct engine_memory {
-        void *address; /* as the engine's device sees it */
-        int fd;        /* of it, for an engine in a process of its own; stays the caller's */
+        void *address; /* as the backend's device sees it */
+        bool on_host;  /* that device is the CPU */
+        int fd;        /* of it, for an engine in a process of its own; stays the caller's; or -1 */
         uint64_t bytes;
 };
 
@@ -48,8 +51,13 @@ struct engine_piece {
         unsigned dtype; /* WIRE__DTYPE__… */
         enum engine_reduce reduce;
         uint32_t root;
+        /* `tail_bytes` bytes, or none, in memory that CPU and device reach: the input ends with what they hold
+         * from launch() on, and when done() is called they hold the end of the output. */
+        void *tail;
+        uint32_t tail_bytes;
 };
 
+#define ENGINE_WINDOW 8u /* collectives that a lane may have under way */
 #define ENGINE_VALUES 16u
 #define ENGINE_TABLE (64u << 10) /* bytes that a node can publish for a communicator */
 

@@ -83,7 +83,7 @@ static void open_all(const char *helper) {
 
         for (uint32_t i = 0; i < n_sites; i++) {
                 int fd = memfd_create("bench", MFD_CLOEXEC);
-                struct engine_memory memory = { NULL, fd, BYTES };
+                struct engine_memory memory = { NULL, true, fd, BYTES };
 
                 memset(&site[i], 0, sizeof(site[i]));
                 if (fd < 0 || ftruncate(fd, BYTES) < 0 || engines_open(&config, &site[i].engine) < 0 ||

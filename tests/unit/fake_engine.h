@@ -260,6 +260,8 @@ static int fake_launch(struct engine *engine, const struct engine_launch *launch
         collective->launch[fake->node] = *launch;
         collective->input[fake->node] = malloc(bytes + 1);
         if (bytes > 0) {
+                if (piece->tail_bytes > 0)
+                        memcpy(input + bytes - piece->tail_bytes, piece->tail, piece->tail_bytes);
                 memcpy(collective->input[fake->node], input, bytes);
                 memset(output, POISON, bytes);
         }
@@ -313,6 +315,9 @@ static void fake_deliver_done(struct fake_engine *fake, const struct fabric_even
 
                 fabric_check_hands_off(fake, collective, output);
                 memcpy(output, collective->result, bytes);
+                if (launch->piece.tail_bytes > 0)
+                        memcpy(launch->piece.tail, output + bytes - launch->piece.tail_bytes,
+                               launch->piece.tail_bytes);
                 fabric_poison_next(fake, event->comm, event->lane, &launch->piece);
         }
         fake->engine.events->done(fake->engine.owner, launch->comm, event->lane, launch->sequence,

@@ -201,7 +201,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
         assert_int_equal(ftruncate(site->memory, MEMORY_BYTES), 0);
         site->bytes = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, site->memory, 0);
         assert_true(site->bytes != MAP_FAILED);
-        struct engine_memory memory = { site->bytes, site->memory, MEMORY_BYTES };
+        struct engine_memory memory = { site->bytes, true, site->memory, MEMORY_BYTES };
         assert_int_equal(site->engine->ops->share(site->engine, MEMORY, &memory), 0);
         rig->address[rank] = rig_address(rank);
 }

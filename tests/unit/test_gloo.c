@@ -348,7 +348,7 @@ static void memory_is_shared_and_let_go_of(void **state) {
                 assert_int_equal(ftruncate(late[rank], 4096), 0);
                 for (uint32_t at = 0; at < 1000; at++)
                         assert_int_equal(pwrite(late[rank], &at, 4, 4 * at), 4);
-                struct engine_memory memory = { NULL, late[rank], 4096 };
+                struct engine_memory memory = { NULL, true, late[rank], 4096 };
                 struct engine *engine = rig.site[rank].engine;
                 assert_int_equal(engine->ops->share(engine, 8, &memory), 0);
         }

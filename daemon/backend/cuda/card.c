@@ -84,6 +84,7 @@ static int card_describe(struct card *card, const struct report *report) {
                  card_attribute(card, CUDA_DEVICE_MINOR));
         card->processors = card_attribute(card, CUDA_DEVICE_MULTIPROCESSORS);
         card->mps = card_attribute(card, CUDA_DEVICE_MPS) != 0;
+        card->rdma = card_attribute(card, CUDA_DEVICE_RDMA) != 0;
         if (major < 8)
                 return report_refused(report, "the GPU is too old: compute capability 8.0 is needed (sm_80)");
         if (!card_attribute(card, CUDA_DEVICE_VMM) || !card_attribute(card, CUDA_DEVICE_FD_HANDLES))

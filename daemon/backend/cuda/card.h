@@ -14,8 +14,8 @@ struct card {
         cuda_device device;
         cuda_context context; /* NULL: it was not opened */
         char name[64], uuid[CUDA_UUID_TEXT], architecture[16];
-        int processors; /* multiprocessors */
-        bool mps;
+        int processors;     /* multiprocessors */
+        bool mps, rdma;     /* rdma: network adapters can be given its memory */
         uint64_t opened;    /* clock_now() */
         size_t bytes;       /* of its memory */
         size_t granularity; /* of memory, bytes */

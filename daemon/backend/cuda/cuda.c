@@ -117,7 +117,7 @@ static int cuda_request(struct backend *backend, const struct memory_request *re
         *ret = (struct memory_result){ .id = request->id };
         switch (request->kind) {
         case MEMORY_ATTACH: return 1; /* it is charged to the daemon, and mapped, since it was made */
-        case MEMORY_OWN: ret->error = -ENOTSUP; return 1;
+        case MEMORY_OWN:
         case MEMORY_SHARED:
                 if (request->bytes == 0 || request->bytes > LIMIT_ARENA) {
                         ret->error = -EINVAL;
@@ -167,6 +167,10 @@ static int cuda_compare(const struct backend_memory *a, const struct backend_mem
 
 static void *cuda_address_of(const struct backend_memory *memory) {
         return (void *)(uintptr_t)vmm_of(memory)->address;
+}
+
+static void *cuda_beside(const struct backend_memory *memory) {
+        return vmm_of(memory)->beside;
 }
 
 /* Nothing can be withdrawn: the mapping keeps the allocation. */
@@ -227,6 +231,7 @@ static const struct memory_ops cuda_memory = {
         .bytes = cuda_bytes,
         .compare = cuda_compare,
         .address = cuda_address_of,
+        .beside = cuda_beside,
         .check = cuda_check,
 };
 

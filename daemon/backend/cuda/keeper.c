@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@ struct wish {
         struct list link; /* of those that wait, or are done */
         struct memory_request request;
         struct cuda_ipc ipc;
+        struct memory_fill fills[MEMORY_FILLS];
         int fd;
         bool cancelled;
         struct vmm *vmm; /* what was made, or is to be freed */
@@ -199,6 +201,10 @@ int keeper_ask(struct keeper *keeper, const struct memory_request *request) {
         if (request->ipc != NULL) {
                 wish->ipc = *request->ipc;
                 wish->request.ipc = &wish->ipc;
+        }
+        if (request->n_fills > 0) {
+                memcpy(wish->fills, request->fills, request->n_fills * sizeof(wish->fills[0]));
+                wish->request.fills = wish->fills;
         }
         if (request->n_fds > 0) {
                 wish->fd = request->fds[0];

@@ -7,8 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/fill.h"
 #include "base/cleanup.h"
 #include "gradsync.pb-c.h"
+
+#define FILL_BYTES 4096u
 
 void vmm_free(const struct card *card, struct vmm *vmm) {
         if (vmm == NULL)
@@ -19,8 +22,15 @@ void vmm_free(const struct card *card, struct vmm *vmm) {
                 card->cuda.unmap(vmm->base, vmm->mapped);
                 card->cuda.unreserve(vmm->base, vmm->mapped);
         }
+        if (vmm->beside != NULL)
+                card->cuda.host_free(vmm->beside);
         fd_close(vmm->fd);
         free(vmm);
+}
+
+/* By this daemon, now. */
+static bool vmm_is_made(const struct memory_request *request) {
+        return request->kind == MEMORY_SHARED || request->kind == MEMORY_OWN;
 }
 
 static uint64_t vmm_round_up(const struct card *card, uint64_t bytes) {
@@ -51,11 +61,49 @@ static cuda_result vmm_clear(const struct card *card, cuda_stream stream, const 
         return r == CUDA_OK ? card->cuda.stream_wait(stream) : r;
 }
 
-static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct vmm *vmm) {
+/* A range of which the first bytes are there already: they are copied behind themselves, twice as many each
+ * time. */
+static cuda_result vmm_repeat(const struct card *card, cuda_stream stream, cuda_address at, uint64_t there,
+                              uint64_t bytes) {
+        cuda_result r = CUDA_OK;
+
+        for (uint64_t more = 0; there < bytes && r == CUDA_OK; there += more) {
+                more = there < bytes - there ? there : bytes - there;
+                r = card->cuda.copy(at + there, at, more, stream);
+        }
+        return r;
+}
+
+/* A copy from memory that is not pinned is over when the call returns. */
+static cuda_result vmm_fill(const struct card *card, cuda_stream stream, const struct vmm *vmm,
+                            const struct memory_fill *fill) {
+        unsigned char first[FILL_BYTES];
+        uint64_t n = fill->bytes < sizeof(first) ? fill->bytes : sizeof(first);
+
+        if (n == 0)
+                return CUDA_OK;
+        fill_repeat(first, n, fill->bits, fill->size);
+        cuda_result r = card->cuda.copy_in(vmm->base + fill->offset, first, n, stream);
+        return r == CUDA_OK ? vmm_repeat(card, stream, vmm->base + fill->offset, n, fill->bytes) : r;
+}
+
+static cuda_result vmm_write(const struct card *card, cuda_stream stream, const struct vmm *vmm,
+                             const struct memory_request *request) {
+        cuda_result r = vmm_clear(card, stream, vmm);
+
+        for (unsigned i = 0; i < request->n_fills && r == CUDA_OK; i++)
+                r = vmm_fill(card, stream, vmm, &request->fills[i]);
+        return r == CUDA_OK && request->n_fills > 0 ? card->cuda.stream_wait(stream) : r;
+}
+
+/* What network adapters may read and write is an engine's: members share none of it. */
+static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct vmm *vmm,
+                            const struct memory_request *request) {
         const struct cuda_properties properties = {
                 .type = CUDA_ALLOCATION_PINNED,
                 .handle_types = CUDA_HANDLE_FD,
                 .location = { CUDA_LOCATION_DEVICE, card->device },
+                .flags.rdma = request->kind == MEMORY_OWN && card->rdma,
         };
         cuda_handle handle;
         cuda_result r = card->cuda.create(&handle, vmm->mapped, &properties, 0);
@@ -64,10 +112,20 @@ static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct 
                 return r;
         r = vmm_map(card, vmm, handle);
         if (r == CUDA_OK)
-                r = vmm_clear(card, stream, vmm);
-        if (r == CUDA_OK)
+                r = vmm_write(card, stream, vmm, request);
+        if (r == CUDA_OK && request->kind == MEMORY_SHARED)
                 r = card->cuda.export_handle(&vmm->fd, handle, CUDA_HANDLE_FD, 0);
         card->cuda.release(handle);
+        return r;
+}
+
+static cuda_result vmm_make_beside(const struct card *card, struct vmm *vmm, size_t bytes) {
+        cuda_result r = card->cuda.host_alloc(&vmm->beside, bytes, CUDA_HOST_DEVICEMAP);
+
+        if (r == CUDA_OK)
+                memset(vmm->beside, 0, bytes);
+        else
+                vmm->beside = NULL;
         return r;
 }
 
@@ -90,7 +148,7 @@ static int vmm_judge(const struct card *card, const struct vmm *vmm, cuda_result
                 *sticky = result;
         if (result == CUDA_OUT_OF_MEMORY)
                 return vmm_refuse_room(card, vmm, refusal);
-        if (*sticky != CUDA_OK || request->kind == MEMORY_SHARED)
+        if (*sticky != CUDA_OK || vmm_is_made(request))
                 return -EIO;
         return refuse(refusal, WIRE__CODE__INVALID,
                       "this is no memory of the GPU that the daemon serves (%s, %s), or there are fewer than "
@@ -168,9 +226,11 @@ int vmm_new(const struct card *card, cuda_stream stream, const struct memory_req
         vmm->fd = fd;
         vmm->bytes = request->bytes;
         vmm->mapped = vmm_round_up(card, request->offset + request->bytes);
-        if (request->kind == MEMORY_SHARED) {
+        if (vmm_is_made(request)) {
                 vmm->bytes = vmm->mapped;
-                result = vmm_make(card, stream, vmm);
+                result = vmm_make(card, stream, vmm, request);
+                if (result == CUDA_OK && request->beside > 0)
+                        result = vmm_make_beside(card, vmm, request->beside);
         } else if (request->ipc != NULL) {
                 r = vmm_open(card, vmm, request, refusal, &result);
         } else {

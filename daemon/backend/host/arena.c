@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "backend/fill.h"
 #include "base/cleanup.h"
 #include "proto/frame.h"
 #include "proto/gradsync.pb-c.h"
@@ -30,6 +31,7 @@ void arena_release(struct arena *arena) {
         if (arena->map)
                 munmap(arena->map, arena->bytes);
         fd_close(arena->fd);
+        free(arena->beside);
         free(arena);
 }
 
@@ -86,6 +88,19 @@ static int arena_map(struct arena *arena) {
         return 0;
 }
 
+static int arena_map_own(struct arena *arena, const struct memory_request *request) {
+        int r = arena_map(arena);
+
+        for (unsigned i = 0; r == 0 && i < request->n_fills; i++)
+                fill_repeat((unsigned char *)arena->map + request->fills[i].offset, request->fills[i].bytes,
+                            request->fills[i].bits, request->fills[i].size);
+        if (r == 0 && request->beside > 0) {
+                arena->beside = calloc(1, request->beside);
+                r = arena->beside != NULL ? 0 : -ENOMEM;
+        }
+        return r;
+}
+
 static int arena_make(struct arena *arena, const struct memory_request *request) {
         struct stat info;
         arena->bytes = request->bytes;
@@ -95,7 +110,7 @@ static int arena_make(struct arena *arena, const struct memory_request *request)
         if (fstat(arena->fd, &info) < 0)
                 return -errno;
         arena->file = (struct memfd_file){ info.st_dev, info.st_ino, .size = request->bytes };
-        return request->kind == MEMORY_OWN ? arena_map(arena) : 0;
+        return request->kind == MEMORY_OWN ? arena_map_own(arena, request) : 0;
 }
 
 int arena_new(struct reaper *reaper, unsigned place, const struct memory_request *request,

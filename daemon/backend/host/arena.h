@@ -25,6 +25,7 @@ struct arena {
         struct memfd_file file;
         uint64_t unchecked; /* bytes used since the file's pages were counted */
         unsigned char *map; /* NULL until attached */
+        void *beside;       /* see backend.h */
 };
 
 static inline struct arena *arena_of(const struct backend_memory *memory) {

@@ -153,6 +153,10 @@ static int host_compare(const struct backend_memory *a, const struct backend_mem
         return x->inode < y->inode ? -1 : x->inode > y->inode;
 }
 
+static void *host_beside(const struct backend_memory *memory) {
+        return arena_of(memory)->beside;
+}
+
 static void *host_address(const struct backend_memory *memory) {
         return arena_of(memory)->map;
 }
@@ -244,6 +248,7 @@ static const struct memory_ops host_memory = {
         .bytes = host_bytes,
         .compare = host_compare,
         .address = host_address,
+        .beside = host_beside,
         .check = host_check,
 };
 

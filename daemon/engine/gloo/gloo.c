@@ -22,6 +22,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "engine/gloo/errand.h"
+#include "proto/names.h"
 
 /*
  * Streams of a lane. While one collective folds, or waits for its peer, the other one uses the network, and
@@ -41,7 +42,15 @@ extern char **environ;
 struct memory {
         struct list link;
         uint64_t id, bytes;
-        int fd; /* a copy */
+        unsigned char *address; /* the daemon's */
+        int fd;                 /* a copy */
+};
+
+/* Of a collective that is under way: what the caller gets of its output's end. */
+struct tail {
+        void *to;
+        const unsigned char *from;
+        uint32_t bytes;
 };
 
 struct packet {
@@ -75,6 +84,7 @@ struct gloo_comm {
         struct list queue;
         unsigned queued;
         bool reaped;
+        struct tail tail[ERRAND_LANES][ENGINE_WINDOW]; /* by sequence number */
 };
 
 struct gloo {
@@ -337,6 +347,15 @@ static void helper_on_built(struct gloo_comm *comm, const struct errand *errand)
         engine->events->built(engine->owner, comm->id, NULL, 0);
 }
 
+static void helper_on_done(struct gloo_comm *comm, const struct errand *errand) {
+        const struct engine *engine = &comm->gloo->engine;
+        const struct tail *tail = &comm->tail[errand->lane][errand->sequence % ENGINE_WINDOW];
+
+        if (tail->bytes > 0)
+                memcpy(tail->to, tail->from, tail->bytes);
+        engine->events->done(engine->owner, comm->id, errand->lane, errand->sequence, errand->done.value);
+}
+
 static void helper_take(struct gloo_comm *comm, const struct errand *errand, const unsigned char *more,
                         size_t more_bytes) {
         const struct engine *engine = &comm->gloo->engine;
@@ -350,8 +369,7 @@ static void helper_take(struct gloo_comm *comm, const struct errand *errand, con
         case ERRAND_BUILT: helper_on_built(comm, errand); break;
         case ERRAND_DONE:
                 if (comm->state == WORKING)
-                        engine->events->done(engine->owner, comm->id, errand->lane, errand->sequence,
-                                             errand->done.value);
+                        helper_on_done(comm, errand);
                 break;
         case ERRAND_BROKEN:
                 if (comm->state > WORKING)
@@ -518,7 +536,7 @@ static int gloo_share(struct engine *engine, uint64_t id, const struct engine_me
 
         if (memory == NULL)
                 return -ENOMEM;
-        *memory = (struct memory){ .id = id, .bytes = what->bytes };
+        *memory = (struct memory){ .id = id, .bytes = what->bytes, .address = what->address };
         memory->fd = fcntl(what->fd, F_DUPFD_CLOEXEC, 0);
         if (memory->fd < 0) {
                 free(memory);
@@ -629,6 +647,32 @@ static int gloo_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
         return comm->state == BUILDING ? comm_say(comm, &errand, table, bytes, -1) : 0;
 }
 
+static const struct memory *shared_memory(const struct gloo *gloo, uint64_t id) {
+        const struct memory *memory;
+
+        list_for_each(memory, &gloo->memories, link)
+                if (memory->id == id)
+                        return memory;
+        return NULL;
+}
+
+/* The helper shares the memory: what it is to find there, and where the output's end will be. */
+static int gloo_put_tail(struct gloo_comm *comm, const struct engine_launch *launch) {
+        const struct engine_piece *piece = &launch->piece;
+        const struct memory *memory = piece->tail_bytes > 0 ? shared_memory(comm->gloo, piece->memory) : NULL;
+        struct tail *tail = &comm->tail[launch->lane][launch->sequence % ENGINE_WINDOW];
+        uint64_t end = piece->elements * dtype_size(piece->dtype) - piece->tail_bytes;
+
+        *tail = (struct tail){ 0 };
+        if (piece->tail_bytes == 0)
+                return 0;
+        if (memory == NULL)
+                return -EINVAL;
+        memcpy(memory->address + piece->input + end, piece->tail, piece->tail_bytes);
+        *tail = (struct tail){ piece->tail, memory->address + piece->output + end, piece->tail_bytes };
+        return 0;
+}
+
 static int gloo_launch(struct engine *engine, const struct engine_launch *launch) {
         struct gloo_comm *comm = comm_find(gloo_of(engine), launch->comm);
         const struct engine_piece *piece = &launch->piece;
@@ -652,7 +696,8 @@ static int gloo_launch(struct engine *engine, const struct engine_launch *launch
         else
                 errand.launch.payload = launch->kind == ENGINE_FILLER ? ERRAND_ZERO_VOTE : ERRAND_VOTE;
         memcpy(errand.launch.value, launch->value, sizeof(errand.launch.value));
-        return comm_say(comm, &errand, NULL, 0, -1);
+        int r = gloo_put_tail(comm, launch);
+        return r < 0 ? r : comm_say(comm, &errand, NULL, 0, -1);
 }
 
 static void gloo_end(struct gloo_comm *comm, enum comm_state state) {

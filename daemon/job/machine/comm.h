@@ -10,7 +10,8 @@
 #include "engine/engine.h"
 #include "rendezvous/message.h"
 
-#define COMM_WINDOW LIMIT_WINDOW             /* collectives ahead on a lane */
+#define COMM_WINDOW LIMIT_WINDOW /* collectives ahead on a lane */
+_Static_assert(COMM_WINDOW <= ENGINE_WINDOW, "an engine takes as many");
 #define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
 
 /* What all nodes must have equal, and a number of which everybody hears the largest one. Of a word that is

@@ -65,8 +65,8 @@ int spread_prepare(struct job *job, struct refusal *refusal) {
 
         if (r < 0 || operation->spread.memory.id != 0 || machine_is_alone(job))
                 return r;
-        return shared_init(&operation->spread.memory, job, job->table->config.staging, 3 * spread_room(job),
-                           refusal);
+        return shared_init(&operation->spread.memory, job, job->table->config.staging,
+                           &(struct memory_request){ .bytes = 3 * spread_room(job) }, 0, NULL, refusal);
 }
 
 /* What is compared is what matters to the kind of call. The node of the root is found out beside it. */
@@ -294,6 +294,15 @@ void spread_here(struct job *job) {
         spread_run(job, true, spread_combine);
 }
 
+/* A node without members. */
+static void spread_give_nothing(struct job *job) {
+        struct spread *spread = &job->operation.spread;
+        struct memory_fill neutral = shared_neutral(0, spread->dtype, spread->reduce,
+                                                    spread_whole(job) / dtype_size(spread->dtype));
+
+        shared_fill(&spread->memory, &neutral);
+}
+
 int spread_compared(struct job *job, bool same, const struct comm_words *words) {
         struct spread *spread = &job->operation.spread;
 
@@ -303,8 +312,7 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         if (!spread_intact(job))
                 return 0; /* it ends with the member that is evicted */
         if (job->n_local == 0 && spread->bytes > 0)
-                shared_fill_neutral(&spread->memory, 0, spread->dtype, spread->reduce,
-                                    spread_whole(job) / dtype_size(spread->dtype));
+                spread_give_nothing(job);
         return spread_run(job, false, spread_gather);
 }
 

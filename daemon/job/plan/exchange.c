@@ -108,6 +108,31 @@ static uint64_t lay_out(struct exchange *exchange, const struct description *pla
         return is_sum(exchange) ? bytes + exchange->slot_bytes : bytes;
 }
 
+/* Where there are neutral elements other than zeros. */
+static unsigned list_neutral(const struct exchange *exchange, const struct description *plan,
+                             struct memory_fill ret[EXCHANGE_DTYPES]) {
+        unsigned n = 0;
+
+        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange); dtype++)
+                ret[n++] = shared_neutral(exchange->neutral[dtype], dtype, exchange->reduce,
+                                          largest(exchange, plan, dtype) / dtype_size(dtype));
+        return n;
+}
+
+/* The longest trailer of a bucket. */
+static uint64_t longest_tail(const struct exchange *exchange, const struct description *plan) {
+        uint64_t most = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+                struct trailer trailer = trailer_shape(exchange, &plan->bucket[b], exchange->most);
+                uint64_t bytes = trailer_elements(&trailer) * dtype_size(plan->bucket[b].dtype);
+
+                if (bytes > most)
+                        most = bytes;
+        }
+        return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 /* For the largest task that a slot is for. */
 static size_t slot_room(const struct exchange *exchange, const struct job *job,
                         const struct description *plan) {
@@ -170,15 +195,26 @@ static void number_pieces(struct exchange *exchange, const struct description *p
                 exchange->first[b + 1] = exchange->first[b] + piece_count(exchange, &plan->bucket[b]);
 }
 
+static int exchange_stage(struct exchange *exchange, struct job *job, const struct description *plan,
+                          uint32_t ordinal, holding_done_fn late, struct refusal *refusal) {
+        struct memory_fill fills[EXCHANGE_DTYPES];
+        struct memory_request what = { .bytes = lay_out(exchange, plan),
+                                       .fills = fills,
+                                       .beside = exchange->n_slots * exchange->tail_bytes };
+
+        what.n_fills = list_neutral(exchange, plan, fills);
+        return shared_init(&exchange->staging, job, job->table->config.backend, &what, ordinal, late,
+                           refusal);
+}
+
 static int exchange_prepare(struct exchange *exchange, struct job *job, const struct description *plan,
                             struct refusal *refusal) {
-        size_t room = slot_room(exchange, job, plan), bytes = cut_block(exchange, plan, room, NULL);
-        int r = shared_init(&exchange->staging, job, job->table->config.backend, lay_out(exchange, plan),
-                            refusal);
+        size_t room = slot_room(exchange, job, plan), bytes;
 
-        if (r == 0)
-                r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
-                                sizeof(*exchange) + bytes, refusal);
+        exchange->tail_bytes = longest_tail(exchange, plan);
+        bytes = cut_block(exchange, plan, room, NULL);
+        int r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+                            sizeof(*exchange) + bytes, refusal);
         if (r != 0)
                 return r;
         exchange->block = calloc(1, bytes);
@@ -189,8 +225,8 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
         return 0;
 }
 
-int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
-                 struct refusal *refusal) {
+int exchange_new(struct job *job, const struct description *plan, uint32_t ordinal, holding_done_fn late,
+                 struct exchange **ret, struct refusal *refusal) {
         struct exchange *exchange = calloc(1, sizeof(*exchange));
         uint64_t piece = job->table->config.piece_bytes;
 
@@ -205,17 +241,12 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
         exchange->n_slots = exchange->n_pieces < EXCHANGE_SLOTS ? exchange->n_pieces : EXCHANGE_SLOTS;
         int r = exchange_prepare(exchange, job, plan, refusal);
         if (r == 0)
+                r = exchange_stage(exchange, job, plan, ordinal, late, refusal);
+        if (r == 0)
                 *ret = exchange;
         else
                 exchange_free(exchange);
         return r;
-}
-
-void exchange_fill(struct exchange *exchange, const struct description *plan) {
-        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange) && !exchange->filled; dtype++)
-                shared_fill_neutral(&exchange->staging, exchange->neutral[dtype], dtype, exchange->reduce,
-                                    largest(exchange, plan, dtype) / dtype_size(dtype));
-        exchange->filled = true;
 }
 
 struct exchange *exchange_free(struct exchange *exchange) {
@@ -248,6 +279,10 @@ static uint64_t slot_offset(const struct exchange *exchange, uint32_t piece) {
         return piece % exchange->n_slots * exchange->slot_bytes;
 }
 
+static unsigned char *slot_tail(const struct exchange *exchange, uint32_t piece) {
+        return shared_beside(&exchange->staging) + piece % exchange->n_slots * exchange->tail_bytes;
+}
+
 struct exchange_slot *exchange_slot(struct exchange *exchange, uint32_t piece) {
         return &exchange->slot[piece % exchange->n_slots];
 }
@@ -261,15 +296,18 @@ struct engine_piece exchange_payload(const struct exchange *exchange, const stru
         struct bucket_piece piece = exchange_piece(exchange, plan, number);
         const struct description_bucket *place = &plan->bucket[piece.bucket];
         struct trailer trailer = trailer_shape(exchange, place, world);
-        uint64_t slot = slot_offset(exchange, number);
+        uint64_t slot = slot_offset(exchange, number), tail = piece.last ? trailer_elements(&trailer) : 0;
+        bool has_tail = tail > 0 && !idle;
 
         return (struct engine_piece){
                 .memory = exchange->staging.id,
                 .input = idle ? exchange->neutral[place->dtype] : slot,
                 .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
-                .elements = piece.elements + (piece.last ? trailer_elements(&trailer) : 0),
+                .elements = piece.elements + tail,
                 .dtype = place->dtype,
                 .reduce = shared_reduce(exchange->reduce),
+                .tail = has_tail ? slot_tail(exchange, number) : NULL,
+                .tail_bytes = has_tail ? (uint32_t)(tail * dtype_size(place->dtype)) : 0,
         };
 }
 
@@ -289,8 +327,7 @@ static struct trailer trailer_of(const struct exchange *exchange, const struct d
         struct trailer trailer = trailer_shape(exchange, place, world);
 
         assert(world <= exchange->most);
-        trailer.at = shared_address(&exchange->staging, slot_offset(exchange, piece->number) +
-                                                                piece->elements * dtype_size(place->dtype));
+        trailer.at = slot_tail(exchange, piece->number);
         return trailer;
 }
 
@@ -303,7 +340,7 @@ static void sums_add(struct exchange_sums *to, const struct exchange_sums *from,
 }
 
 bool exchange_may_start(const struct exchange *exchange) {
-        return exchange->started < exchange->n_pieces &&
+        return exchange_has_staging(exchange) && exchange->started < exchange->n_pieces &&
                exchange->started - exchange->free < exchange->n_slots;
 }
 

@@ -59,8 +59,7 @@ struct exchange {
         uint64_t piece_bytes; /* at most */
         uint32_t *first;      /* by bucket: its first piece; one more is their number */
         uint32_t n_slots, n_pieces;
-        uint64_t slot_bytes;
-        bool filled; /* they are there; what a filler gives is used by nobody, and need not be neutral */
+        uint64_t slot_bytes, tail_bytes;   /* tail: a trailer has no more */
         uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
         struct exchange_slot slot[EXCHANGE_SLOTS];
         void *block; /* what the pointers here lead to */
@@ -77,14 +76,19 @@ struct exchange {
         struct charge charge;
 };
 
-/* Of a plan of the job. 0; QUOTA with *refusal; or a negative errno. */
-int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
-                 struct refusal *refusal);
+/* Of a plan of the job, which has that ordinal. Staging is there at once, or when `late` is called with a
+ * holder of that number. 0; QUOTA with *refusal; or a negative errno. */
+int exchange_new(struct job *job, const struct description *plan, uint32_t ordinal, holding_done_fn late,
+                 struct exchange **ret, struct refusal *refusal);
 /* The engine uses none of it. NULL is fine. */
 struct exchange *exchange_free(struct exchange *exchange);
-/* Before the first step without members here. It is done on the calling thread: for a minimum, a maximum or a
- * product, as much as the largest piece has is written once, as fast as memory goes. */
-void exchange_fill(struct exchange *exchange, const struct description *plan);
+static inline bool exchange_has_staging(const struct exchange *exchange) {
+        return shared_is_there(&exchange->staging);
+}
+/* There will be none. */
+static inline bool exchange_has_failed(const struct exchange *exchange) {
+        return !exchange_has_staging(exchange) && !holding_is_busy(exchange->staging.holding);
+}
 /* Before each step. */
 void exchange_reset(struct exchange *exchange);
 
@@ -99,7 +103,7 @@ uint64_t exchange_shape(const struct exchange *exchange, const struct descriptio
 struct engine_piece exchange_payload(const struct exchange *exchange, const struct description *plan,
                                      uint32_t piece, uint32_t world, bool idle);
 
-/* Whether there is a next piece, and a slot for it. */
+/* Whether there is a next piece, and a slot for it, in staging that is there. */
 bool exchange_may_start(const struct exchange *exchange);
 /* The backend begins to read the next piece. */
 void exchange_start(struct exchange *exchange);

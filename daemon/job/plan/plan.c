@@ -164,10 +164,12 @@ bool plan_over(const struct plan *plan) {
         return true;
 }
 
-int plan_prepare_exchange(struct plan *plan, struct refusal *refusal) {
+int plan_prepare_exchange(struct plan *plan, holding_done_fn late, struct refusal *refusal) {
+        if (plan->exchange != NULL && exchange_has_failed(plan->exchange))
+                plan->exchange = exchange_free(plan->exchange);
         if (plan->exchange != NULL || machine_is_alone(plan->job))
                 return 0;
-        return exchange_new(plan->job, plan->reference, &plan->exchange, refusal);
+        return exchange_new(plan->job, plan->reference, plan->ordinal, late, &plan->exchange, refusal);
 }
 
 struct state_key plan_key(const struct plan *plan) {

@@ -154,9 +154,9 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
 bool plan_is_returning(const struct job *job, uint32_t local);
 /* The answer to a request. All that a member brings back is one: it hears once that it does not come back. */
 void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal);
-/* On several nodes a plan has memory for what goes between them. 0, QUOTA with *refusal, or a negative
- * errno. */
-int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);
+/* On several nodes a plan has memory for what goes between them, at once, or when `late` is called. 0, QUOTA
+ * with *refusal, or a negative errno. */
+int plan_prepare_exchange(struct plan *plan, holding_done_fn late, struct refusal *refusal);
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */

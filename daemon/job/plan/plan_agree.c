@@ -9,6 +9,7 @@
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 #include "job/plan/plan_private.h"
+#include "job/plan/step.h"
 
 #define LATE_AGAIN USEC_PER_SEC /* a time-out is said again */
 #define MOST_STEPS (UINT64_C(1) << 62)
@@ -467,7 +468,7 @@ static int agree(struct plan *plan, struct refusal *refusal) {
         int r = plan_prepare(plan, refusal);
 
         if (r == 0)
-                r = plan_prepare_exchange(plan, refusal);
+                r = plan_prepare_exchange(plan, step_staged, refusal);
         if (r < 0)
                 return refuse(refusal, WIRE__CODE__NO_MEMORY,
                               "job '%s': gradsyncd has no memory for plan %u: %s", plan->job->name,

@@ -2,8 +2,8 @@
 #include "job/plan/shared.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "backend/fill.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 #include "proto/names.h"
@@ -30,40 +30,50 @@ int shared_check(const struct job *job, struct refusal *refusal) {
                       job->name, job->n_local, job->world);
 }
 
-/* Memory of the daemon's own is there at once, see MEMORY_OWN: no late answer comes. */
-static int shared_allocate(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
-                           struct refusal *refusal) {
-        struct holding_cost cost = holding_cost(backend, bytes, 0);
-        struct memory_request what = { .kind = MEMORY_OWN, .bytes = bytes };
-        int r = holding_new(job, NULL, 0, backend, &cost, NULL, &shared->holding, refusal);
+static int shared_ask(struct shared *shared, struct job *job, struct backend *backend,
+                      const struct memory_request *what, uint32_t number, holding_done_fn late,
+                      struct refusal *refusal) {
+        struct memory_request request = *what;
 
-        if (r == 0)
-                r = holding_ask(shared->holding, job, &what, refusal);
-        assert(r != 0 || !holding_is_busy(shared->holding));
-        return r;
+        request.kind = MEMORY_OWN;
+        request.bytes = (what->bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
+        struct holding_cost cost = holding_cost(backend, request.bytes, request.beside);
+        int r = holding_new(job, NULL, number, backend, &cost, late, &shared->holding, refusal);
+
+        return r == 0 ? holding_ask(shared->holding, job, &request, refusal) : r;
 }
 
-int shared_init(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
-                struct refusal *refusal) {
-        struct engine_memory memory = { .bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE };
+int shared_take(struct shared *shared, struct job *job) {
+        struct backend *backend = shared->holding->backend;
+        const struct backend_memory *own = shared->holding->memory;
         struct engine *engine = job->table->config.engine;
+        struct engine_memory memory = { .address = backend->memory->address(own),
+                                        .on_host = backend == job->table->config.staging,
+                                        .bytes = backend->memory->bytes(own) };
         uint64_t id = ++job->table->last_shared;
-        int r = shared_allocate(shared, job, backend, memory.bytes, refusal);
         int fds[MEMORY_FDS];
 
-        if (r == 0) {
-                backend->memory->fds(shared->holding->memory, fds);
-                memory.fd = fds[0];
-                memory.address = backend->memory->address(shared->holding->memory);
-                r = engine->ops->share(engine, id, &memory);
-        }
-        if (r != 0) {
-                shared_deinit(shared);
+        backend->memory->fds(own, fds);
+        memory.fd = fds[0];
+        int r = engine->ops->share(engine, id, &memory);
+        if (r < 0)
                 return r;
-        }
         shared->engine = engine;
         shared->id = id;
         return 0;
+}
+
+int shared_init(struct shared *shared, struct job *job, struct backend *backend,
+                const struct memory_request *what, uint32_t number, holding_done_fn late,
+                struct refusal *refusal) {
+        int r = shared_ask(shared, job, backend, what, number, late, refusal);
+
+        if (r == 0 && !holding_is_busy(shared->holding))
+                r = shared_take(shared, job);
+        assert(r != 0 || late != NULL || shared_is_there(shared));
+        if (r != 0)
+                shared_deinit(shared);
+        return r;
 }
 
 void shared_deinit(struct shared *shared) {
@@ -73,24 +83,24 @@ void shared_deinit(struct shared *shared) {
         *shared = (struct shared){ 0 };
 }
 
-unsigned char *shared_address(const struct shared *shared, uint64_t offset) {
-        unsigned char *start = shared->holding->backend->memory->address(shared->holding->memory);
-
-        return start + offset;
+unsigned char *shared_beside(const struct shared *shared) {
+        return shared->holding->backend->memory->beside(shared->holding->memory);
 }
 
-void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype, unsigned reduce,
-                         uint64_t elements) {
+struct memory_fill shared_neutral(uint64_t offset, unsigned dtype, unsigned reduce, uint64_t elements) {
         bool zeros = reduce < WIRE__REDUCE__MIN;
-        uint64_t bits = zeros ? 0 : neutral_bits[dtype][reduce - WIRE__REDUCE__MIN];
-        unsigned char *to = shared_address(shared, offset);
-        size_t bytes = elements * dtype_size(dtype), filled = bytes > 0 ? dtype_size(dtype) : 0;
+        unsigned size = (unsigned)dtype_size(dtype);
 
-        memcpy(to, &bits, filled); /* little-endian, like arenas */
-        for (size_t more = 0; filled < bytes; filled += more) {
-                more = filled < bytes - filled ? filled : bytes - filled;
-                memcpy(to + filled, to, more);
-        }
+        return (struct memory_fill){ .offset = offset,
+                                     .bytes = elements * size,
+                                     .bits = zeros ? 0 : neutral_bits[dtype][reduce - WIRE__REDUCE__MIN],
+                                     .size = size };
+}
+
+void shared_fill(struct shared *shared, const struct memory_fill *fill) {
+        unsigned char *start = shared->holding->backend->memory->address(shared->holding->memory);
+
+        fill_repeat(start + fill->offset, fill->bytes, fill->bits, fill->size);
 }
 
 enum engine_reduce shared_reduce(unsigned reduce) {

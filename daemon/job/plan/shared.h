@@ -16,17 +16,27 @@ struct shared { /* all zero: none */
 /* Without an engine nothing is exchanged between nodes: UNSUPPORTED, with *refusal, if the job has members on
  * others. */
 int shared_check(const struct job *job, struct refusal *refusal);
-/* Zeros. 0; QUOTA with *refusal; or a negative errno. */
-int shared_init(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
+/* Of so many bytes as `what` says, and with what else that says. It is there at once, or, if `late` is not
+ * NULL, when that is called with a holder of this number. 0; QUOTA with *refusal; or a negative errno. */
+int shared_init(struct shared *shared, struct job *job, struct backend *backend,
+                const struct memory_request *what, uint32_t number, holding_done_fn late,
                 struct refusal *refusal);
+/* It has come. 0 or a negative errno. */
+int shared_take(struct shared *shared, struct job *job);
+/* The engine knows it. */
+static inline bool shared_is_there(const struct shared *shared) {
+        return shared->id != 0;
+}
 /* Neither backend nor engine uses it. */
 void shared_deinit(struct shared *shared);
 static inline struct backend_range shared_range(const struct shared *shared, uint64_t offset) {
         return (struct backend_range){ .memory = shared->holding->memory, .offset = offset };
 }
-unsigned char *shared_address(const struct shared *shared, uint64_t offset);
+/* What came beside it. */
+unsigned char *shared_beside(const struct shared *shared);
 /* As an input that changes nothing in a reduction: of this many elements from `offset` on. */
-void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype, unsigned reduce,
-                         uint64_t elements);
+struct memory_fill shared_neutral(uint64_t offset, unsigned dtype, unsigned reduce, uint64_t elements);
+/* Memory that a CPU can write. */
+void shared_fill(struct shared *shared, const struct memory_fill *fill);
 /* Of what members ask for to what an engine does: they have divided before. */
 enum engine_reduce shared_reduce(unsigned reduce);

@@ -511,7 +511,7 @@ static void step_compare(struct plan *plan) {
         struct exchange *exchange = step_exchange(plan);
 
         if (exchange == NULL || exchange->asked || plan_unit(plan) != UNIT_OPEN ||
-            (plan->divisor == 0 && plan->job->n_local > 0))
+            !exchange_has_staging(exchange) || (plan->divisor == 0 && plan->job->n_local > 0))
                 return;
         exchange->asked = true;
         machine_offer(plan->job, plan->track);
@@ -562,7 +562,8 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         int r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
-        r = plan_prepare_exchange(plan, refusal); /* QUOTA: no member of that user can go on here */
+        r = plan_prepare_exchange(plan, step_staged,
+                                  refusal); /* QUOTA: no member of that user can go on here */
         if (r != 0)
                 return r;
         uint64_t now = clock_now();
@@ -644,6 +645,37 @@ void step_opened(struct plan *plan) {
                 step_release(plan);
 }
 
+/* The members are evicted, with the same words. */
+static void step_unstaged(struct plan *plan, const struct refusal *why) {
+        struct job *job = plan->job;
+        struct refusal refusal;
+
+        refuse(&refusal, why->code, "plan %u of job '%s': what goes to other nodes has no place: %s",
+               plan->ordinal, job->name, why->text);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->table->config.events->evict(job->local[local], &refusal);
+}
+
+void step_staged(struct job *job, const struct holder *holder, const struct refusal *refusal) {
+        struct plan *plan = plan_find(job, holder->number);
+        struct refusal why;
+
+        if (plan == NULL || plan->exchange == NULL || exchange_has_staging(plan->exchange))
+                return;
+        int r = refusal == NULL ? shared_take(&plan->exchange->staging, job) : 0;
+        if (r < 0) {
+                refuse(&why, WIRE__CODE__SYSTEM, "the engine does not take the staging: %s", strerror(-r));
+                refusal = &why;
+        }
+        if (refusal != NULL && job->n_local > 0) {
+                step_unstaged(plan, refusal);
+        } else if (refusal == NULL && plan_unit(plan) == UNIT_OPEN) {
+                step_compare(plan);
+                if (step_gate(plan) == GATE_OPEN && job->n_local > 0)
+                        step_release(plan);
+        }
+}
+
 void step_cancel(struct plan *plan) {
         const struct exchange *exchange = step_exchange(plan);
 
@@ -663,9 +695,9 @@ void step_cancel(struct plan *plan) {
 
 void step_follow(struct plan *plan) {
         if (plan->job->n_local > 0 || !plan->agreed || plan->exchange == NULL ||
-            machine_is_alone(plan->job) || plan_unit(plan) != UNIT_IDLE)
+            exchange_has_failed(plan->exchange) || machine_is_alone(plan->job) ||
+            plan_unit(plan) != UNIT_IDLE)
                 return;
-        exchange_fill(plan->exchange, plan->reference);
         open_step(plan, clock_now());
 }
 

@@ -54,5 +54,7 @@ void step_compared(struct plan *plan, bool same, const struct comm_words *heard)
 /* `filler`: what the engine does is for the other nodes only. */
 struct engine_piece step_piece(const struct plan *plan, uint32_t number, bool filler);
 void step_exchanged(struct plan *plan, uint32_t number);
+/* The staging that was asked for has come, or will not: then no member can go on here. */
+void step_staged(struct job *job, const struct holder *holder, const struct refusal *refusal);
 /* A node without members opens what the others may open, and gives zeros. */
 void step_follow(struct plan *plan);
