@@ -197,6 +197,8 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->behind = report->behind;
         note_wait(c, report->from, report->wait);
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
+        memcpy(reporter->ready, report->ready, sizeof(reporter->ready));
+        memcpy(reporter->go, report->go, sizeof(reporter->go));
         if (survives)
                 coordinator_count(c, report->from, 1);
         note_tracks(c, report);
@@ -267,10 +269,11 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->cause = report->cause;
         }
         if (c->stage != STAGE_HEARING) {
-                /* In this order, and both in any case: what has a track now may need a turn at once. */
-                bool assigned = plans && tracks_assign(c), turns = tracks_give_turns(c, report);
+                /* In this order, and all in any case: what has a track now may need a turn at once. */
+                bool assigned = plans && tracks_assign(c), turns = tracks_give_turns(c, report),
+                     launches = launches_agree(c);
 
-                if (assigned || turns)
+                if (assigned || turns || launches)
                         coordinator_say(c, now);
                 agree_take(c, now, report);
         }

@@ -28,7 +28,7 @@ struct reporter {
         uint64_t term, round;
         enum message_kind answer;
         struct generation generation, comm;
-        uint64_t seq[LIMIT_LANES];
+        uint64_t seq[LIMIT_LANES], ready[LIMIT_LANES], go[LIMIT_LANES];
         struct tag history;
         uint32_t world;
         uint32_t dialect;
@@ -163,7 +163,9 @@ struct coordinator {
         uint64_t number;      /* the highest number of a generation heard of */
         uint64_t turn;        /* the latest one given in this generation */
         uint64_t cut[LIMIT_LANES];
-        uint32_t n_tracks;  /* in use anywhere */
+        uint64_t go[LIMIT_LANES]; /* in this generation nodes may launch up to there, if they agree on it */
+        uint32_t unready[LIMIT_LANES]; /* the node whose report was the last one that did not do for more */
+        uint32_t n_tracks;             /* in use anywhere */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
         enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */

@@ -101,6 +101,7 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         agree_begin(c);
         tracks_begin(c);
+        launches_begin(c);
         coordinator_set_stage(c, c->stage == STAGE_FORMING
                                          ? STAGE_FOUNDING
                                          : STAGE_RECORDING); /* which a single candidate has done at once */

@@ -89,6 +89,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
                 order.loss.member = c->membership.seat[c->membership.n - 1].request.member;
         message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
         memcpy(order.seq, c->cut, sizeof(order.seq));
+        memcpy(order.go, c->go, sizeof(order.go));
         order.n_tracks = c->n_tracks;
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
                c->n_tracks * sizeof(order.mark[0]));

@@ -74,6 +74,11 @@ void tracks_fill_order(const struct coordinator *c, struct message *order);
  * none. */
 uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full);
 
+/* coordinator_launch.c: up to where nodes may launch that agree on it; in the generation that is made now, */
+void launches_begin(struct coordinator *c);
+void launches_learn(struct coordinator *c); /* … that another coordinator has made */
+bool launches_agree(struct coordinator *c); /* true: further than before */
+
 /* The plan as that node has reported it, or NULL. */
 const struct message_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal);
 struct track_owner *tracks_find(const struct coordinator *c, uint32_t ordinal);

@@ -23,6 +23,7 @@ static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
         c->turn = 0;
+        memset(c->go, 0, sizeof(c->go));
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
         memset(c->owner, 0, c->config.room.tracks * sizeof(*c->owner));
@@ -196,6 +197,14 @@ static bool everybody_runs(const struct coordinator *c) {
         return !loss_found(c);
 }
 
+/* What any node has heard of is said to all of them before anything else that they may launch. */
+static void take_run(struct coordinator *c, uint64_t now) {
+        launches_learn(c);
+        coordinator_give(c, now, STAGE_RUNNING);
+        if (launches_agree(c))
+                coordinator_say(c, now);
+}
+
 static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         const struct reporter *speaker = &c->node[latest];
         struct nodeset nodes = NODESET_SCRATCH;
@@ -210,7 +219,7 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         take_restore(c, now, speaker->world);
         tracks_assign(c);
         if (everybody_runs(c))
-                coordinator_give(c, now, STAGE_RUNNING);
+                take_run(c, now);
         else
                 loss_begin(c, now);
         member_admit_all(c, now);

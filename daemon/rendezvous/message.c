@@ -128,13 +128,30 @@ static bool numbers_valid(const struct message *message) {
                      generation_valid(message->generation) && generation_valid(message->comm);
 
         for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
-                valid &= message->seq[lane] <= LIMIT_NUMBER;
+                valid &= message->seq[lane] <= LIMIT_NUMBER && message->go[lane] <= LIMIT_NUMBER &&
+                         message->ready[lane] <= LIMIT_NUMBER;
         for (uint32_t track = 0; track < message->n_tracks; track++)
                 valid &= message->mark[track] <= LIMIT_NUMBER &&
                          (message->kind < ANSWER_REPORT || message->committed[track] <= LIMIT_NUMBER);
         for (uint32_t i = 0; i < message->n_plans; i++)
                 valid &= message->plan[i].before <= LIMIT_NUMBER;
         return valid;
+}
+
+/* A node launches what it may, may what it is ready for, and is ready for no more than a window. Nobody else
+ * is ready for anything. */
+static bool lanes_valid(const struct message *message) {
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++) {
+                uint64_t seq = message->seq[lane], go = message->go[lane], ready = message->ready[lane];
+
+                if (message->kind < ANSWER_REPORT || message->kind >= LEASE_ASK) {
+                        if (ready > 0)
+                                return false;
+                } else if (go > ready || (ready > 0 && (seq > go || ready - seq > LIMIT_WINDOW))) {
+                        return false;
+                }
+        }
+        return true;
 }
 
 /* What an order says of single members: only those of the node that hears it. Code 0 is that of a goodbye. */
@@ -181,7 +198,7 @@ bool message_valid(const struct message *message) {
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
             message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
             message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !numbers_valid(message) ||
-            !plans_valid(message) || !told_valid(message) || !note_valid(message))
+            !lanes_valid(message) || !plans_valid(message) || !told_valid(message) || !note_valid(message))
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;

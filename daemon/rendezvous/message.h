@@ -178,8 +178,12 @@ struct message {
                                          the latest */
         struct generation comm;       /* the generation for which the communicator in use was built */
         uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
-        struct tag history;           /* the largest tag that the sender knows of */
-        uint32_t host, device;        /* answers */
+        /* Of the lanes whose launches are agreed on, counted like what is launched; of all others 0: */
+        uint64_t ready[LIMIT_LANES]; /* answers: up to where the node could launch */
+        uint64_t go
+                [LIMIT_LANES]; /* orders: up to where it may; answers: up to where it has heard that it may */
+        struct tag history;    /* the largest tag that the sender knows of */
+        uint32_t host, device; /* answers */
         uint32_t dialect;   /* answers: the latest one of the node's engine; NEWGEN: the latest one that the
                              engines of all nodes know */
         enum origin origin; /* answers */

@@ -42,8 +42,10 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
                 return;
         if (node->suspended && now <= node->contact + node->config.times.patience)
                 node->suspended = false;
-        if (node_is_in(node) && generation_equal(order->generation, node->generation))
+        if (node_is_in(node) && generation_equal(order->generation, node->generation)) {
                 plan_hear(node, order);
+                lane_hear(node, order);
+        }
         if (now > order->stamp + node->config.times.patience) {
                 /* It waited while this node slept, and may be about a world that is over. If not, it is said
                  * again. */
@@ -99,7 +101,7 @@ void node_aborted(struct node *node, uint64_t now, struct generation comm) {
         if (!generation_equal(comm, node->comm))
                 return;
         node->comm = (struct generation){ 0 };
-        memset(node->lane, 0, sizeof(node->lane));
+        lane_reset(node);
         if (node->phase == NODE_ABORTING)
                 node_say(node, now, NODE_ABORTED, ANSWER_ABORTED);
         node_advance(node, now);

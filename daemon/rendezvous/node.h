@@ -42,7 +42,9 @@ struct track {
         enum unit_state state;
         uint64_t committed, prepared;
         uint64_t mismatches; /* units of this generation that ended so, on all of its nodes */
-        uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
+        uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES];
+        uint64_t ready[LIMIT_LANES]; /* … and in the order of the lane: see struct node_lane */
+        uint64_t launched[LIMIT_LANES], completed[LIMIT_LANES];
         bool full;           /* every member of this node has given everything */
         bool spoilt;         /* … and nobody can get the results: it is never full again */
         bool landed;         /* every result is in the arenas */
@@ -50,7 +52,7 @@ struct track {
         bool behind, silent; /* VOIDING: others may have it; nobody is told, it was never opened */
         bool asked;          /* reported as full, where it takes turns */
         uint64_t turn;       /* … of this unit; 0: none yet */
-        bool voted;          /* the vote was launched; */
+        bool voted;          /* the vote has its place in the order of its lane; */
         int vote;            /* its result, -1: none yet */
 };
 
@@ -66,9 +68,12 @@ struct node_plan {
         bool voids;
 };
 
+/* What goes to the engine, in order, on the communicator in use. Completed ≤ launched ≤ go ≤ ready. */
 struct node_lane {
-        uint64_t launched, completed; /* on the communicator in use */
-        uint32_t track[LIMIT_WINDOW]; /* whose collective it was, by sequence number; LIMIT_TRACKS: a filler's
+        uint64_t ready; /* to be launched */
+        uint64_t go;    /* may be launched: where launches are agreed on, as the coordinator says */
+        uint64_t launched, completed;
+        uint32_t track[LIMIT_WINDOW]; /* whose collective it is, by sequence number; LIMIT_TRACKS: a filler's
                                        */
 };
 
@@ -80,6 +85,8 @@ struct node_config {
         uint32_t n_lanes;     /* the last one is that of operations; on a shared one (message.h) plans take
                                  turns, each other one is one plan's. The vote is on a step's lowest one */
         uint64_t window;      /* collectives ahead on a lane: at most LIMIT_WINDOW */
+        bool agreed;          /* on all nodes of the job, or on none: except on the lane of operations nothing
+                                 is launched before all nodes are ready for it */
         uint64_t incarnation; /* of the job */
         const char *name;     /* … for refusals; the caller's */
         struct machine_times times;
@@ -116,6 +123,8 @@ struct node {
         uint64_t cut[LIMIT_LANES];
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];
+        uint8_t due[LIMIT_LANES * LIMIT_WINDOW]; /* lanes of what may be launched and is not, in that order */
+        uint32_t n_due;
         uint32_t n_tracks; /* in use; those beyond are idle, and have committed nothing */
         struct tag history;
         enum job_end end;

@@ -67,6 +67,7 @@ static void order_freeze(struct node *node, uint64_t now, const struct message *
                                                  .end = order->end });
         }
         node->held = node->stopping = false;
+        lane_forget(node);
         node_say(node, now, NODE_FROZEN, ANSWER_FROZEN);
 }
 
@@ -112,7 +113,7 @@ static void build(struct node *node, const struct message *order) {
         node_drop_older(node);
         node->old_comm = node->comm;
         node->comm = order->comm;
-        memset(node->lane, 0, sizeof(node->lane));
+        lane_reset(node);
         node_set_phase(node, NODE_BUILDING, ANSWER_REPORT);
         node_act(node, &(struct action){ .kind = ACTION_BUILD,
                                          .comm = node->comm,

@@ -15,6 +15,7 @@ void node_let_go(struct node *node, enum node_phase phase, bool behind) {
                 else
                         unit_decide(node, which, 0);
         }
+        lane_forget(node);
         node_set_phase(node, phase, ANSWER_REPORT);
         node_abort_engine(node);
 }
@@ -82,7 +83,7 @@ static void node_fill(struct node *node) {
                                                          .comm = node->comm,
                                                          .generation = node->generation,
                                                          .lane = lane,
-                                                         .seq = unit_count_launch(node, LIMIT_TRACKS, lane),
+                                                         .seq = lane_fill(node, lane),
                                                          .launch = LAUNCH_FILLER });
 }
 
@@ -123,14 +124,21 @@ static void be_ended(struct node *node, uint64_t now) {
         report_send(node, now);
 }
 
+/* One report says all that others have to know. */
+static void node_go_on(struct node *node, uint64_t now) {
+        uint64_t ready = lane_ready(node);
+
+        if (unit_open_more(node))
+                report_send(node, now); /* others must be allowed to open it too */
+        unit_progress(node);
+        bool turns = unit_asks(node);
+        if (turns || lane_ready(node) > ready)
+                report_send(node, now);
+}
+
 void node_advance(struct node *node, uint64_t now) {
-        if (node->phase == NODE_RUNNING && !node->suspended) {
-                if (unit_open_more(node))
-                        report_send(node, now); /* others must be allowed to open it too */
-                unit_progress(node);
-                if (unit_asks(node))
-                        report_send(node, now);
-        }
+        if (node->phase == NODE_RUNNING && !node->suspended)
+                node_go_on(node, now);
         if (node->phase == NODE_FILLING)
                 node_fill(node);
         if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node))

@@ -18,6 +18,24 @@ void node_drop_older(struct node *node); /* communicator */
 uint64_t node_look(struct node *node, uint64_t now);
 void node_use_tracks(struct node *node, uint32_t n);
 
+/* node_lane.c */
+bool lane_is_agreed(const struct node *node, uint32_t at); /* its launches are */
+bool lane_has_room(const struct node *node, uint32_t at);  /* for one more: the window is open */
+/* The next collective of the lane is one of that track, and ready to be launched. */
+void lane_note_ready(struct node *node, uint32_t which, uint32_t at);
+void lane_hear(struct node *node, const struct message *order); /* about the present generation */
+uint64_t lane_ready(const struct node *node);                   /* of all that are agreed on; only grows */
+/* On which lane something may be launched next; false: on none. It has to be launched then. */
+bool lane_take(struct node *node, uint32_t *ret_at);
+uint32_t lane_next(const struct node *node, uint32_t at); /* whose collective that is */
+/* Both return the sequence number. */
+uint64_t lane_count_launch(struct node *node, uint32_t at);
+uint64_t lane_fill(struct node *node, uint32_t at); /* a filler, for the others' sake */
+uint32_t lane_complete(struct node *node,
+                       uint32_t at); /* the next one is: whose it was; LIMIT_TRACKS: nobody's */
+void lane_forget(struct node *node); /* what is not launched is not going to be */
+void lane_reset(struct node *node);  /* another communicator, or none */
+
 /* node_plan.c: what the order says of plans; in the generation that it is about, and at its beginning, when
  * another coordinator may have given the tracks before. */
 void plan_hear(struct node *node, const struct message *order);
@@ -49,8 +67,6 @@ uint64_t unit_in_turn(const struct node *node, uint32_t track);
 /* Some of them have not been reported yet; now they are. */
 bool unit_asks(struct node *node);
 void unit_take_turn(struct node *node, uint32_t track, uint64_t number, uint64_t turn);
-/* A collective of that track; LIMIT_TRACKS: a filler for the others' sake. Its sequence number. */
-uint64_t unit_count_launch(struct node *node, uint32_t track, uint32_t lane);
 /* Whether there is a unit of that generation. What is said of it is absorbed if it comes too late: */
 bool unit_is_open(const struct node *node, struct generation generation, uint32_t track);
 void unit_begin(struct node *node, uint32_t track, const uint64_t planned[LIMIT_LANES]);

@@ -18,8 +18,11 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->generation = node->generation;
         message->comm = node->comm;
         message_name_nodes(message, node->set, node->links);
-        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++) {
                 message->seq[lane] = node->lane[lane].launched;
+                message->ready[lane] = lane_is_agreed(node, lane) ? node->lane[lane].ready : 0;
+                message->go[lane] = lane_is_agreed(node, lane) ? node->lane[lane].go : 0;
+        }
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 message->committed[which] = node->track[which].committed;
                 message->prepared[which] = node->track[which].prepared;

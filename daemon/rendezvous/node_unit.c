@@ -180,34 +180,39 @@ void unit_give_up(struct node *node, uint32_t which) {
         begin_void(node, which);
 }
 
-uint64_t unit_count_launch(struct node *node, uint32_t which, uint32_t at) {
-        struct node_lane *lane = &node->lane[at];
-
-        lane->launched++;
-        lane->track[lane->launched % LIMIT_WINDOW] = which;
-        return lane->launched;
-}
-
-static void unit_launch(struct node *node, uint32_t which, uint32_t lane, enum launch_kind what,
-                        uint64_t value) {
+/* The next collective of that lane: a payload of the unit whose it is, or, after all of these, the vote. */
+static void unit_launch(struct node *node, uint32_t lane) {
+        uint32_t which = lane_next(node, lane);
         struct track *track = &node->track[which];
+        bool vote = track->launched[lane] == track->planned[lane];
+        enum launch_kind what = vote ? LAUNCH_VOTE : track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD;
 
         node_act(node, &(struct action){
                                .kind = ACTION_LAUNCH,
                                .comm = node->comm,
                                .generation = node->generation,
                                .lane = lane,
-                               .seq = unit_count_launch(node, which, lane),
+                               .seq = lane_count_launch(node, lane),
                                .launch = what,
                                .track = which,
                                .number = track->committed + 1,
                                .index = what == LAUNCH_PAYLOAD ? track->launched[lane] : 0,
-                               .value = value,
+                               .value = vote && !track->mismatch,
                        });
+        track->launched[lane] += !vote;
 }
 
-static bool window_open(const struct node *node, uint32_t lane) {
-        return node->lane[lane].launched - node->lane[lane].completed < node->config.window;
+static void unit_hand_out(struct node *node) {
+        uint32_t lane;
+
+        while (lane_take(node, &lane))
+                unit_launch(node, lane);
+}
+
+/* Another one of the unit's is ready. */
+static void unit_note_ready(struct node *node, uint32_t which, uint32_t lane) {
+        lane_note_ready(node, which, lane);
+        unit_hand_out(node);
 }
 
 uint64_t unit_in_turn(const struct node *node, uint32_t which) {
@@ -263,10 +268,10 @@ static void launch_payloads(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
 
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
-                while (track->launched[lane] < track->offered[lane] && window_open(node, lane) &&
+                while (track->ready[lane] < track->offered[lane] && lane_has_room(node, lane) &&
                        may_launch(node, which, lane)) {
-                        unit_launch(node, which, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
-                        track->launched[lane]++;
+                        track->ready[lane]++;
+                        unit_note_ready(node, which, lane);
                 }
 }
 
@@ -295,7 +300,7 @@ static bool progress_open(struct node *node, uint32_t which) {
                 if (!track->mismatch)
                         track->prepared = track->committed + 1;
                 track->voted = true;
-                unit_launch(node, which, vote_lane(node, which), LAUNCH_VOTE, !track->mismatch);
+                unit_note_ready(node, which, vote_lane(node, which));
         }
         if (track->vote == 1)
                 commit(node, which);
@@ -352,6 +357,7 @@ bool unit_open_more(struct node *node) {
 void unit_progress(struct node *node) {
         bool again = false;
 
+        unit_hand_out(node);
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 struct track *track = &node->track[which];
 
@@ -455,18 +461,9 @@ void unit_quiet(struct node *node, uint32_t which) {
         unit_reset(track);
 }
 
-static uint32_t lane_owner(const struct node_lane *lane, uint64_t seq) {
-        uint32_t which = lane->track[seq % LIMIT_WINDOW];
-
-        for (; planted(PLANTED_CREDITS_LOWEST) && seq <= lane->launched; seq++)
-                if (lane->track[seq % LIMIT_WINDOW] < which)
-                        which = lane->track[seq % LIMIT_WINDOW];
-        return which;
-}
-
 /* In order on each lane: the payloads of a unit, its vote, then those of the next one; fillers. */
 void unit_done(struct node *node, uint32_t lane, uint64_t value) {
-        uint32_t which = lane_owner(&node->lane[lane], ++node->lane[lane].completed);
+        uint32_t which = lane_complete(node, lane);
         struct track *track;
 
         if (which == LIMIT_TRACKS || node->track[which].state != UNIT_OPEN)

@@ -50,7 +50,7 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 264 && sizeof(struct places) == 40, "likewise");
+_Static_assert(offsetof(struct message, mark) == 328 && sizeof(struct places) == 40, "likewise");
 _Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
@@ -166,11 +166,20 @@ static bool plans_put(struct scratch *scratch, Peer__Message *message, const str
         return true;
 }
 
+/* The numbers of a lane each, without the zeros at the end. */
+static size_t lanes_put(uint64_t **to, const uint64_t from[LIMIT_LANES]) {
+        size_t n = LIMIT_LANES;
+
+        while (n > 0 && from[n - 1] == 0)
+                n--;
+        *to = (uint64_t *)from;
+        return n;
+}
+
 static void tracks_put(Peer__Message *to, const struct message *from) {
-        to->n_seq = LIMIT_LANES;
-        while (to->n_seq > 0 && from->seq[to->n_seq - 1] == 0)
-                to->n_seq--;
-        to->seq = (uint64_t *)from->seq;
+        to->n_seq = lanes_put(&to->seq, from->seq);
+        to->n_ready = lanes_put(&to->ready, from->ready);
+        to->n_go = lanes_put(&to->go, from->go);
         to->n_mark = from->n_tracks;
         to->mark = (uint64_t *)from->mark;
         to->n_committed = to->n_prepared = peer_says_units(from->kind) ? from->n_tracks : 0;
@@ -279,15 +288,20 @@ static bool waiting_take(struct message_places *to, const Peer__Places *from) {
         return true;
 }
 
+static bool lanes_take(uint64_t to[LIMIT_LANES], const uint64_t *from, size_t n) {
+        for (size_t i = 0; i < n && n <= LIMIT_LANES; i++)
+                to[i] = from[i];
+        return n <= LIMIT_LANES;
+}
+
 static bool tracks_take(struct message *to, const Peer__Message *from) {
         size_t n = peer_says_units(to->kind) ? from->n_mark : 0;
 
-        if (from->n_seq > LIMIT_LANES || from->n_mark > LIMIT_TRACKS || from->n_committed != n ||
-            from->n_prepared != n)
+        if (!lanes_take(to->seq, from->seq, from->n_seq) ||
+            !lanes_take(to->ready, from->ready, from->n_ready) || !lanes_take(to->go, from->go, from->n_go) ||
+            from->n_mark > LIMIT_TRACKS || from->n_committed != n || from->n_prepared != n)
                 return false;
         to->n_tracks = (uint32_t)from->n_mark;
-        for (size_t i = 0; i < from->n_seq; i++)
-                to->seq[i] = from->seq[i];
         for (size_t i = 0; i < from->n_mark; i++)
                 to->mark[i] = from->mark[i];
         for (size_t i = 0; i < n; i++) {

@@ -41,6 +41,11 @@ enum planted {
         PLANTED_CREDITS_LOWEST,  /* what is done on a lane is taken for the lowest track's that waits there */
         PLANTED_VOID_FOR_SOME,   /* a node alone decides whether its members hear of something void */
         PLANTED_FORGETS_TO_SYNC, /* whom a generation was to synchronise counts for nothing in the next one */
+        PLANTED_LAUNCHES_UNAGREED, /* a node launches what it is ready for, whatever the others are */
+        PLANTED_AGREES_WITH_ANY,   /* nodes may launch what any of them is ready for */
+        PLANTED_FORGETS_GO,        /* a coordinator that takes over knows of no go that another one said */
+        PLANTED_KEEPS_GO,          /* … and go outlives its generation */
+        PLANTED_LAUNCHES_BY_LANE,  /* a node that was suspended launches one lane after the other */
         N_PLANTED,
 };
 

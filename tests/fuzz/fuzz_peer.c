@@ -99,7 +99,8 @@ static void join(uint32_t n) {
         effects_drain(&effects, carry_out);
 }
 
-static void begin(void) {
+/* Of a job whose nodes agree on launches, or not. */
+static void begin(bool agreed) {
         struct room room = { .members = ROOM_MEMBERS, .tracks = ROOM_TRACKS, .nodes = ROOM_NODES };
         struct coordinator_config config = { .candidates = 1,
                                              .nonce = 7,
@@ -121,6 +122,7 @@ static void begin(void) {
                                            .instance = 5,
                                            .n_lanes = 2,
                                            .window = 2,
+                                           .agreed = agreed,
                                            .incarnation = 1,
                                            .name = "j",
                                            .times = times,
@@ -144,7 +146,7 @@ static void step(uint32_t n, bool whole) {
 }
 
 static void reach(enum scene scene) {
-        begin();
+        begin(scene == HOLDING);
         pass(3);
         if (scene == FORMING)
                 return;

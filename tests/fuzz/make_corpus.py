@@ -148,7 +148,7 @@ def link():
 def peer():
     peer_pb = wire.generate("daemon/rendezvous", "peer")
     # Numbers of enum message_kind: the orders, the answers, the leases.
-    refuse, places, first_answer, first_lease, kinds = 11, 12, 13, 21, 24
+    refuse, places, explain, reject, first_answer, first_lease, kinds = 11, 12, 13, 14, 15, 23, 26
     for kind in range(kinds):
         message = peer_pb.Message(
             major=1, kind=kind, to=1, instance=5, term=256, round=3, stamp=1000, generation_term=256,
@@ -156,11 +156,15 @@ def peer():
             seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256, history_step=4,
             mark=[1, 300])
         if first_answer <= kind < first_lease:
+            message.ready.extend([4])
+            message.go.extend([3])
             message.committed.extend([1, 299])
             message.prepared.extend([1, 300])
             message.links = b"\x02"
             message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=6)
             message.plan.add(digest=12, ordinal=2)
+        elif kind < refuse:
+            message.go.extend([4, 1])
         if first_lease <= kind:
             del message.mark[:]
         elif kind < refuse:
@@ -175,6 +179,11 @@ def peer():
             message.places.grace = 1000
             message.places.vacant = b"\x05"
             message.places.waiting.extend([node << 52 | 7, node << 52 | 1 << 40])
+        elif kind == explain:
+            message.note, message.ordinal, message.index = 1, 2, 3
+        elif kind == reject:
+            message.ordinal = 2
+            message.refusal.code = 3
         elif kind < first_lease:
             for rank in range(2):
                 message.member_of.add(member=node << 52 | rank + 1, pid=100 + rank, min_world=1, max_world=4,
@@ -186,13 +195,14 @@ def peer():
         write("peer", f"kind-{kind}-cut", data[:len(data) * 2 // 3])
     write("peer", "empty", b"")
     bad = {
-        "other-major": peer_pb.Message(major=2, kind=13, stamp=1),
+        "other-major": peer_pb.Message(major=2, kind=15, stamp=1),
         "too-many-members": peer_pb.Message(
-            major=1, kind=13, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
+            major=1, kind=15, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
         "turn-twice": peer_pb.Message(
             major=1, kind=1, term=1, mark=[0, 1, 1],
             plan=[peer_pb.Plan(track=track, open=True, unit=1, turn=5) for track in (1, 2)]),
-        "set-too-long": peer_pb.Message(major=1, kind=13, stamp=1, set=bytes(512) + b"\x01"),
+        "ready-before-go": peer_pb.Message(major=1, kind=15, stamp=1, seq=[2], ready=[3], go=[4]),
+        "set-too-long": peer_pb.Message(major=1, kind=15, stamp=1, set=bytes(512) + b"\x01"),
     }
     for name, message in bad.items():
         write("peer", name, message.SerializeToString())

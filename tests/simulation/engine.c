@@ -116,6 +116,7 @@ static void launch(uint32_t proc, const struct action *action) {
                         (unsigned long long)action->seq, action->lane);
                 return;
         }
+        launches_judge(proc, comm, action);
         comm->launched[action->lane][proc] = action->seq;
         c = &comm->ring[action->lane][action->seq % RING];
         if (c->seq != action->seq)
@@ -166,6 +167,7 @@ void engine_done(const struct event *event) {
         }
         if (comm->dead >> event->proc & 1)
                 return;
+        comm->done[event->b][event->proc] = event->c;
         local_result(event->proc, event->b, c);
         node_done(node, clock_of(&w.proc[event->proc]), comm->name, event->b, event->c, c->value);
 }

@@ -92,9 +92,11 @@ void local_look(uint32_t proc) {
                 if (p->local[track].active || !local_open(proc, p->node.generation, track))
                         continue;
                 p->local[track].empty = true;
-                for (uint32_t item = 0; item < w.items[track]; item++)
+                for (uint32_t item = 0; item < w.items[track]; item++) {
+                        p->local[track].offered[lane_of(p, track, item)]++;
                         node_offer(&p->node, clock_of(p), p->node.generation, p->track_of[track],
                                    lane_of(p, track, item));
+                }
                 node_landed(&p->node, clock_of(p), p->node.generation, p->track_of[track]);
         }
 }

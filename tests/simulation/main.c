@@ -62,6 +62,11 @@ static const struct {
         [PLANTED_FORGETS_TURNS] = { "forgets-turns", RULE_ORDER },
         [PLANTED_CREDITS_LOWEST] = { "credits-lowest", RULE_WAIT },
         [PLANTED_VOID_FOR_SOME] = { "void-for-some", RULE_TORN },
+        [PLANTED_LAUNCHES_UNAGREED] = { "launches-unagreed", RULE_READY },
+        [PLANTED_AGREES_WITH_ANY] = { "agrees-with-any", RULE_READY },
+        [PLANTED_FORGETS_GO] = { "forgets-go", RULE_ORDER },
+        [PLANTED_KEEPS_GO] = { "keeps-go", RULE_READY },
+        [PLANTED_LAUNCHES_BY_LANE] = { "launches-by-lane", RULE_ORDER },
         [PLANTED_FORGETS_TO_SYNC] = { "forgets-to-sync", RULE_TORN },
 };
 

@@ -29,7 +29,8 @@ const char *const fault_names[N_FAULTS] = { "member-kill",
 #define HEARTBEAT 20u
 #define GIVE_UP 900u /* by then a fault that waits for its phase strikes no more */
 #define GENTLE 40u   /* an absence that costs nobody his place: shorter than the grace */
-#define CODED 32u    /* each so-manieth world sends bytes: they cost more than everything else */
+#define PAIRS (N_PHASES * N_FAULTS)
+#define CODED 32u /* each so-manieth world sends bytes: they cost more than everything else */
 #define SOME_BOOT (UINT64_C(1) << 32)
 #define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
@@ -97,7 +98,8 @@ void proc_start(uint32_t proc) {
                                          .host = proc,
                                          .dialect = (uint32_t)(proc + p->epoch) % 3,
                                          .n_lanes = N_LANES,
-                                         .window = 2,
+                                         .window = WINDOW,
+                                         .agreed = w.agreed,
                                          .incarnation = 1,
                                          .times = times },
                   clock_of(p), &out);
@@ -519,7 +521,7 @@ static void plan_prelude(enum phase phase) {
 }
 
 static void plan_faults(uint64_t seed) {
-        uint32_t mode = rnd(20), pair = (uint32_t)(seed % (N_PHASES * N_FAULTS));
+        uint32_t mode = rnd(20), pair = (uint32_t)(seed % PAIRS);
         struct plan_fault *fault;
 
         w.n_faults = w.n_done = 0;
@@ -613,9 +615,13 @@ void schedule_make(uint64_t seed) {
         w.crowded = w.upgraded = false;
         w.traced = rnd(4) != 0;
         w.coded = rnd(CODED) == 0;
+        /* Each pair of phase and fault strikes such worlds as often as others. */
+        w.agreed = seed / PAIRS % 2 == 1;
+        w.wired = w.agreed && seed / PAIRS % 4 == 1;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
         memset(w.dropped, 0, sizeof(w.dropped));
+        memset(w.arrived, 0, sizeof(w.arrived));
         queue_reset();
         engine_reset();
         truth_reset();
@@ -701,6 +707,7 @@ static void deliver(struct event *event) {
         }
         effects_drain(&effects, do_effect);
         local_look(event->proc);
+        launches_look(event->proc);
 }
 
 static void run_event(struct event event) {

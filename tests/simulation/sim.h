@@ -20,6 +20,7 @@
 #define TRACKS 4u    /* units of a node: operations, and the steps of three plans; each plan has a track */
 #define N_LANES 4u   /* two of the first track, one of all others, one of operations */
 #define SPARES 1000u /* identities of spares begin here */
+#define WINDOW 2u    /* collectives ahead on a lane */
 #define RING 16u     /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
 
@@ -72,6 +73,7 @@ enum rule {
         RULE_LOSS,
         RULE_TRACK,
         RULE_ORDER,
+        RULE_READY,
         RULE_VALID,
         RULE_RESTART,
         RULE_TORN,
@@ -210,6 +212,7 @@ struct comm {
         uint32_t dialect;
         uint32_t epoch[MAX_PROCS];
         uint64_t launched[N_LANES][MAX_PROCS];
+        uint64_t done[N_LANES][MAX_PROCS];
         uint64_t next_at[N_LANES][MAX_PROCS]; /* when the latest one completes there: in order */
         struct collective ring[N_LANES][RING];
 };
@@ -231,6 +234,8 @@ struct world {
         bool trace;
         bool traced; /* daemons leave a trace to the next run */
         bool coded;  /* messages are bytes on their way */
+        bool agreed; /* nodes agree on launches */
+        bool wired;  /* over connections: messages come in order, and none is lost without a fault */
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS]; /* of each unit */
         bool grows, ranked;
@@ -246,6 +251,7 @@ struct world {
         uint64_t cut_off[MAX_PROCS];  /* whom nothing of this process reaches */
         uint64_t bad_link[MAX_PROCS]; /* … in the engine */
         uint8_t dropped[MAX_PROCS][MAX_PROCS];
+        uint64_t arrived[MAX_PROCS][MAX_PROCS]; /* wired: when the latest message does */
         struct plan_fault fault[MAX_FAULTS];
         uint32_t n_faults, n_done;
         uint32_t healing; /* restarts, wake-ups and repairs still to come */
@@ -338,6 +344,13 @@ void restart_down(uint32_t proc, bool orderly);
 void restart_up(uint32_t proc);
 void restart_event(const struct event *event);
 bool restart_resumes(uint32_t proc);
+
+/* launches.c */
+void launches_reset(void);
+void launches_look(uint32_t proc);           /* after each event there */
+void launches_said(const struct message *m); /* by a coordinator */
+void launches_heard(uint32_t proc);          /* whatever it was, by its node */
+void launches_judge(uint32_t proc, const struct comm *comm, const struct action *action);
 
 /* local.c */
 bool local_has(uint32_t proc, uint32_t unit); /* an operation, or a plan that it may open */

@@ -72,14 +72,16 @@ static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none",   "same-state", "true-sum", "arena", "rank",  "generation", "term", "wait",     "counts",
-        "fenced", "loss",       "track",    "order", "valid", "restart",    "torn", "no-fault", "one-fault",
+        "none",  "same-state", "true-sum", "arena",    "rank",      "generation", "term",
+        "wait",  "counts",     "fenced",   "loss",     "track",     "order",      "ready",
+        "valid", "restart",    "torn",     "no-fault", "one-fault",
 };
 
 void truth_reset(void) {
         memset(heard, 0, sizeof(heard));
         memset(interrupted, 0, sizeof(interrupted));
         n_facts = n_served = n_voided = n_differs = 0;
+        launches_reset();
         memset(restored, 0, sizeof(restored));
         judged_term = judged_round = 0;
         ended = refused = false;
@@ -160,6 +162,7 @@ void truth_message(uint32_t proc, const struct message *m) {
                 refused = true;
         else if (m->kind == ORDER_FENCE)
                 w.personal = false; /* too slow: taken for gone with all its members */
+        launches_said(m);
 }
 
 /* A new run of its daemon says anew what the former one has said. */
@@ -395,6 +398,8 @@ void truth_before(uint32_t proc, const struct message *m) {
 void truth_after(uint32_t proc, const struct message *m) {
         const struct node *node = &w.proc[proc].node, *was = &before;
 
+        if (m->kind < ANSWER_REPORT)
+                launches_heard(proc);
         if (m->kind >= ANSWER_REPORT && !counts_agree(&w.proc[proc].coordinator))
                 violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
 

@@ -84,7 +84,7 @@ void queue_put(struct event event) {
                         mine == NULL ? "too many events" : "an event too far away");
                 abort();
         }
-        event.order = rnd(1u << 30);
+        event.order = w.wired ? 0 : rnd(1u << 30); /* equal ones stay as they come */
         while (*place != NULL && (*place)->event.order <= event.order)
                 place = &(*place)->next;
         *mine = (struct queued){ event, *place };
@@ -162,7 +162,29 @@ static uint64_t net_delay(void) {
         return kind == 0 ? 5 + rnd(11) : 1 + rnd(4);
 }
 
+/* A connection. What was sent first comes first. */
+static void send_wired(const struct message *message) {
+        uint64_t *arrived = &w.arrived[message->from][message->to],
+                 comes = w.now + (message->from == message->to ? 0 : net_delay());
+
+        if (!reaches(message->from, message->to))
+                return;
+        *arrived = comes > *arrived ? comes : *arrived;
+        put_on_wire(message, *arrived - w.now);
+}
+
 /* No two in a row are lost, so that nobody is taken for dead only because of the network. */
+static void send_unwired(const struct message *message) {
+        uint32_t from = message->from, to = message->to;
+
+        if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
+                return;
+        w.dropped[from][to] = 0;
+        put_on_wire(message, from == to ? 0 : net_delay());
+        if (from != to && rnd(32) == 0)
+                put_on_wire(message, rnd(16) == 0 ? 100 + rnd(300) : net_delay());
+}
+
 void net_send(const struct message *message) {
         uint32_t from = message->from, to = message->to;
 
@@ -175,12 +197,15 @@ void net_send(const struct message *message) {
                       (unsigned long long)message->round, message->generation.number,
                       (unsigned long long)message->generation.term, message->end,
                       (unsigned long long)nodeset_word(message_set(message), 0), message->n_members);
-        if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
-                return;
-        w.dropped[from][to] = 0;
-        put_on_wire(message, from == to ? 0 : net_delay());
-        if (from != to && rnd(32) == 0)
-                put_on_wire(message, rnd(16) == 0 ? 100 + rnd(300) : net_delay());
+        if (w.trace && w.agreed)
+                trace("%u -> %u ready %llu %llu %llu go %llu %llu %llu", from, to,
+                      (unsigned long long)message->ready[0], (unsigned long long)message->ready[1],
+                      (unsigned long long)message->ready[2], (unsigned long long)message->go[0],
+                      (unsigned long long)message->go[1], (unsigned long long)message->go[2]);
+        if (w.wired)
+                send_wired(message);
+        else
+                send_unwired(message);
 }
 
 void net_free(uint32_t index) {

@@ -95,6 +95,18 @@ static uint32_t some(uint32_t most) {
         return kind == 0 ? 0 : kind == 1 ? most : kind == 2 ? below(9) % (most + 1) : below(most + 1);
 }
 
+/* On some of them launches are agreed on. */
+static void fill_lanes(struct message *m) {
+        bool answers = m->kind >= ANSWER_REPORT && m->kind < LEASE_ASK;
+
+        for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;)
+                m->seq[lane] = number();
+        for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;) {
+                m->go[lane] = answers ? m->seq[lane] + below(3) : number();
+                m->ready[lane] = answers ? m->go[lane] + below(LIMIT_WINDOW - 1) : 0;
+        }
+}
+
 static void fill_arrays(struct message *m) {
         m->n_tracks = some(LIMIT_TRACKS);
         for (uint32_t i = 0; i < m->n_tracks; i++) {
@@ -216,8 +228,7 @@ static void make(struct message *m, enum message_kind kind) {
         m->stamp = number() | 1;
         m->generation = any_generation();
         m->comm = any_generation();
-        for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;)
-                m->seq[lane] = number();
+        fill_lanes(m);
         m->history = any_tag();
         m->host = (uint32_t)any();
         m->device = (uint32_t)any();
@@ -589,6 +600,40 @@ static void what_could_wrap_or_is_of_another_node_is_refused(void **state) {
         BAD(bad.from = 1);
 }
 
+/* A node launches what it may, may what it is ready for, and is ready for a window. */
+static void what_cannot_be_launched_is_refused(void **state) {
+        Peer__Message good = PEER__MESSAGE__INIT, bad;
+        uint64_t seq = 4, go = 5, ready = 4 + LIMIT_WINDOW, numbers[LIMIT_LANES + 1] = { 0 };
+
+        good.major = PEER_MAJOR;
+        good.kind = ANSWER_REPORT;
+        good.stamp = 1;
+        good.n_seq = good.n_go = good.n_ready = 1;
+        good.seq = &seq;
+        good.go = &go;
+        good.ready = &ready;
+        assert_true(decodes(&good));
+        assert_int_equal(out.go[0], 5);
+        assert_int_equal(out.ready[0], 4 + LIMIT_WINDOW);
+        BAD(ready = 5 + LIMIT_WINDOW);
+        BAD(ready = 4);
+        BAD(ready = 5, go = 3);
+        BAD(go = 5, bad.n_ready = 0);
+        BAD(bad.n_seq = 0, ready = 1 + LIMIT_WINDOW);
+        BAD(bad.n_ready = LIMIT_LANES + 1, bad.ready = numbers);
+        BAD(bad.n_go = LIMIT_LANES + 1, bad.go = numbers);
+        BAD(seq = LIMIT_NUMBER, go = ready = LIMIT_NUMBER + 1);
+        good.n_ready = good.n_go = 0; /* not agreed on */
+        assert_true(decodes(&good));
+        good.kind = ORDER_RUN;
+        good.term = 1;
+        good.n_go = 1;
+        BAD(go = UINT64_MAX);
+        go = 1;
+        assert_true(decodes(&good));
+        BAD(bad.n_ready = 1, ready = 1);
+}
+
 static void what_breaks_a_limit_is_refused(void **state) {
         static uint64_t numbers[LIMIT_SEATS + 1];
         static uint8_t wide[NODESET_WORDS * 8 + 1];
@@ -709,6 +754,7 @@ int main(void) {
                 cmocka_unit_test(damage_does_no_harm),
                 cmocka_unit_test(a_newer_minor_version_is_understood),
                 cmocka_unit_test(what_breaks_a_limit_is_refused),
+                cmocka_unit_test(what_cannot_be_launched_is_refused),
                 cmocka_unit_test(what_could_wrap_or_is_of_another_node_is_refused),
                 cmocka_unit_test(what_is_not_valid_is_not_said),
                 cmocka_unit_test(little_scratch_is_no_harm),
