@@ -39,6 +39,7 @@
 #define LIMIT_CAUSES 16u           /* numbers of Cause, with room for more */
 #define LIMIT_LINK_REASONS 16u     /* for which connections are turned away, with room for more */
 #define LIMIT_TRACE_NODES 64u      /* of a job, in one TRACE_END */
+#define LIMIT_PEERS 64u            /* nodes of a job, in one STATUS_JOB */
 #define LIMIT_ARENA (UINT64_C(1) << 46) /* bytes of one arena; quotas are far below */
 #define ARENA_PAGE 4096u                /* alignment of a bucket in its arena */
 #define ARENA_ALIGN 64u                 /* alignment of a parameter in its bucket */

@@ -227,7 +227,7 @@ static struct machine_times cluster_times(const struct config *config) {
                                        .death = config->death,
                                        .abandon = config->abandon,
                                        .drain = config->death,
-                                       .build = 2 * config->death,
+                                       .build = config_build(config),
                                        .lease = config->death };
 }
 
@@ -374,23 +374,15 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
         return r == 0 ? links_dial(cluster->links, &address, error, size) : r;
 }
 
-/* By default what is new with each start of the machine, and the same for all containers on it. */
 static void find_host(struct cluster *cluster) {
         const char *chosen = cluster->config.config->host_id;
-        FILE *file;
 
         if (gethostname(cluster->host_name, sizeof(cluster->host_name) - 1) < 0 ||
             !name_valid(cluster->host_name))
                 strcpy(cluster->host_name, "host");
         if (chosen[0] != '\0')
                 snprintf(cluster->host_name, sizeof(cluster->host_name), "%s", chosen);
-        snprintf(cluster->host, sizeof(cluster->host), "%.64s", chosen);
-        file = chosen[0] == '\0' ? fopen("/proc/sys/kernel/random/boot_id", "re") : NULL;
-        if (file == NULL)
-                return;
-        if (fscanf(file, "%64s", cluster->host) != 1)
-                cluster->host[0] = '\0';
-        fclose(file);
+        config_host(cluster->config.config, cluster->host);
 }
 
 static int cluster_check(const struct cluster_config *config, char *error, size_t size) {

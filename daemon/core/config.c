@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "options.h"
 
 #define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
@@ -426,6 +427,28 @@ void config_help(FILE *to) {
                 config_help_row(to, &option_rows[i], flags.name[i], &defaults);
         }
         config_deinit(&defaults);
+}
+
+/* NCCL loads kernels and looks at all of the machine first. */
+#define BUILD_ON_GPU (60 * USEC_PER_SEC)
+
+uint64_t config_build(const struct config *config) {
+        bool gpu = strncmp(config->device, "cuda:", 5) == 0;
+
+        if (config->build > 0)
+                return config->build;
+        return gpu && 2 * config->death < BUILD_ON_GPU ? BUILD_ON_GPU : 2 * config->death;
+}
+
+void config_host(const struct config *config, char host[CONFIG_HOST]) {
+        FILE *file = config->host_id[0] == '\0' ? fopen("/proc/sys/kernel/random/boot_id", "re") : NULL;
+
+        snprintf(host, CONFIG_HOST, "%.64s", config->host_id);
+        if (file == NULL)
+                return;
+        if (fscanf(file, "%64s", host) != 1)
+                host[0] = '\0';
+        fclose(file);
 }
 
 uint32_t config_device_number(const struct config *config) {

@@ -47,6 +47,10 @@ struct config {
         bool insecure_no_auth;  /* TCP without a key */
         uint64_t handshakes, handshakes_per_address;  /* of strangers, a second */
         uint64_t heartbeat, patience, death, abandon; /* see struct machine_times */
+        uint64_t build;                               /* likewise; 0: config_build() chooses */
+        char *nccl_library;                           /* path; "": where the loader finds it */
+        char *nccl_settings;                          /* words NAME=VALUE */
+        uint64_t nccl_ctas;                           /* of a communicator; 0: as many as NCCL likes */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };
@@ -75,5 +79,12 @@ void config_help(FILE *to); /* every flag and key with its default */
 /* Where the socket of a device is when nothing is said: "/run/gradsync/DEVICE/socket" for root, else
  * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */
 int config_default_socket(const char *device, char **ret);
+/* How long a communicator may take to be made. */
+uint64_t config_build(const struct config *config);
+#define CONFIG_HOST 65
+
+/* What says that daemons are on one host. By default it is new with each start of the machine, and the same
+ * for all containers on it. */
+void config_host(const struct config *config, char host[CONFIG_HOST]);
 /* Ranks on one host go by it: N of "cuda:N" and "cpu:N", 0 of others. */
 uint32_t config_device_number(const struct config *config);

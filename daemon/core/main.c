@@ -10,7 +10,24 @@
 #include "core/check.h"
 #include "core/config.h"
 #include "core/server.h"
+#include "engine/nccl/environment.h"
 #include "proto/streams.h"
+
+/* While there is one thread. */
+static void main_prepare_nccl(const struct config *config) {
+        char names[512];
+
+        environment_prepare(config->nccl_settings, names, sizeof(names));
+        if (names[0] != '\0')
+                log_warning("%s in the environment of gradsyncd: not used; what NCCL is to be told is "
+                            "`nccl_settings` in the configuration",
+                            names);
+        environment_list_file(ENVIRONMENT_FILE, names, sizeof(names));
+        if (names[0] != '\0')
+                log_warning("%s sets %s, which NCCL takes from there: set it in `nccl_settings` to decide it "
+                            "here",
+                            ENVIRONMENT_FILE, names);
+}
 
 static int main_run(struct config *config, const struct config_source *source) {
         struct server *server;
@@ -18,12 +35,14 @@ static int main_run(struct config *config, const struct config_source *source) {
 
         signal(SIGPIPE, SIG_IGN);
         log_open(config->log_priority);
+        if (strncmp(config->device, "cuda:", 5) == 0)
+                main_prepare_nccl(config);
         if (server_new(config, source, &server, error, sizeof(error)) < 0) {
                 log_error("%s", error);
                 return EXIT_FAILURE;
         }
         int status = server_run(server);
-        if (status == SERVER_DEVICE_FAILED)
+        if (status == SERVER_DEVICE_FAILED || status == SERVER_ENGINE_FAILED)
                 _exit(status);
         server_free(server);
         return status;

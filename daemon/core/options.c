@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/cpus.h"
+#include "engine/nccl/environment.h"
 #include "link/address.h"
 #include "proto/names.h"
 #include "rendezvous/post.h"
@@ -319,6 +320,14 @@ static int option_set_host(const struct option_row *row, void *field, const char
         return option_replace_text(field, value);
 }
 
+static int option_set_nccl(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
+        if (!environment_valid(value))
+                return option_complain(error, size, value,
+                                       "settings of NCCL: words NCCL_NAME=VALUE, with spaces between them");
+        return option_replace_text(field, value);
+}
+
 static int option_set_coordinator(const struct option_row *row, void *field, const char *value, char *error,
                                   size_t size) {
         struct address address;
@@ -420,6 +429,15 @@ const struct option_row option_rows[] = {
           .set = option_set_host, .format = option_format_text, OWNED(data_address) },
         { "cluster", "gloo_helper", "PATH", "program that exchanges data (default: where it is installed)",
           "", .set = option_set_group, .format = option_format_text, OWNED(gloo_helper) },
+        { "cluster", "nccl_library", "PATH",
+          "NCCL, which exchanges data between GPUs (default: libnccl.so.2, where the loader finds it)", "",
+          .set = option_set_group, .format = option_format_text, OWNED(nccl_library) },
+        { "cluster", "nccl_ctas", "N",
+          "thread blocks that NCCL may have on the GPU for a communicator; 0: as many as it likes", "16",
+          .set = option_set_count, .format = option_format_count, .max = 64, FIELD(nccl_ctas) },
+        { "cluster", "nccl_settings", "NAME=VALUE ...",
+          "what NCCL reads of its environment; no other NCCL_ variable counts", "", .set = option_set_nccl,
+          .format = option_format_text, OWNED(nccl_settings) },
         { "cluster", "nodes_per_job", "N", "coordinator: daemons that have members of one job, at most", "32",
           .set = option_set_number, .format = option_format_number, .min = 1, .max = 64,
           FIELD(nodes_per_job) },
@@ -433,6 +451,10 @@ const struct option_row option_rows[] = {
         { "cluster", "abandon", TIME,
           .help = "coordinator: after how much silence of it a daemon gives its jobs' steps up",
           .fallback = "30s", .min = 40 * USEC_PER_MSEC, .max = 24 * HOUR, FIELD(abandon) },
+        { "cluster", "build", TIME,
+          .help = "coordinator: how long daemons may take to connect, or to end that; 0: twice death, or a "
+                  "minute on a GPU",
+          .fallback = "0s", .max = HOUR, FIELD(build) },
         { "limits", "clients_per_uid", COUNT, .help = "open connections of one user", .fallback = "256",
           LIMIT(ACCOUNT_CLIENTS) },
         { "limits", "connects_per_uid", COUNT, .help = "new connections of one user in a second",

@@ -29,6 +29,7 @@
 #include "core/identity.h"
 #include "core/notify.h"
 #include "engine/engines.h"
+#include "engine/nccl/environment.h"
 #include "rendezvous/coordinators.h"
 #include "socket/listener.h"
 
@@ -58,7 +59,7 @@ struct server {
         struct loop_timer *coordinating;
         uint32_t nonce;          /* of this run's coordinators */
         struct cluster *cluster; /* NULL: it belongs to none */
-        struct engine *engine;   /* NULL: none */
+        struct engines engines;
         struct loop_io *engine_io;
         struct jobs *jobs;
         struct conns conns;
@@ -70,6 +71,7 @@ struct server {
         unsigned told_clients;
         uint64_t past_until; /* when no member comes back any more; 0: nothing is waited for */
         bool feeding;        /* the watchdog was fed the last time */
+        bool ending;         /* server_free() is at it */
 };
 
 static int server_fail(int r, const char *what, char *error, size_t size) {
@@ -175,21 +177,54 @@ static void server_on_engine(void *data, int fd, unsigned events) {
         engine->ops->dispatch(engine);
 }
 
+/* As server_on_failure(). Where the daemon ends already nothing is left to be told. */
+static void server_on_engine_failure(void *owner, const char *why) {
+        struct server *server = owner;
+
+        log_error("%s; this gradsyncd ends with status %d, and the next one takes its jobs over", why,
+                  SERVER_ENGINE_FAILED);
+        if (server->ending)
+                _exit(SERVER_ENGINE_FAILED);
+        loop_exit(server->loop, SERVER_ENGINE_FAILED);
+}
+
 /* Only jobs of a cluster need one. */
 static int server_open_engine(struct server *server, char *error, size_t size) {
-        struct engines_config config = { .gloo_helper = server->config.gloo_helper,
-                                         .silence = (uint32_t)(server->config.death / USEC_PER_MSEC) };
+        const struct backend *device = server->backends.device;
+        uint64_t build = config_build(&server->config);
+        struct backend_gpu gpu = { 0 };
+        char host[CONFIG_HOST];
+        struct engines_config config = { .host = host,
+                                         .gloo_helper = server->config.gloo_helper,
+                                         .silence = (uint32_t)(server->config.death / USEC_PER_MSEC),
+                                         .cuda_driver = server->config.cuda_driver,
+                                         .nccl_library = server->config.nccl_library,
+                                         .nccl_timeout = (uint32_t)(build / USEC_PER_MSEC * 3 / 4),
+                                         .nccl_ctas = (unsigned)server->config.nccl_ctas,
+                                         .nccl_shares_gpu =
+                                                 environment_shares_gpu(server->config.nccl_settings),
+                                         .failed = server_on_engine_failure,
+                                         .owner = server };
+        struct engine *engine;
         int r = 0;
 
-        if (server->config.coordinator[0] != '\0' && server->backends.device != NULL)
-                r = engines_open(&config, &server->engine);
-        if (r == 0 && server->engine != NULL)
-                r = loop_io_new(server->loop, server->engine->ops->fd(server->engine), LOOP_READ,
-                                server_on_engine, server->engine, &server->engine_io);
+        if (server->config.coordinator[0] == '\0' || device == NULL)
+                return 0;
+        config_host(&server->config, host);
+        if (device->ops->gpu(device, &gpu))
+                config.gpu = gpu.uuid;
+        r = engines_open(&config, &server->engines);
+        engine = server->engines.engine;
+        if (r == 0 && engine != NULL)
+                r = loop_io_new(server->loop, engine->ops->fd(engine), LOOP_READ, server_on_engine, engine,
+                                &server->engine_io);
         if (r < 0)
                 return server_fail(r, "cannot set up what exchanges data with other nodes", error, size);
-        if (server->engine != NULL)
-                jobs_use_engine(server->jobs, server->engine);
+        if (engine != NULL)
+                jobs_use_engine(server->jobs, engine);
+        else
+                log_warning("jobs stay on this node: %s", server->engines.missing);
+        server->jobs->config.no_engine = server->engines.missing;
         return 0;
 }
 
@@ -202,7 +237,7 @@ static int server_open_cluster(struct server *server, char *error, size_t size) 
                                          .no_identity = server->no_identity,
                                          .term = server_take_term,
                                          .nonce = server->nonce,
-                                         .engine = server->engine,
+                                         .engine = server->engines.engine,
                                          .data = server };
         int r = cluster_new(&config, &server->cluster, error, size);
 
@@ -587,12 +622,13 @@ int server_run(struct server *server) {
         int r = loop_run(server->loop);
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
-        return r == 0 || r == SERVER_DEVICE_FAILED ? r : EXIT_FAILURE;
+        return r == 0 || r == SERVER_DEVICE_FAILED || r == SERVER_ENGINE_FAILED ? r : EXIT_FAILURE;
 }
 
 struct server *server_free(struct server *server) {
         if (server == NULL)
                 return NULL;
+        server->ending = true;
         exporter_free(server->exporter);
         listener_free(server->listener);
         conns_deinit(&server->conns);
@@ -600,7 +636,7 @@ struct server *server_free(struct server *server) {
                 loop_io_free(server->backend_io[i]);
         jobs_free(server->jobs);
         loop_io_free(server->engine_io);
-        engines_close(server->engine);
+        engines_close(&server->engines);
         cluster_free(server->cluster);
         coordinators_free(server->coordinators);
         loop_timer_free(server->coordinating);

@@ -12,12 +12,13 @@ struct server;
 /* Exit status: the GPU failed in a way that only a new process gets over. What was under way is left as it
  * is, as after a crash: nothing waits for it. */
 #define SERVER_DEVICE_FAILED 3
+#define SERVER_ENGINE_FAILED 4 /* likewise, of what exchanges data with other nodes */
 
 /* Takes over the contents of `config`; `source` must outlive the server. On failure a sentence for people is
  * in `error`. */
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
                size_t size);
-/* Runs until a signal stops it. Returns the exit status of the process; after SERVER_DEVICE_FAILED the server
+/* Runs until a signal stops it. Returns the exit status of the process; after one of these two the server
  * cannot be freed any more. */
 int server_run(struct server *server);
 struct server *server_free(struct server *server);

@@ -51,8 +51,8 @@ struct engine_piece {
         unsigned dtype; /* WIRE__DTYPE__… */
         enum engine_reduce reduce;
         uint32_t root;
-        /* `tail_bytes` bytes, or none, in memory that CPU and device reach: the input ends with what they hold
-         * from launch() on, and when done() is called they hold the end of the output. */
+        /* `tail_bytes` bytes, or none, in memory that CPU and device reach: the input ends with what they
+         * hold from launch() on, and when done() is called they hold the end of the output. */
         void *tail;
         uint32_t tail_bytes;
 };
@@ -98,10 +98,39 @@ struct engine_events {
         void (*aborted)(void *owner, uint64_t comm);
 };
 
+/* Of an engine, for people. Texts are the engine's. */
+struct engine_description {
+        const char *library;   /* path of what it has loaded; NULL: nothing */
+        const char *abilities; /* of it, that others may not have; NULL: there are no differences */
+};
+
+#define ENGINE_PEERS 64u
+
+struct engine_peer {
+        uint32_t node;      /* address */
+        bool same_host;     /* as this one */
+        char transport[24]; /* as the engine calls it; "": not known */
+};
+
+/* Of a communicator that works. */
+struct engine_view {
+        uint64_t took; /* microseconds that it took to be made */
+        uint32_t n_peers;
+        struct engine_peer peer[ENGINE_PEERS];
+};
+
 struct engine_ops {
         const char *name;
         uint32_t dialect; /* the latest one that it knows; it knows the earlier ones, too */
+        uint32_t lanes;   /* of a communicator: more are of no use; 0: as many as one likes */
+        /* What is launched before all nodes can launch it is in the way of others, and so is another order of
+         * collectives of several communicators on another node. */
+        bool agreed;
         const char *(*version)(const struct engine *engine);
+
+        /* Both NULL: there is nothing to tell. False: it does not work, or is not known. */
+        void (*describe)(const struct engine *engine, struct engine_description *ret);
+        bool (*view)(struct engine *engine, uint64_t comm, struct engine_view *ret);
 
         /* Readable when dispatch() has something to deliver. */
         int (*fd)(const struct engine *engine);
@@ -112,6 +141,8 @@ struct engine_ops {
         /* No collective uses it. */
         void (*unshare)(struct engine *engine, uint64_t memory);
 
+        /* Whether collectives may do this; NULL: it does all of them. */
+        bool (*can)(const struct engine *engine, unsigned dtype, enum engine_reduce reduce);
         /* Under which address, a number, the other nodes reach this one: for communicators built from now on.
          * NULL where the engine finds out by itself. */
         void (*set_address)(struct engine *engine, const char *address);

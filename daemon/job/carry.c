@@ -48,6 +48,7 @@ static void carry_build(struct job *job, const struct action *action) {
         uint32_t nodes[LIMIT_NODES];
         struct engine_build build = { .comm = ++job->table->last_shared,
                                       .n_lanes = job->machine.node.config.n_lanes,
+                                      .on_host = machine_lanes_on_host(job),
                                       .dialect = action->dialect,
                                       .node = nodes };
         char name[2 * LIMIT_NAME];

@@ -238,6 +238,7 @@ struct jobs_config {
         struct backend *backend; /* of the device: for plans */
         struct backend *staging; /* for operations outside steps; may be the same */
         struct engine *engine;   /* between nodes; NULL: none */
+        const char *no_engine;   /* why */
         struct users *accounts;
         const struct jobs_events *events;
         void *events_data;

@@ -123,10 +123,12 @@ static int jobs_check_scope(const struct jobs *jobs, const struct job *job, cons
                               "set `coordinator` in its configuration, or join with the scope 'host'",
                               join->name);
         if (join->cluster && jobs->config.engine == NULL)
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s' is to span several daemons, but this gradsyncd was built without an "
-                              "engine for that (Gloo); join with the scope 'host'",
-                              join->name);
+                return refuse(
+                        refusal, WIRE__CODE__UNSUPPORTED,
+                        "job '%s' is to span several daemons, but this gradsyncd exchanges nothing with "
+                        "others: %s; join with the scope 'host'",
+                        join->name,
+                        jobs->config.no_engine != NULL ? jobs->config.no_engine : "it has no engine");
         if (job == NULL || job->cluster == join->cluster || join->membership.incarnation > job->incarnation)
                 return 0;
         return refuse(

@@ -55,6 +55,13 @@ static const char *view_job_state(const struct job *job, const struct job_view *
                                                                                                  : "running";
 }
 
+static bool view_engine(const struct job *job, struct engine_view *ret) {
+        struct engine *engine = job->table->config.engine;
+
+        return engine != NULL && engine->ops->view != NULL && job->comm.id != 0 &&
+               engine->ops->view(engine, job->comm.id, ret);
+}
+
 void view_job(struct job *job, uint64_t now, struct job_view *ret) {
         struct plan *plan;
 
@@ -69,6 +76,7 @@ void view_job(struct job *job, uint64_t now, struct job_view *ret) {
                 }
         ret->step_rate = hist_rate(&job->steps, now);
         ret->exposed = view_job_exposed(job);
+        ret->has_engine = view_engine(job, &ret->engine);
 }
 
 static bool view_is_late(const struct member *member, const struct job_view *view) {

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "engine/engine.h"
 #include "job/job.h"
 #include "job/watch/waits.h"
 
@@ -16,6 +17,8 @@ struct job_view {
         double exposed; /* mean of its members; negative: not known */
         unsigned n_waits;
         struct job_wait wait[LIMIT_LOCAL];
+        bool has_engine; /* the next one says something */
+        struct engine_view engine;
 };
 
 struct member_view {

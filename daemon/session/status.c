@@ -166,12 +166,33 @@ static void status_add_links(const struct sessions_cluster *cluster, Wire__Statu
         row->links = links;
 }
 
+static void status_add_engine(const struct jobs_config *config, Wire__StatusDaemon *row,
+                              Wire__StatusEngine *engine) {
+        const struct engine *from = config->engine;
+        struct engine_description description = { 0 };
+
+        if (from == NULL && config->no_engine == NULL)
+                return;
+        row->engine = engine;
+        if (from == NULL) {
+                engine->missing = (char *)config->no_engine;
+                return;
+        }
+        if (from->ops->describe != NULL)
+                from->ops->describe(from, &description);
+        engine->name = (char *)from->ops->name;
+        engine->version = (char *)from->ops->version(from);
+        engine->library = (char *)description.library;
+        engine->abilities = (char *)description.abilities;
+}
+
 static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend != NULL ? config->backend->ops : NULL;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
         Wire__StatusGpu gpu = WIRE__STATUS_GPU__INIT;
         Wire__StatusLinks links = WIRE__STATUS_LINKS__INIT;
+        Wire__StatusEngine engine = WIRE__STATUS_ENGINE__INIT;
 
         row.device = (char *)config->device;
         row.version = (char *)GRADSYNC_RELEASE;
@@ -190,6 +211,7 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, worker_cpu_us, ops != NULL ? ops->cpu_us(config->backend) : 0);
         SET(row, process_start_time, answer->sessions->start_time);
         status_add_gpu(config, &row, &gpu);
+        status_add_engine(&config->jobs->config, &row, &engine);
         status_add_identity(config->identity, &row);
         status_add_process(&row);
         SET(row, complete, session_sees_all(answer->viewer));
@@ -268,8 +290,30 @@ static void status_add_recovery(Wire__StatusJob *row, const struct recovery *rec
         SET_IF(*row, lost_successor, recovery->successor != 0, recovery->successor);
 }
 
+/* Pointers to the rows, which are beside them. */
+struct status_peers {
+        Wire__StatusPeer row[ENGINE_PEERS], *pointer[ENGINE_PEERS];
+};
+
+static void status_add_peers(Wire__StatusJob *row, const struct engine_view *view,
+                             struct status_peers *peers) {
+        SET(*row, communicator_us, view->took);
+        for (uint32_t i = 0; i < view->n_peers; i++) {
+                const struct engine_peer *peer = &view->peer[i];
+
+                peers->pointer[i] = &peers->row[i];
+                wire__status_peer__init(&peers->row[i]);
+                SET(peers->row[i], node, peer->node);
+                SET(peers->row[i], same_host, peer->same_host);
+                peers->row[i].transport = peer->transport[0] != '\0' ? (char *)peer->transport : NULL;
+        }
+        row->n_peers = view->n_peers;
+        row->peers = peers->pointer;
+}
+
 static void status_send_job(const struct answer *answer, const struct job *job, const struct job_view *view) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct status_peers peers;
         char missing[600] = "";
 
         SET(row, job, job->id);
@@ -290,6 +334,8 @@ static void status_send_job(const struct answer *answer, const struct job *job, 
         SET(row, incarnation, job->incarnation);
         SET(row, operations, job->operations);
         SET_IF(row, communicators, job->cluster, job->communicators);
+        if (view->has_engine)
+                status_add_peers(&row, &view->engine, &peers);
         if (answer->whole && job->loss_text[0] == '\0')
                 others_missing((struct job *)(uintptr_t)job, missing, sizeof(missing));
         row.text = missing[0] != '\0' ? missing : (char *)job->loss_text;

@@ -25,6 +25,7 @@
 #define DEADLINE 120000 /* ms without anything */
 
 struct site {
+        struct engines engines;
         struct engine *engine;
         int built, failed;
         uint64_t done;
@@ -86,9 +87,10 @@ static void open_all(const char *helper) {
                 struct engine_memory memory = { NULL, true, fd, BYTES };
 
                 memset(&site[i], 0, sizeof(site[i]));
-                if (fd < 0 || ftruncate(fd, BYTES) < 0 || engines_open(&config, &site[i].engine) < 0 ||
-                    site[i].engine == NULL)
+                if (fd < 0 || ftruncate(fd, BYTES) < 0 || engines_open(&config, &site[i].engines) < 0 ||
+                    site[i].engines.engine == NULL)
                         fail(strerror(errno));
+                site[i].engine = site[i].engines.engine;
                 site[i].engine->events = &events;
                 site[i].engine->owner = &site[i];
                 site[i].engine->ops->share(site[i].engine, 1, &memory);
@@ -194,7 +196,7 @@ static void measure(const char *helper, uint32_t n) {
         for (uint32_t i = 0; i < n; i++) {
                 site[i].engine->ops->drop(site[i].engine, 1);
                 site[i].engine->ops->unshare(site[i].engine, 1);
-                engines_close(site[i].engine);
+                engines_close(&site[i].engines);
         }
 }
 

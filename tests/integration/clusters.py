@@ -84,13 +84,15 @@ def restart(served, orderly):
 
 
 def members_of(cluster, member, places=None):
-    """member(…) for Team and crew: the next one is on the next daemon, or where `places` says."""
+    """member(…) for Team and crew: the next one is on the next daemon, or where `places` says, and uses the
+    GPU of that number where it uses one."""
     count = 0
     places = places or range(len(cluster.nodes))
 
     def start(*_arguments, **options):
         nonlocal count
-        made = member(cluster.nodes[places[count % len(places)]], **options)
+        place = places[count % len(places)]
+        made = member(cluster.nodes[place], env={"MEMBER_GPU": str(place)}, **options)
         made.build_ctl = pathlib.Path(os.environ["GRADSYNC_BUILD"]).resolve() / harness.CTL
         count += 1
         return made

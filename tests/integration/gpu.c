@@ -13,7 +13,7 @@ static struct cuda cuda;
 /* Of the GPU that is used at the moment. */
 static cuda_stream stream;
 
-#define GPUS 2
+#define GPUS 4
 
 static void check(cuda_result r, const char *what) {
         if (r == CUDA_OK)
@@ -31,7 +31,8 @@ void *gpu_stream(void) {
                 fprintf(stderr, "%s\n", error);
                 exit(70);
         }
-        gpu_use(0);
+        const char *first = getenv("MEMBER_GPU");
+        gpu_use(first != NULL ? (unsigned)atoi(first) : 0);
         return stream;
 }
 

@@ -188,12 +188,14 @@ KEYS = {
     "link": "device role state text node host address key since_ms heard_ms round_trip_us clock_us "
             "wall_us sent received",
     "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
-              "loop_cpu_us worker_cpu_us complete draining node starts no_identity gpu",
+              "loop_cpu_us worker_cpu_us complete draining node starts no_identity gpu engine",
+    "engine": "name version library abilities missing",
     "gpu": "uuid name driver bytes free_bytes arena_bytes mode",
     "client": "pid uid gid device program library connected_ms jobs",
     "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
            "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
-           "operations communicators members plans waiting_for",
+           "operations communicators communicator_us peers members plans waiting_for",
+    "peer": "node transport same_host",
     "nonfinite_first": "step rank pid plan bucket parameter values",
     "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
                  "committed_ms successor_pid",
@@ -305,7 +307,9 @@ class Outspoken(FakeDaemon):
         clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, loop_cpu_us=1009,
         worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011, no_identity="because",
         gpu=wire.pb.StatusGpu(uuid="GPU-1", name="card", driver=1012, bytes=1013, free_bytes=1014,
-                              arena_bytes=1015, mode="mps"))
+                              arena_bytes=1015, mode="mps"),
+        engine=wire.pb.StatusEngine(name="nccl", version="2.28.9", library="/lib/n", abilities="no grow",
+                                    missing="nothing"))
 
     def _send(self, client, head, kind, message):
         super()._send(client, head, kind, self.said if kind == "STATUS_DAEMON" else message)
@@ -323,6 +327,8 @@ SENT = [
         job=1, name="j", uid=3001, state="running", generation=3002, world=3003, step=3004, buckets=3005,
         bytes=3006, bytes_reduced=3007, step_rate=3008.5, exposed=0.25, norm=3009.5, nonfinite=3010,
         void_steps=3011, incarnation=3012, operations=3013, communicators=3015, text="why",
+        communicator_us=3016, peers=[wire.pb.StatusPeer(node=3017, transport="NET/Socket", same_host=True),
+                                     wire.pb.StatusPeer(node=3018)],
         nonfinite_steps=3014,
         nonfinite_step=3101, nonfinite_plan=3102, nonfinite_bucket=3103, nonfinite_rank=3104,
         nonfinite_pid=3105, nonfinite_values=3106, nonfinite_parameter="w", lost_rank=3201, lost_pid=3202,
@@ -350,7 +356,9 @@ SHOWN = {
                "arena_bytes": 1008, "loop_cpu_us": 1009, "worker_cpu_us": 1010, "complete": True,
                "draining": False, "node": "ab12", "starts": 1011, "no_identity": "because",
                "gpu": {"uuid": "GPU-1", "name": "card", "driver": 1012, "bytes": 1013, "free_bytes": 1014,
-                       "arena_bytes": 1015, "mode": "mps"}},
+                       "arena_bytes": 1015, "mode": "mps"},
+               "engine": {"name": "nccl", "version": "2.28.9", "library": "/lib/n", "abilities": "no grow",
+                          "missing": "nothing"}},
     "clients": [{"pid": 2001, "uid": 2002, "gid": 2003, "device": "cpu:x", "program": "p", "library": "l",
                  "connected_ms": 2004, "jobs": 2005}],
     "links": [{"device": "cpu:x", "role": "node", "state": "connecting", "text": "refused", "node": "cd34",
@@ -361,7 +369,9 @@ SHOWN = {
         "incarnation": 3012, "world_size": 3003, "step": 3004, "buckets": 3005, "bytes": 3006,
         "bytes_reduced": 3007, "step_rate": 3008.5, "exposed": 0.25, "norm": 3009.5, "nonfinite": 3010,
         "nonfinite_steps": 3014, "void_steps": 3011, "recoveries": 7, "operations": 3013,
-        "communicators": 3015,
+        "communicators": 3015, "communicator_us": 3016,
+        "peers": [{"node": 3017, "transport": "NET/Socket", "same_host": True},
+                  {"node": 3018, "transport": None, "same_host": False}],
         "nonfinite_first": {"step": 3101, "rank": 3104, "pid": 3105, "plan": 3102, "bucket": 3103,
                             "parameter": "w", "values": 3106},
         "last_loss": {"rank": 3201, "pid": 3202, "cause": "evicted", "step": 3203, "generation": 3204,
@@ -399,6 +409,9 @@ def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
     assert clients == {"schema_version": 1, "clients": shown["clients"]}
     assert links == {"schema_version": 1, "links": shown["links"]}
     assert "no connection to the node at 1.2.3.4:5 for 2.1 s: refused" in text
+    assert ("connected in 3.02 ms: node 3017 NET/Socket, though it is in the same host, node 3018 in a "
+            "way that is not known\n") in text
+    assert "jobs stay on this daemon: nothing" in text
 
 
 def test_lists(daemon, peers, ctl):

@@ -59,8 +59,9 @@ RESERVED = [
      "libevent is used by daemon/base/loop.c alone"),
     (re.compile(r"^pthread\.h$"),
      re.compile(r"^(daemon/backend/(host|cuda)/|daemon/base/(closer\.c|thread\.[ch])$|"
-                r"daemon/link/(door|resolver)\.c$|client/)"),
-     "the daemon's only threads are those of its backends, of daemon/base/closer.c, and two of daemon/link"),
+                r"daemon/link/(door|resolver)\.c$|daemon/engine/nccl/|client/)"),
+     "the daemon's only threads are those of its backends, of the engine for GPUs, of daemon/base/closer.c, "
+     "and two of daemon/link"),
     (re.compile(r"^openssl/(crypto|hmac)\.h$"), re.compile(r"^daemon/base/sha256\.c$"),
      "digests are those of daemon/base/sha256.c"),
     (re.compile(r"^openssl/(?!(crypto|hmac)\.h$)"), re.compile(r"^daemon/link/tls\.c$"),

@@ -45,6 +45,7 @@ struct rig;
 
 struct site {
         struct rig *rig;
+        struct engines engines;
         struct engine *engine;
         int memory;
         unsigned char *bytes;
@@ -192,7 +193,8 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
         struct site *site = &rig->site[rank];
 
         site->rig = rig;
-        assert_int_equal(engines_open(&config, &site->engine), 0);
+        assert_int_equal(engines_open(&config, &site->engines), 0);
+        site->engine = site->engines.engine;
         assert_non_null(site->engine);
         site->engine->events = &site_events;
         site->engine->owner = site;
@@ -259,7 +261,7 @@ static void rig_close(struct rig *rig, bool working) {
                 free(site->table);
         }
         for (uint32_t rank = 0; rank < rig->n; rank++)
-                engines_close(rig->site[rank].engine);
+                engines_close(&rig->site[rank].engines);
         assert_int_equal(waitpid(-1, &(int){ 0 }, WNOHANG), -1);
         assert_int_equal(errno, ECHILD);
         assert_int_equal(children(&left, 1), 0);

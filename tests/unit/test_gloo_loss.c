@@ -124,16 +124,17 @@ static void what_cannot_be_built_is_refused(void **state) {
         struct engine_build build = {
                 .comm = COMM, .name = "0/wide", .n_lanes = 1, .n_nodes = 65, .node = nodes
         };
-        struct engine *engine;
+        struct engines engines;
 
-        assert_int_equal(engines_open(&config, &engine), 0);
+        assert_int_equal(engines_open(&config, &engines), 0);
+        struct engine *engine = engines.engine;
         assert_int_equal(engine->ops->build(engine, &build), -E2BIG);
         assert_true(said("job 0/wide is on 65 nodes: Gloo connects 64 at most"));
         build.n_nodes = 2;
         assert_int_equal(engine->ops->build(engine, &build), -ENOENT);
         assert_true(said("/nowhere/gradsync-gloo, which exchanges data with other nodes, cannot be started: "
                          "No such file"));
-        engines_close(engine);
+        engines_close(&engines);
 }
 
 /* ---- strangers on the ports of a helper ---- */

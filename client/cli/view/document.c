@@ -22,6 +22,17 @@ static json_t *document_gpu(const Wire__StatusGpu *g) {
                       WHOLE(g, arena_bytes), TEXT(g, mode));
 }
 
+static json_t *document_engine(const Wire__StatusEngine *e) {
+        if (!e)
+                return json_null();
+        return OBJECT(TEXT(e, name), TEXT(e, version), TEXT(e, library), TEXT(e, abilities),
+                      TEXT(e, missing));
+}
+
+static json_t *document_peer(const Wire__StatusPeer *p) {
+        return OBJECT(WHOLE(p, node), TEXT(p, transport), BOOLEAN(p, same_host));
+}
+
 static json_t *document_daemon(const struct snapshot *snapshot) {
         const Wire__StatusDaemon *d = snapshot->daemon;
         return OBJECT(TEXT(d, device), TEXT(d, version), WHOLE(d, pid), WHOLE(d, uid), WHOLE(d, uptime_ms),
@@ -29,7 +40,7 @@ static json_t *document_daemon(const struct snapshot *snapshot) {
                       WHOLE(d, workers), TEXT(d, simd), WHOLE(d, arenas), WHOLE(d, arena_bytes),
                       WHOLE(d, loop_cpu_us), WHOLE(d, worker_cpu_us), BOOLEAN(d, complete),
                       BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts), TEXT(d, no_identity),
-                      AS("gpu", document_gpu(d->gpu)));
+                      AS("gpu", document_gpu(d->gpu)), AS("engine", document_engine(d->engine)));
 }
 
 static json_t *document_client(const struct snapshot *snapshot, const Wire__StatusClient *c) {
@@ -115,6 +126,7 @@ static json_t *document_job(const struct snapshot *snapshot, const struct snapsh
                       NUMBER(j, void_steps),
                       AS("recoveries", value_whole(j->has_recovery_us, snapshot_recoveries(j))),
                       AS("last_loss", document_loss(j)), NUMBER(j, operations), WHOLE(j, communicators),
+                      WHOLE(j, communicator_us), AS("peers", ARRAY(j->peers, j->n_peers, document_peer)),
                       AS("members", ARRAY(from->member, from->n_members, document_member)),
                       AS("plans", ARRAY(from->plan, from->n_plans, document_plan)),
                       AS("waiting_for", ARRAY(from->wait, from->n_waits, document_wait)));

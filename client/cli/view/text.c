@@ -30,6 +30,18 @@ static void text_gpu(const Wire__StatusGpu *g, bool color, FILE *to) {
                     : "no MPS: processes work in turn");
 }
 
+static void text_engine(const Wire__StatusEngine *e, bool color, FILE *to) {
+        _cleanup_(freep) char *name = escape_text(e->name), *version = escape_text(e->version);
+        _cleanup_(freep) char *library = escape_text(e->library), *missing = escape_text(e->missing);
+
+        if (missing && *missing)
+                paint_line(to, "", color, PAINT_WARN, "jobs stay on this daemon: %s", missing);
+        else
+                paint_printf(to, color, PAINT_DIM, "exchanges with other daemons by %s %s%s%s\n",
+                             text_or_empty(name), text_or_empty(version), library && *library ? ", " : "",
+                             text_or_empty(library));
+}
+
 static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) {
         const Wire__StatusDaemon *d = from->daemon;
         _cleanup_(freep) char *device = escape_text(d->device), *version = escape_text(d->version);
@@ -51,6 +63,8 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
         fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
         if (d->gpu)
                 text_gpu(d->gpu, color, to);
+        if (d->engine)
+                text_engine(d->engine, color, to);
         if (no_identity && *no_identity)
                 paint_printf(to, color, PAINT_DIM, "coordinates nothing beyond its own host: %s\n",
                              no_identity);
@@ -112,6 +126,26 @@ static void text_job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
                 fputs(", ", to);
                 paint_printf(to, color, PAINT_BAD, "%" PRIu64 " non-finite value%s", j->nonfinite,
                              format_plural(j->nonfinite));
+        }
+        fputc('\n', to);
+}
+
+/* How the GPUs of a job reach each other. One that takes the network to a GPU of its own host is slow. */
+static void text_job_peers(const Wire__StatusJob *j, bool color, FILE *to) {
+        char took[FORMAT_SIZE];
+
+        if (!j->has_communicator_us)
+                return;
+        fprintf(to, "  connected in %s:", format_short(took, j->communicator_us));
+        for (size_t i = 0; i < j->n_peers; i++) {
+                const Wire__StatusPeer *p = j->peers[i];
+                _cleanup_(freep) char *transport = escape_text(p->transport);
+                bool bad = p->same_host && transport && strncmp(transport, "NET", 3) == 0;
+
+                fputs(i > 0 ? ", " : " ", to);
+                paint_printf(to, color, bad ? PAINT_WARN : PAINT_NONE, "node %u %s%s", p->node,
+                             transport && *transport ? transport : "in a way that is not known",
+                             bad ? ", though it is in the same host" : "");
         }
         fputc('\n', to);
 }
@@ -314,6 +348,7 @@ static void text_job(const struct snapshot_job *job, bool whole, bool color, FIL
 
         text_job_head(job->job, color, to);
         text_job_facts(job->job, color, to);
+        text_job_peers(job->job, color, to);
         text_job_places(job, to);
         text_job_nonfinite(job->job, color, to);
         text_job_members(job, whole, color, to);

@@ -278,6 +278,10 @@ static int machine_attach(struct job *job, uint64_t incarnation, struct refusal 
         return r;
 }
 
+static uint32_t lanes_of(const struct engine *engine) {
+        return engine != NULL && engine->ops->lanes > 0 ? engine->ops->lanes : LIMIT_LANES;
+}
+
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         const struct engine *engine = job->table->config.engine;
@@ -285,9 +289,10 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                 .candidates = 1,
                 .instance = job->table->config.instance,
                 .name = job->name,
-                .n_lanes = job->cluster ? LIMIT_LANES : 1,
+                .n_lanes = job->cluster ? lanes_of(engine) : 1,
                 .device = job->table->config.device,
                 .dialect = engine != NULL ? engine->ops->dialect : 0,
+                .agreed = job->cluster && engine != NULL && engine->ops->agreed,
                 .window = COMM_WINDOW,
                 .incarnation = incarnation,
                 .room = { .members = FIRST_MEMBERS,
@@ -453,6 +458,10 @@ uint32_t machine_rank_of(const struct job *job, uint32_t address) {
 
 uint32_t machine_node_rank(const struct job *job) {
         return machine_rank_of(job, job->machine.node.config.address);
+}
+
+uint32_t machine_lanes_on_host(const struct job *job) {
+        return 1u << (job->machine.node.config.n_lanes - 1);
 }
 
 /* The last lane is that of operations; the one before it is shared by plans that have none of their own. */

@@ -114,6 +114,8 @@ bool machine_may_prepare(const struct job *job);
 uint32_t machine_node_rank(const struct job *job);
 /* The rank of that node in the communicator of the present generation. */
 uint32_t machine_rank_of(const struct job *job, uint32_t address);
+/* Bit: the lane of operations, whose payload lies in memory of the host wherever gradients do. */
+uint32_t machine_lanes_on_host(const struct job *job);
 /* What the engine has published for the communicator that is being built. */
 void machine_publish(struct job *job, const void *table, size_t bytes);
 /* A question to the job's other nodes, and a piece of the answer to one of theirs: see hub.h. What comes is

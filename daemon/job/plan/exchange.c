@@ -225,10 +225,35 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
         return 0;
 }
 
+static uint64_t piece_most(const struct job *job) {
+        const struct jobs_config *config = &job->table->config;
+        struct backend_gpu gpu;
+
+        if (config->piece_bytes > 0)
+                return config->piece_bytes;
+        return config->backend->ops->gpu(config->backend, &gpu) ? EXCHANGE_PIECE_GPU : EXCHANGE_PIECE;
+}
+
+/* The engine can do it. */
+static int exchange_check(const struct exchange *exchange, const struct job *job,
+                          const struct description *plan, struct refusal *refusal) {
+        const struct engine *engine = job->table->config.engine;
+
+        for (uint32_t b = 0; b < plan->n_buckets && engine->ops->can != NULL; b++)
+                if (!engine->ops->can(engine, plan->bucket[b].dtype, shared_reduce(exchange->reduce)))
+                        return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                                      "job '%s': between GPUs of several daemons the %s of %s cannot be "
+                                      "computed: NCCL hides values that are no numbers; reduce integers, or "
+                                      "keep the job on one daemon",
+                                      job->name, reduce_name(exchange->reduce),
+                                      dtype_name(plan->bucket[b].dtype));
+        return 0;
+}
+
 int exchange_new(struct job *job, const struct description *plan, uint32_t ordinal, holding_done_fn late,
                  struct exchange **ret, struct refusal *refusal) {
         struct exchange *exchange = calloc(1, sizeof(*exchange));
-        uint64_t piece = job->table->config.piece_bytes;
+        int r;
 
         if (exchange == NULL)
                 return -ENOMEM;
@@ -236,10 +261,12 @@ int exchange_new(struct job *job, const struct description *plan, uint32_t ordin
         exchange->most = job->max_world;
         exchange->digest = description_digest(plan);
         exchange->reduce = plan->reduce;
-        exchange->piece_bytes = piece > 0 ? piece : EXCHANGE_PIECE;
+        exchange->piece_bytes = piece_most(job);
         exchange->n_pieces = count_pieces(exchange, plan);
         exchange->n_slots = exchange->n_pieces < EXCHANGE_SLOTS ? exchange->n_pieces : EXCHANGE_SLOTS;
-        int r = exchange_prepare(exchange, job, plan, refusal);
+        r = exchange_check(exchange, job, plan, refusal);
+        if (r == 0)
+                r = exchange_prepare(exchange, job, plan, refusal);
         if (r == 0)
                 r = exchange_stage(exchange, job, plan, ordinal, late, refusal);
         if (r == 0)

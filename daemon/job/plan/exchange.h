@@ -19,6 +19,7 @@
 /* Smaller ones cost more turns of the engine; while the first one is read and the last one is written, the
  * link has nothing to do. All nodes have to cut alike. */
 #define EXCHANGE_PIECE (UINT64_C(4) << 20)
+#define EXCHANGE_PIECE_GPU (UINT64_C(32) << 20) /* between GPUs: a turn costs as much as a MiB */
 #define EXCHANGE_DTYPES (WIRE__DTYPE__U8 + 1)
 
 enum slot_state {

@@ -34,20 +34,13 @@
 
 #include "gpu.h"
 #include "tests/fakes/kernel.h"
+#include "tests/fakes/nccl/board.h"
 
 #define OBJECTS 4096u
 #define MAPPINGS 4096u
 #define RANGES 1200u
-#define GARBAGE 0xcd
 #define NANS 0xff
 #define FREED 0xdb
-
-struct memory {
-        uint64_t id, bytes;
-        uint32_t device;
-        int fd;
-        unsigned uses; /* handles and mappings of this context */
-};
 
 enum kind { RESERVED, MAPPED, ALLOCATED, IPC, HOST };
 
@@ -94,7 +87,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct machine *machine;
 static unsigned device;
 static int client, client_pid;
-static bool client_gone;
+static bool client_gone, client_ended; /* ended: in good order */
 static int sticky;
 static uint64_t faults_before;
 static struct memory *handle[OBJECTS];
@@ -105,62 +98,7 @@ static struct queue queue[GPU_QUEUES];
 static unsigned running;
 static uint64_t seed, next_address = GPU_WINDOW;
 
-/* ---- memory ---- */
-
-static struct memory *memory_add(uint64_t id, uint64_t bytes, uint32_t on, int fd) {
-        struct memory *memory = calloc(1, sizeof(*memory));
-
-        if (memory == NULL || !machine_use(machine, id, on, bytes)) {
-                free(memory);
-                close(fd);
-                return NULL;
-        }
-        *memory = (struct memory){ id, bytes, on, fd, 1 };
-        return memory;
-}
-
-static struct memory *memory_new(uint64_t bytes) {
-        char name[128];
-
-        machine_enter(&machine->lock);
-        uint64_t id = ++machine->last;
-        pthread_mutex_unlock(&machine->lock);
-        snprintf(name, sizeof(name), "fake-gpu:%u:%llu:%llu", device, (unsigned long long)id,
-                 (unsigned long long)bytes);
-        int fd = memfd_create(name, MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
-                return NULL;
-        struct memory *memory = memory_add(id, bytes, device, fd);
-        if (memory != NULL) {
-                void *map = mmap(NULL, bytes, PROT_WRITE, MAP_SHARED, fd, 0);
-                memset(map, GARBAGE, bytes);
-                munmap(map, bytes);
-        }
-        return memory;
-}
-
-/* What a descriptor, or a path below /proc, leads to. */
-static struct memory *memory_find(const char *path) {
-        char name[256], after;
-        unsigned on;
-        unsigned long long id, bytes;
-        ssize_t length = readlink(path, name, sizeof(name) - 1);
-
-        name[length < 0 ? 0 : length] = '\0';
-        if (sscanf(name, "/memfd:fake-gpu:%u:%llu:%llu%c", &on, &id, &bytes, &after) != 4 ||
-            on >= GPU_DEVICES)
-                return NULL;
-        int fd = open(path, O_RDWR | O_CLOEXEC);
-        return fd < 0 ? NULL : memory_add(id, bytes, on, fd);
-}
-
-static void memory_drop(struct memory *memory) {
-        if (--memory->uses > 0)
-                return;
-        machine_unuse(machine, memory->id);
-        close(memory->fd);
-        free(memory);
-}
+/* ---- mappings ---- */
 
 static struct mapping *mapping_at(uint64_t address) {
         for (unsigned i = 0; i < MAPPINGS; i++)
@@ -193,18 +131,26 @@ static bool mapping_fill(struct mapping *m, struct memory *memory) {
         return true;
 }
 
+/* What a client waits for may never end, unless it has died. `lock` is held. */
+static void wait_a_while(void) {
+        struct pollfd socket = { .fd = client };
+
+        pthread_mutex_unlock(&lock);
+        poll(&socket, 1, 0);
+        usleep(100);
+        pthread_mutex_lock(&lock);
+        client_gone |= (socket.revents & POLLHUP) != 0;
+}
+
 /* Real drivers wait, or fault, or do nothing that one sees: so it is an error of the program. */
 static void mapping_empty(struct mapping *m) {
         if (machine_leased(machine, m->memory->id, getpid()))
                 machine_log("memory %llu is unmapped or freed while it is in use",
                             (unsigned long long)m->memory->id);
-        while (machine_leased(machine, m->memory->id, getpid())) {
-                pthread_mutex_unlock(&lock);
-                usleep(100);
-                pthread_mutex_lock(&lock);
-        }
+        while (machine_leased(machine, m->memory->id, getpid()))
+                wait_a_while();
         munmap((void *)(uintptr_t)m->address, m->bytes);
-        memory_drop(m->memory);
+        memory_drop(machine, m->memory);
         m->memory = NULL;
 }
 
@@ -258,6 +204,8 @@ static void uses_add(void *data, uint64_t address, uint64_t bytes, bool write) {
 }
 
 static void operation_uses(struct operation *operation, void **parameters, struct uses *uses) {
+        const struct gpu_collective *collective = (const void *)operation->payload;
+
         uses->what = operation->kernel != NULL ? operation->kernel->name : "a copy";
         switch (operation->call) {
         case GPU_SET: uses_add(uses, operation->arg[0], operation->arg[1], true); break;
@@ -271,6 +219,12 @@ static void operation_uses(struct operation *operation, void **parameters, struc
         case GPU_LAUNCH:
                 if (operation->kernel->ranges != NULL)
                         operation->kernel->ranges(parameters, uses_add, uses);
+                break;
+        case GPU_COLLECTIVE:
+                uses->what = "a collective";
+                uses_add(uses, collective->to, collective->bytes, true);
+                if (collective->from != collective->to)
+                        uses_add(uses, collective->from, collective->bytes, false);
                 break;
         default: break;
         }
@@ -377,6 +331,37 @@ static void operation_compute(const struct operation *operation, void **paramete
                 pthread_mutex_unlock(&machine->slice);
 }
 
+/* A collective that waits for others ends with the context. */
+static bool is_over(void) {
+        pthread_mutex_lock(&lock);
+        take_faults();
+        bool over = client_gone || sticky != 0;
+        pthread_mutex_unlock(&lock);
+        return over;
+}
+
+/* It gives its turn up while it waits for other ranks; other operations never do. */
+static void operation_collect(const struct operation *operation, struct uses *uses,
+                              const uint64_t pauses[2]) {
+        const struct gpu_collective *collective = (const void *)operation->payload;
+        bool in_place = collective->from == collective->to;
+
+        pause_for(pauses[0]);
+        operation_hide(uses);
+        collective_run(&(struct collective){
+                .what = collective,
+                .machine = machine,
+                .device = device,
+                .slice = !is_mps(),
+                .board = operation->fd,
+                .from = in_place ? uses->use[0].after : AT(collective->from),
+                .to = uses->use[0].after,
+                .is_over = is_over,
+        });
+        pause_for(is_over() ? machine_setting("FAKE_GPU_LATE", 100000) : pauses[1]);
+        operation_show(uses);
+}
+
 static void operation_run(struct operation *operation, unsigned number) {
         struct uses *uses = calloc(1, sizeof(*uses));
         void *parameters[16];
@@ -391,11 +376,15 @@ static void operation_run(struct operation *operation, unsigned number) {
                 next += (operation->kernel->parameter_bytes[i] + 7) / 8 * 8;
         }
         bool runs = operation_begin(operation, parameters, uses, pauses);
-        if (runs)
+        if (runs && operation->call == GPU_COLLECTIVE)
+                operation_collect(operation, uses, pauses);
+        else if (runs)
                 operation_compute(operation, parameters, uses, pauses);
         for (unsigned i = 0; i < uses->n; i++)
                 machine_unlease(machine, uses->use[i].lease);
         free(uses);
+        if (operation->call == GPU_COLLECTIVE)
+                collective_end((const void *)operation->payload, operation->fd);
         pthread_mutex_lock(&lock);
         running -= runs;
         pthread_mutex_unlock(&lock);
@@ -478,7 +467,8 @@ static struct memory *handle_get(uint64_t number) {
 }
 
 static int answer_create(uint64_t bytes, struct gpu_reply *reply) {
-        struct memory *memory = bytes % GPU_GRANULARITY == 0 && bytes > 0 ? memory_new(bytes) : NULL;
+        struct memory *memory =
+                bytes % GPU_GRANULARITY == 0 && bytes > 0 ? memory_new(machine, device, bytes) : NULL;
 
         if (bytes % GPU_GRANULARITY != 0 || bytes == 0)
                 return CUDA_INVALID_VALUE;
@@ -519,7 +509,7 @@ static int answer_unmap(const uint64_t *arg) {
 
 static int answer_allocate(uint64_t bytes, enum gpu_allocated how, struct gpu_reply *reply) {
         uint64_t whole = (bytes + 511) / 512 * 512;
-        struct memory *memory = bytes > 0 ? memory_new(whole) : NULL;
+        struct memory *memory = bytes > 0 ? memory_new(machine, device, whole) : NULL;
 
         if (memory == NULL)
                 return bytes > 0 ? CUDA_OUT_OF_MEMORY : CUDA_INVALID_VALUE;
@@ -541,11 +531,8 @@ static bool is_idle(void) {
 
 /* cuMemFree() and cuMemFreeHost() wait for all work of the context. */
 static void wait_until_idle(void) {
-        while (!is_idle()) {
-                pthread_mutex_unlock(&lock);
-                usleep(100);
-                pthread_mutex_lock(&lock);
-        }
+        while (!is_idle())
+                wait_a_while();
 }
 
 static int answer_free(uint64_t address) {
@@ -591,13 +578,13 @@ static int answer_ipc_open(const void *payload, struct gpu_reply *reply) {
                         return CUDA_OK;
                 }
         snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.context, ipc.fd);
-        struct memory *memory = memory_find(path);
+        struct memory *memory = memory_find(machine, path);
         if (memory == NULL)
                 return CUDA_INVALID_VALUE;
         struct mapping *m =
                 memory->id == ipc.id ? mapping_new(address_new(memory->bytes), memory->bytes, IPC) : NULL;
         if (m == NULL || !mapping_fill(m, memory)) {
-                memory_drop(memory);
+                memory_drop(machine, memory);
                 return CUDA_INVALID_VALUE;
         }
         m->opened = 1;
@@ -697,7 +684,7 @@ static int answer_import(int fd, struct gpu_reply *reply) {
         char path[64];
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        struct memory *memory = memory_find(path);
+        struct memory *memory = memory_find(machine, path);
         if (memory == NULL)
                 return CUDA_INVALID_VALUE;
         reply->value[0] = handle_new(memory);
@@ -744,11 +731,8 @@ static int answer_stream(const struct gpu_request *request) {
                 return stream[number].done == stream[number].issued ? CUDA_OK : CUDA_NOT_READY;
         if (number == 0)
                 return CUDA_INVALID_HANDLE;
-        while (stream[number].done != stream[number].issued) { /* the resources go when the work is done */
-                pthread_mutex_unlock(&lock);
-                usleep(100);
-                pthread_mutex_lock(&lock);
-        }
+        while (stream[number].done != stream[number].issued) /* the resources go when the work is done */
+                wait_a_while();
         stream[number].there = false;
         return CUDA_OK;
 }
@@ -779,7 +763,7 @@ static int answer_release(uint64_t number) {
         if (memory == NULL)
                 return CUDA_INVALID_VALUE;
         handle[number] = NULL;
-        memory_drop(memory);
+        memory_drop(machine, memory);
         return CUDA_OK;
 }
 
@@ -847,6 +831,7 @@ static int answer_close(void) {
         unsigned handles = 0, mappings = 0, streams = 0, events = 0;
 
         wait_until_idle();
+        client_ended = !client_gone;
         for (unsigned i = 1; i < OBJECTS; i++) {
                 handles += handle[i] != NULL;
                 streams += stream[i].there;
@@ -919,6 +904,7 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                 if (kernels_get(arg[0]) == NULL)
                         return CUDA_INVALID_HANDLE;
                 return enqueue(request, payload, (unsigned)arg[4], -1, kernels_get(arg[0]));
+        case GPU_COLLECTIVE: *fd = -1; return enqueue(request, payload, (unsigned)arg[3], take, NULL);
         case GPU_CLOSE: return answer_close();
         default: return CUDA_NOT_SUPPORTED;
         }
@@ -937,10 +923,12 @@ static void finish(void) {
         }
         for (unsigned i = 0; i < OBJECTS; i++)
                 if (handle[i] != NULL)
-                        memory_drop(handle[i]);
+                        memory_drop(machine, handle[i]);
         for (unsigned i = 0; i < MAPPINGS; i++)
                 if (mapping[i].bytes > 0 && mapping[i].memory != NULL && mapping[i].kind != HOST)
-                        memory_drop(mapping[i].memory);
+                        memory_drop(machine, mapping[i].memory);
+        if (!client_ended)
+                boards_sweep(client_pid);
         machine_enter(&machine->lock);
         machine->contexts--;
         pthread_mutex_unlock(&machine->lock);
@@ -956,7 +944,7 @@ int main(int argc, char **argv) {
         if (machine == NULL)
                 return EXIT_FAILURE;
         if (argc == 2 && strcmp(argv[1], "check") == 0)
-                return machine_check(machine);
+                return machine_check(machine) | (boards_left_over() > 0);
         if (argc != 4)
                 return EXIT_FAILURE;
         client = atoi(argv[1]);

@@ -236,7 +236,8 @@ static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cud
         case CUDA_DEVICE_MAJOR: *value = 9; return CUDA_OK;
         case CUDA_DEVICE_MINOR: *value = 0; return CUDA_OK;
         case CUDA_DEVICE_VMM:
-        case CUDA_DEVICE_FD_HANDLES: *value = 1; return CUDA_OK;
+        case CUDA_DEVICE_FD_HANDLES:
+        case CUDA_DEVICE_RDMA: *value = 1; return CUDA_OK;
         case CUDA_DEVICE_MPS: *value = getenv("FAKE_GPU_MPS") != NULL; return CUDA_OK;
         default: return CUDA_INVALID_VALUE;
         }
@@ -892,6 +893,19 @@ static cuda_result fake_cuEventQuery(cuda_event event) {
 static cuda_result fake_cuEventSynchronize(cuda_event event) {
         BEGIN(cuEventSynchronize);
         return wait_for(GPU_EVENT_QUERY, number_of(event));
+}
+
+/* For the fake NCCL: an operation of the stream, of the communicator whose file it is. */
+EXPORT cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_collective *collective,
+                                       int board);
+EXPORT cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_collective *collective,
+                                       int board) {
+        struct gpu_request request = { .call = GPU_COLLECTIVE,
+                                       .bytes = sizeof(*collective),
+                                       .arg = { [3] = number_of(stream) } };
+        struct gpu_reply reply;
+
+        return ask_with(&request, collective, board, &reply, NULL);
 }
 
 /* ---- the table ---- */

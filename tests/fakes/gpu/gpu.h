@@ -9,8 +9,9 @@
  * memory lies at just that address, so kernels run there on plain pointers.
  *
  * Environment:
- *   FAKE_GPU          folder of the machine: `state`, and `log`, a line for each broken rule. As long as
- *                     there is a file `hold` in it, operations begin and do not end
+ *   FAKE_GPU          folder of the machine: `state`, `log`, a line for each broken rule, and the files of
+ *                     the fake NCCL (tests/fakes/nccl). As long as there is a file `hold` in it, operations
+ *                     begin and do not end
  *   FAKE_GPU_KERNELS  libraries of kernels (kernel.h), with ':' between them
  *   FAKE_GPU_DEVICES  how many GPUs the machine has (1)
  *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
@@ -74,7 +75,8 @@ enum gpu_call {
         GPU_EVENT_QUERY,
         GPU_FUNCTION,
         GPU_LAUNCH,
-        GPU_CLOSE, /* the last one, of a client that ends its use in good order */
+        GPU_COLLECTIVE, /* with the file of the communicator */
+        GPU_CLOSE,      /* the last one, of a client that ends its use in good order */
 };
 
 enum gpu_allocated { /* what GPU_ALLOCATE makes */
@@ -106,6 +108,23 @@ struct gpu_ipc { /* what is in a struct cuda_ipc */
 /* `payload` has room for GPU_PAYLOAD bytes; No descriptor: `ret_fd` is -1. False: the client has gone. */
 bool packet_receive(int client, struct gpu_request *request, void *payload, int *ret_fd);
 void packet_reply(int client, const struct gpu_reply *reply, int fd);
+
+/* ---- memory.c ---- */
+
+struct machine;
+
+struct memory {
+        uint64_t id, bytes;
+        uint32_t device;
+        int fd;
+        unsigned uses; /* handles and mappings of this context */
+};
+
+/* Both have one use. NULL: no memory left. */
+struct memory *memory_new(struct machine *machine, uint32_t device, uint64_t bytes);
+/* What a descriptor, or a path below /proc, leads to. */
+struct memory *memory_find(struct machine *machine, const char *path);
+void memory_drop(struct machine *machine, struct memory *memory);
 
 /* ---- kernels.c ---- */
 
@@ -141,6 +160,7 @@ struct machine {
         uint32_t contexts;            /* that live */
         uint64_t used[GPU_DEVICES];   /* bytes */
         uint64_t faults[GPU_DEVICES]; /* of clients of its MPS server */
+        uint32_t ctas[GPU_DEVICES];   /* that collectives occupy */
         struct machine_memory memory[MACHINE_MEMORIES];
         struct machine_lease lease[MACHINE_LEASES];
 };
@@ -148,6 +168,8 @@ struct machine {
 /* Maps the state, and makes it if need be. NULL if FAKE_GPU names no folder. */
 struct machine *machine_open(void);
 void machine_enter(pthread_mutex_t *mutex);
+/* False: it was somebody else's for a millisecond. */
+bool machine_try(pthread_mutex_t *mutex);
 /* A line of the log: a rule was broken. */
 void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t machine_setting(const char *name, uint64_t otherwise);
@@ -170,3 +192,28 @@ void machine_fault(struct machine *machine, unsigned device);
 uint64_t machine_faults(struct machine *machine, unsigned device);
 /* 1 if there is a context or memory, which is printed. */
 int machine_check(struct machine *machine);
+
+/* ---- collective.c ---- */
+
+struct gpu_collective { /* of the fake NCCL: an allreduce */
+        uint64_t from, to, count, bytes;
+        uint64_t number; /* of the communicator's collectives, from 1 on */
+        int32_t type, operation;
+        uint32_t rank, ranks, ctas;
+};
+
+struct collective {
+        const struct gpu_collective *what;
+        struct machine *machine;
+        unsigned device;
+        bool slice; /* it computes when it is its turn */
+        int board;
+        const void *from; /* may be `to` */
+        void *to;
+        bool (*is_over)(void);
+};
+
+/* Does the work of one rank, and waits for the others. Aborted, or over: there is garbage in `to`. */
+void collective_run(const struct collective *collective);
+/* It is over, or never began. */
+void collective_end(const struct gpu_collective *what, int board);

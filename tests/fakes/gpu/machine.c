@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu.h"
@@ -50,6 +51,21 @@ void machine_log(const char *format, ...) {
 void machine_enter(pthread_mutex_t *mutex) {
         if (pthread_mutex_lock(mutex) == EOWNERDEAD)
                 pthread_mutex_consistent(mutex);
+}
+
+bool machine_try(pthread_mutex_t *mutex) {
+        struct timespec end;
+
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_nsec += 1000000;
+        if (end.tv_nsec >= 1000000000) {
+                end.tv_sec++;
+                end.tv_nsec -= 1000000000;
+        }
+        int r = pthread_mutex_timedlock(mutex, &end);
+        if (r == EOWNERDEAD)
+                pthread_mutex_consistent(mutex);
+        return r == 0 || r == EOWNERDEAD;
 }
 
 static void machine_init(struct machine *machine) {

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/nccl/form.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/nccl/transports.h"
+
+#define NAP 500 /* microseconds between two looks at what NCCL is doing */
+
+/* Elements of the collectives that a new communicator begins with: NCCL chooses how to go by the size, and
+ * connects for each way when it is first taken. */
+static const uint64_t warm_elements[] = { 64, 16 << 10, 512 << 10, 8 << 20 };
+#define WARM_BYTES ((UINT64_C(8) << 20) * sizeof(float))
+
+/* What has gone wrong, in whose company. */
+static void form_fail(struct communicator *comm, uint32_t suspect, const char *why) {
+        pthread_mutex_lock(&comm->shop->lock);
+        communicator_break(comm, suspect, why);
+        pthread_mutex_unlock(&comm->shop->lock);
+}
+
+static void form_fail_nccl(struct communicator *comm, nccl_comm of, const char *what, nccl_result result) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        char text[400], why[500];
+
+        snprintf(why, sizeof(why), "%s: %s", what, nccl_error(nccl, of, result, text, sizeof(text)));
+        form_fail(comm, comm->n_nodes, why);
+}
+
+static void form_fail_cuda(struct communicator *comm, const char *what, cuda_result result) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
+        char name[64], why[200];
+
+        snprintf(why, sizeof(why), "%s: %s", what, cuda_error(cuda, result, name, sizeof(name)));
+        form_fail(comm, comm->n_nodes, why);
+}
+
+/* ---- who they are ---- */
+
+static bool form_say(struct communicator *comm) {
+        const struct gpu *gpu = &comm->shop->gpu;
+        struct table own = { .version = gpu->nccl.version, .has_id = comm->self == 0 };
+        nccl_result r = own.has_id ? gpu->nccl.unique_id(&own.id) : NCCL_OK;
+
+        if (r != NCCL_OK) {
+                form_fail_nccl(comm, NULL, "NCCL gives out no id", r);
+                return false;
+        }
+        snprintf(own.uuid, sizeof(own.uuid), "%s", gpu->uuid);
+        snprintf(own.host, sizeof(own.host), "%s", comm->shop->host);
+        pthread_mutex_lock(&comm->shop->lock);
+        comm->table[comm->self] = own;
+        comm->learned[comm->self] = true;
+        comm->n_learned++;
+        shop_tell(comm->shop, &comm->publish);
+        pthread_mutex_unlock(&comm->shop->lock);
+        return true;
+}
+
+/* `lock` is held. */
+static void form_wait(struct communicator *comm, uint64_t until) {
+        struct timespec at;
+        uint64_t now = clock_now(), left = until > now ? until - now : 0;
+
+        clock_gettime(CLOCK_REALTIME, &at);
+        uint64_t ns = (uint64_t)at.tv_nsec + left % USEC_PER_SEC * 1000;
+        at.tv_sec += (time_t)(left / USEC_PER_SEC + ns / 1000000000);
+        at.tv_nsec = (long)(ns % 1000000000);
+        pthread_cond_timedwait(&comm->shop->change, &comm->shop->lock, &at);
+}
+
+static uint32_t form_find_silent(const struct communicator *comm) {
+        uint32_t rank = 0;
+
+        while (rank < comm->n_nodes && comm->learned[rank])
+                rank++;
+        return rank;
+}
+
+/* All of the others have said who they are. */
+static bool form_hear(struct communicator *comm, uint64_t deadline) {
+        pthread_mutex_lock(&comm->shop->lock);
+        while (communicator_is_wanted(comm, deadline) && comm->n_learned < comm->n_nodes)
+                form_wait(comm, deadline);
+        bool all = comm->n_learned == comm->n_nodes;
+        if (!all)
+                communicator_break(comm, form_find_silent(comm), "it does not say who it is");
+        all &= comm->state == COMMUNICATOR_FORMING;
+        pthread_mutex_unlock(&comm->shop->lock);
+        return all;
+}
+
+/* NCCL would refuse these, too, after a while and with other words. */
+static bool form_compare(struct communicator *comm) {
+        const struct table *own = &comm->table[comm->self];
+        char version[NCCL_VERSION_TEXT], why[256] = "";
+        uint32_t rank;
+
+        for (rank = 0; rank < comm->n_nodes && why[0] == '\0'; rank++) {
+                const struct table *other = &comm->table[rank];
+
+                nccl_version_text(other->version, version);
+                if (other->version != own->version)
+                        snprintf(why, sizeof(why),
+                                 "it has NCCL %s and this node %s: install the same on all nodes", version,
+                                 comm->shop->gpu.nccl.text);
+                else if (rank != comm->self && strcmp(other->uuid, own->uuid) == 0 &&
+                         !comm->shop->config.shares_gpu)
+                        snprintf(why, sizeof(why),
+                                 "it serves the same GPU as this node, %s: one gradsyncd a GPU", own->uuid);
+                else if (other->has_id != (rank == 0))
+                        snprintf(why, sizeof(why), "it speaks for another rank");
+        }
+        if (why[0] != '\0')
+                form_fail(comm, rank - 1, why);
+        return why[0] == '\0';
+}
+
+/* ---- NCCL ---- */
+
+/* Until what NCCL has begun is done. */
+static bool form_await(struct communicator *comm, nccl_comm of, const char *what, nccl_result result,
+                       uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        bool wanted = true;
+
+        while (result == NCCL_IN_PROGRESS && wanted) {
+                nccl_result state = NCCL_OK;
+
+                usleep(NAP);
+                result = nccl->async_error(of, &state);
+                result = result == NCCL_OK ? state : result;
+                pthread_mutex_lock(&comm->shop->lock);
+                wanted = communicator_is_wanted(comm, deadline);
+                pthread_mutex_unlock(&comm->shop->lock);
+        }
+        if (result == NCCL_OK)
+                return true;
+        if (result == NCCL_IN_PROGRESS)
+                form_fail(comm, comm->n_nodes, "not all of them came in time");
+        else
+                form_fail_nccl(comm, of, what, result);
+        return false;
+}
+
+static struct nccl_config form_config(const struct communicator *comm) {
+        struct nccl_config config = NCCL_CONFIG;
+
+        config.blocking = 0;
+        config.split_share = 0; /* what shares resources shares its fate */
+        if (comm->shop->config.ctas > 0)
+                config.max_ctas = (int)comm->shop->config.ctas;
+        return config;
+}
+
+static bool form_first(struct communicator *comm, uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        struct nccl_config config = form_config(comm);
+        struct lane *lane = &comm->lane[0];
+        nccl_result r =
+                nccl->init(&lane->comm, (int)comm->n_nodes, comm->table[0].id, (int)comm->self, &config);
+
+        return form_await(comm, lane->comm, "NCCL makes no communicator", r, deadline);
+}
+
+/* Another lane's is a part of the first one's: the whole of it. That one tells of the progress, and then the
+ * new one, which may not be there before. */
+static bool form_next(struct communicator *comm, uint32_t lane, uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        struct nccl_config config = form_config(comm);
+        nccl_comm first = comm->lane[0].comm, *made = &comm->lane[lane].comm;
+        nccl_result r = nccl->split(first, 0, (int)comm->self, made, &config);
+        static const char what[] = "NCCL makes no second communicator";
+
+        if (!form_await(comm, first, what, r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline))
+                return false;
+        if (*made != NULL)
+                return form_await(comm, *made, what, NCCL_IN_PROGRESS, deadline);
+        form_fail(comm, comm->n_nodes, what);
+        return false;
+}
+
+static cuda_result form_flights(const struct cuda *cuda, struct lane *lane) {
+        cuda_result r = CUDA_OK;
+
+        for (uint32_t i = 0; i < ENGINE_WINDOW && r == CUDA_OK; i++) {
+                struct flight *flight = &lane->flight[i];
+
+                flight->values = (uint64_t *)lane->pinned + i * ENGINE_VALUES;
+                flight->votes = lane->votes + i * ENGINE_VALUES * sizeof(uint64_t);
+                r = cuda->event_new(&flight->event, CUDA_EVENT_DISABLE_TIMING);
+        }
+        return r;
+}
+
+static bool form_resources(struct communicator *comm, struct lane *lane) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
+        size_t bytes = ENGINE_WINDOW * ENGINE_VALUES * sizeof(uint64_t);
+        cuda_result r = cuda->stream_new(&lane->stream, CUDA_STREAM_NON_BLOCKING, 0);
+
+        if (r == CUDA_OK)
+                r = cuda->host_alloc(&lane->pinned, bytes, CUDA_HOST_DEVICEMAP);
+        if (r == CUDA_OK)
+                r = cuda->allocate(&lane->votes, bytes);
+        if (r == CUDA_OK)
+                r = form_flights(cuda, lane);
+        if (r != CUDA_OK)
+                form_fail_cuda(comm, "the GPU has nothing left for a communicator", r);
+        return r == CUDA_OK;
+}
+
+/* ---- once in all sizes ---- */
+
+static bool form_await_stream(struct communicator *comm, cuda_stream stream, uint64_t deadline) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
+        bool wanted = true;
+        cuda_result r;
+
+        while ((r = cuda->stream_query(stream)) == CUDA_NOT_READY && wanted) {
+                usleep(NAP);
+                pthread_mutex_lock(&comm->shop->lock);
+                wanted = communicator_is_wanted(comm, deadline);
+                pthread_mutex_unlock(&comm->shop->lock);
+        }
+        if (r == CUDA_NOT_READY)
+                form_fail(comm, comm->n_nodes, "the first collectives do not end");
+        else if (r != CUDA_OK)
+                form_fail_cuda(comm, "the first collectives fail", r);
+        return r == CUDA_OK;
+}
+
+static bool form_use(struct communicator *comm, const struct lane *lane, cuda_address scratch,
+                     uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        bool good = true;
+
+        for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++) {
+                void *at = (void *)(uintptr_t)scratch;
+                nccl_result r = nccl->allreduce(at, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM, lane->comm,
+                                                lane->stream);
+
+                good = form_await(comm, lane->comm, "NCCL does not begin the first collective", r, deadline);
+        }
+        return good && form_await_stream(comm, lane->stream, deadline);
+}
+
+static void form_warm_up(struct communicator *comm, uint64_t deadline) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
+        cuda_address scratch = 0;
+        cuda_result r = cuda->allocate(&scratch, WARM_BYTES);
+        bool good = r == CUDA_OK;
+
+        if (!good)
+                form_fail_cuda(comm, "the GPU has no memory for the first collectives", r);
+        for (uint32_t lane = 0; lane < comm->n_lanes && good; lane++)
+                good = form_use(comm, &comm->lane[lane], scratch, deadline);
+        if (good)
+                cuda->free(scratch);
+        else
+                comm->scratch = scratch; /* until NCCL has let go of it */
+}
+
+void form_communicator(struct communicator *comm) {
+        uint64_t begin = clock_now();
+        uint64_t deadline = begin + comm->shop->config.timeout * USEC_PER_MSEC;
+
+        transports_begin(comm);
+        if (!form_say(comm) || !form_hear(comm, deadline) || !form_compare(comm))
+                return;
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                if (!(lane == 0 ? form_first(comm, deadline) : form_next(comm, lane, deadline)) ||
+                    !form_resources(comm, &comm->lane[lane]))
+                        return;
+        form_warm_up(comm, deadline);
+        pthread_mutex_lock(&comm->shop->lock);
+        transports_end(comm);
+        comm->took = clock_now() - begin;
+        if (comm->state == COMMUNICATOR_FORMING) {
+                communicator_set_state(comm, COMMUNICATOR_WORKING);
+                shop_tell(comm->shop, &comm->built);
+        }
+        pthread_mutex_unlock(&comm->shop->lock);
+}

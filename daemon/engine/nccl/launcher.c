@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/nccl/launcher.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#define LINGER UINT64_C(200) /* microseconds for which it asks without a pause after there was something */
+#define NAP 50000            /* nanoseconds between questions after that */
+#define LONG_NAP 500000      /* … and when nothing has come for long */
+#define LONG (20 * USEC_PER_MSEC)
+#define ILL (2 * USEC_PER_MSEC)    /* between two questions about a communicator's health */
+#define TAKING (30 * USEC_PER_SEC) /* for NCCL to take a collective: it connected before */
+
+struct launcher {
+        struct shop *shop;
+        uint64_t asked; /* about their health */
+};
+
+/* ---- without the lock ---- */
+
+struct outcome { /* of calls */
+        nccl_result nccl;
+        cuda_result cuda;
+};
+
+static bool outcome_good(const struct outcome *outcome) {
+        return outcome->nccl == NCCL_OK && outcome->cuda == CUDA_OK;
+}
+
+static void *device(uint64_t address) {
+        return (void *)(uintptr_t)address;
+}
+
+/* A communicator that does not block may take a collective later, and nothing else until then. */
+static nccl_result launcher_await(const struct nccl *nccl, nccl_comm comm, nccl_result result) {
+        uint64_t deadline = clock_now() + TAKING;
+
+        while (result == NCCL_IN_PROGRESS && clock_now() < deadline) {
+                nccl_result state = NCCL_OK;
+
+                sched_yield();
+                result = nccl->async_error(comm, &state);
+                result = result == NCCL_OK ? state : result;
+        }
+        return result;
+}
+
+static void flight_vote(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+                        struct outcome *ret) {
+        const struct cuda *cuda = &gpu->cuda;
+        size_t bytes = ENGINE_VALUES * sizeof(uint64_t);
+
+        ret->cuda = cuda->copy_in(flight->votes, flight->values, bytes, lane->stream);
+        if (ret->cuda == CUDA_OK)
+                ret->nccl = launcher_await(&gpu->nccl, lane->comm,
+                                           gpu->nccl.allreduce(device(flight->votes), device(flight->votes),
+                                                               ENGINE_VALUES, NCCL_UINT64, NCCL_MIN,
+                                                               lane->comm, lane->stream));
+        if (outcome_good(ret))
+                ret->cuda = cuda->copy_out(flight->values, flight->votes, bytes, lane->stream);
+}
+
+static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+                          struct outcome *ret) {
+        const struct cuda *cuda = &gpu->cuda;
+        bool tail = flight->tail_bytes > 0;
+
+        if (tail)
+                ret->cuda = cuda->copy_in(flight->input + flight->tail_at, flight->tail, flight->tail_bytes,
+                                          lane->stream);
+        if (ret->cuda == CUDA_OK)
+                ret->nccl = launcher_await(&gpu->nccl, lane->comm,
+                                           gpu->nccl.allreduce(device(flight->input), device(flight->output),
+                                                               flight->elements, flight->type,
+                                                               flight->operation, lane->comm, lane->stream));
+        if (outcome_good(ret) && tail)
+                ret->cuda = cuda->copy_out(flight->tail, flight->output + flight->tail_at, flight->tail_bytes,
+                                           lane->stream);
+}
+
+static struct outcome flight_launch(const struct gpu *gpu, const struct lane *lane,
+                                    const struct flight *flight) {
+        struct outcome outcome = { NCCL_OK, CUDA_OK };
+
+        if (flight->is_vote)
+                flight_vote(gpu, lane, flight, &outcome);
+        else
+                flight_reduce(gpu, lane, flight, &outcome);
+        if (outcome_good(&outcome))
+                outcome.cuda = gpu->cuda.event_record(flight->event, lane->stream);
+        return outcome;
+}
+
+/* ---- with it, except around calls ---- */
+
+static void launcher_leave(struct communicator *comm) {
+        comm->busy++;
+        pthread_mutex_unlock(&comm->shop->lock);
+}
+
+static void launcher_return(struct communicator *comm) {
+        pthread_mutex_lock(&comm->shop->lock);
+        if (--comm->busy == 0)
+                pthread_cond_broadcast(&comm->shop->change);
+}
+
+/* What NCCL adds is asked for here: no call of it is under way. */
+static void launcher_fail(struct communicator *comm, nccl_comm of, const char *what,
+                          const struct outcome *outcome) {
+        const struct gpu *gpu = &comm->shop->gpu;
+        char text[400], why[500];
+
+        if (outcome->cuda != CUDA_OK)
+                snprintf(why, sizeof(why), "%s: %s", what,
+                         cuda_error(&gpu->cuda, outcome->cuda, text, sizeof(text)));
+        else
+                snprintf(why, sizeof(why), "%s: %s", what,
+                         nccl_error(&gpu->nccl, of, outcome->nccl, text, sizeof(text)));
+        communicator_break(comm, comm->n_nodes, why);
+        if (cuda_is_sticky(outcome->cuda))
+                shop_fail(comm->shop, why);
+}
+
+/* Whether there was something to launch. */
+static bool launcher_launch(struct shop *shop) {
+        if (list_empty(&shop->queue))
+                return false;
+        struct flight *flight = list_entry(shop->queue.next, struct flight, news.link);
+        struct communicator *comm = flight->news.comm;
+        struct lane *lane = &comm->lane[flight->lane];
+
+        list_remove(&flight->news.link);
+        if (comm->state != COMMUNICATOR_WORKING)
+                return true; /* nobody waits for it */
+        launcher_leave(comm);
+        struct outcome outcome = flight_launch(&shop->gpu, lane, flight);
+        launcher_return(comm);
+        if (outcome_good(&outcome))
+                lane->launched = flight->sequence;
+        else if (comm->state == COMMUNICATOR_WORKING)
+                launcher_fail(comm, lane->comm, "a collective could not be launched", &outcome);
+        return true;
+}
+
+/* Errors of NCCL's own threads: a rank has gone, or differs. */
+static nccl_result lane_health(const struct nccl *nccl, const struct lane *lane) {
+        nccl_result state = NCCL_OK, r = nccl->async_error(lane->comm, &state);
+
+        r = r == NCCL_OK ? state : r;
+        return r == NCCL_IN_PROGRESS ? NCCL_OK : r;
+}
+
+/* Whether the lane's oldest collective has ended. Where NCCL has failed its kernels may end, too, with what
+ * they have by then. */
+static bool launcher_look(struct communicator *comm, struct lane *lane) {
+        struct flight *flight = &lane->flight[(lane->ended + 1) % ENGINE_WINDOW];
+        const struct gpu *gpu = &comm->shop->gpu;
+        struct outcome outcome = { NCCL_OK, CUDA_OK };
+
+        if (comm->state != COMMUNICATOR_WORKING || lane->ended == lane->launched)
+                return false;
+        launcher_leave(comm);
+        outcome.cuda = gpu->cuda.event_query(flight->event);
+        if (outcome.cuda == CUDA_OK)
+                outcome.nccl = lane_health(&gpu->nccl, lane);
+        launcher_return(comm);
+        if (comm->state != COMMUNICATOR_WORKING || outcome.cuda == CUDA_NOT_READY)
+                return false;
+        if (!outcome_good(&outcome)) {
+                launcher_fail(comm, lane->comm, "a collective failed", &outcome);
+                return false;
+        }
+        lane->ended++;
+        shop_tell(comm->shop, &flight->news);
+        return true;
+}
+
+static void launcher_ask(struct communicator *comm, struct lane *lane) {
+        struct outcome outcome = { NCCL_OK, CUDA_OK };
+
+        if (comm->state != COMMUNICATOR_WORKING)
+                return;
+        launcher_leave(comm);
+        outcome.nccl = lane_health(&comm->shop->gpu.nccl, lane);
+        launcher_return(comm);
+        if (comm->state == COMMUNICATOR_WORKING && outcome.nccl != NCCL_OK)
+                launcher_fail(comm, lane->comm, "NCCL reports", &outcome);
+}
+
+/* Communicators go while the lock is given up, so each pass begins anew behind the last one that it was at.
+ * */
+static struct communicator *launcher_next(struct shop *shop, uint64_t after) {
+        struct communicator *comm, *next = NULL;
+
+        list_for_each(comm, &shop->comms, link)
+                if (comm->id > after && (next == NULL || comm->id < next->id))
+                        next = comm;
+        return next;
+}
+
+/* Looks through all of them. Whether something has ended; *ret_busy: whether something is under way. */
+static bool launcher_look_around(struct launcher *launcher, bool *ret_busy) {
+        struct shop *shop = launcher->shop;
+        bool news = false, ask = clock_now() - launcher->asked > ILL;
+        struct communicator *comm;
+        uint64_t at = 0;
+
+        *ret_busy = false;
+        while ((comm = launcher_next(shop, at)) != NULL) {
+                comm->busy++; /* it stays */
+                for (uint32_t l = 0; l < comm->n_lanes; l++) {
+                        struct lane *lane = &comm->lane[l];
+
+                        while (launcher_look(comm, lane))
+                                news = true;
+                        if (ask)
+                                launcher_ask(comm, lane);
+                        *ret_busy |= comm->state == COMMUNICATOR_WORKING && lane->ended != lane->launched;
+                }
+                at = comm->id;
+                if (--comm->busy == 0)
+                        pthread_cond_broadcast(&shop->change);
+        }
+        if (ask)
+                launcher->asked = clock_now();
+        return news;
+}
+
+/* For something to launch, or for a moment if something is under way. Health is asked for all the same: who
+ * waits may wait for a rank that is gone. */
+static void launcher_rest(struct shop *shop, uint64_t busy_since, bool busy) {
+        uint64_t idle = clock_now() - busy_since;
+        struct timespec until;
+
+        if (busy && idle < LINGER) {
+                pthread_mutex_unlock(&shop->lock);
+                sched_yield();
+                pthread_mutex_lock(&shop->lock);
+                return;
+        }
+        if (!busy) {
+                pthread_cond_wait(&shop->work, &shop->lock);
+                return;
+        }
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += idle < LONG ? NAP : LONG_NAP;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&shop->work, &shop->lock, &until);
+}
+
+static void *launcher_main(void *data) {
+        struct launcher launcher = { .shop = data };
+        struct shop *shop = data;
+        uint64_t busy_since = 0;
+        bool busy;
+
+        gpu_enter(&shop->gpu);
+        pthread_mutex_lock(&shop->lock);
+        while (!shop->stop) {
+                bool news = false;
+
+                while (launcher_launch(shop))
+                        news = true;
+                news |= launcher_look_around(&launcher, &busy);
+                if (news)
+                        busy_since = clock_now();
+                else if (!shop->stop && list_empty(&shop->queue))
+                        launcher_rest(shop, busy_since, busy);
+        }
+        pthread_mutex_unlock(&shop->lock);
+        return NULL;
+}
+
+int launcher_start(struct shop *shop, pthread_t *ret) {
+        return thread_start(ret, "gs-nccl", 0, launcher_main, shop);
+}

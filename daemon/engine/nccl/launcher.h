@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one thread that gives collectives to NCCL, in the order in which they were handed over, and learns what
+ * has ended. It never waits for another process. */
+#pragma once
+
+#include "engine/nccl/shop.h"
+
+/* 0 or a negative errno. */
+int launcher_start(struct shop *shop, pthread_t *ret);

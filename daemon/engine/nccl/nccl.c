@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop thread's side of the engine: takes what is wanted, delivers what has come, and watches that
+ * communicators which are to end do. */
+#include "engine/nccl/nccl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/nccl/launcher.h"
+#include "engine/nccl/worker.h"
+#include "gradsync.pb-c.h"
+#include "proto/names.h"
+
+#define LOOK (100 * USEC_PER_MSEC) /* how often deadlines are looked at while something is to end */
+
+struct memory {
+        struct list link;
+        uint64_t id, address, bytes;
+};
+
+struct nccl_engine {
+        struct engine engine;
+        struct shop shop;
+        struct list memories;
+        pthread_t launcher;
+        bool launching; /* the launcher has been started */
+        bool failed;    /* … and that has been told */
+        char abilities[256];
+        int epoll, timer;
+};
+
+static struct nccl_engine *nccl_of(const struct engine *engine) {
+        return (struct nccl_engine *)engine;
+}
+
+/* The lock is held. */
+static struct communicator *nccl_find(const struct nccl_engine *nccl, uint64_t id) {
+        struct communicator *comm;
+
+        list_for_each(comm, &nccl->shop.comms, link)
+                if (comm->id == id && comm->state < COMMUNICATOR_ABORTED)
+                        return comm;
+        return NULL;
+}
+
+/* ---- memory ---- */
+
+static int nccl_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
+        struct memory *memory = calloc(1, sizeof(*memory));
+
+        if (memory == NULL)
+                return -ENOMEM;
+        *memory = (struct memory){ .id = id,
+                                   .address = (uint64_t)(uintptr_t)what->address,
+                                   .bytes = what->bytes };
+        list_append(&nccl_of(engine)->memories, &memory->link);
+        return 0;
+}
+
+static void nccl_unshare(struct engine *engine, uint64_t id) {
+        struct memory *memory, *spare;
+
+        list_for_each_safe(memory, spare, &nccl_of(engine)->memories, link)
+                if (memory->id == id) {
+                        list_remove(&memory->link);
+                        free(memory);
+                }
+}
+
+static const struct memory *nccl_memory(const struct nccl_engine *nccl, uint64_t id) {
+        const struct memory *memory;
+
+        list_for_each(memory, &nccl->memories, link)
+                if (memory->id == id)
+                        return memory;
+        return NULL;
+}
+
+/* ---- making and ending ---- */
+
+static void news_init(struct news *news, struct communicator *comm, enum news_kind kind) {
+        *news = (struct news){ .kind = kind, .comm = comm };
+        list_init(&news->link);
+}
+
+static struct communicator *communicator_new(struct shop *shop, const struct engine_build *build) {
+        struct communicator *comm = calloc(1, sizeof(*comm));
+
+        if (comm == NULL)
+                return NULL;
+        list_init(&comm->link);
+        comm->shop = shop;
+        comm->id = build->comm;
+        comm->n_nodes = build->n_nodes;
+        comm->self = build->self;
+        comm->n_lanes = build->n_lanes;
+        comm->suspect = build->n_nodes;
+        news_init(&comm->publish, comm, NEWS_PUBLISH);
+        news_init(&comm->built, comm, NEWS_BUILT);
+        news_init(&comm->unreachable, comm, NEWS_UNREACHABLE);
+        news_init(&comm->ended, comm, NEWS_ENDED);
+        for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
+                for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
+                        news_init(&comm->lane[lane].flight[i].news, comm, NEWS_DONE);
+        comm->name = strdup(build->name);
+        comm->node = calloc(build->n_nodes, sizeof(*comm->node));
+        comm->table = calloc(build->n_nodes, sizeof(*comm->table));
+        comm->learned = calloc(build->n_nodes, sizeof(*comm->learned));
+        comm->transport = calloc(build->n_nodes, sizeof(*comm->transport));
+        if (comm->node != NULL)
+                memcpy(comm->node, build->node, build->n_nodes * sizeof(*comm->node));
+        return comm;
+}
+
+static int nccl_build(struct engine *engine, const struct engine_build *build) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct communicator *comm;
+        int r = -ENOMEM;
+
+        if (build->n_lanes == 0 || build->n_lanes > NCCL_LANES || build->n_nodes < 2)
+                return -EINVAL;
+        comm = communicator_new(&nccl->shop, build);
+        if (comm != NULL && comm->name != NULL && comm->node != NULL && comm->table != NULL &&
+            comm->learned != NULL && comm->transport != NULL)
+                r = communicator_start(comm);
+        if (r < 0) {
+                communicator_free(comm);
+                return r;
+        }
+        pthread_mutex_lock(&nccl->shop.lock);
+        list_append(&nccl->shop.comms, &comm->link);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return 0;
+}
+
+static int nccl_learn(struct engine *engine, uint64_t id, uint32_t rank, const void *table, size_t bytes) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct communicator *comm;
+        struct table heard;
+        int r = table_get(&heard, table, bytes) ? 0 : -EINVAL;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        comm = nccl_find(nccl, id);
+        if (comm == NULL || rank >= comm->n_nodes || rank == comm->self)
+                r = -EINVAL;
+        if (r == 0 && !comm->learned[rank]) {
+                comm->table[rank] = heard;
+                comm->learned[rank] = true;
+                comm->n_learned++;
+                pthread_cond_broadcast(&nccl->shop.change);
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return r;
+}
+
+/* The lock is held. Nothing of what it has launched is launched or delivered any more. */
+static void communicator_forget(struct communicator *comm) {
+        list_remove(&comm->publish.link);
+        list_remove(&comm->built.link);
+        list_remove(&comm->unreachable.link);
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
+                        list_remove(&comm->lane[lane].flight[i].news.link);
+}
+
+static void nccl_set_timer(const struct nccl_engine *nccl, bool on) {
+        struct itimerspec when = { 0 };
+
+        if (on)
+                when.it_interval.tv_nsec = when.it_value.tv_nsec = LOOK * 1000;
+        timerfd_settime(nccl->timer, 0, &when, NULL);
+}
+
+static void nccl_end(struct engine *engine, uint64_t id, enum communicator_state how) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct communicator *comm;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        comm = nccl_find(nccl, id);
+        if (comm != NULL) {
+                communicator_forget(comm);
+                comm->deadline = clock_now() + nccl->shop.config.ending * USEC_PER_MSEC;
+                communicator_set_state(comm, how);
+                nccl_set_timer(nccl, true);
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+}
+
+static void nccl_drop(struct engine *engine, uint64_t id) {
+        nccl_end(engine, id, COMMUNICATOR_DROPPED);
+}
+
+static void nccl_abort(struct engine *engine, uint64_t id) {
+        nccl_end(engine, id, COMMUNICATOR_ABORTED);
+}
+
+/* ---- collectives ---- */
+
+static int type_of(unsigned dtype, enum nccl_type *ret) {
+        switch (dtype) {
+        case WIRE__DTYPE__F32: *ret = NCCL_FLOAT32; return 0;
+        case WIRE__DTYPE__F64: *ret = NCCL_FLOAT64; return 0;
+        case WIRE__DTYPE__F16: *ret = NCCL_FLOAT16; return 0;
+        case WIRE__DTYPE__BF16: *ret = NCCL_BFLOAT16; return 0;
+        case WIRE__DTYPE__I32: *ret = NCCL_INT32; return 0;
+        case WIRE__DTYPE__I64: *ret = NCCL_INT64; return 0;
+        case WIRE__DTYPE__U8: *ret = NCCL_UINT8; return 0;
+        default: return -EINVAL;
+        }
+}
+
+static int operation_of(enum engine_reduce reduce, enum nccl_operation *ret) {
+        switch (reduce) {
+        case ENGINE_SUM: *ret = NCCL_SUM; return 0;
+        case ENGINE_PROD: *ret = NCCL_PROD; return 0;
+        case ENGINE_MIN: *ret = NCCL_MIN; return 0;
+        case ENGINE_MAX: *ret = NCCL_MAX; return 0;
+        default: return -EINVAL;
+        }
+}
+
+/* NCCL takes the larger or the smaller number where one of two is none, and so hides it. */
+static bool nccl_can(const struct engine *engine, unsigned dtype, enum engine_reduce reduce) {
+        enum nccl_type type;
+
+        return type_of(dtype, &type) == 0 && reduce != ENGINE_COPY &&
+               ((reduce != ENGINE_MIN && reduce != ENGINE_MAX) || type < NCCL_FLOAT16);
+}
+
+static int flight_fill_payload(const struct nccl_engine *nccl, struct flight *flight,
+                               const struct engine_piece *piece) {
+        const struct memory *memory = nccl_memory(nccl, piece->memory);
+        uint64_t bytes = piece->elements * dtype_size(piece->dtype);
+
+        if (memory == NULL || bytes > memory->bytes || piece->input > memory->bytes - bytes ||
+            piece->output > memory->bytes - bytes || piece->tail_bytes > bytes)
+                return -EINVAL;
+        flight->input = memory->address + piece->input;
+        flight->output = memory->address + piece->output;
+        flight->elements = piece->elements;
+        flight->tail = piece->tail;
+        flight->tail_bytes = piece->tail_bytes;
+        flight->tail_at = bytes - piece->tail_bytes;
+        int r = type_of(piece->dtype, &flight->type);
+        return r == 0 ? operation_of(piece->reduce, &flight->operation) : r;
+}
+
+static int flight_fill(const struct nccl_engine *nccl, struct flight *flight,
+                       const struct engine_launch *launch) {
+        flight->lane = launch->lane;
+        flight->sequence = launch->sequence;
+        flight->is_vote = launch->piece.elements == 0;
+        if (!flight->is_vote)
+                return flight_fill_payload(nccl, flight, &launch->piece);
+        for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                flight->values[i] = launch->kind == ENGINE_FILLER ? 0 : launch->value[i];
+        return 0;
+}
+
+static int nccl_launch(struct engine *engine, const struct engine_launch *launch) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct communicator *comm;
+        int r = -EINVAL;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        comm = nccl_find(nccl, launch->comm);
+        if (comm != NULL && comm->state == COMMUNICATOR_BROKEN) {
+                r = 0; /* it is about to be aborted */
+        } else if (comm != NULL && comm->state == COMMUNICATOR_WORKING && launch->lane < comm->n_lanes) {
+                struct lane *lane = &comm->lane[launch->lane];
+                struct flight *flight = &lane->flight[launch->sequence % ENGINE_WINDOW];
+
+                r = launch->sequence - lane->ended <= ENGINE_WINDOW ? flight_fill(nccl, flight, launch)
+                                                                    : -EINVAL;
+                if (r == 0) {
+                        list_append(&nccl->shop.queue, &flight->news.link);
+                        pthread_cond_signal(&nccl->shop.work);
+                }
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return r;
+}
+
+/* ---- what has come ---- */
+
+static void nccl_deliver_publish(const struct nccl_engine *nccl, const struct communicator *comm) {
+        unsigned char bytes[TABLE_BYTES];
+
+        table_put(&comm->table[comm->self], bytes);
+        nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, sizeof(bytes));
+}
+
+/* Nobody in particular is all of the others. */
+static uint32_t communicator_suspects(const struct communicator *comm, uint32_t *ret) {
+        uint32_t n = 0;
+
+        for (uint32_t rank = 0; rank < comm->n_nodes; rank++)
+                if (rank != comm->self && (comm->suspect == comm->n_nodes || comm->suspect == rank))
+                        ret[n++] = comm->node[rank];
+        return n;
+}
+
+static void communicator_log(const struct communicator *comm, const char *what) {
+        char who[32] = "";
+
+        if (comm->suspect < comm->n_nodes)
+                snprintf(who, sizeof(who), " node %u:", comm->node[comm->suspect]);
+        log_warning("job %s: NCCL %s%s %s", comm->name, what, who, comm->error);
+}
+
+/* Between GPUs of one host there are faster ways, which NCCL leaves without a word. */
+static void communicator_warn(const struct communicator *comm) {
+        const char *host = comm->table[comm->self].host;
+
+        for (uint32_t rank = 0; rank < comm->n_nodes; rank++)
+                if (rank != comm->self && strcmp(comm->table[rank].host, host) == 0 &&
+                    strncmp(comm->transport[rank], "NET", 3) == 0)
+                        log_warning(
+                                "job %s: the GPU of node %u is in this host, but NCCL goes to it over the "
+                                "network (%s): do both daemons see all /dev/nvidia*, and the same "
+                                "/dev/shm?",
+                                comm->name, comm->node[rank], comm->transport[rank]);
+}
+
+static void nccl_deliver_built(const struct nccl_engine *nccl, const struct communicator *comm) {
+        uint32_t nodes[comm->n_nodes], n = 0;
+
+        if (comm->error[0] != '\0') {
+                communicator_log(comm, "does not connect this node;");
+                n = communicator_suspects(comm, nodes);
+        } else {
+                communicator_warn(comm);
+        }
+        nccl->engine.events->built(nccl->engine.owner, comm->id, nodes, n);
+}
+
+static void nccl_deliver_unreachable(const struct nccl_engine *nccl, const struct communicator *comm) {
+        uint32_t nodes[comm->n_nodes], n = communicator_suspects(comm, nodes);
+
+        communicator_log(comm, "has lost the other nodes;");
+        nccl->engine.events->unreachable(nccl->engine.owner, comm->id, nodes, n);
+}
+
+static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *comm) {
+        bool told = comm->state == COMMUNICATOR_ABORTED;
+        uint64_t id = comm->id;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        list_remove(&comm->link);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        communicator_join(comm);
+        if (told)
+                nccl->engine.events->aborted(nccl->engine.owner, id);
+}
+
+static void nccl_deliver(struct nccl_engine *nccl, struct news *news) {
+        struct communicator *comm = news->comm;
+        const struct flight *flight;
+
+        switch (news->kind) {
+        case NEWS_PUBLISH: nccl_deliver_publish(nccl, comm); break;
+        case NEWS_BUILT: nccl_deliver_built(nccl, comm); break;
+        case NEWS_UNREACHABLE: nccl_deliver_unreachable(nccl, comm); break;
+        case NEWS_ENDED: nccl_deliver_ended(nccl, comm); break;
+        case NEWS_DONE:
+                flight = container_of(news, struct flight, news);
+                nccl->engine.events->done(nccl->engine.owner, comm->id, flight->lane, flight->sequence,
+                                          flight->values);
+        }
+}
+
+static struct news *nccl_next(struct nccl_engine *nccl) {
+        struct news *news = NULL;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        if (!list_empty(&nccl->shop.news)) {
+                news = list_entry(nccl->shop.news.next, struct news, link);
+                list_remove(&news->link);
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return news;
+}
+
+/* The lock is held. One that does not end holds its kernels, and with them the GPU. */
+static void nccl_look_at_deadlines(struct nccl_engine *nccl) {
+        struct communicator *comm;
+        bool ending = false;
+        char why[512];
+
+        list_for_each(comm, &nccl->shop.comms, link) {
+                ending |= comm->state >= COMMUNICATOR_ABORTED;
+                if (comm->state < COMMUNICATOR_ABORTED || clock_now() < comm->deadline)
+                        continue;
+                snprintf(why, sizeof(why), "job %s: NCCL has not ended a communicator for %u ms", comm->name,
+                         nccl->shop.config.ending);
+                shop_fail(&nccl->shop, why);
+        }
+        if (!ending)
+                nccl_set_timer(nccl, false);
+}
+
+static void nccl_dispatch(struct engine *engine) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct news *news;
+        uint64_t ignored;
+
+        (void)!read(nccl->shop.wake, &ignored, sizeof(ignored));
+        (void)!read(nccl->timer, &ignored, sizeof(ignored));
+        while ((news = nccl_next(nccl)) != NULL)
+                nccl_deliver(nccl, news);
+        pthread_mutex_lock(&nccl->shop.lock);
+        nccl_look_at_deadlines(nccl);
+        bool failed = nccl->shop.failure[0] != '\0' && !nccl->failed;
+        nccl->failed |= failed;
+        pthread_mutex_unlock(&nccl->shop.lock);
+        if (failed && nccl->shop.config.failed != NULL)
+                nccl->shop.config.failed(nccl->shop.config.owner, nccl->shop.failure);
+}
+
+static int nccl_fd(const struct engine *engine) {
+        return nccl_of(engine)->epoll;
+}
+
+static const char *nccl_version(const struct engine *engine) {
+        return nccl_of(engine)->shop.gpu.nccl.text;
+}
+
+/* Which of the library's newer functions are used, and which are not there. */
+static void nccl_list_abilities(struct nccl_engine *nccl) {
+        const struct nccl *library = &nccl->shop.gpu.nccl;
+        char *to = nccl->abilities;
+
+#define NCCL_ABILITY(member, name, since, arguments)                                                         \
+        to += snprintf(to, sizeof(nccl->abilities) - (size_t)(to - nccl->abilities), "%s%s%s",               \
+                       to == nccl->abilities ? "" : ", ", library->member != NULL ? "" : "no ", #member);
+        NCCL_EXTRAS(NCCL_ABILITY)
+#undef NCCL_ABILITY
+}
+
+static void nccl_describe(const struct engine *engine, struct engine_description *ret) {
+        const struct nccl_engine *nccl = nccl_of(engine);
+
+        *ret = (struct engine_description){ .library = nccl->shop.gpu.nccl.path,
+                                            .abilities = nccl->abilities };
+}
+
+static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *ret) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        const struct communicator *comm;
+
+        *ret = (struct engine_view){ 0 };
+        pthread_mutex_lock(&nccl->shop.lock);
+        comm = nccl_find(nccl, id);
+        bool works = comm != NULL && comm->state == COMMUNICATOR_WORKING;
+        if (works)
+                ret->took = comm->took;
+        for (uint32_t rank = 0; works && rank < comm->n_nodes && ret->n_peers < ENGINE_PEERS; rank++) {
+                struct engine_peer *peer = &ret->peer[ret->n_peers];
+
+                if (rank == comm->self)
+                        continue;
+                peer->node = comm->node[rank];
+                peer->same_host = strcmp(comm->table[rank].host, comm->table[comm->self].host) == 0;
+                snprintf(peer->transport, sizeof(peer->transport), "%s", comm->transport[rank]);
+                ret->n_peers++;
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return works;
+}
+
+static const struct engine_ops nccl_ops = {
+        .name = "nccl",
+        .agreed = true,
+        .version = nccl_version,
+        .describe = nccl_describe,
+        .view = nccl_view,
+        .fd = nccl_fd,
+        .dispatch = nccl_dispatch,
+        .share = nccl_share,
+        .unshare = nccl_unshare,
+        .can = nccl_can,
+        .build = nccl_build,
+        .learn = nccl_learn,
+        .launch = nccl_launch,
+        .drop = nccl_drop,
+        .abort = nccl_abort,
+};
+
+/* ---- its life ---- */
+
+static int nccl_watch(const struct nccl_engine *nccl, int fd) {
+        struct epoll_event event = { .events = EPOLLIN };
+
+        return fd >= 0 && epoll_ctl(nccl->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+static int nccl_start(struct nccl_engine *nccl, const struct nccl_engine_config *config, char *error,
+                      size_t size) {
+        struct shop *shop = &nccl->shop;
+        int r = gpu_open(&shop->gpu, config->uuid, config->driver, config->library, error, size);
+
+        if (r < 0)
+                return r;
+        nccl_list_abilities(nccl);
+        nccl->epoll = epoll_create1(EPOLL_CLOEXEC);
+        shop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        nccl->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        r = nccl->epoll >= 0 ? nccl_watch(nccl, shop->wake) : -errno;
+        if (r == 0)
+                r = nccl_watch(nccl, nccl->timer);
+        if (r == 0)
+                r = launcher_start(shop, &nccl->launcher);
+        nccl->launching = r == 0;
+        if (r < 0)
+                snprintf(error, size, "the engine for NCCL cannot start: %s", strerror(-r));
+        return r;
+}
+
+int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char *error, size_t size) {
+        struct nccl_engine *nccl = calloc(1, sizeof(*nccl));
+
+        if (nccl == NULL)
+                return -ENOMEM;
+        nccl->engine.ops = &nccl_ops;
+        nccl->shop.config = *config;
+        snprintf(nccl->shop.host, sizeof(nccl->shop.host), "%s", config->host);
+        nccl->epoll = nccl->timer = nccl->shop.wake = -1;
+        list_init(&nccl->memories);
+        list_init(&nccl->shop.comms);
+        list_init(&nccl->shop.queue);
+        list_init(&nccl->shop.news);
+        pthread_mutex_init(&nccl->shop.lock, NULL);
+        pthread_cond_init(&nccl->shop.work, NULL);
+        pthread_cond_init(&nccl->shop.change, NULL);
+        int r = nccl_start(nccl, config, error, size);
+        if (r == 0)
+                *ret = &nccl->engine;
+        else
+                nccl_close(&nccl->engine);
+        return r;
+}
+
+/* Those that were dropped may still be at it: as long as they have time. */
+static void nccl_wait_for_ends(struct nccl_engine *nccl) {
+        struct communicator *comm, *spare;
+
+        list_for_each_safe(comm, spare, &nccl->shop.comms, link) {
+                assert(comm->state == COMMUNICATOR_DROPPED);
+                list_remove(&comm->link);
+                communicator_join(comm);
+        }
+}
+
+static void nccl_stop(struct nccl_engine *nccl) {
+        if (!nccl->launching)
+                return;
+        pthread_mutex_lock(&nccl->shop.lock);
+        nccl->shop.stop = true;
+        pthread_cond_signal(&nccl->shop.work);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        pthread_join(nccl->launcher, NULL);
+}
+
+void nccl_close(struct engine *engine) {
+        struct nccl_engine *nccl = engine != NULL ? nccl_of(engine) : NULL;
+
+        if (nccl == NULL)
+                return;
+        nccl_stop(nccl);
+        nccl_wait_for_ends(nccl);
+        assert(list_empty(&nccl->memories));
+        gpu_close(&nccl->shop.gpu);
+        fd_close(nccl->timer);
+        fd_close(nccl->shop.wake);
+        fd_close(nccl->epoll);
+        pthread_cond_destroy(&nccl->shop.change);
+        pthread_cond_destroy(&nccl->shop.work);
+        pthread_mutex_destroy(&nccl->shop.lock);
+        free(nccl);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Communicators of the fake NCCL, in the process of a rank. One that is gone stays in the list, so that its
+ * use is noticed. How ranks meet is in meet.h.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "board.h"
+#include "proto/nccl.h"
+
+enum { /* more of ncclResult_t */
+       NCCL_CUDA_ERROR = 1,
+       NCCL_INTERNAL_ERROR = 3,
+};
+
+enum comm_state {
+        COMM_NEW,
+        COMM_READY,
+        COMM_STOPPED, /* shrunk with NCCL_SHRINK_ABORT: its collectives do not fit together any more */
+        COMM_REVOKED,
+        COMM_FINALIZED,
+        COMM_FAILED,
+        COMM_GONE,
+};
+
+struct comm_config {
+        bool blocking;
+        int ctas;
+};
+
+struct ncclComm {
+        struct ncclComm *next;
+        _Atomic enum comm_state state;
+        unsigned working;   /* tasks under way that concern it: no other call may be made */
+        nccl_result result; /* of the last one */
+        struct comm_config config;
+        unsigned char id[BOARD_ID];
+        unsigned rank, ranks;
+        int fd;
+        struct board *_Atomic board; /* NULL: it was not there, or has left */
+        uint64_t launched;           /* collectives */
+        int device;
+        unsigned char uuid[16];
+        _Atomic bool stops; /* what waits for others ends */
+        struct registration *registrations;
+        struct nccl_id grows; /* what ncclCommGetUniqueId() said */
+        bool has_grows;
+};
+
+/* Of `working` and `result` of all of them. */
+extern pthread_mutex_t comm_lock;
+
+/* As ncclGetVersion() says. */
+int comm_version(void);
+/* For the current context's GPU. NULL: there is none. */
+struct ncclComm *comm_new(const struct comm_config *config);
+/* It is one, though it may be gone. */
+bool comm_is(const struct ncclComm *comm);
+/* `config` NULL: that of `parent`, which may be NULL, too. */
+nccl_result comm_configure(const struct nccl_config *config, const struct ncclComm *parent,
+                           struct comm_config *ret);
+
+/* Growing has ids of its own. */
+void comm_id_new(struct nccl_id *ret, bool grows);
+/* False: no such id was ever made. */
+bool comm_id_is(const struct nccl_id *id, bool grows);
+void comm_id_take(struct ncclComm *comm, const struct nccl_id *id);
+/* An id for those that agree on all of this. */
+void comm_id_derive(struct ncclComm *child, const struct ncclComm *parent, uint64_t round, int64_t part);
+
+/* What ncclCommGetAsyncError() says. */
+nccl_result comm_result(const struct ncclComm *comm);
+bool comm_is_at_work(const struct ncclComm *comm);
+/* With FAKE_NCCL_NOTICE: a peer has died. */
+bool comm_is_left_alone(const struct ncclComm *comm);
+/* Raises the flag that ends kernels and what waits for others; then, waits until nothing waits any more. */
+void comm_interrupt(struct ncclComm *comm);
+void comm_settle(struct ncclComm *comm);
+/* Waits until its kernels are over. */
+void comm_drain(const struct ncclComm *comm);
+/* Lowers the flag. */
+void comm_resume(struct ncclComm *comm);
+/* It is gone. */
+void comm_leave(struct ncclComm *comm);

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * For programs that use NCCL from several processes: one for each rank, on top of peer.h. Each is on a host
+ * of its own as NCCL sees it, since they share a GPU.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "proto/nccl.h"
+#include "tests/fakes/gpu/peer.h"
+
+#define RANKS 4u
+#define IDS 4u
+#define PLACES 16u
+#define SMALL 1000u /* floats, or bytes, where it does not matter how many */
+
+struct rank { /* as its process has it */
+        unsigned number, ranks;
+        struct gpu gpu;
+        struct nccl nccl;
+        struct nccl_id id[IDS]; /* known to all */
+        nccl_comm comm;         /* of rank_join() */
+};
+
+/* As NCCL takes it. */
+static inline void *pointer(cuda_address address) {
+        return (void *)(uintptr_t)address;
+}
+
+/* The library of ranks_run(). */
+extern const char *nccl_library;
+
+/* Runs `role` in a process for each rank, and waits until all that were not killed have ended well. */
+void ranks_run(unsigned ranks, void (*role)(struct rank *rank));
+/* Kills the process of another rank; it is gone when this returns. */
+void ranks_kill(unsigned number);
+/* Memory, all zeros, that all ranks have at the same place; before ranks_run(). */
+void *ranks_share(size_t bytes);
+/* Until all ranks are here. */
+void ranks_meet(void);
+/* Collectives begin and do not end; on one rank at most. */
+void ranks_hold(bool on);
+/* Numbers that ranks leave for each other; 0 at first. */
+void ranks_set(unsigned place, unsigned value);
+bool ranks_is(unsigned place, unsigned value);
+void ranks_await(unsigned place, unsigned value);
+
+/* Polls until the communicator is no longer in progress. `result` is that of the call on it, which may say
+ * that all is well before. */
+nccl_result rank_settle(const struct rank *rank, nccl_comm comm, nccl_result result);
+/* Makes `comm`, of all ranks. */
+void rank_join(struct rank *rank, struct nccl_config *config);
+/* Ends `comm`, or another one, in good order. */
+void rank_leave(struct rank *rank);
+void rank_end(const struct rank *rank, nccl_comm comm);
+
+/* Which rank of `comm` it is. */
+int rank_of(const struct rank *rank, nccl_comm comm);
+
+/* NCCL_CONFIG, and calls do not block. */
+struct nccl_config ranks_free_config(void);
+
+/* Device memory: as many floats, all of one value; waited for on stream 0. */
+void rank_fill(const struct rank *rank, cuda_address at, size_t n, float value);
+void rank_expect(const struct rank *rank, cuda_address at, size_t n, float value);
+/* Launches the sum of floats, in place. */
+nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream);
+/* All `ranks` ranks of the communicator give a number of ones, and get as many times their number. */
+void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks);
+/* Many sums of another communicator, on a stream of their own: what could end meanwhile has ended. */
+void rank_pass_time(const struct rank *rank, nccl_comm comm);
+/* What was aborted is there. */
+void rank_expect_garbage(const struct rank *rank, cuda_address at, size_t bytes);

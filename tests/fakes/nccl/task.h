@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of the fake NCCL that take their time. Between ncclGroupStart() and ncclGroupEnd() they are only
+ * noted, and run at the end: those that make communicators side by side, the others in order.
+ */
+#pragma once
+
+#include "comm.h"
+#include "tests/fakes/gpu/gpu.h"
+
+struct task {
+        struct task *next;
+        nccl_result (*run)(struct task *task);
+        struct ncclComm *comm, *parent; /* either may be NULL */
+        struct ncclComm **ret;          /* makes `comm`, which is known there when all is done */
+        bool makes;                     /* `comm` */
+        bool ends;                      /* `comm`; it blocks */
+        bool silent;                    /* in progress is no result of the call */
+        cuda_context context;           /* of the thread that asks */
+        nccl_result result;
+        union {
+                struct {
+                        struct gpu_collective what;
+                        cuda_stream stream;
+                } collective;
+                struct {
+                        int color, key;
+                } split;
+                struct {
+                        unsigned mask; /* ranks that remain */
+                } shrink;
+                struct {
+                        struct nccl_id id; /* of none, in old ranks but one */
+                } grow;
+                struct {
+                        void *at;
+                        size_t bytes;
+                        int flags;
+                        void **ret;
+                } window;
+        };
+};
+
+/* Runs a copy of it, now or at the end of the group. */
+nccl_result task_submit(const struct task *task);
+void task_group_start(void);
+nccl_result task_group_end(void);
+/* A call was wrong: so is the group that it is in. Returns `result`. */
+nccl_result task_note(nccl_result result);

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong in the fake NCCL. See trouble.h. */
+#include "trouble.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/fakes/gpu/gpu.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char last[1024];
+static struct {
+        char name[64];
+        unsigned calls;
+} counted[64];
+
+static unsigned trouble_count(const char *call) {
+        unsigned i = 0;
+
+        pthread_mutex_lock(&lock);
+        while (counted[i].name[0] != '\0' && strcmp(counted[i].name, call) != 0)
+                i++;
+        snprintf(counted[i].name, sizeof(counted[i].name), "%s", call);
+        unsigned calls = ++counted[i].calls;
+        pthread_mutex_unlock(&lock);
+        return calls;
+}
+
+nccl_result trouble_begin(const char *call) {
+        const char *fail = getenv("FAKE_NCCL_FAIL");
+        unsigned calls = trouble_count(call);
+        char wanted[64];
+        unsigned number;
+        int result, used;
+
+        for (; fail != NULL && sscanf(fail, "%63[^:]:%u:%d%n", wanted, &number, &result, &used) == 3;
+             fail += used + (fail[used] == ','))
+                if (strcmp(wanted, call) == 0 && number == calls)
+                        return trouble(result, "%s fails, as FAKE_NCCL_FAIL asks for", call);
+        return NCCL_OK;
+}
+
+bool trouble_sticks(const char *what) {
+        const char *stuck = getenv("FAKE_NCCL_STUCK");
+
+        return stuck != NULL && strstr(stuck, what) != NULL;
+}
+
+void trouble_stick(void) {
+        for (;;)
+                pause();
+}
+
+static void trouble_note(const char *format, va_list arguments) {
+        pthread_mutex_lock(&lock);
+        vsnprintf(last, sizeof(last), format, arguments);
+        pthread_mutex_unlock(&lock);
+}
+
+nccl_result trouble(nccl_result result, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        trouble_note(format, arguments);
+        va_end(arguments);
+        return result;
+}
+
+nccl_result trouble_rule(nccl_result result, const char *format, ...) {
+        char text[400];
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(text, sizeof(text), format, arguments);
+        va_end(arguments);
+        machine_log("%s", text);
+        return trouble(result, "%s", text);
+}
+
+const char *trouble_last(void) {
+        return last;
+}

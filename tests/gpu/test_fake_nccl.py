@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fake NCCL: what the project relies on holds on it, and a program that breaks a rule is noticed."""
+import subprocess
+
+import pytest
+
+from test_fake import DEADLINE, Machine, run, wait_until
+
+
+class Node(Machine):
+    """A machine whose processes use NCCL. Each rank is on a host of its own, as NCCL sees it."""
+
+    def __init__(self, build, folder):
+        super().__init__(build, folder)
+        self.library = self.fakes / "nccl/libnccl.so.2"
+
+    def check(self):
+        return run([self.fakes / "gpu/fake-gpu-context", "check"], self.environment())
+
+
+@pytest.fixture
+def node(build, tmp_path):
+    yield Node(build, tmp_path)
+    (tmp_path / "nccl-hold").unlink(missing_ok=True)
+
+
+MODES = [{}, {"FAKE_GPU_MPS": "1"}, {"FAKE_GPU_DELAY": "2000"}]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=["turns", "mps", "slow"])
+def test_the_fake_nccl_conforms(mode, node):
+    done = run([node.fakes / "nccl/conformance-nccl", "--driver", node.driver, "--nccl", node.library],
+               node.environment(**mode))
+    assert done.returncode == 0 and "FAILS" not in done.stdout, done.stdout + done.stderr
+    node.wait_until_quiet()
+    assert node.log() == ""
+
+
+GONE = "of a communicator that is gone"
+# Rule -> what is in the log, and in how many lines (1).
+BROKEN = {
+    "counts_differ": "rank 1 differs from rank 0 in collective 1: count 999, not 1000; type 2, not 2",
+    "types_differ": "rank 1 differs from rank 0 in collective 1: count 1000, not 1000; type 7, not 2",
+    "operations_differ": "type 0, not 0; operation 3, not 2",
+    "the_order_differs": "rank 1 differs from rank 0 in collective 1: count 2, not 1",
+    "sizes_differ": " ranks, others ",
+    "windows_differ": ("ranks register windows that differ", 2),
+    "shrinks_differ": ("ranks shrink a communicator differently", 3),
+    "use_what_is_in_progress": "ncclAllReduce before the previous operation returned ncclSuccess",
+    "use_what_was_destroyed": f"ncclAllReduce {GONE}",
+    "destroy_what_was_aborted": f"ncclCommDestroy {GONE}",
+    "use_what_was_finalized": "ncclAllReduce of a communicator that was finalized",
+    "finalize_what_was_revoked": "ncclCommFinalize of a communicator that was revoked",
+    "destroy_with_work_under_way": "a communicator is destroyed while its collectives are under way",
+    "use_what_was_shrunk_with_an_abort": "a collective after others were aborted",
+    "be_one_rank_twice": "rank 0 of 1 ranks has already checked in",
+    "leave_a_configuration_uninitialised": "ncclConfig_t argument not initialized",
+    "end_a_group_that_was_not_begun": "ncclGroupEnd without ncclGroupStart",
+    "mix_in_a_group": "Blocking and nonblocking communicators are not allowed in the same group",
+    "overlap_in_part": "a collective on ranges that overlap in part",
+    "write_the_input": "a copy writes bytes 999 to 1000 of memory",
+    "write_the_output": "a copy writes bytes 999 to 1000 of memory",
+    "read_the_output_too_early": "a copy reads bytes 0 to 1000 of memory",
+    "go_beyond_what_is_mapped": "a collective uses memory that is not mapped",
+    "register_what_is_no_memory": "what is registered is no device memory",
+    "deregister_twice": "what is deregistered was not registered",
+    "unmap_what_is_registered": "is unmapped or freed while it is registered",
+    "have_no_context": "a collective in a thread without the communicator's GPU",
+}
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_who_breaks_a_rule_is_noticed(rule, node):
+    text, lines = BROKEN[rule] if isinstance(BROKEN[rule], tuple) else (BROKEN[rule], 1)
+    program = subprocess.Popen([node.fakes / "nccl/rules-nccl", node.driver, node.library, f"rule_{rule}"],
+                               env=node.environment(), text=True, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: text in node.log(), f"'{text}' in {node.folder}/log")
+    finally:
+        (node.folder / "nccl-hold").unlink(missing_ok=True)
+        said = program.communicate(timeout=DEADLINE)[1]
+    assert program.returncode == 0, said
+    node.wait_until_quiet()
+    assert [text in line for line in node.log().splitlines()] == [True] * lines, node.log()
+
+
+@pytest.mark.parametrize("rule", ["read_the_input", "die_with_a_communicator", "die_in_a_call"])
+def test_what_breaks_no_rule_is_left_in_peace(rule, node):
+    done = run([node.fakes / "nccl/rules-nccl", node.driver, node.library, f"good_{rule}"],
+               node.environment(), timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    node.wait_until_quiet()
+    assert node.log() == ""
+
+
+def test_a_communicator_that_is_left_is_found(node):
+    done = run([node.fakes / "nccl/rules-nccl", node.driver, node.library, "left_a_communicator"],
+               node.environment(), timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: "0 contexts, 0 memories" in node.check().stdout, "the GPU to be empty")
+    assert node.check().returncode == 1 and " is left over" in node.check().stdout

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over several daemons with a GPU each, all of them fake, which exchange by NCCL, which is fake, too:
+real daemons, links and members; kernels and collectives are operations of the fake GPU."""
+import pytest
+
+from clusters import STAY, SWIFT, Cluster, members_of, restart
+from teams import SHORT, Team, takes_state
+from trainers import ask, bring, crew, fields, join, step, together
+
+NCCL = "tests/fakes/nccl/libnccl.so.2"
+FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
+
+
+class GpuCluster(Cluster):
+    """Daemon i serves GPU i."""
+
+    def __init__(self, daemon, build, address, nodes=2, common=None, **options):
+        self.gpus = 0
+        common = {"nccl_library": build / NCCL, **(common or {})}
+        super().__init__(daemon, build, address, nodes, common=common, **options)
+
+    def add(self, device=None, **more):
+        self.gpus += 1
+        return super().add(device=device or f"cuda:{self.gpus - 1}", **more)
+
+
+@pytest.fixture
+def cluster(machine, nothing_left, daemon, build, scratch, monkeypatch):
+    """cluster(nodes=2, **options) -> a GpuCluster. Members keep their gradients on their daemon's GPU."""
+    monkeypatch.setenv("MEMBER_CUDA", "1")
+    monkeypatch.setenv("FAKE_GPU_DEVICES", "4")
+
+    def start(nodes=2, **options):
+        return GpuCluster(daemon, build, f"unix:{scratch}/link", nodes, **options)
+    return start
+
+
+@pytest.mark.parametrize("nodes, world", [(2, 2), (2, 4), (4, 4)])
+def test_averages(cluster, member, nodes, world):
+    members = crew(members_of(cluster(nodes), member), None, world, params=FLOATS)
+    for number in range(1, 6):
+        assert step(members) == number
+    together(members, "leave")
+
+
+def test_every_type_and_sum(cluster, member):
+    members = crew(members_of(cluster(3), member), None, 3, options="reduce=sum",
+                   params=("a f32 5", "b f32 300 20", "c bf16 70000", "d f64 3", "e i32 9"))
+    bring(members)
+    rests = [fields(rest) for rest in together(members, "finish")]
+    assert len({rest["norm"] for rest in rests}) == 1
+    for each in members:
+        assert ask(each, "get 4 0") == "6" and ask(each, "get 3 2") == "12"
+
+
+def test_collectives_beside_a_plan(cluster, member):
+    """Their data lies in memory of the host, and goes by Gloo."""
+    members = crew(members_of(cluster(2), member), None, 4)
+    assert step(members) == 1
+    for size in (0, 1, 1000, 300001):
+        assert set(together(members, f"broadcast {size} 3")) == {"right"}
+        assert set(together(members, f"allgather {size}")) == {"right"}
+    assert set(together(members, "allreduce 70001 f64 max")) == {"right"}
+    together(members, "barrier")
+    assert step(members) == 2
+
+
+# ---- who is lost ----
+
+def communicators(it, name="team"):
+    return [node.job(name)["communicators"] for node in it.nodes]
+
+
+def test_a_member_is_killed_and_replaced(cluster, member):
+    """The communicator is the same afterwards."""
+    it = cluster(settings={"rejoin_grace": "60s"})
+    team = Team(members_of(it, member), None, world=3)
+    team.served = it.nodes[0]
+    assert team.step() == [1, 1, 1]
+    before = communicators(it)
+    stay = [team.members[0], team.members[2]]
+    team.bring(stay)
+    for each in stay:
+        each.say("finish")
+    team.kill(1)
+    new = team.replace(1)
+    for each in stay:
+        name, _, rest = each.line().partition(" ")
+        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+    takes_state(new, stay, 1)
+    assert team.step() == [2, 2, 2]
+    assert communicators(it) == before
+
+
+def test_a_node_is_lost_with_its_members(cluster, member):
+    """The others go on without it, with a new communicator."""
+    it = cluster(3, settings=SHORT, times=SWIFT)
+    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4, least=2, ranks=False)
+    assert team.step() == [1, 1, 1, 1]
+    before = communicators(it)
+    team.bring(team.members[:2])
+    for each in team.members[:2]:
+        each.say("finish")
+    it.nodes[2].expect_clean = False
+    it.nodes[2].program.kill()
+    for each in team.members[:2]:
+        name, _, rest = each.line().partition(" ")
+        assert name.startswith("VOID"), (name, rest)
+    for _ in range(2):
+        team.members.pop().destroy()
+    for rest in together(team.members, "sync 1"):
+        assert rest.startswith("step=1 value=1")
+    assert team.step() == [2, 2]
+    it.nodes.pop()
+    assert communicators(it) == [number + 1 for number in before[:2]]
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_daemon_is_restarted_between_two_steps(cluster, member, orderly):
+    it = cluster(settings=STAY)
+    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
+    for number in range(1, 3):
+        assert team.step() == [number] * 4
+        restart(it.nodes[1], orderly)
+    assert team.step() == [3] * 4
+    assert [node.job("team")["void_steps"] for node in it.nodes] == [0, 0]
+
+
+# ---- what cannot be ----
+
+def test_min_of_floats_is_refused(cluster, member):
+    members = [start() for start in [members_of(cluster(2), member)] for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    join(members, "least")
+    for each in members:
+        ask(each, "param a f32 10")
+        each.say("plan reduce=min")
+    for each in members:
+        name, _, rest = each.line().partition(" ")
+        assert name == "UNSUPPORTED" and "the min of f32 cannot be computed: NCCL hides" in rest, (name, rest)
+
+
+# ---- what is told ----
+
+def test_status_tells_how_gpus_are_connected(cluster, member, build):
+    it = cluster(2)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    document = it.nodes[0].status()
+    engine = document["daemon"]["engine"]
+    assert (engine["name"], engine["version"], engine["missing"]) == ("nccl", "2.28.9", None)
+    assert engine["library"].endswith("libnccl.so.2") and "shrink, " in engine["abilities"]
+    job, = document["jobs"]
+    peer, = job["peers"]
+    assert job["communicator_us"] > 0 and peer["same_host"] and peer["transport"] == "P2P/CUMEM"
+
+
+def test_the_network_between_gpus_of_a_host_is_warned_of(cluster, member, monkeypatch):
+    monkeypatch.setenv("FAKE_NCCL_TRANSPORT", "NET/Socket/0")
+    it = cluster(2)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    it.nodes[0].wait_log("is in this host, but NCCL goes to it over the network .NET/Socket.")
+
+
+def test_other_settings_of_nccl_are_not_used(cluster, monkeypatch):
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    it = cluster(1)
+    it.nodes[0].wait_log("NCCL_ALGO in the environment of gradsyncd: not used")

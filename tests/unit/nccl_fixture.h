@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nodes of one communicator in one process: an engine each, with a fake GPU of its own, over the fake NCCL.
+ * What a node publishes the others learn, unless the test keeps it back.
+ */
+#pragma once
+
+#include "unit.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/nccl/nccl.h"
+#include "gradsync.pb-c.h"
+#include "proto/cuda.h"
+#include "proto/names.h"
+
+#define SITES 4u
+#define LANES 2u
+#define COMM 11u
+#define MEMORY 7u
+#define MEMORY_BYTES (4u << 20)
+#define FOREVER 60000 /* ms: then the test has failed */
+#define LONG_AGO 20000u
+
+struct rig;
+
+struct site {
+        struct rig *rig;
+        struct engine *engine;
+        cuda_context context;
+        cuda_address memory;
+        unsigned char *tail; /* pinned */
+        bool keeps_back;     /* nobody learns what it publishes until rig_spread() */
+        unsigned char *table;
+        size_t table_bytes;
+        unsigned n_built, n_aborted, n_unreachable, n_failed;
+        uint32_t lost[SITES], n_lost; /* of the last built(), or unreachable() */
+        uint64_t done[LANES], value[LANES][ENGINE_VALUES];
+        char failed[512];
+        uint32_t gpu;
+};
+
+struct rig {
+        struct site site[SITES];
+        uint32_t n, address[SITES];
+        struct nccl_engine_config config;
+};
+
+static struct cuda driver; /* the tests' own view of the GPUs, in the same process */
+static char folder[64], error[512];
+
+/* Not its rank. */
+static uint32_t rig_address(uint32_t rank) {
+        return 10 * rank + 3;
+}
+
+/* ---- what comes of an engine ---- */
+
+static void site_teach(struct site *from, uint32_t to) {
+        struct engine *engine = from->rig->site[to].engine;
+
+        assert_int_equal(engine->ops->learn(engine, COMM, (uint32_t)(from - from->rig->site), from->table,
+                                            from->table_bytes),
+                         0);
+}
+
+/* To all others what this one has published. */
+static void rig_spread(struct site *site) {
+        for (uint32_t i = 0; i < site->rig->n; i++)
+                if (&site->rig->site[i] != site)
+                        site_teach(site, i);
+}
+
+static void site_on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
+        struct site *site = owner;
+
+        assert_int_equal(comm, COMM);
+        assert_null(site->table);
+        site->table = malloc(bytes);
+        memcpy(site->table, table, bytes);
+        site->table_bytes = bytes;
+        if (!site->keeps_back)
+                rig_spread(site);
+}
+
+static void site_note_lost(struct site *site, const uint32_t *nodes, uint32_t n) {
+        site->n_lost = n;
+        for (uint32_t i = 0; i < n; i++)
+                site->lost[i] = nodes[i];
+}
+
+static void site_on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
+        struct site *site = owner;
+
+        assert_int_equal(comm, COMM);
+        site->n_built++;
+        site_note_lost(site, unreachable, n);
+}
+
+static void site_on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence,
+                         const uint64_t *value) {
+        struct site *site = owner;
+
+        assert_int_equal(comm, COMM);
+        assert_int_equal(sequence, site->done[lane] + 1);
+        site->done[lane] = sequence;
+        memcpy(site->value[lane], value, sizeof(site->value[lane]));
+}
+
+static void site_on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
+        struct site *site = owner;
+
+        assert_int_equal(comm, COMM);
+        site->n_unreachable++;
+        site_note_lost(site, nodes, n);
+}
+
+static void site_on_aborted(void *owner, uint64_t comm) {
+        struct site *site = owner;
+
+        assert_int_equal(comm, COMM);
+        site->n_aborted++;
+}
+
+static const struct engine_events site_events = {
+        .publish = site_on_publish,
+        .built = site_on_built,
+        .done = site_on_done,
+        .unreachable = site_on_unreachable,
+        .aborted = site_on_aborted,
+};
+
+static void site_on_failed(void *owner, const char *why) {
+        struct site *site = owner;
+
+        site->n_failed++;
+        snprintf(site->failed, sizeof(site->failed), "%s", why);
+}
+
+/* ---- all of them ---- */
+
+static inline bool rig_pass(struct rig *rig, const char *what) {
+        struct pollfd fds[SITES];
+
+        for (uint32_t i = 0; i < rig->n; i++)
+                fds[i] = (struct pollfd){ .fd = rig->site[i].engine->ops->fd(rig->site[i].engine),
+                                          .events = POLLIN };
+        if (poll(fds, rig->n, FOREVER) <= 0)
+                fail_msg("nothing comes of %s", what);
+        for (uint32_t i = 0; i < rig->n; i++)
+                if (fds[i].revents != 0)
+                        rig->site[i].engine->ops->dispatch(rig->site[i].engine);
+        return true;
+}
+
+#define UNTIL(rig, condition)                                                                                \
+        while (!(condition))                                                                                 \
+        rig_pass(rig, #condition)
+
+static void uuid_of(uint32_t number, char text[CUDA_UUID_TEXT]) {
+        struct cuda_uuid uuid;
+        cuda_device device;
+
+        assert_int_equal(driver.device_get(&device, (int)number), CUDA_OK);
+        assert_int_equal(driver.device_uuid(&uuid, device), CUDA_OK);
+        cuda_uuid_text(&uuid, text);
+}
+
+static inline void site_enter(const struct site *site) {
+        assert_int_equal(driver.context_set(site->context), CUDA_OK);
+}
+
+static void site_open(struct rig *rig, uint32_t rank, uint32_t gpu) {
+        struct nccl_engine_config config = rig->config;
+        struct site *site = &rig->site[rank];
+        char uuid[CUDA_UUID_TEXT];
+        void *pinned;
+
+        site->rig = rig;
+        site->gpu = gpu;
+        uuid_of(gpu, uuid);
+        config.uuid = uuid;
+        config.failed = site_on_failed;
+        config.owner = site;
+        if (nccl_open(&config, &site->engine, error, sizeof(error)) != 0)
+                fail_msg("%s", error);
+        site->engine->events = &site_events;
+        site->engine->owner = site;
+        assert_int_equal(driver.primary_retain(&site->context, (cuda_device)gpu), CUDA_OK);
+        site_enter(site);
+        assert_int_equal(driver.allocate(&site->memory, MEMORY_BYTES), CUDA_OK);
+        assert_int_equal(driver.host_alloc(&pinned, 4096, CUDA_HOST_DEVICEMAP), CUDA_OK);
+        site->tail = pinned;
+        struct engine_memory memory = { .address = (void *)(uintptr_t)site->memory,
+                                        .fd = -1,
+                                        .bytes = MEMORY_BYTES };
+        assert_int_equal(site->engine->ops->share(site->engine, MEMORY, &memory), 0);
+        rig->address[rank] = rig_address(rank);
+}
+
+/* Rank n is on GPU n. */
+static inline void rig_open(struct rig *rig, uint32_t n) {
+        memset(rig, 0, sizeof(*rig));
+        rig->n = n;
+        rig->config = (struct nccl_engine_config){ .host = "here",
+                                                   .log = -1,
+                                                   .driver = FAKE_GPU_LIBRARY,
+                                                   .library = FAKE_NCCL_LIBRARY,
+                                                   .timeout = LONG_AGO,
+                                                   .ending = LONG_AGO };
+        for (uint32_t rank = 0; rank < n; rank++)
+                site_open(rig, rank, rank);
+}
+
+static inline void site_build(struct site *site) {
+        struct engine_build build = { .comm = COMM,
+                                      .name = "0/training/1.1.1.1",
+                                      .n_lanes = LANES,
+                                      .n_nodes = site->rig->n,
+                                      .self = (uint32_t)(site - site->rig->site),
+                                      .node = site->rig->address };
+
+        assert_int_equal(site->engine->ops->build(site->engine, &build), 0);
+}
+
+static inline void rig_build(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                free(rig->site[rank].table);
+                rig->site[rank].table = NULL;
+                rig->site[rank].n_built = rig->site[rank].n_aborted = rig->site[rank].n_unreachable = 0;
+                memset(rig->site[rank].done, 0, sizeof(rig->site[rank].done));
+                site_build(&rig->site[rank]);
+        }
+}
+
+static inline void rig_await_built(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                UNTIL(rig, rig->site[rank].n_built > 0);
+}
+
+static inline void rig_form(struct rig *rig, uint32_t n) {
+        rig_open(rig, n);
+        rig_build(rig);
+        rig_await_built(rig);
+        for (uint32_t rank = 0; rank < n; rank++)
+                assert_int_equal(rig->site[rank].n_lost, 0);
+}
+
+static inline void rig_abort(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                rig->site[rank].engine->ops->abort(rig->site[rank].engine, COMM);
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                UNTIL(rig, rig->site[rank].n_aborted > 0);
+}
+
+static inline void rig_drop(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                rig->site[rank].engine->ops->drop(rig->site[rank].engine, COMM);
+}
+
+/* Nothing is left on any GPU. */
+static inline void rig_close(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                struct site *site = &rig->site[rank];
+
+                site->engine->ops->unshare(site->engine, MEMORY);
+                nccl_close(site->engine);
+                site_enter(site);
+                assert_int_equal(driver.free(site->memory), CUDA_OK);
+                assert_int_equal(driver.host_free(site->tail), CUDA_OK);
+                assert_int_equal(driver.primary_release((cuda_device)site->gpu), CUDA_OK);
+                free(site->table);
+                assert_int_equal(site->n_failed, 0);
+        }
+}
+
+static inline int site_try(struct site *site, uint32_t lane, uint64_t sequence, enum engine_kind kind,
+                           const struct engine_piece *piece) {
+        struct engine_launch launch = { .comm = COMM, .lane = lane, .sequence = sequence, .kind = kind };
+
+        if (piece != NULL)
+                launch.piece = *piece;
+        for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                launch.value[i] = 100 * (i + 1) + (uint64_t)((site - site->rig->site) * (i % 2 ? -1 : 1));
+        return site->engine->ops->launch(site->engine, &launch);
+}
+
+static inline void site_launch(struct site *site, uint32_t lane, uint64_t sequence, enum engine_kind kind,
+                               const struct engine_piece *piece) {
+        assert_int_equal(site_try(site, lane, sequence, kind, piece), 0);
+}
+
+static inline void rig_launch(struct rig *rig, uint32_t lane, uint64_t sequence,
+                              const struct engine_piece *piece) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                site_launch(&rig->site[rank], lane, sequence, piece != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE,
+                            piece);
+}
+
+static inline void rig_await(struct rig *rig, uint32_t lane, uint64_t sequence) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                UNTIL(rig, rig->site[rank].done[lane] >= sequence);
+}
+
+static inline void site_put(const struct site *site, uint64_t offset, const void *from, size_t bytes) {
+        site_enter(site);
+        assert_int_equal(driver.copy_in(site->memory + offset, from, bytes, NULL), CUDA_OK);
+        assert_int_equal(driver.stream_wait(NULL), CUDA_OK);
+}
+
+static inline void site_get(const struct site *site, uint64_t offset, void *to, size_t bytes) {
+        site_enter(site);
+        assert_int_equal(driver.copy_out(to, site->memory + offset, bytes, NULL), CUDA_OK);
+}
+
+/* ---- the machine ---- */
+
+static inline int nccl_setup(void **state) {
+        snprintf(folder, sizeof(folder), "/tmp/fake-nccl.XXXXXX");
+        if (mkdtemp(folder) == NULL)
+                return -1;
+        setenv("FAKE_GPU", folder, 1);
+        setenv("FAKE_GPU_KERNELS", FAKE_GPU_KERNELS_LIBRARY, 1);
+        setenv("FAKE_GPU_DEVICES", "4", 1);
+        if (cuda_load(&driver, FAKE_GPU_LIBRARY, error, sizeof(error)) == 0)
+                return 0;
+        fprintf(stderr, "%s\n", error);
+        return -1;
+}
+
+/* Whether no rule was broken, and nothing is left. Not as a teardown: nobody would hear of its failure. */
+static inline bool nccl_check(void) {
+        char command[512];
+        int status;
+
+        snprintf(command, sizeof(command), "%s check > /dev/null", FAKE_GPU_CONTEXT);
+        for (unsigned i = 0; (status = system(command)) != 0 && i < 3000; i++)
+                usleep(10000);
+        snprintf(command, sizeof(command),
+                 "cat %s/log >&2 2> /dev/null; test ! -s %s/log; r=$?; rm -r %s; exit $r", folder, folder,
+                 folder);
+        return system(command) == 0 && status == 0;
+}

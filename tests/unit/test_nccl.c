@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine for GPUs, over the fake NCCL: several nodes in one process. */
+#include "nccl_fixture.h"
+
+/* ---- what it computes ---- */
+
+#define N 5000u
+#define TAIL 24u /* elements */
+
+static struct engine_piece piece_of(unsigned dtype, enum engine_reduce reduce) {
+        return (struct engine_piece){ .memory = MEMORY,
+                                      .input = 4096,
+                                      .output = 4096,
+                                      .elements = N,
+                                      .dtype = dtype,
+                                      .reduce = reduce };
+}
+
+/* 16-bit floats: 1, 2 or 4, which have one bit each. */
+static uint16_t half_of(unsigned dtype, uint32_t power) {
+        return (uint16_t)(dtype == WIRE__DTYPE__F16 ? (15 + power) << 10 : (127 + power) << 7);
+}
+
+static void store(unsigned dtype, unsigned char *at, uint64_t i, uint32_t power) {
+        uint32_t value = 1u << power;
+        float single = (float)value;
+        double twice = value;
+        uint64_t whole = value;
+        uint16_t half = half_of(dtype, power);
+        size_t size = dtype_size(dtype);
+        const void *from = &whole;
+
+        if (dtype == WIRE__DTYPE__F32)
+                from = &single;
+        else if (dtype == WIRE__DTYPE__F64)
+                from = &twice;
+        else if (size == 2)
+                from = &half;
+        memcpy(at + i * size, from, size);
+}
+
+static uint32_t power_of(uint32_t rank, uint64_t i) {
+        return (rank + (uint32_t)i) % 3;
+}
+
+/* What three ranks make of 1, 2 and 4. */
+static uint32_t outcome_of(enum engine_reduce reduce) {
+        switch (reduce) {
+        case ENGINE_PROD: return 8;
+        case ENGINE_MIN: return 1;
+        case ENGINE_MAX: return 4;
+        default: return 7;
+        }
+}
+
+static double load(unsigned dtype, const unsigned char *at, uint64_t i) {
+        size_t size = dtype_size(dtype);
+        uint64_t whole = 0;
+        float single;
+        double twice;
+
+        memcpy(&whole, at + i * size, size);
+        if (dtype == WIRE__DTYPE__F32) {
+                memcpy(&single, &whole, sizeof(single));
+                return (double)single;
+        }
+        if (dtype == WIRE__DTYPE__F64) {
+                memcpy(&twice, &whole, sizeof(twice));
+                return twice;
+        }
+        if (size != 2)
+                return (double)whole;
+        unsigned fraction = dtype == WIRE__DTYPE__F16 ? 10 : 7, bias = dtype == WIRE__DTYPE__F16 ? 15 : 127;
+        return (double)(1 + (double)(whole & ((1u << fraction) - 1)) / (1u << fraction)) *
+               (double)(1u << ((whole >> fraction) - bias));
+}
+
+static void reduce_all(struct rig *rig, uint64_t sequence, unsigned dtype, enum engine_reduce reduce) {
+        struct engine_piece piece = piece_of(dtype, reduce);
+        size_t size = dtype_size(dtype), bytes = N * size, tail = TAIL * size;
+        unsigned char *buffer = malloc(bytes);
+
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                struct site *site = &rig->site[rank];
+
+                for (uint64_t i = 0; i < N; i++)
+                        store(dtype, buffer, i, power_of(rank, i));
+                memcpy(site->tail, buffer + bytes - tail, tail);
+                memset(buffer + bytes - tail, 0x7e, tail); /* it comes from elsewhere */
+                site_put(site, piece.input, buffer, bytes);
+                piece.tail = site->tail;
+                piece.tail_bytes = (uint32_t)tail;
+                site_launch(site, 0, sequence, ENGINE_PAYLOAD, &piece);
+        }
+        rig_await(rig, 0, sequence);
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                struct site *site = &rig->site[rank];
+
+                site_get(site, piece.output, buffer, bytes);
+                assert_memory_equal(site->tail, buffer + bytes - tail, tail);
+                for (uint64_t i = 0; i < N; i++)
+                        assert_true(load(dtype, buffer, i) == outcome_of(reduce));
+        }
+        free(buffer);
+}
+
+static void every_reduction_of_every_type(void **state) {
+        static const unsigned dtypes[] = { WIRE__DTYPE__F32,  WIRE__DTYPE__F64, WIRE__DTYPE__F16,
+                                           WIRE__DTYPE__BF16, WIRE__DTYPE__I32, WIRE__DTYPE__I64,
+                                           WIRE__DTYPE__U8 };
+        struct rig rig;
+        uint64_t sequence = 0;
+
+        rig_form(&rig, 3);
+        for (unsigned d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
+                for (enum engine_reduce reduce = ENGINE_SUM; reduce < ENGINE_COPY; reduce++) {
+                        bool floats = dtypes[d] <= WIRE__DTYPE__BF16;
+                        bool can = !floats || reduce == ENGINE_SUM || reduce == ENGINE_PROD;
+
+                        assert_int_equal(rig.site[0].engine->ops->can(rig.site[0].engine, dtypes[d], reduce),
+                                         can);
+                        if (can)
+                                reduce_all(&rig, ++sequence, dtypes[d], reduce);
+                }
+        assert_false(rig.site[0].engine->ops->can(rig.site[0].engine, WIRE__DTYPE__U8, ENGINE_COPY));
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 3);
+        rig_launch(&rig, 0, 1, NULL);
+        rig_await(&rig, 0, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                        assert_int_equal(rig.site[rank].value[0][i], 100 * (i + 1) - (i % 2 ? 2 : 0));
+        site_launch(&rig.site[0], 0, 2, ENGINE_VOTE, NULL);
+        site_launch(&rig.site[1], 0, 2, ENGINE_FILLER, NULL);
+        site_launch(&rig.site[2], 0, 2, ENGINE_VOTE, NULL);
+        rig_await(&rig, 0, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                for (unsigned i = 0; i < ENGINE_VALUES; i++)
+                        assert_int_equal(rig.site[rank].value[0][i], 0);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* Nodes hand lanes over in different order: neither waits for the other. */
+static void lanes_do_not_wait_for_one_another(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), other = piece;
+        struct rig rig;
+
+        other.input = other.output = 2 << 20;
+        rig_form(&rig, 2);
+        for (uint64_t sequence = 1; sequence <= 20; sequence++)
+                for (uint32_t lane = 0; lane < LANES; lane++) {
+                        uint32_t here = sequence % 2 ? lane : 1 - lane;
+
+                        UNTIL(&rig, sequence - rig.site[0].done[here] <= ENGINE_WINDOW);
+                        site_launch(&rig.site[0], here, sequence, ENGINE_PAYLOAD, here ? &other : &piece);
+                        UNTIL(&rig, sequence - rig.site[1].done[1 - here] <= ENGINE_WINDOW);
+                        site_launch(&rig.site[1], 1 - here, sequence, ENGINE_PAYLOAD, here ? &piece : &other);
+                }
+        rig_await(&rig, 0, 20);
+        rig_await(&rig, 1, 20);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+static void as_many_are_under_way_as_the_window_says(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        for (uint64_t sequence = 1; sequence <= ENGINE_WINDOW; sequence++)
+                site_launch(&rig.site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
+        assert_int_equal(site_try(&rig.site[0], 0, ENGINE_WINDOW + 1, ENGINE_PAYLOAD, &piece), -EINVAL);
+        for (uint64_t sequence = 1; sequence <= ENGINE_WINDOW; sequence++)
+                site_launch(&rig.site[1], 0, sequence, ENGINE_PAYLOAD, &piece);
+        rig_await(&rig, 0, ENGINE_WINDOW);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+static void what_cannot_be_launched_is_refused(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), wrong;
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        wrong = piece;
+        wrong.memory = MEMORY + 1;
+        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        wrong = piece;
+        wrong.input = MEMORY_BYTES - 4 * N + 1;
+        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        wrong = piece;
+        wrong.output = MEMORY_BYTES;
+        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        wrong = piece;
+        wrong.elements = UINT64_C(1) << 40;
+        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        wrong = piece;
+        wrong.reduce = ENGINE_COPY;
+        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig.site[0], LANES, 1, ENGINE_PAYLOAD, &piece), -EINVAL);
+        rig_launch(&rig, 0, 1, &piece); /* nothing has happened */
+        rig_await(&rig, 0, 1);
+        rig_drop(&rig);
+        assert_int_equal(site_try(&rig.site[0], 0, 2, ENGINE_PAYLOAD, &piece), -EINVAL);
+        rig_close(&rig);
+}
+
+/* ---- its end ---- */
+
+static void one_follows_another(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 3);
+        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+        for (unsigned i = 0; i < 3; i++) {
+                if (i % 2)
+                        rig_abort(&rig);
+                else
+                        rig_drop(&rig);
+                rig_build(&rig);
+                rig_await_built(&rig);
+                reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+        }
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* The second node never launches it: the others' kernels wait, and end when it is aborted. */
+static void what_waits_for_a_node_is_aborted(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        struct rig rig;
+
+        rig_form(&rig, 3);
+        for (uint64_t sequence = 1; sequence <= 3; sequence++) {
+                site_launch(&rig.site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
+                site_launch(&rig.site[2], 0, sequence, ENGINE_PAYLOAD, &piece);
+                site_launch(&rig.site[0], 1, sequence, ENGINE_VOTE, NULL);
+        }
+        rig_abort(&rig);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                assert_int_equal(rig.site[rank].done[0], 0);
+                assert_int_equal(rig.site[rank].n_unreachable, 0);
+        }
+        rig_build(&rig);
+        rig_await_built(&rig);
+        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* What NCCL reports of one communicator breaks it; what is launched then is not done. */
+static void a_difference_breaks_it(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), longer = piece;
+        struct rig rig;
+
+        longer.elements++;
+        rig_form(&rig, 2);
+        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        site_launch(&rig.site[1], 0, 1, ENGINE_PAYLOAD, &longer);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                UNTIL(&rig, rig.site[rank].n_unreachable > 0);
+                assert_int_equal(rig.site[rank].n_lost, 1);
+                assert_int_equal(rig.site[rank].lost[0], rig_address(1 - rank));
+                assert_int_equal(site_try(&rig.site[rank], 0, 2, ENGINE_PAYLOAD, &piece), 0);
+        }
+        rig_abort(&rig);
+        assert_int_equal(rig.site[0].done[0] + rig.site[1].done[0], 0);
+        rig_close(&rig);
+        snprintf(error, sizeof(error), "%s/log", folder); /* the fake complains, and rightly */
+        assert_int_equal(unlink(error), 0);
+}
+
+/* ---- it is not made ---- */
+
+static void assert_unreached(struct rig *rig, uint32_t rank, uint32_t node) {
+        UNTIL(rig, rig->site[rank].n_built > 0);
+        assert_int_equal(rig->site[rank].n_lost, 1);
+        assert_int_equal(rig->site[rank].lost[0], rig_address(node));
+}
+
+static void two_nodes_on_one_gpu_are_named(void **state) {
+        struct rig rig;
+
+        rig_open(&rig, 2);
+        rig.n = 3;
+        site_open(&rig, 2, 1);
+        rig_build(&rig);
+        assert_unreached(&rig, 1, 2);
+        assert_unreached(&rig, 2, 1);
+        rig_abort(&rig);
+        rig_close(&rig);
+}
+
+/* Of whom nothing is heard is named, once there was time enough. */
+static void a_silent_node_is_named(void **state) {
+        struct rig rig;
+
+        memset(&rig, 0, sizeof(rig));
+        rig.n = 3;
+        rig.config = (struct nccl_engine_config){ .host = "here",
+                                                  .log = -1,
+                                                  .driver = FAKE_GPU_LIBRARY,
+                                                  .library = FAKE_NCCL_LIBRARY,
+                                                  .timeout = 100,
+                                                  .ending = LONG_AGO };
+        for (uint32_t rank = 0; rank < 3; rank++)
+                site_open(&rig, rank, rank);
+        rig.site[1].keeps_back = true;
+        rig_build(&rig);
+        assert_unreached(&rig, 0, 1);
+        assert_unreached(&rig, 2, 1);
+        rig_abort(&rig);
+        rig_close(&rig);
+}
+
+static void what_makes_no_sense_is_not_learned(void **state) {
+        unsigned char junk[256] = "gs-nccl1";
+        struct engine_ops const *ops;
+        struct rig rig;
+
+        rig_open(&rig, 2);
+        ops = rig.site[0].engine->ops;
+        rig.site[1].keeps_back = true;
+        rig_build(&rig);
+        UNTIL(&rig, rig.site[1].table != NULL);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, junk, sizeof(junk)), -EINVAL);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, rig.site[1].table, 7), -EINVAL);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 2, rig.site[1].table, rig.site[1].table_bytes),
+                         -EINVAL);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 0, rig.site[1].table, rig.site[1].table_bytes),
+                         -EINVAL);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM + 1, 1, rig.site[1].table,
+                                    rig.site[1].table_bytes),
+                         -EINVAL);
+        memset(rig.site[1].table, 'x', 8);
+        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, rig.site[1].table, rig.site[1].table_bytes),
+                         -EINVAL);
+        memcpy(rig.site[1].table, "gs-nccl1", 8);
+        rig_spread(&rig.site[1]);
+        rig_spread(&rig.site[1]); /* once or more */
+        rig_await_built(&rig);
+        assert_int_equal(rig.site[0].n_lost + rig.site[1].n_lost, 0);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* Aborted in the middle of it: NCCL waits for a rank that does not come. */
+static void what_is_being_made_is_aborted(void **state) {
+        struct rig rig;
+
+        rig_open(&rig, 3);
+        rig_build(&rig);
+        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL && rig.site[2].table != NULL);
+        rig_abort(&rig);
+        rig_build(&rig);
+        rig_await_built(&rig);
+        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* ---- libraries ---- */
+
+static int try_library(const char *library) {
+        struct nccl_engine_config config = { .host = "here", .driver = FAKE_GPU_LIBRARY, .library = library };
+        char uuid[CUDA_UUID_TEXT];
+        struct engine *engine;
+
+        uuid_of(0, uuid);
+        config.uuid = uuid;
+        return nccl_open(&config, &engine, error, sizeof(error));
+}
+
+static void libraries_that_will_not_do_are_named(void **state) {
+        assert_int_equal(try_library("/nowhere/libnccl.so.2"), -ENOENT);
+        assert_non_null(strstr(error, "NCCL cannot be loaded: /nowhere/libnccl.so.2: cannot open"));
+        assert_int_equal(try_library(FAKE_NCCL_OLD), -ENOSYS);
+        assert_non_null(strstr(error, "is NCCL 2.17.0; 2.18.0 or newer is needed"));
+        assert_int_equal(try_library(FAKE_NCCL_LACKING), -ENOSYS);
+        assert_non_null(strstr(error, "which is NCCL 2.28.9, lacks ncclCommSplit"));
+        assert_int_equal(try_library(FAKE_GPU_LIBRARY), -ENOSYS);
+        assert_non_null(strstr(error, "does not tell the version of NCCL that it is"));
+}
+
+int main(int argc, char **argv) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_reduction_of_every_type),
+                cmocka_unit_test(a_vote_is_the_smallest_and_fillers_vote_zero),
+                cmocka_unit_test(lanes_do_not_wait_for_one_another),
+                cmocka_unit_test(as_many_are_under_way_as_the_window_says),
+                cmocka_unit_test(what_cannot_be_launched_is_refused),
+                cmocka_unit_test(one_follows_another),
+                cmocka_unit_test(what_waits_for_a_node_is_aborted),
+                cmocka_unit_test(a_difference_breaks_it),
+                cmocka_unit_test(two_nodes_on_one_gpu_are_named),
+                cmocka_unit_test(a_silent_node_is_named),
+                cmocka_unit_test(what_makes_no_sense_is_not_learned),
+                cmocka_unit_test(what_is_being_made_is_aborted),
+                cmocka_unit_test(libraries_that_will_not_do_are_named),
+        };
+        int r = cmocka_run_group_tests(tests, nccl_setup, NULL);
+
+        if (r == 0 && !nccl_check())
+                r = 1;
+        return r;
+}

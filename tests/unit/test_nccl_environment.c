@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What NCCL finds in its environment: what the configuration says, and nothing else. */
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/nccl/environment.h"
+#include "engine/nccl/transports.h"
+
+static int clear(void **state) {
+        clearenv();
+        return 0;
+}
+
+static void words_are_settings(void **state) {
+        assert_true(environment_valid(""));
+        assert_true(environment_valid("  "));
+        assert_true(environment_valid("NCCL_DEBUG=INFO"));
+        assert_true(environment_valid(" NCCL_IB_HCA=mlx5_0:1,mlx5_1  NCCL_DEBUG= "));
+        assert_false(environment_valid("NCCL_DEBUG"));
+        assert_false(environment_valid("NCCL_=1"));
+        assert_false(environment_valid("NCCL_debug=INFO"));
+        assert_false(environment_valid("LD_PRELOAD=x.so"));
+        assert_false(environment_valid("NCCL_DEBUG=INFO LD_PRELOAD=x.so"));
+}
+
+static void what_lets_ranks_share_a_gpu_is_known(void **state) {
+        assert_false(environment_shares_gpu("NCCL_HOSTIDS=1 NCCL_DEBUG=NCCL_HOSTID"));
+        assert_true(environment_shares_gpu("NCCL_DEBUG=INFO NCCL_HOSTID=a"));
+        assert_true(environment_shares_gpu("NCCL_MULTI_RANK_GPU_ENABLE=1"));
+}
+
+static void only_the_configuration_counts(void **state) {
+        char ignored[512];
+
+        setenv("NCCL_ALGO", "Tree", 1);
+        setenv("NCCL_DEBUG", "TRACE", 1);
+        setenv("NCCL_CONF_FILE", "/tmp/x", 1);
+        setenv("MY_NCCL_PATH", "here", 1);
+        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+        environment_prepare("NCCL_DEBUG=WARN NCCL_IB_HCA=a=b,c", ignored, sizeof(ignored));
+        assert_string_equal(ignored, "NCCL_ALGO, NCCL_DEBUG, NCCL_CONF_FILE");
+        assert_null(getenv("NCCL_ALGO"));
+        assert_string_equal(getenv("NCCL_DEBUG"), "WARN");
+        assert_string_equal(getenv("NCCL_IB_HCA"), "a=b,c");
+        assert_string_equal(getenv("NCCL_CONF_FILE"), "/dev/null");
+        assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
+        assert_string_equal(getenv("MY_NCCL_PATH"), "here");
+        assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "1"); /* somebody knows better */
+        assert_int_equal(environment_log(), -1);                         /* somebody wants to see it */
+}
+
+static void what_nccl_does_is_written_down(void **state) {
+        char ignored[512], text[8] = "";
+
+        environment_prepare("NCCL_RAS_ENABLE=1", ignored, sizeof(ignored));
+        assert_string_equal(getenv("NCCL_RAS_ENABLE"), "1");
+        assert_string_equal(getenv("NCCL_DEBUG"), "INFO");
+        FILE *file = fopen(getenv("NCCL_DEBUG_FILE"), "w");
+        assert_non_null(file);
+        fputs("line\n", file);
+        fclose(file);
+        assert_int_equal(pread(environment_log(), text, sizeof(text) - 1, 0), 5);
+        assert_string_equal(text, "line\n");
+}
+
+static void lines_tell_of_transports(void **state) {
+        char name[TRANSPORT];
+        uint32_t from, to;
+
+        assert_true(transports_parse("h:1:2 [0] NCCL INFO Channel 00/0 : 3[0] -> 12[4] via P2P/CUMEM/read",
+                                     &from, &to, name));
+        assert_int_equal(from, 3);
+        assert_int_equal(to, 12);
+        assert_string_equal(name, "P2P/CUMEM");
+        assert_true(transports_parse("h:1:2 [0] NCCL INFO Channel 01/0 : 1[1b000] -> 0[1] [receive] via "
+                                     "NET/IB/0/GDRDMA comm 0x1 nRanks 02",
+                                     &from, &to, name));
+        assert_string_equal(name, "NET/IB");
+        assert_true(transports_parse("NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n", &from,
+                                     &to, name));
+        assert_string_equal(name, "SHM/direct");
+        assert_true(transports_parse("NCCL INFO Channel 00 : 0[0] -> 1[1] via P2P", &from, &to, name));
+        assert_string_equal(name, "P2P");
+        assert_false(transports_parse("NCCL INFO Channel 00/16 :  0  1", &from, &to, name));
+        assert_false(transports_parse("NCCL INFO Connected all rings via nothing", &from, &to, name));
+        assert_false(transports_parse("NCCL INFO Channel 00 : x[0] -> 1[1] via P2P", &from, &to, name));
+        assert_false(transports_parse("NCCL INFO Channel 00 : 0[0] -> 1[1] via ", &from, &to, name));
+        assert_false(transports_parse("", &from, &to, name));
+}
+
+static void what_a_file_sets_beside_us_is_listed(void **state) {
+        char path[] = "/tmp/nccl-conf.XXXXXX", names[512];
+        int fd = mkstemp(path);
+        FILE *file = fdopen(fd, "w");
+
+        fputs("# comment\nNCCL_ALGO=Ring\nNCCL_DEBUG=INFO\n\nnot a setting\nNCCL_NET=Socket\n", file);
+        fclose(file);
+        setenv("NCCL_DEBUG", "WARN", 1);
+        environment_list_file(path, names, sizeof(names));
+        assert_string_equal(names, "NCCL_ALGO, NCCL_NET");
+        unlink(path);
+        environment_list_file(path, names, sizeof(names));
+        assert_string_equal(names, "");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(words_are_settings),
+                cmocka_unit_test(what_lets_ranks_share_a_gpu_is_known),
+                cmocka_unit_test_setup(only_the_configuration_counts, clear),
+                cmocka_unit_test_setup(what_nccl_does_is_written_down, clear),
+                cmocka_unit_test(lines_tell_of_transports),
+                cmocka_unit_test_setup(what_a_file_sets_beside_us_is_listed, clear),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
