@@ -402,6 +402,8 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
         both->ops = ops;
         both->ops.name = device->ops->name;
         both->ops.dialect = host->ops->dialect;
+        both->ops.most = device->ops->most;
+        both->ops.kin = device->ops->kin;
         both->ops.lanes = LANES;
         both->ops.agreed = device->ops->agreed;
         both->engine.ops = &both->ops;

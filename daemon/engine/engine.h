@@ -122,7 +122,9 @@ struct engine_view {
 struct engine_ops {
         const char *name;
         uint32_t dialect; /* the latest one that it knows; it knows the earlier ones, too */
-        uint32_t lanes;   /* of a communicator: more are of no use; 0: as many as one likes */
+        uint32_t kin;   /* only nodes with the same number exchange: 0, or NCCL's version, 22809 for 2.28.9 */
+        uint32_t most;  /* that may work at a time: more communicators would block each other; 0: no matter */
+        uint32_t lanes; /* of a communicator: more are of no use; 0: as many as one likes */
         /* What is launched before all nodes can launch it is in the way of others, and so is another order of
          * collectives of several communicators on another node. */
         bool agreed;

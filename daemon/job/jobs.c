@@ -138,6 +138,25 @@ static int jobs_check_scope(const struct jobs *jobs, const struct job *job, cons
                 join->name, job->cluster ? "cluster" : "host", join->cluster ? "cluster" : "host");
 }
 
+/* As many jobs of the cluster as the engine has room for. */
+static int jobs_check_room(const struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
+        const struct engine *engine = jobs->config.engine;
+        uint32_t n = 0;
+        struct job *job;
+
+        if (!join->cluster || engine == NULL || engine->ops->most == 0)
+                return 0;
+        list_for_each(job, &jobs->list, link)
+                n += job->cluster;
+        if (n < engine->ops->most)
+                return 0;
+        return refuse(
+                refusal, WIRE__CODE__QUOTA,
+                "job '%s': this GPU has %u jobs that span several daemons, and kernels of more would wait "
+                "for each other: end one of them, or lower nccl_ctas in gradsyncd.conf on all nodes",
+                join->name, n);
+}
+
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, join->uid, join->name);
         int r = 0;
@@ -165,6 +184,9 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         }
         bool fresh = job == NULL;
         if (fresh) {
+                r = jobs_check_room(jobs, join, refusal);
+                if (r != 0)
+                        return r;
                 r = job_new(jobs, join, &job, refusal);
                 if (r != 0)
                         return r;

@@ -190,6 +190,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->world = report->world;
         reporter->history = report->history;
         reporter->dialect = report->dialect;
+        reporter->engine = report->engine;
         reporter->origin = report->origin;
         reporter->running = report->running;
         reporter->away = report->away;

@@ -31,7 +31,7 @@ struct reporter {
         uint64_t seq[LIMIT_LANES], ready[LIMIT_LANES], go[LIMIT_LANES];
         struct tag history;
         uint32_t world;
-        uint32_t dialect;
+        uint32_t dialect, engine;
         enum origin origin;
         bool running, wait, away, torn, behind;
         uint32_t n_plans; /* see coordinator_plans() */

@@ -3,6 +3,7 @@
  * The coordinator's list of members, as the nodes report them: one that is new asks for a place, one that is
  * no longer there is lost. Places, ranks and grace are the membership's business.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "gradsync.pb-c.h"
@@ -88,12 +89,43 @@ static int member_check_nodes(const struct coordinator *c, const struct seat *ne
                       c->config.name, c->config.most_nodes);
 }
 
+/* "Gloo", "NCCL 2.28.9" */
+static void engine_name(uint32_t engine, char text[32]) {
+        if (engine == 0)
+                snprintf(text, 32, "Gloo");
+        else
+                snprintf(text, 32, "NCCL %u.%u.%u", engine / 10000, engine / 100 % 100, engine % 100);
+}
+
+/* Its node exchanges as those of the other members do. */
+static int member_check_engine(const struct coordinator *c, const struct seat *newcomer,
+                               struct refusal *refusal) {
+        const struct membership *m = &c->membership;
+        uint32_t own = c->node[newcomer->request.node].engine;
+        char here[32], there[32];
+
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
+                uint32_t other = c->node[m->seat[i].request.node].engine;
+
+                if (!has_place_or_waits(&m->seat[i]) || &m->seat[i] == newcomer || other == own)
+                        continue;
+                engine_name(own, here);
+                engine_name(other, there);
+                return refuse(
+                        refusal, WIRE__CODE__UNSUPPORTED,
+                        "job '%s': this member's daemon exchanges data by %s, and another one's by %s: all "
+                        "members must be on GPUs, or none, and all daemons must have the same NCCL",
+                        c->config.name, here, there);
+        }
+        return 0;
+}
+
 static void member_admit(struct coordinator *c, uint64_t now, struct seat *seat) {
         const struct membership_request request = seat->request;
         struct refusal refusal;
 
         refusal.has_culprit = false;
-        if (member_check_nodes(c, seat, &refusal) != 0) {
+        if (member_check_nodes(c, seat, &refusal) != 0 || member_check_engine(c, seat, &refusal) != 0) {
                 membership_turn_away(&c->membership, request.member);
                 turn_away(c, seat, &refusal);
                 return;

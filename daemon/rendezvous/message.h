@@ -186,6 +186,7 @@ struct message {
         uint32_t host, device; /* answers */
         uint32_t dialect;   /* answers: the latest one of the node's engine; NEWGEN: the latest one that the
                              engines of all nodes know */
+        uint32_t engine;    /* answers: nodes with different ones cannot exchange, see engine_name() */
         enum origin origin; /* answers */
         bool running;       /* answers: nothing keeps the node from opening the next step */
         bool wait;          /* answers: more is to come, so make no generation now, and end nobody's wait */

@@ -19,8 +19,8 @@
         X(ours.checkpoint, theirs##_checkpoint) X(ours.plans, theirs##_plans)
 #define FIELDS_MESSAGE(X) \
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
-        X(stamp, stamp) X(host, host) X(device, device) X(dialect, dialect) X(origin, origin) \
-        X(running, running) X(wait, wait) X(away, away) X(cause, cause) X(world, world) \
+        X(stamp, stamp) X(host, host) X(device, device) X(dialect, dialect) X(engine, engine) \
+        X(origin, origin) X(running, running) X(wait, wait) X(away, away) X(cause, cause) X(world, world) \
         X(source, source) X(behind, behind) X(torn, torn) X(end, end) X(member, member) \
         X(note, note) X(ordinal, ordinal) X(index, index) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
@@ -50,7 +50,7 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 328 && sizeof(struct places) == 40, "likewise");
+_Static_assert(offsetof(struct message, mark) == 336 && sizeof(struct places) == 40, "likewise");
 _Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */

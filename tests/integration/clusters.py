@@ -51,10 +51,10 @@ class Cluster:
     def config(self, **more):
         return cluster_text(**{**self.common, **more})
 
-    def add(self, device="cpu", prefix=(), **more):
+    def add(self, device="cpu", prefix=(), env=None, **more):
         """One more daemon, which has found the coordinator."""
         made = self.daemon(config=self.config(coordinator=self.address, **more), settings=self.settings,
-                           device=device, prefix=prefix)
+                           device=device, prefix=prefix, env=env)
         made.wait_log("knows this gradsyncd as node")
         return made
 

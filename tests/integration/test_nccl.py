@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over several daemons with a GPU each, all of them fake, which exchange by NCCL, which is fake, too:
 real daemons, links and members; kernels and collectives are operations of the fake GPU."""
+import re
+
 import pytest
 
+import harness
 from clusters import STAY, SWIFT, Cluster, members_of, restart
+from harness import wait_until
 from teams import SHORT, Team, takes_state
 from trainers import ask, bring, crew, fields, join, step, together
 
@@ -139,6 +143,87 @@ def test_min_of_floats_is_refused(cluster, member):
     for each in members:
         name, _, rest = each.line().partition(" ")
         assert name == "UNSUPPORTED" and "the min of f32 cannot be computed: NCCL hides" in rest, (name, rest)
+
+
+def refusals(it, member, job="mixed"):
+    """One member comes to each of the daemons: the first one waits. What is said to the second."""
+    members = [start() for start in [members_of(it, member)] for _ in range(2)]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name={job} world=2 rank={rank}")
+        if rank == 0:
+            wait_until(lambda: it.nodes[0].job(job), "the first member waits")
+    return members[1].line()
+
+
+def test_unequal_versions_are_refused(cluster, member):
+    it = cluster(1)
+    it.nodes.append(it.add(env={"FAKE_NCCL_VERSION": "22703"}))
+    said = refusals(it, member)
+    assert said.startswith("UNSUPPORTED ") and "by NCCL 2.27.3, and another one's by NCCL 2.28.9" in said
+
+
+def test_gpus_and_cpus_are_not_mixed(cluster, member, monkeypatch):
+    it = cluster(1)
+    it.nodes.append(it.add(device="cpu"))
+    monkeypatch.delenv("MEMBER_CUDA")
+    said = refusals(it, member)
+    assert said.startswith("UNSUPPORTED ") and "by Gloo, and another one's by NCCL 2.28.9" in said
+
+
+def test_more_jobs_than_the_gpu_has_room_for_are_refused(cluster, member):
+    it = cluster(1, common={"nccl_ctas": 32})  # of 132 multiprocessors
+    members = [start() for start in [members_of(it, member)] for _ in range(3)]
+    for each in members:
+        ask(each, "open")
+    for number, each in enumerate(members[:2]):
+        each.say(f"join name=j{number} world=1")
+        assert each.line().startswith("OK ")
+    members[2].say("join name=j2 world=1")
+    said = members[2].line()
+    assert said.startswith("QUOTA ") and "this GPU has 2 jobs that span several daemons" in said
+    ask(members[0], "leave")
+    wait_until(lambda: not it.nodes[0].job("j0"), "its job to end")
+    members[2].say("join name=j2 world=1")
+    assert members[2].line().startswith("OK ")
+
+
+@pytest.mark.parametrize("library, why", [
+    ("nowhere.so", "NCCL cannot be loaded: .*nowhere.so"),
+    ("libnccl-old.so.2", "is NCCL 2.17.0; 2.18.0 or newer is needed"),
+    ("libnccl-lacking.so.2", "which is NCCL 2.28.9, lacks ncclCommSplit")])
+def test_without_nccl_jobs_stay_on_their_daemon(cluster, member, build, library, why):
+    it = cluster(1, common={"nccl_library": (build / NCCL).with_name(library)})
+    it.nodes[0].wait_log(f"jobs stay on this node: .*{why}")
+    assert re.search(why, it.nodes[0].status()["daemon"]["engine"]["missing"])
+    one = members_of(it, member)()
+    ask(one, "open")
+    one.say("join name=alone world=1")
+    said = one.line()
+    assert said.startswith("UNSUPPORTED ") and re.search(why, said) and "join with the scope 'host'" in said
+    one.say("join name=alone world=1 scope=host")
+    assert one.line().startswith("OK ")
+
+
+def test_the_oldest_nccl_does(cluster, member, build):
+    it = cluster(2, common={"nccl_library": (build / NCCL).with_name("libnccl-plain.so.2")})
+    members = crew(members_of(it, member), None, 2)
+    for number in range(1, 4):
+        assert step(members) == number
+    assert it.nodes[0].status()["daemon"]["engine"]["abilities"].startswith("no register_buffer, ")
+
+
+def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
+    """Its kernels would hold the GPU for ever: so it ends with a status of its own."""
+    it = cluster(1, settings=STAY, times=SWIFT)
+    it.nodes.append(it.add(env={"FAKE_NCCL_STUCK": "abort"}))
+    team = Team(members_of(it, member), None, world=2)
+    assert team.step() == [1, 1]
+    it.nodes[1].expect_clean = False
+    it.nodes[0].expect_clean = False
+    harness.kill(it.nodes[0])
+    assert it.nodes[1].program.process.wait(60) == 4
+    assert "NCCL has not ended a communicator for 10000 ms" in it.nodes[1].log
 
 
 # ---- what is told ----

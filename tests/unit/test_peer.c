@@ -233,6 +233,7 @@ static void make(struct message *m, enum message_kind kind) {
         m->host = (uint32_t)any();
         m->device = (uint32_t)any();
         m->dialect = (uint32_t)any();
+        m->engine = (uint32_t)any();
         m->origin = below(N_ORIGINS);
         m->running = below(2);
         m->wait = below(2);

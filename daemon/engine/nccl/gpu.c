@@ -12,6 +12,7 @@ static int gpu_choose(struct gpu *gpu, const char *uuid, char *error, size_t siz
                 snprintf(error, size, "there is no GPU %s any more", uuid);
                 return -ENODEV;
         }
+        gpu->cuda.device_attribute(&gpu->processors, CUDA_DEVICE_MULTIPROCESSORS, gpu->device);
         r = gpu->cuda.primary_retain(&gpu->context, gpu->device);
         if (r == CUDA_OK)
                 return 0;

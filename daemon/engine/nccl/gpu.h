@@ -10,6 +10,7 @@ struct gpu {
         struct cuda cuda;
         struct nccl nccl;
         cuda_device device;
+        int processors;       /* multiprocessors */
         cuda_context context; /* NULL: it was not opened */
         char uuid[CUDA_UUID_TEXT];
 };

@@ -23,6 +23,11 @@
 
 #define LOOK (100 * USEC_PER_MSEC) /* how often deadlines are looked at while something is to end */
 
+#define CTAS_AT_MOST 32u    /* of a kernel, if nobody says less */
+#define LANES_OF_JOB 2u     /* see both.c */
+#define QUEUES 32u          /* of the GPU, that streams share: see environment.c */
+#define QUEUES_OF_OTHERS 6u /* of the backend, and the default stream */
+
 struct memory {
         struct list link;
         uint64_t id, address, bytes;
@@ -30,6 +35,7 @@ struct memory {
 
 struct nccl_engine {
         struct engine engine;
+        struct engine_ops ops; /* with the version of its library */
         struct shop shop;
         struct list memories;
         pthread_t launcher;
@@ -504,6 +510,19 @@ static int nccl_watch(const struct nccl_engine *nccl, int fd) {
         return fd >= 0 && epoll_ctl(nccl->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
+/* A kernel of NCCL waits for those of other ranks. If two of them need room that only the other one's end
+ * gives, or stand in one queue, both wait for ever: so all must fit side by side. A thread block takes most
+ * of a multiprocessor; each lane needs a queue, and the backend has some of its own. */
+static uint32_t nccl_most(const struct shop *shop) {
+        unsigned ctas = shop->config.ctas > 0 ? shop->config.ctas : CTAS_AT_MOST;
+        uint32_t room = (uint32_t)shop->gpu.processors / (ctas * LANES_OF_JOB);
+        uint32_t queues = (QUEUES - QUEUES_OF_OTHERS) / LANES_OF_JOB;
+
+        if (room > queues)
+                room = queues;
+        return room > 0 ? room : 1;
+}
+
 static int nccl_start(struct nccl_engine *nccl, const struct nccl_engine_config *config, char *error,
                       size_t size) {
         struct shop *shop = &nccl->shop;
@@ -511,6 +530,8 @@ static int nccl_start(struct nccl_engine *nccl, const struct nccl_engine_config 
 
         if (r < 0)
                 return r;
+        nccl->ops.kin = (uint32_t)shop->gpu.nccl.version;
+        nccl->ops.most = nccl_most(shop);
         nccl_list_abilities(nccl);
         nccl->epoll = epoll_create1(EPOLL_CLOEXEC);
         shop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -531,7 +552,8 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
 
         if (nccl == NULL)
                 return -ENOMEM;
-        nccl->engine.ops = &nccl_ops;
+        nccl->ops = nccl_ops;
+        nccl->engine.ops = &nccl->ops;
         nccl->shop.config = *config;
         snprintf(nccl->shop.host, sizeof(nccl->shop.host), "%s", config->host);
         nccl->epoll = nccl->timer = nccl->shop.wake = -1;

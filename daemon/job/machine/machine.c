@@ -292,6 +292,7 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                 .n_lanes = job->cluster ? lanes_of(engine) : 1,
                 .device = job->table->config.device,
                 .dialect = engine != NULL ? engine->ops->dialect : 0,
+                .engine = engine != NULL ? engine->ops->kin : 0,
                 .agreed = job->cluster && engine != NULL && engine->ops->agreed,
                 .window = COMM_WINDOW,
                 .incarnation = incarnation,

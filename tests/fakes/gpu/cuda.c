@@ -230,7 +230,7 @@ static cuda_result fake_cuDeviceGetUuid(struct cuda_uuid *uuid, cuda_device devi
 static cuda_result fake_cuDeviceGetAttribute(int *value, unsigned attribute, cuda_device device) {
         BEGIN_ON(cuDeviceGetAttribute, device);
         switch (attribute) {
-        case CUDA_DEVICE_MULTIPROCESSORS: *value = 4; return CUDA_OK;
+        case CUDA_DEVICE_MULTIPROCESSORS: *value = 132; return CUDA_OK;
         case CUDA_DEVICE_COMPUTE_MODE: *value = 0; return CUDA_OK;
         case CUDA_DEVICE_L2: *value = 1 << 20; return CUDA_OK;
         case CUDA_DEVICE_MAJOR: *value = 9; return CUDA_OK;
