@@ -95,6 +95,7 @@ static struct mapping mapping[MAPPINGS];
 static struct stream stream[OBJECTS];
 static struct event event[OBJECTS];
 static struct queue queue[GPU_QUEUES];
+static unsigned n_queues;
 static unsigned running;
 static uint64_t seed, next_address = GPU_WINDOW;
 
@@ -523,7 +524,7 @@ static int answer_allocate(uint64_t bytes, enum gpu_allocated how, struct gpu_re
 }
 
 static bool is_idle(void) {
-        for (unsigned q = 0; q < GPU_QUEUES; q++)
+        for (unsigned q = 0; q < n_queues; q++)
                 if (queue[q].first != NULL)
                         return false;
         return running == 0;
@@ -697,7 +698,7 @@ static int answer_stream_new(struct gpu_reply *reply) {
 
         for (unsigned i = device * share + 1; i < (device + 1) * share; i++)
                 if (!stream[i].there) {
-                        stream[i] = (struct stream){ .there = true, .queue = i % GPU_QUEUES };
+                        stream[i] = (struct stream){ .there = true, .queue = i % n_queues };
                         reply->value[0] = i;
                         return CUDA_OK;
                 }
@@ -964,7 +965,9 @@ int main(int argc, char **argv) {
         pthread_mutex_unlock(&machine->lock);
         kernels_load();
         stream[0].there = true;
-        for (unsigned q = 0; q < GPU_QUEUES; q++) {
+        n_queues = (unsigned)machine_setting("CUDA_DEVICE_MAX_CONNECTIONS", 8);
+        n_queues = n_queues < 1 ? 1 : n_queues > GPU_QUEUES ? GPU_QUEUES : n_queues;
+        for (unsigned q = 0; q < n_queues; q++) {
                 queue[q].last = &queue[q].first;
                 pthread_cond_init(&queue[q].work, NULL);
                 pthread_create(&queue[q].thread, NULL, queue_main, &queue[q]);

@@ -20,6 +20,7 @@
  *   FAKE_GPU_MPS      set: this process is a client of an MPS server. Such contexts work at the same time,
  *                     and share their faults; others work one at a time
  *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, has that result
+ *   CUDA_DEVICE_MAX_CONNECTIONS  queues of a context (8, as of real drivers)
  *   FAKE_GPU_BYTES    memory of each GPU (1 GiB)
  *   FAKE_GPU_DRIVER   version of the driver (13000)
  *   FAKE_GPU_LACKS    name of a function that the driver does not have
@@ -37,7 +38,7 @@
 #define GPU_WINDOW_END UINT64_C(0x2b0000000000)
 #define GPU_GRANULARITY (2u << 20)
 #define GPU_DEVICES 4u
-#define GPU_QUEUES 8u      /* of a context: streams share them, first in, first out */
+#define GPU_QUEUES 32u     /* of a context, at most: streams share them, first in, first out */
 #define GPU_PAYLOAD 16384u /* bytes after a request */
 
 enum gpu_call {
