@@ -81,6 +81,12 @@ nccl_result trouble_rule(nccl_result result, const char *format, ...) {
         return trouble(result, "%s", text);
 }
 
+/* A copy, of each thread's own. */
 const char *trouble_last(void) {
-        return last;
+        static _Thread_local char copy[sizeof(last)];
+
+        pthread_mutex_lock(&lock);
+        memcpy(copy, last, sizeof(last));
+        pthread_mutex_unlock(&lock);
+        return copy;
 }
