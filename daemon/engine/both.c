@@ -181,12 +181,26 @@ static void both_on_aborted(void *owner, uint64_t id) {
         both->engine.events->aborted(both->engine.owner, id);
 }
 
+static void both_on_shared(void *owner, uint64_t memory) {
+        const struct side *side = owner;
+
+        side->both->engine.events->shared(side->both->engine.owner, memory);
+}
+
+static void both_on_unshared(void *owner, uint64_t memory) {
+        const struct side *side = owner;
+
+        side->both->engine.events->unshared(side->both->engine.owner, memory);
+}
+
 static const struct engine_events both_events = {
         .publish = both_on_publish,
         .built = both_on_built,
         .done = both_on_done,
         .unreachable = both_on_unreachable,
         .aborted = both_on_aborted,
+        .shared = both_on_shared,
+        .unshared = both_on_unshared,
 };
 
 /* ---- what they are told ---- */
@@ -237,21 +251,23 @@ static int both_share(struct engine *engine, uint64_t id, const struct engine_me
                 return r;
         }
         list_append(&both->memories, &memory->link);
-        return 0;
+        return r;
 }
 
-static void both_unshare(struct engine *engine, uint64_t id) {
+static bool both_unshare(struct engine *engine, uint64_t id) {
         struct both *both = both_of(engine);
         struct both_memory *memory, *spare;
+        bool gone = true;
 
         list_for_each_safe(memory, spare, &both->memories, link)
                 if (memory->id == id) {
                         struct engine *half = both->side[memory->half].engine;
 
-                        half->ops->unshare(half, id);
+                        gone = half->ops->unshare(half, id);
                         list_remove(&memory->link);
                         free(memory);
                 }
+        return gone;
 }
 
 /* Of what lies in the host's memory nobody knows here: the other one is asked. */

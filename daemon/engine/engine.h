@@ -96,6 +96,9 @@ struct engine_events {
         void (*unreachable)(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n);
         /* The engine's last access to memory for its sake has ended. */
         void (*aborted)(void *owner, uint64_t comm);
+        /* Of memory, see share() and unshare(): within a bounded time. */
+        void (*shared)(void *owner, uint64_t memory);
+        void (*unshared)(void *owner, uint64_t memory);
 };
 
 /* Of an engine, for people. Texts are the engine's. */
@@ -138,10 +141,11 @@ struct engine_ops {
         int (*fd)(const struct engine *engine);
         void (*dispatch)(struct engine *engine);
 
-        /* Memory that pieces may lie in, under an id of the caller's. 0 or a negative errno. */
+        /* Memory that pieces may lie in, under an id of the caller's. 0; 1: they may once shared() has been
+         * called; or a negative errno. */
         int (*share)(struct engine *engine, uint64_t memory, const struct engine_memory *what);
-        /* No collective uses it. */
-        void (*unshare)(struct engine *engine, uint64_t memory);
+        /* No collective uses it. True: nor does the engine. False: it does until unshared() is called. */
+        bool (*unshare)(struct engine *engine, uint64_t memory);
 
         /* Whether collectives may do this; NULL: it does all of them. */
         bool (*can)(const struct engine *engine, unsigned dtype, enum engine_reduce reduce);

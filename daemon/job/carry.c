@@ -250,12 +250,28 @@ static void on_aborted(void *owner, uint64_t comm) {
         job_settle_later(job);
 }
 
+static void on_shared(void *owner, uint64_t memory) {
+        struct jobs *jobs = owner;
+        struct plan *plan;
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                list_for_each(plan, &job->plans, link)
+                        step_shared(plan, memory);
+}
+
+static void on_unshared(void *owner, uint64_t memory) {
+        shared_gone(owner, memory);
+}
+
 const struct engine_events carry_events = {
         .publish = on_publish,
         .built = on_built,
         .done = on_done,
         .unreachable = on_unreachable,
         .aborted = on_aborted,
+        .shared = on_shared,
+        .unshared = on_unshared,
 };
 
 static bool any_aborting(const struct jobs *jobs) {
@@ -267,6 +283,13 @@ static bool any_aborting(const struct jobs *jobs) {
         return false;
 }
 
+static void engine_wait(struct engine *engine) {
+        struct pollfd fd = { .fd = engine->ops->fd(engine), .events = POLLIN };
+
+        if (poll(&fd, 1, -1) > 0)
+                engine->ops->dispatch(engine);
+}
+
 void carry_end(struct jobs *jobs) {
         struct engine *engine = jobs->config.engine;
         struct job *job;
@@ -275,12 +298,13 @@ void carry_end(struct jobs *jobs) {
                 carry_abort(job);
                 carry_drop(job);
         }
-        while (any_aborting(jobs)) {
-                struct pollfd fd = { .fd = engine->ops->fd(engine), .events = POLLIN };
+        while (any_aborting(jobs))
+                engine_wait(engine);
+}
 
-                if (poll(&fd, 1, -1) > 0)
-                        engine->ops->dispatch(engine);
-        }
+void carry_let_go(struct jobs *jobs) {
+        while (shared_any_left(jobs))
+                engine_wait(jobs->config.engine);
 }
 
 void carry_follow(struct job *job) {

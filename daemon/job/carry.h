@@ -16,6 +16,8 @@ void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes
 void carry_give_up(struct job *job);
 /* Ends all communicators: the engine, which says so in bounded time, has no hand on any memory any more. */
 void carry_end(struct jobs *jobs);
+/* The jobs are gone: waits until the engine has let go of all memory, which is bounded. */
+void carry_let_go(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */
 void carry_follow(struct job *job);
 /* What the engine says, of any job of `owner`, a struct jobs. */

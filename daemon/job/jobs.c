@@ -93,6 +93,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
         carry_end(jobs);
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
+        carry_let_go(jobs);
         holdings_deinit(&jobs->holdings);
         records_deinit(&jobs->ended);
         state_free(jobs->state);

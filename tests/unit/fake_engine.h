@@ -71,10 +71,13 @@ struct fake_engine {
         struct fabric *fabric;
         uint32_t node;
         int fd;
-        bool held;        /* delivers nothing */
-        bool lost;        /* nothing of it reaches the others any more, and they are told */
-        int build_error;  /* what build() fails with, */
-        int launch_error; /* and launch() */
+        bool held; /* delivers nothing */
+        bool lost; /* nothing of it reaches the others any more, and they are told */
+        bool slow; /* memory is there, and let go of, when the test says so */
+        uint64_t coming[FABRIC_MEMORIES], going[FABRIC_MEMORIES];
+        unsigned n_coming, n_going;
+        int build_error;                     /* what build() fails with, */
+        int launch_error;                    /* and launch() */
         uint32_t unreachable, n_unreachable; /* what the next one that is built does not reach */
         struct engine_memory memory[FABRIC_MEMORIES];
         uint64_t memory_id[FABRIC_MEMORIES]; /* 0: free */
@@ -386,7 +389,9 @@ static int fake_share(struct engine *engine, uint64_t id, const struct engine_me
                 if (fake->memory_id[i] == 0) {
                         fake->memory_id[i] = id;
                         fake->memory[i] = *what;
-                        return 0;
+                        if (fake->slow)
+                                fake->coming[fake->n_coming++] = id;
+                        return fake->slow;
                 }
         return -ENOSPC;
 }
@@ -405,7 +410,7 @@ static bool fabric_uses(const struct fake_engine *fake, const struct fabric_comm
         return false;
 }
 
-static void fake_unshare(struct engine *engine, uint64_t memory) {
+static bool fake_unshare(struct engine *engine, uint64_t memory) {
         struct fake_engine *fake = (struct fake_engine *)engine;
 
         for (unsigned i = 0; i < fake->fabric->n_comms; i++)
@@ -416,9 +421,29 @@ static void fake_unshare(struct engine *engine, uint64_t memory) {
         for (unsigned i = 0; i < FABRIC_MEMORIES; i++)
                 if (fake->memory_id[i] == memory) {
                         fake->memory_id[i] = 0;
-                        return;
+                        if (fake->slow)
+                                fake->going[fake->n_going++] = memory;
+                        return !fake->slow;
                 }
         fabric_complain(fake->fabric, "there is no such memory");
+        return true;
+}
+
+/* The oldest memory that a slow one has got, or has yet to let go of. */
+static inline void fake_take_shared(struct fake_engine *fake) {
+        uint64_t id = fake->coming[0];
+
+        assert(fake->n_coming > 0);
+        memmove(fake->coming, fake->coming + 1, --fake->n_coming * sizeof(id));
+        fake->engine.events->shared(fake->engine.owner, id);
+}
+
+static inline void fake_let_go_of_shared(struct fake_engine *fake) {
+        uint64_t id = fake->going[0];
+
+        assert(fake->n_going > 0);
+        memmove(fake->going, fake->going + 1, --fake->n_going * sizeof(id));
+        fake->engine.events->unshared(fake->engine.owner, id);
 }
 
 static struct fabric_comm *fabric_named(struct fabric *fabric, const struct engine_build *build) {

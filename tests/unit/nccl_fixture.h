@@ -44,6 +44,7 @@ struct site {
         uint64_t done[LANES], value[LANES][ENGINE_VALUES];
         char failed[512];
         uint32_t gpu;
+        unsigned n_shared, n_unshared;
 };
 
 struct rig {
@@ -128,12 +129,26 @@ static void site_on_aborted(void *owner, uint64_t comm) {
         site->n_aborted++;
 }
 
+static void site_on_shared(void *owner, uint64_t memory) {
+        struct site *site = owner;
+
+        site->n_shared++;
+}
+
+static void site_on_unshared(void *owner, uint64_t memory) {
+        struct site *site = owner;
+
+        site->n_unshared++;
+}
+
 static const struct engine_events site_events = {
         .publish = site_on_publish,
         .built = site_on_built,
         .done = site_on_done,
         .unreachable = site_on_unreachable,
         .aborted = site_on_aborted,
+        .shared = site_on_shared,
+        .unshared = site_on_unshared,
 };
 
 static void site_on_failed(void *owner, const char *why) {
@@ -264,12 +279,20 @@ static inline void rig_drop(struct rig *rig) {
                 rig->site[rank].engine->ops->drop(rig->site[rank].engine, COMM);
 }
 
+static inline void site_unshare(struct site *site, uint64_t memory) {
+        unsigned before = site->n_unshared;
+
+        if (!site->engine->ops->unshare(site->engine, memory))
+                UNTIL(site->rig, site->n_unshared > before);
+}
+
 /* Nothing is left on any GPU. */
 static inline void rig_close(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                site_unshare(&rig->site[rank], MEMORY);
         for (uint32_t rank = 0; rank < rig->n; rank++) {
                 struct site *site = &rig->site[rank];
 
-                site->engine->ops->unshare(site->engine, MEMORY);
                 nccl_close(site->engine);
                 site_enter(site);
                 assert_int_equal(driver.free(site->memory), CUDA_OK);

@@ -212,6 +212,66 @@ static void what_cannot_be_launched_is_refused(void **state) {
         rig_close(&rig);
 }
 
+/* ---- memory that is registered ---- */
+
+/* It comes while a communicator works, and goes again: NCCL has it in between, and no longer. */
+static void memory_comes_and_goes(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        cuda_address more[2];
+        struct rig rig;
+        bool later;
+
+        rig_form(&rig, 2);
+        piece.memory = MEMORY + 1;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                struct site *site = &rig.site[rank];
+
+                site_enter(site);
+                assert_int_equal(driver.allocate(&more[rank], MEMORY_BYTES), CUDA_OK);
+                struct engine_memory memory = { .address = (void *)(uintptr_t)more[rank],
+                                                .fd = -1,
+                                                .bytes = MEMORY_BYTES };
+                later = site->engine->ops->share(site->engine, MEMORY + 1, &memory) == 1;
+                assert_true(later); /* somebody works */
+                UNTIL(&rig, site->n_shared > 0);
+        }
+        rig_launch(&rig, 0, 1, &piece);
+        rig_await(&rig, 0, 1);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                struct site *site = &rig.site[rank];
+
+                assert_false(site->engine->ops->unshare(site->engine, MEMORY + 1));
+                assert_int_equal(site_try(site, 0, 2, ENGINE_PAYLOAD, &piece), -EINVAL);
+                UNTIL(&rig, site->n_unshared > 0);
+                site_enter(site);
+                assert_int_equal(driver.free(more[rank]), CUDA_OK); /* the fake would complain */
+        }
+        piece.memory = MEMORY;
+        rig_launch(&rig, 0, 2, &piece);
+        rig_await(&rig, 0, 2);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* What is let go of while a communicator ends is free once it has. */
+static void memory_goes_with_its_communicator(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                struct engine *engine = rig.site[rank].engine;
+
+                engine->ops->abort(engine, COMM);
+                if (!engine->ops->unshare(engine, MEMORY))
+                        UNTIL(&rig, rig.site[rank].n_unshared > 0);
+        }
+        for (uint32_t rank = 0; rank < 2; rank++)
+                UNTIL(&rig, rig.site[rank].n_aborted > 0);
+        rig_close(&rig);
+}
+
 /* ---- its end ---- */
 
 static void one_follows_another(void **state) {
@@ -396,6 +456,8 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(lanes_do_not_wait_for_one_another),
                 cmocka_unit_test(as_many_are_under_way_as_the_window_says),
                 cmocka_unit_test(what_cannot_be_launched_is_refused),
+                cmocka_unit_test(memory_comes_and_goes),
+                cmocka_unit_test(memory_goes_with_its_communicator),
                 cmocka_unit_test(one_follows_another),
                 cmocka_unit_test(what_waits_for_a_node_is_aborted),
                 cmocka_unit_test(a_difference_breaks_it),

@@ -132,6 +132,44 @@ static void a_node_without_members_waits_for_it(void **state) {
         assert_sums(0x7, 1);
 }
 
+/* The backend has made it, and the engine has yet to get ready for it. */
+static void steps_wait_for_the_engine(void **state) {
+        struct fake_engine *fake = &cluster->fabric->node[1];
+
+        fake->slow = true;
+        form_four();
+        assert_int_equal(fake->n_coming, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        assert_int_equal(cluster->fabric->node[0].n_payloads, 0);
+        fake_take_shared(fake);
+        until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1);
+        assert_sums(0xf, 1);
+        fake->slow = false;
+}
+
+/* It is charged, and not given back, as long as the engine has it. */
+static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
+        struct fake_engine *fake = &cluster->fabric->node[1];
+        struct users *accounts = cluster->node[1].accounts;
+
+        form_four();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->node[1].committed == 1 && cluster->node[0].committed == 1);
+        fake->slow = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                lose(rank);
+        until(job_on(1) == NULL);
+        settle();
+        assert_int_equal(fake->n_going, 1);
+        assert_true(accounts_total(accounts, ACCOUNT_BYTES) > 0);
+        fake_let_go_of_shared(fake);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        fake->slow = false;
+}
+
 /* ---- it does not ---- */
 
 static void the_members_go_where_there_is_no_room(void **state) {
@@ -198,6 +236,8 @@ int main(void) {
                 test_on(a_member_is_lost_before_it_comes, three_nodes_avg),
                 test_on(a_node_without_members_waits_for_it, three_nodes_for_two),
                 test_on(a_node_without_members_waits_for_it, three_nodes_min_for_two),
+                test_on(steps_wait_for_the_engine, three_nodes_avg),
+                test_on(it_stays_until_the_engine_has_let_go_of_it, three_nodes_avg),
                 test_on(the_members_go_where_there_is_no_room, three_nodes_avg),
                 test_on(the_engine_does_not_take_it, three_nodes_avg),
                 test_on(nobody_wants_it_any_more, three_nodes_avg),

@@ -549,7 +549,7 @@ static int gloo_share(struct engine *engine, uint64_t id, const struct engine_me
         return 0;
 }
 
-static void gloo_unshare(struct engine *engine, uint64_t id) {
+static bool gloo_unshare(struct engine *engine, uint64_t id) {
         struct gloo *gloo = gloo_of(engine);
         struct errand errand = { .kind = ERRAND_FORGET, .memory = id };
         struct memory *memory, *spare;
@@ -565,6 +565,7 @@ static void gloo_unshare(struct engine *engine, uint64_t id) {
         list_for_each(comm, &gloo->comms, link)
                 if (comm->state <= WORKING && comm_say(comm, &errand, NULL, 0, -1) < 0)
                         comm_kill(comm);
+        return true;
 }
 
 static int comm_begin_helper(struct gloo_comm *comm) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/nccl/registrar.h"
 #include "engine/nccl/transports.h"
 
 #define NAP 500 /* microseconds between two looks at what NCCL is doing */
@@ -279,10 +280,12 @@ void form_communicator(struct communicator *comm) {
         form_warm_up(comm, deadline);
         pthread_mutex_lock(&comm->shop->lock);
         transports_end(comm);
+        registrar_begin(comm);
         comm->took = clock_now() - begin;
         if (comm->state == COMMUNICATOR_FORMING) {
                 communicator_set_state(comm, COMMUNICATOR_WORKING);
                 shop_tell(comm->shop, &comm->built);
         }
+        pthread_cond_signal(&comm->shop->work);
         pthread_mutex_unlock(&comm->shop->lock);
 }

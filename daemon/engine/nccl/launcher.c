@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/nccl/registrar.h"
 
 #define LINGER UINT64_C(200) /* microseconds for which it asks without a pause after there was something */
 #define NAP 50000            /* nanoseconds between questions after that */
@@ -267,10 +268,11 @@ static void *launcher_main(void *data) {
 
                 while (launcher_launch(shop))
                         news = true;
+                registrar_run(shop);
                 news |= launcher_look_around(&launcher, &busy);
                 if (news)
                         busy_since = clock_now();
-                else if (!shop->stop && list_empty(&shop->queue))
+                else if (!shop->stop && !shop->unregistered && list_empty(&shop->queue))
                         launcher_rest(shop, busy_since, busy);
         }
         pthread_mutex_unlock(&shop->lock);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/nccl/launcher.h"
+#include "engine/nccl/registrar.h"
 #include "engine/nccl/worker.h"
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
@@ -28,16 +29,10 @@
 #define QUEUES 32u          /* of the GPU, that streams share: see environment.c */
 #define QUEUES_OF_OTHERS 6u /* of the backend, and the default stream */
 
-struct memory {
-        struct list link;
-        uint64_t id, address, bytes;
-};
-
 struct nccl_engine {
         struct engine engine;
         struct engine_ops ops; /* with the version of its library */
         struct shop shop;
-        struct list memories;
         pthread_t launcher;
         bool launching; /* the launcher has been started */
         bool failed;    /* … and that has been told */
@@ -61,43 +56,79 @@ static struct communicator *nccl_find(const struct nccl_engine *nccl, uint64_t i
 
 /* ---- memory ---- */
 
+static void news_init(struct news *news, enum news_kind kind, struct communicator *comm,
+                      struct shop_memory *memory) {
+        *news = (struct news){ .kind = kind, .comm = comm, .memory = memory };
+        list_init(&news->link);
+}
+
+static bool nccl_any_works(const struct nccl_engine *nccl) {
+        const struct communicator *comm;
+
+        list_for_each(comm, &nccl->shop.comms, link)
+                if (comm->state == COMMUNICATOR_WORKING)
+                        return true;
+        return false;
+}
+
 static int nccl_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
-        struct memory *memory = calloc(1, sizeof(*memory));
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct shop_memory *memory = calloc(1, sizeof(*memory));
 
         if (memory == NULL)
                 return -ENOMEM;
-        *memory = (struct memory){ .id = id,
-                                   .address = (uint64_t)(uintptr_t)what->address,
-                                   .bytes = what->bytes };
-        list_append(&nccl_of(engine)->memories, &memory->link);
-        return 0;
+        *memory = (struct shop_memory){ .id = id,
+                                        .address = (uint64_t)(uintptr_t)what->address,
+                                        .bytes = what->bytes };
+        list_init(&memory->registrations);
+        news_init(&memory->shared, NEWS_SHARED, NULL, memory);
+        news_init(&memory->unshared, NEWS_UNSHARED, NULL, memory);
+        pthread_mutex_lock(&nccl->shop.lock);
+        bool later = registrar_is_of_use(&nccl->shop) && nccl_any_works(nccl);
+        memory->pending = later;
+        nccl->shop.unregistered = true;
+        list_append(&nccl->shop.memories, &memory->link);
+        pthread_cond_signal(&nccl->shop.work);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return later;
 }
 
-static void nccl_unshare(struct engine *engine, uint64_t id) {
-        struct memory *memory, *spare;
+static struct shop_memory *nccl_memory(const struct nccl_engine *nccl, uint64_t id) {
+        struct shop_memory *memory;
 
-        list_for_each_safe(memory, spare, &nccl_of(engine)->memories, link)
-                if (memory->id == id) {
-                        list_remove(&memory->link);
-                        free(memory);
-                }
-}
-
-static const struct memory *nccl_memory(const struct nccl_engine *nccl, uint64_t id) {
-        const struct memory *memory;
-
-        list_for_each(memory, &nccl->memories, link)
-                if (memory->id == id)
+        list_for_each(memory, &nccl->shop.memories, link)
+                if (memory->id == id && !memory->unwanted)
                         return memory;
         return NULL;
 }
 
-/* ---- making and ending ---- */
-
-static void news_init(struct news *news, struct communicator *comm, enum news_kind kind) {
-        *news = (struct news){ .kind = kind, .comm = comm };
-        list_init(&news->link);
+static void memory_drop(struct shop_memory *memory) {
+        list_remove(&memory->link);
+        list_remove(&memory->shared.link);
+        list_remove(&memory->unshared.link);
+        free(memory);
 }
+
+static bool nccl_unshare(struct engine *engine, uint64_t id) {
+        struct nccl_engine *nccl = nccl_of(engine);
+        struct shop_memory *memory;
+        bool gone = true;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        memory = nccl_memory(nccl, id);
+        if (memory != NULL && registrar_is_free(memory)) {
+                memory_drop(memory);
+        } else if (memory != NULL) {
+                list_remove(&memory->shared.link);
+                memory->unwanted = nccl->shop.unregistered = true;
+                memory->pending = gone = false;
+                pthread_cond_signal(&nccl->shop.work);
+        }
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return gone;
+}
+
+/* ---- making and ending ---- */
 
 static struct communicator *communicator_new(struct shop *shop, const struct engine_build *build) {
         struct communicator *comm = calloc(1, sizeof(*comm));
@@ -111,13 +142,13 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
         comm->self = build->self;
         comm->n_lanes = build->n_lanes;
         comm->suspect = build->n_nodes;
-        news_init(&comm->publish, comm, NEWS_PUBLISH);
-        news_init(&comm->built, comm, NEWS_BUILT);
-        news_init(&comm->unreachable, comm, NEWS_UNREACHABLE);
-        news_init(&comm->ended, comm, NEWS_ENDED);
+        news_init(&comm->publish, NEWS_PUBLISH, comm, NULL);
+        news_init(&comm->built, NEWS_BUILT, comm, NULL);
+        news_init(&comm->unreachable, NEWS_UNREACHABLE, comm, NULL);
+        news_init(&comm->ended, NEWS_ENDED, comm, NULL);
         for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
                 for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
-                        news_init(&comm->lane[lane].flight[i].news, comm, NEWS_DONE);
+                        news_init(&comm->lane[lane].flight[i].news, NEWS_DONE, comm, NULL);
         comm->name = strdup(build->name);
         comm->node = calloc(build->n_nodes, sizeof(*comm->node));
         comm->table = calloc(build->n_nodes, sizeof(*comm->table));
@@ -245,7 +276,7 @@ static bool nccl_can(const struct engine *engine, unsigned dtype, enum engine_re
 
 static int flight_fill_payload(const struct nccl_engine *nccl, struct flight *flight,
                                const struct engine_piece *piece) {
-        const struct memory *memory = nccl_memory(nccl, piece->memory);
+        const struct shop_memory *memory = nccl_memory(nccl, piece->memory);
         uint64_t bytes = piece->elements * dtype_size(piece->dtype);
 
         if (memory == NULL || bytes > memory->bytes || piece->input > memory->bytes - bytes ||
@@ -369,11 +400,22 @@ static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *co
                 nccl->engine.events->aborted(nccl->engine.owner, id);
 }
 
+static void nccl_deliver_unshared(struct nccl_engine *nccl, struct shop_memory *memory) {
+        uint64_t id = memory->id;
+
+        pthread_mutex_lock(&nccl->shop.lock);
+        memory_drop(memory);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        nccl->engine.events->unshared(nccl->engine.owner, id);
+}
+
 static void nccl_deliver(struct nccl_engine *nccl, struct news *news) {
         struct communicator *comm = news->comm;
         const struct flight *flight;
 
         switch (news->kind) {
+        case NEWS_SHARED: nccl->engine.events->shared(nccl->engine.owner, news->memory->id); break;
+        case NEWS_UNSHARED: nccl_deliver_unshared(nccl, news->memory); break;
         case NEWS_PUBLISH: nccl_deliver_publish(nccl, comm); break;
         case NEWS_BUILT: nccl_deliver_built(nccl, comm); break;
         case NEWS_UNREACHABLE: nccl_deliver_unreachable(nccl, comm); break;
@@ -557,7 +599,7 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
         nccl->shop.config = *config;
         snprintf(nccl->shop.host, sizeof(nccl->shop.host), "%s", config->host);
         nccl->epoll = nccl->timer = nccl->shop.wake = -1;
-        list_init(&nccl->memories);
+        list_init(&nccl->shop.memories);
         list_init(&nccl->shop.comms);
         list_init(&nccl->shop.queue);
         list_init(&nccl->shop.news);
@@ -600,7 +642,7 @@ void nccl_close(struct engine *engine) {
                 return;
         nccl_stop(nccl);
         nccl_wait_for_ends(nccl);
-        assert(list_empty(&nccl->memories));
+        assert(list_empty(&nccl->shop.memories));
         gpu_close(&nccl->shop.gpu);
         fd_close(nccl->timer);
         fd_close(nccl->shop.wake);

@@ -23,13 +23,16 @@ struct communicator;
 struct news {
         struct list link; /* shop->news */
         enum news_kind {
+                NEWS_SHARED, /* of a memory, see engine.h */
+                NEWS_UNSHARED,
                 NEWS_PUBLISH,
                 NEWS_BUILT,       /* or not, see `reached` */
                 NEWS_DONE,        /* a flight */
                 NEWS_UNREACHABLE, /* something has failed */
                 NEWS_ENDED,       /* nothing of it is left */
         } kind;
-        struct communicator *comm;
+        struct communicator *comm; /* NULL: it is of */
+        struct shop_memory *memory;
 };
 
 /* A collective that was handed over. */
@@ -68,6 +71,18 @@ enum communicator_state {
         COMMUNICATOR_DROPPED, /* … or in good order, without a word */
 };
 
+/* Memory that pieces may lie in. Where NCCL can be told of it beforehand it is registered with every
+ * communicator, before anything in it is launched on any node. */
+struct shop_memory {
+        struct list link;
+        uint64_t id, address, bytes;
+        struct list registrations; /* with NCCL's communicators, by their lanes */
+        unsigned busy;             /* somebody is about to add one */
+        bool pending;              /* `shared` is to be told */
+        bool unwanted, told;       /* `unshared` is, and has been */
+        struct news shared, unshared;
+};
+
 /* What loop thread, launcher and workers share. All of it is under the lock, except where it says otherwise.
  * */
 struct shop {
@@ -77,7 +92,8 @@ struct shop {
         pthread_mutex_t lock;
         pthread_cond_t work;   /* for the launcher */
         pthread_cond_t change; /* for workers: of a state, a table, or whether the launcher is at it */
-        struct list comms;
+        struct list comms, memories;
+        bool unregistered; /* perhaps something is to be registered, or the contrary */
         struct list queue; /* flights, in the order of launch() */
         struct list news;
         bool stop;

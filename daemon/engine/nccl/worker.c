@@ -4,6 +4,7 @@
 #include "base/thread.h"
 #include "engine/nccl/end.h"
 #include "engine/nccl/form.h"
+#include "engine/nccl/registrar.h"
 
 static void *communicator_main(void *data) {
         struct communicator *comm = data;
@@ -18,6 +19,7 @@ static void *communicator_main(void *data) {
         pthread_mutex_unlock(&shop->lock);
         end_communicator(comm, abort);
         pthread_mutex_lock(&shop->lock);
+        registrar_end(comm);
         shop_tell(shop, &comm->ended);
         pthread_mutex_unlock(&shop->lock);
         return NULL;

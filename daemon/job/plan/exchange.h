@@ -88,7 +88,7 @@ static inline bool exchange_has_staging(const struct exchange *exchange) {
 }
 /* There will be none. */
 static inline bool exchange_has_failed(const struct exchange *exchange) {
-        return !exchange_has_staging(exchange) && !holding_is_busy(exchange->staging.holding);
+        return exchange->staging.id == 0 && !holding_is_busy(exchange->staging.holding);
 }
 /* Before each step. */
 void exchange_reset(struct exchange *exchange);

@@ -46,6 +46,7 @@ struct holding {
         enum holding_state state;
         bool unwanted;   /* its owner has gone, or has given it up */
         bool attached;   /* what is asked for is for tasks at once */
+        uint64_t shared; /* id of it for the engine, which has yet to let go of it; 0: it has not */
         uint64_t wanted; /* bytes of it */
         uint64_t since;  /* clock_now() of the request that is under way */
         struct holder holder;

@@ -60,6 +60,7 @@ int shared_take(struct shared *shared, struct job *job) {
                 return r;
         shared->engine = engine;
         shared->id = id;
+        shared->usable = r == 0;
         return 0;
 }
 
@@ -77,10 +78,33 @@ int shared_init(struct shared *shared, struct job *job, struct backend *backend,
 }
 
 void shared_deinit(struct shared *shared) {
-        if (shared->id != 0)
-                shared->engine->ops->unshare(shared->engine, shared->id);
-        holding_free(shared->holding);
+        bool gone = shared->id == 0 || shared->engine->ops->unshare(shared->engine, shared->id);
+
+        if (gone)
+                holding_free(shared->holding);
+        else
+                shared->holding->shared = shared->id;
         *shared = (struct shared){ 0 };
+}
+
+void shared_gone(struct jobs *jobs, uint64_t id) {
+        struct holding *holding, *spare;
+
+        list_for_each_safe(holding, spare, &jobs->holdings.list, link)
+                if (holding->shared == id) {
+                        holding->shared = 0;
+                        holding_free(holding);
+                        return;
+                }
+}
+
+bool shared_any_left(const struct jobs *jobs) {
+        const struct holding *holding;
+
+        list_for_each(holding, &jobs->holdings.list, link)
+                if (holding->shared != 0)
+                        return true;
+        return false;
 }
 
 unsigned char *shared_beside(const struct shared *shared) {

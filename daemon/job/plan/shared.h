@@ -11,6 +11,7 @@ struct shared { /* all zero: none */
         struct holding *holding;
         struct engine *engine;
         uint64_t id; /* for the engine: no other memory of it has the same. 0: it does not know of it */
+        bool usable; /* by collectives */
 };
 
 /* Without an engine nothing is exchanged between nodes: UNSUPPORTED, with *refusal, if the job has members on
@@ -21,14 +22,22 @@ int shared_check(const struct job *job, struct refusal *refusal);
 int shared_init(struct shared *shared, struct job *job, struct backend *backend,
                 const struct memory_request *what, uint32_t number, holding_done_fn late,
                 struct refusal *refusal);
-/* It has come. 0 or a negative errno. */
+/* It has come. 0, also where the engine is not ready to use it yet; or a negative errno. */
 int shared_take(struct shared *shared, struct job *job);
-/* The engine knows it. */
-static inline bool shared_is_there(const struct shared *shared) {
-        return shared->id != 0;
+/* The engine says so. */
+static inline void shared_use(struct shared *shared) {
+        shared->usable = true;
 }
-/* Neither backend nor engine uses it. */
+/* Collectives may use it. */
+static inline bool shared_is_there(const struct shared *shared) {
+        return shared->usable;
+}
+/* Neither tasks nor collectives use it. */
 void shared_deinit(struct shared *shared);
+/* The engine has let go of one that was deinitialised before it had. */
+void shared_gone(struct jobs *jobs, uint64_t id);
+/* There are such. */
+bool shared_any_left(const struct jobs *jobs);
 static inline struct backend_range shared_range(const struct shared *shared, uint64_t offset) {
         return (struct backend_range){ .memory = shared->holding->memory, .offset = offset };
 }

@@ -656,24 +656,37 @@ static void step_unstaged(struct plan *plan, const struct refusal *why) {
                 job->table->config.events->evict(job->local[local], &refusal);
 }
 
+/* Its staging is there. */
+static void step_go_on(struct plan *plan) {
+        if (plan_unit(plan) != UNIT_OPEN)
+                return;
+        step_compare(plan);
+        if (step_gate(plan) == GATE_OPEN && plan->job->n_local > 0)
+                step_release(plan);
+}
+
 void step_staged(struct job *job, const struct holder *holder, const struct refusal *refusal) {
         struct plan *plan = plan_find(job, holder->number);
         struct refusal why;
 
-        if (plan == NULL || plan->exchange == NULL || exchange_has_staging(plan->exchange))
+        if (plan == NULL || plan->exchange == NULL || plan->exchange->staging.id != 0)
                 return;
         int r = refusal == NULL ? shared_take(&plan->exchange->staging, job) : 0;
         if (r < 0) {
                 refuse(&why, WIRE__CODE__SYSTEM, "the engine does not take the staging: %s", strerror(-r));
                 refusal = &why;
         }
-        if (refusal != NULL && job->n_local > 0) {
+        if (refusal != NULL && job->n_local > 0)
                 step_unstaged(plan, refusal);
-        } else if (refusal == NULL && plan_unit(plan) == UNIT_OPEN) {
-                step_compare(plan);
-                if (step_gate(plan) == GATE_OPEN && job->n_local > 0)
-                        step_release(plan);
-        }
+        else if (refusal == NULL && exchange_has_staging(plan->exchange))
+                step_go_on(plan);
+}
+
+void step_shared(struct plan *plan, uint64_t id) {
+        if (plan->exchange == NULL || plan->exchange->staging.id != id)
+                return;
+        shared_use(&plan->exchange->staging);
+        step_go_on(plan);
 }
 
 void step_cancel(struct plan *plan) {

@@ -56,5 +56,7 @@ struct engine_piece step_piece(const struct plan *plan, uint32_t number, bool fi
 void step_exchanged(struct plan *plan, uint32_t number);
 /* The staging that was asked for has come, or will not: then no member can go on here. */
 void step_staged(struct job *job, const struct holder *holder, const struct refusal *refusal);
+/* The engine can use memory that it was given under this id: perhaps the staging. */
+void step_shared(struct plan *plan, uint64_t id);
 /* A node without members opens what the others may open, and gives zeros. */
 void step_follow(struct plan *plan);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/nccl/registrar.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+struct registration {
+        struct list link; /* of the memory */
+        struct communicator *comm;
+        uint32_t lane;
+        void *handle;
+};
+
+bool registrar_is_free(const struct shop_memory *memory) {
+        return list_empty(&memory->registrations) && memory->busy == 0;
+}
+
+static bool memory_is_with(const struct shop_memory *memory, const struct communicator *comm) {
+        const struct registration *registration;
+
+        list_for_each(registration, &memory->registrations, link)
+                if (registration->comm == comm)
+                        return true;
+        return false;
+}
+
+/* It is a matter of speed: where it fails NCCL goes another way. */
+static void registrar_add_lane(struct communicator *comm, uint32_t lane, struct shop_memory *memory) {
+        struct registration *registration = calloc(1, sizeof(*registration));
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        nccl_result r = NCCL_SYSTEM_ERROR;
+
+        if (registration == NULL)
+                return;
+        pthread_mutex_unlock(&comm->shop->lock);
+        r = nccl->register_buffer(comm->lane[lane].comm, (void *)(uintptr_t)memory->address, memory->bytes,
+                                  &registration->handle);
+        pthread_mutex_lock(&comm->shop->lock);
+        registration->comm = comm;
+        registration->lane = r == NCCL_OK ? lane : NCCL_LANES; /* not to be tried again */
+        list_append(&memory->registrations, &registration->link);
+}
+
+static void registrar_add(struct communicator *comm, struct shop_memory *memory) {
+        memory->busy++;
+        comm->busy++;
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                registrar_add_lane(comm, lane, memory);
+        comm->busy--;
+        memory->busy--;
+        pthread_cond_broadcast(&comm->shop->change);
+}
+
+static struct shop_memory *registrar_next(const struct communicator *comm) {
+        struct shop_memory *memory;
+
+        list_for_each(memory, &comm->shop->memories, link)
+                if (!memory->unwanted && !memory_is_with(memory, comm))
+                        return memory;
+        return NULL;
+}
+
+void registrar_begin(struct communicator *comm) {
+        struct shop_memory *memory;
+
+        while (registrar_is_of_use(comm->shop) && comm->state == COMMUNICATOR_FORMING &&
+               (memory = registrar_next(comm)) != NULL)
+                registrar_add(comm, memory);
+        comm->shop->unregistered = true; /* somebody may have waited for this */
+}
+
+/* One that a communicator which works still has. */
+static struct registration *registrar_find_superfluous(const struct shop_memory *memory) {
+        struct registration *registration;
+
+        list_for_each(registration, &memory->registrations, link)
+                if (memory->unwanted && registration->comm->state == COMMUNICATOR_WORKING)
+                        return registration;
+        return NULL;
+}
+
+static void registrar_remove(struct shop *shop, struct shop_memory *memory,
+                             struct registration *registration) {
+        struct communicator *comm = registration->comm;
+
+        list_remove(&registration->link);
+        memory->busy++;
+        comm->busy++;
+        pthread_mutex_unlock(&shop->lock);
+        if (registration->lane < NCCL_LANES)
+                shop->gpu.nccl.deregister(comm->lane[registration->lane].comm, registration->handle);
+        free(registration);
+        pthread_mutex_lock(&shop->lock);
+        memory->busy--;
+        if (--comm->busy == 0)
+                pthread_cond_broadcast(&shop->change);
+}
+
+static void registrar_tell(struct shop *shop, struct shop_memory *memory) {
+        if (memory->unwanted && !memory->told && registrar_is_free(memory)) {
+                memory->told = true;
+                shop_tell(shop, &memory->unshared);
+        } else if (memory->pending && !memory->unwanted) {
+                memory->pending = false;
+                shop_tell(shop, &memory->shared);
+        }
+}
+
+/* True: the lock was given up meanwhile. */
+static bool registrar_step(struct shop *shop) {
+        struct registration *registration;
+        struct shop_memory *memory;
+        struct communicator *comm;
+
+        list_for_each(comm, &shop->comms, link)
+                if (comm->state == COMMUNICATOR_WORKING && (memory = registrar_next(comm)) != NULL) {
+                        registrar_add(comm, memory);
+                        return true;
+                }
+        list_for_each(memory, &shop->memories, link)
+                if ((registration = registrar_find_superfluous(memory)) != NULL) {
+                        registrar_remove(shop, memory, registration);
+                        return true;
+                }
+        return false;
+}
+
+void registrar_run(struct shop *shop) {
+        struct shop_memory *memory;
+
+        if (!shop->unregistered)
+                return;
+        shop->unregistered = false;
+        while (registrar_is_of_use(shop) && registrar_step(shop))
+                ;
+        list_for_each(memory, &shop->memories, link)
+                registrar_tell(shop, memory);
+}
+
+void registrar_end(struct communicator *comm) {
+        struct registration *registration, *spare;
+        struct shop_memory *memory;
+
+        list_for_each(memory, &comm->shop->memories, link) {
+                list_for_each_safe(registration, spare, &memory->registrations, link)
+                        if (registration->comm == comm) {
+                                list_remove(&registration->link);
+                                free(registration);
+                        }
+        }
+        comm->shop->unregistered = true;
+        pthread_cond_signal(&comm->shop->work);
+}
