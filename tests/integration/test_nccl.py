@@ -9,6 +9,7 @@ import harness
 from clusters import STAY, SWIFT, Cluster, members_of, restart
 from harness import wait_until
 from teams import SHORT, Team, takes_state
+from test_cli_doctor import Doctor
 from trainers import ask, bring, crew, fields, join, step, together
 
 NCCL = "tests/fakes/nccl/libnccl.so.2"
@@ -34,8 +35,8 @@ def cluster(machine, nothing_left, daemon, build, scratch, monkeypatch):
     monkeypatch.setenv("MEMBER_CUDA", "1")
     monkeypatch.setenv("FAKE_GPU_DEVICES", "4")
 
-    def start(nodes=2, **options):
-        return GpuCluster(daemon, build, f"unix:{scratch}/link", nodes, **options)
+    def start(nodes=2, name="link", **options):
+        return GpuCluster(daemon, build, f"unix:{scratch}/{name}", nodes, **options)
     return start
 
 
@@ -253,3 +254,23 @@ def test_other_settings_of_nccl_are_not_used(cluster, monkeypatch):
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     it = cluster(1)
     it.nodes[0].wait_log("NCCL_ALGO in the environment of gradsyncd: not used")
+
+
+def test_doctor_finds_an_nccl(cluster, build, scratch, monkeypatch):
+    """One of a Python environment, where the loader does not look."""
+    it = cluster(1)
+    doctor = Doctor(build, scratch)
+    doctor.socket = it.nodes[0].socket
+    said, = doctor()["nccl"]
+    assert said["result"] == "ok" and "by NCCL 2.28.9, " in said["text"]
+    lacking = cluster(0, common={"nccl_library": "/nowhere/libnccl.so.2"}, name="other")
+    doctor.socket = lacking.add(device="cuda:1").socket
+    said, = doctor()["nccl"]
+    assert said["result"] == "fail" and "/nowhere/libnccl.so.2: cannot open" in said["text"]
+    assert "install NCCL 2.18 or newer" in said["fix"]
+    folder = scratch / "venv/lib/python3.99/site-packages/nvidia/nccl/lib"
+    folder.mkdir(parents=True)
+    (folder / "libnccl.so.2").symlink_to(build / NCCL)
+    monkeypatch.setenv("VIRTUAL_ENV", str(scratch / "venv"))
+    said, = doctor()["nccl"]
+    assert f"set nccl_library = {folder}/libnccl.so.2 (NCCL 2.28.9)" in said["fix"]

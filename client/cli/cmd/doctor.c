@@ -81,6 +81,7 @@ int cmd_doctor(struct cli *cli, int argc, char **argv) {
         doctor_cluster(&checkup, &findings);
         doctor_limits(&checkup, &findings);
         doctor_gpu(&checkup, &findings);
+        doctor_nccl(&checkup, &findings);
         doctor_environment(&findings);
         doctor_leftovers(&findings);
         for (size_t i = 0; i < findings.n; i++)

@@ -26,6 +26,8 @@ void doctor_cluster(const struct checkup *checkup, struct findings *findings);
 void doctor_limits(const struct checkup *checkup, struct findings *findings);
 /* What a GPU needs of this host, and of both sides. */
 void doctor_gpu(const struct checkup *checkup, struct findings *findings);
+/* Whether the daemon of a GPU has NCCL, and which one it could have. */
+void doctor_nccl(const struct checkup *checkup, struct findings *findings);
 /* What the environment says about jobs and sockets. */
 void doctor_environment(struct findings *findings);
 /* What earlier runs left behind. */
