@@ -92,7 +92,8 @@ def members_of(cluster, member, places=None):
     def start(*_arguments, **options):
         nonlocal count
         place = places[count % len(places)]
-        made = member(cluster.nodes[place], env={"MEMBER_GPU": str(place)}, **options)
+        env = {"MEMBER_GPU": str(place), **options.pop("env", {})}
+        made = member(cluster.nodes[place], env=env, **options)
         made.build_ctl = pathlib.Path(os.environ["GRADSYNC_BUILD"]).resolve() / harness.CTL
         count += 1
         return made
