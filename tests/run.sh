@@ -16,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit simulation integration versions torch gpu systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration versions torch nccl gpu systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -209,6 +209,9 @@ suite_torch() {
                 sh tests/torch/run.sh --junitxml "$junit" tests/torch </dev/null >"$log" 2>&1 || status=$?
         verdicts torch "$status" "$log" "$junit"
 }
+
+# NCCL as NVIDIA ships it, which pip gets once: see tests/nccl/wheels.py.
+suite_nccl() { build_gcc && python nccl gcc -n 0 tests/nccl; }
 
 # What is tested of the GPU path without a GPU; most of it waits for what hangs.
 suite_gpu() { build_gcc && python gpu gcc -n $((JOBS * 4)) tests/gpu; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2317,SC2086  # parts are called by name; lists of words are split on purpose
-# Asks a machine with a GPU everything that the project wants to know of it, in one call of at most eight
+# Asks a machine with a GPU everything that the project wants to know of it, in one call of at most ten
 # minutes: a JSON row for each answer (part, fact, answer, detail, ms), written when it is known. The riskiest
 # part comes last: what it does to the GPU cannot spoil the other answers.
 #
@@ -9,11 +9,13 @@
 #
 # --fake           on a fake GPU (tests/fakes/gpu), in small sizes: each row has "fake": true
 # --only PART      only this part; may be repeated
-# --seconds N      of the clock, for all parts together (470)
+# --seconds N      of the clock, for all parts together (570)
 #
 # GRADSYNC_BUILD   the build (default: the newest of build*/, which in a bundle is the only one)
 # OUT              folder for rows.jsonl and a log of each part (default: gpu-results)
 # GPU_TESTS        files of tests/integration that pytest runs, if there is a pytest
+# GPU_NCCL         path of the NCCL to use (default: the first one that is found; with --fake the fake one)
+# GPU_QUESTIONS    those of the part nccl to ask (default: all, see NCCL_QUESTIONS)
 #
 # Exit status: 0 nothing is wrong; 1 a part failed, or did not end in its time; 2 usage; 77 no GPU.
 set -u
@@ -28,9 +30,11 @@ digits 25
 members 35
 torch 25
 probe 100
+nccl 105
 risks 45
 '
-SECONDS_ALL=470
+SECONDS_ALL=570
+SECONDS_NCCL=170 # on hardware that part needs no more
 SECONDS_LEAST=3  # with less a part is not begun
 SECONDS_GRACE=15 # for processes that do not end even when they are killed
 SKIPPED=75       # a part's status
@@ -295,6 +299,104 @@ part_torch() {
         done
 }
 
+# NCCL in one process, and between two daemons on the one GPU. Each question has its share of the part's time.
+NCCL_QUESTIONS='
+version 2 nccl version
+one-rank 3 nccl one rank
+one-gpu 5 cluster one gpu
+member-killed 4 cluster member killed
+daemon-killed 5 cluster daemon killed
+added 6 added per bucket
+'
+
+part_nccl() {
+        has tests/gpu/inprocess || return
+        [ -z "$fake" ] || has tests/fakes/nccl/libnccl.so.2 || return
+        limited "$1" "$GRADSYNC_BUILD/tests/gpu/inprocess" ${GPU_NCCL:+--nccl "$GPU_NCCL"} find \
+                >/dev/null 2>"$scratch/said"
+        [ $? != $SKIPPED ] || skip "there is no NCCL: $(tail -n 1 "$scratch/said")" || return
+        export PYTHONDONTWRITEBYTECODE=1
+        [ -n "$fake" ] || [ "$1" -lt $SECONDS_NCCL ] || set -- $SECONDS_NCCL
+        over=$(($(now) + $1 - 2)) wrong='' weights=0
+        nccl_questions >"$scratch/questions"
+        while read -r question weight fact; do
+                weights=$((weights + weight))
+        done <"$scratch/questions"
+        while read -r question weight fact; do
+                limit=$(((over - $(now)) * weight / weights))
+                weights=$((weights - weight))
+                nccl_ask "$question" "$limit" "$fact" </dev/null || wrong=1
+        done <"$scratch/questions"
+        [ -z "$wrong" ]
+}
+
+# Those that are wanted, one a line.
+nccl_questions() {
+        printf '%s' "$NCCL_QUESTIONS" | while read -r question rest; do
+                case " ${GPU_QUESTIONS:-$question} " in
+                '  ') ;;
+                *" $question "*) echo "$question $rest" ;;
+                esac
+        done
+}
+
+# nccl_ask QUESTION SECONDS FACT: with the program that knows it.
+nccl_ask() {
+        question=$1 limit=$2 fact=$3
+        set -- ${GPU_NCCL:+--nccl "$GPU_NCCL"} "$question"
+        case $question in
+        version | one-rank) set -- "$GRADSYNC_BUILD/tests/gpu/inprocess" "$@" ;;
+        *) set -- "$(python_for_cluster)" "$root/tests/gpu/cluster_rows.py" ${fake:+--small} "$@" ;;
+        esac
+        if [ -z "$1" ]; then
+                nccl_row "$fact" skipped 'there is no Python from 3.9 on'
+        elif [ "$limit" -lt "$SECONDS_LEAST" ]; then
+                nccl_row "$fact" skipped 'no time is left'
+                return 1
+        else
+                nccl_answer "$@"
+        fi
+}
+
+# nccl_answer COMMAND...: its rows. What it does not say itself becomes one.
+nccl_answer() {
+        {
+                GRADSYNC_TEST_DEADLINE=$limit limited "$limit" "$@" 2>"$scratch/said"
+                echo $? >"$scratch/answered"
+        } | tee "$scratch/rows"
+        cat "$scratch/said" >&2
+        status=$(cat "$scratch/answered")
+        why=$(tail -n 1 "$scratch/said")
+        case $status in
+        0) ;;
+        "$SKIPPED") nccl_row "$fact" skipped "$why" && return ;;
+        *)
+                if grep -q '"answer": "\(no\|error\)"' "$scratch/rows"; then
+                        :
+                elif [ "$status" = 124 ] || [ "$status" = 137 ]; then
+                        nccl_row "$fact" hang "its limit was $limit s"
+                else
+                        nccl_row "$fact" error "status $status: $why"
+                fi
+                ;;
+        esac
+        return "$status"
+}
+
+# nccl_row FACT ANSWER DETAIL
+nccl_row() {
+        printf '{"fact": "%s", "answer": "%s", "detail": "%s", "ms": 0.0}\n' "$1" "$2" "$(text "$3")"
+}
+
+python_for_cluster() {
+        for found in python3 /usr/bin/python3; do
+                if "$found" -c 'import os; os.pidfd_open' 2>/dev/null; then
+                        echo "$found"
+                        return
+                fi
+        done
+}
+
 # Questions of the probe that end no process in the middle of its work, and leave no GPU in a fault.
 SAFE='library.* mps.* driver.* vmm.[!t]* ipc.[!ne]* ipc.exporter_killed wait.* speed.* slices.*'
 RISKY='kill.* nccl.* ipc.neighbour ipc.exporter_frees_first vmm.touch_beyond fault.*'
@@ -380,8 +482,9 @@ lend_libraries() {
         mkdir "$scratch/lib"
         LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$scratch/lib
         export LD_LIBRARY_PATH
-        set -- daemon/core/gradsyncd client/cli/gradsyncctl client/examples/digits_cuda tests/gpu/reductions \
-                tests/gpu/members tests/integration/member
+        set -- daemon/core/gradsyncd daemon/engine/gloo/gradsync-gloo client/cli/gradsyncctl \
+                client/examples/digits_cuda tests/gpu/reductions tests/gpu/members tests/gpu/inprocess \
+                tests/integration/member
         again=1
         while [ -n "$again" ]; do
                 again=
@@ -401,6 +504,7 @@ fake_machine() {
         export FAKE_GPU="$scratch/gpu"
         export FAKE_GPU_KERNELS="${FAKE_GPU_KERNELS:-$fakes/fake-kernels.so:$fakes/fake-mlp-kernels.so}"
         export LD_LIBRARY_PATH="$fakes/gpu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+        export GPU_NCCL="${GPU_NCCL:-$fakes/nccl/libnccl.so.2}" FAKE_NCCL_NOTICE=1
 }
 
 find_build() {
