@@ -51,6 +51,7 @@ struct config {
         char *nccl_library;                           /* path; "": where the loader finds it */
         char *nccl_settings;                          /* words NAME=VALUE */
         uint64_t nccl_ctas;                           /* of a communicator; 0: as many as NCCL likes */
+        uint64_t nccl_timeout;                        /* for a collective */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };

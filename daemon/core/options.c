@@ -435,6 +435,8 @@ const struct option_row option_rows[] = {
         { "cluster", "nccl_ctas", "N",
           "thread blocks that NCCL may have on the GPU for a communicator; 0: as many as it likes", "16",
           .set = option_set_count, .format = option_format_count, .max = 64, FIELD(nccl_ctas) },
+        { "cluster", "nccl_timeout", TIME, .help = "how long a collective between GPUs may take",
+          .fallback = "1min", .min = 100 * USEC_PER_MSEC, .max = HOUR, FIELD(nccl_timeout) },
         { "cluster", "nccl_settings", "NAME=VALUE ...",
           "what NCCL reads of its environment; no other NCCL_ variable counts", "", .set = option_set_nccl,
           .format = option_format_text, OWNED(nccl_settings) },

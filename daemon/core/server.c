@@ -199,7 +199,9 @@ static int server_open_engine(struct server *server, char *error, size_t size) {
                                          .silence = (uint32_t)(server->config.death / USEC_PER_MSEC),
                                          .cuda_driver = server->config.cuda_driver,
                                          .nccl_library = server->config.nccl_library,
-                                         .nccl_timeout = (uint32_t)(build / USEC_PER_MSEC * 3 / 4),
+                                         .nccl_build = (uint32_t)(build / USEC_PER_MSEC * 3 / 4),
+                                         .nccl_timeout =
+                                                 (uint32_t)(server->config.nccl_timeout / USEC_PER_MSEC),
                                          .nccl_ctas = (unsigned)server->config.nccl_ctas,
                                          .nccl_shares_gpu =
                                                  environment_shares_gpu(server->config.nccl_settings),

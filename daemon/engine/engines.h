@@ -11,7 +11,8 @@ struct engines_config {
         const char *gpu;          /* UUID of the daemon's GPU, as nvidia-smi prints it; NULL: it has none */
         const char *cuda_driver;  /* path; "": where the system has it */
         const char *nccl_library; /* path; "": where the loader finds it */
-        uint32_t nccl_timeout;    /* ms, for a communicator on GPUs to be made */
+        uint32_t nccl_build;      /* ms, for a communicator on GPUs to be made, */
+        uint32_t nccl_timeout;    /* … and for a collective of it */
         unsigned nccl_ctas;       /* thread blocks of a lane on a GPU; 0: as many as NCCL likes */
         bool nccl_shares_gpu;     /* NCCL allows ranks on one GPU */
         /* This process cannot go on: see nccl.h. */

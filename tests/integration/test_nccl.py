@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs over several daemons with a GPU each, all of them fake, which exchange by NCCL, which is fake, too:
 real daemons, links and members; kernels and collectives are operations of the fake GPU."""
+import itertools
+import os
+import pathlib
 import re
 
 import pytest
@@ -225,6 +228,77 @@ def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
     harness.kill(it.nodes[0])
     assert it.nodes[1].program.process.wait(60) == 4
     assert "NCCL has not ended a communicator for 10000 ms" in it.nodes[1].log
+
+
+# ---- what does not come about ----
+
+def waiting(it, member, job="team"):
+    """Two members, one with each daemon, whose job is to form."""
+    members = [start() for start in [members_of(it, member)] for _ in range(2)]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name={job} world=2 rank={rank}")
+    return members
+
+
+def steps_beside(it, member):
+    """Of a job of the first daemon alone: a function that does another one."""
+    beside = crew(members_of(it, member, [0]), None, 1)
+    numbers = itertools.count(1)
+
+    def one_more():
+        assert step(beside) == next(numbers)
+    return one_more
+
+
+def test_an_init_that_does_not_end_is_ended(cluster, member):
+    """It says so, is tried again, and other jobs go on; whoever serves the GPU next does it."""
+    it = cluster(1, common={"build": "2s"}, settings=STAY)
+    it.nodes.append(it.add(env={"FAKE_NCCL_STUCK": "init"}))
+    one_more = steps_beside(it, member)
+    members = waiting(it, member)
+    for node in it.nodes:
+        node.wait_log("job .*team.*: NCCL does not connect this node; not all of them came in time")
+    one_more()
+    harness.stop(it.nodes[1])
+    it.nodes[1].env.clear()
+    it.nodes[1].start()
+    one_more()
+    for each in members:
+        assert each.line().startswith("OK ")
+
+
+def test_what_the_host_does_not_give_is_named(cluster, member):
+    """Here it is NCCL that wants more of it, such as memory in /dev/shm: it says so, and is asked again."""
+    it = cluster(1, settings=STAY)
+    it.nodes.append(it.add(env={"FAKE_NCCL_FAIL": "ncclCommInitRankConfig:1:2"}))
+    one_more = steps_beside(it, member)
+    members = waiting(it, member)
+    it.nodes[1].wait_log("job .*team.*: NCCL does not connect this node; NCCL makes no communicator: "
+                         "unhandled system error.*FAKE_NCCL_FAIL")
+    one_more()
+    for each in members:
+        assert each.line().startswith("OK ")
+
+
+def test_a_collective_that_does_not_end_is_given_up(cluster, member):
+    """What it was for is done again, with another communicator."""
+    it = cluster(2, common={"nccl_timeout": "1s"}, settings=STAY)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    before = communicators(it, "job")
+    hold = pathlib.Path(os.environ["FAKE_GPU"]) / "nccl-hold"
+    hold.touch()
+    bring(members)
+    for each in members:
+        each.say("finish")
+    said = re.compile("job .*: NCCL has lost the other nodes; a collective of [0-9]+ elements has not ended "
+                      "for 1000 ms")
+    wait_until(lambda: any(said.search(node.log) for node in it.nodes), "one of the nodes to say so")
+    hold.unlink()
+    for each in members:
+        assert each.line().startswith("OK step=2 ")
+    assert all(after > count for after, count in zip(communicators(it, "job"), before))
 
 
 # ---- what is told ----

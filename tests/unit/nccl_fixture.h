@@ -219,8 +219,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t gpu) {
         rig->address[rank] = rig_address(rank);
 }
 
-/* Rank n is on GPU n. */
-static inline void rig_open(struct rig *rig, uint32_t n) {
+static inline void rig_configure(struct rig *rig, uint32_t n) {
         memset(rig, 0, sizeof(*rig));
         rig->n = n;
         rig->config = (struct nccl_engine_config){ .host = "here",
@@ -228,9 +227,19 @@ static inline void rig_open(struct rig *rig, uint32_t n) {
                                                    .driver = FAKE_GPU_LIBRARY,
                                                    .library = FAKE_NCCL_LIBRARY,
                                                    .timeout = LONG_AGO,
+                                                   .exchange = LONG_AGO,
                                                    .ending = LONG_AGO };
-        for (uint32_t rank = 0; rank < n; rank++)
+}
+
+/* Rank n is on GPU n. */
+static inline void rig_begin(struct rig *rig) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
                 site_open(rig, rank, rank);
+}
+
+static inline void rig_open(struct rig *rig, uint32_t n) {
+        rig_configure(rig, n);
+        rig_begin(rig);
 }
 
 static inline void site_build(struct site *site) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/nccl/launcher.h"
 
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,6 +128,12 @@ static void launcher_fail(struct communicator *comm, nccl_comm of, const char *w
                 shop_fail(comm->shop, why);
 }
 
+static void lane_note_launched(struct lane *lane, uint64_t sequence) {
+        if (lane->launched == lane->ended)
+                lane->since = clock_now();
+        lane->launched = sequence;
+}
+
 /* Whether there was something to launch. */
 static bool launcher_launch(struct shop *shop) {
         if (list_empty(&shop->queue))
@@ -142,7 +149,7 @@ static bool launcher_launch(struct shop *shop) {
         struct outcome outcome = flight_launch(&shop->gpu, lane, flight);
         launcher_return(comm);
         if (outcome_good(&outcome))
-                lane->launched = flight->sequence;
+                lane_note_launched(lane, flight->sequence);
         else if (comm->state == COMMUNICATOR_WORKING)
                 launcher_fail(comm, lane->comm, "a collective could not be launched", &outcome);
         return true;
@@ -154,6 +161,19 @@ static nccl_result lane_health(const struct nccl *nccl, const struct lane *lane)
 
         r = r == NCCL_OK ? state : r;
         return r == NCCL_IN_PROGRESS ? NCCL_OK : r;
+}
+
+/* All ranks launch at once, and a kernel waits for nothing but its peers: one of them is stuck, or the way to
+ * it, of which NCCL says nothing. */
+static void launcher_judge(struct communicator *comm, const struct lane *lane, const struct flight *flight) {
+        uint32_t timeout = comm->shop->config.exchange;
+        char why[128];
+
+        if (clock_now() < lane->since + timeout * USEC_PER_MSEC)
+                return;
+        snprintf(why, sizeof(why), "a collective of %" PRIu64 " elements has not ended for %u ms",
+                 flight->is_vote ? (uint64_t)ENGINE_VALUES : flight->elements, timeout);
+        communicator_break(comm, comm->n_nodes, why);
 }
 
 /* Whether the lane's oldest collective has ended. Where NCCL has failed its kernels may end, too, with what
@@ -170,13 +190,18 @@ static bool launcher_look(struct communicator *comm, struct lane *lane) {
         if (outcome.cuda == CUDA_OK)
                 outcome.nccl = lane_health(&gpu->nccl, lane);
         launcher_return(comm);
-        if (comm->state != COMMUNICATOR_WORKING || outcome.cuda == CUDA_NOT_READY)
+        if (comm->state != COMMUNICATOR_WORKING)
                 return false;
+        if (outcome.cuda == CUDA_NOT_READY) {
+                launcher_judge(comm, lane, flight);
+                return false;
+        }
         if (!outcome_good(&outcome)) {
                 launcher_fail(comm, lane->comm, "a collective failed", &outcome);
                 return false;
         }
         lane->ended++;
+        lane->since = clock_now();
         shop_tell(comm->shop, &flight->news);
         return true;
 }

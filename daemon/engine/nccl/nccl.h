@@ -18,7 +18,8 @@ struct nccl_engine_config {
         const char *driver;  /* path of the driver's library; NULL: where the system has it */
         const char *library; /* path of NCCL's; NULL: where the loader finds it */
         uint32_t timeout;    /* ms, for a communicator to be made, */
-        uint32_t ending;     /* … and to be ended: whoever takes longer never ends it */
+        uint32_t exchange;   /* … for a collective from when it is the first of its lane, */
+        uint32_t ending;     /* … and for a communicator to be ended: whoever takes longer never ends it */
         unsigned ctas;       /* thread blocks of a lane's kernels, at most; 0: as many as NCCL likes */
         bool shares_gpu;     /* NCCL has been told that ranks may be on one GPU */
         int log;             /* where NCCL writes what it does, see environment.h; -1: nowhere */

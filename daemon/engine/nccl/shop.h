@@ -60,6 +60,7 @@ struct lane {
         cuda_address votes;
         struct flight flight[ENGINE_WINDOW]; /* by sequence number */
         uint64_t launched, ended;            /* sequence numbers: what is under way lies between them */
+        uint64_t since;                      /* the first of that is it */
 };
 
 /* In this order only. */
