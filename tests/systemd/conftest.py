@@ -19,13 +19,14 @@ import pytest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "tests/integration"))
 
+import fakes  # noqa: E402
 import machine as machines  # noqa: E402
 import root as roots  # noqa: E402
 from staging import Staging  # noqa: E402
 
 CACHE = SOURCE / "build-test/systemd"
 MEMBER = "/opt/trainers/member"
-INSTANCES = ("cpu", "cpu:two")
+INSTANCES = ("cpu", "cpu:two", *(f"cuda:{number}" for number in range(fakes.GPUS)))
 
 
 def pytest_collection_modifyitems(items):
@@ -59,13 +60,25 @@ def discard(folder):
     subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
 
 
+@pytest.fixture(scope="session")
+def shared():
+    """A folder that all machines have as machines.SHARED."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for left in CACHE.glob("machine-*"):                # by a run that was killed
+        discard(left)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="machine-", dir=CACHE))
+    folder.chmod(0o755)
+    yield folder
+    discard(folder)
+
+
 @contextlib.contextmanager
-def booted(staging, hostname):
+def booted(staging, shared, hostname):
     """A machine that gradsync has been copied to, and on which nothing else has been done."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="machine-", dir=CACHE))
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
     roots.unpack(CACHE, folder / "root")
-    made = machines.Machine(folder, scratch, hostname)
+    made = machines.Machine(folder, scratch, shared, hostname)
     try:
         staging.copy_to(made.root)
         trainers = made.root / MEMBER.lstrip("/")
@@ -84,13 +97,10 @@ def booted(staging, hostname):
 
 
 @pytest.fixture(scope="session")
-def bare(staging):
+def bare(staging, shared):
     if os.geteuid() != 0:
         pytest.fail("only root can boot a machine: run this as root")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    for left in CACHE.glob("machine-*"):                # by a run that was killed
-        discard(left)
-    with booted(staging, "node") as made:
+    with booted(staging, shared, "node") as made:
         yield made
 
 
@@ -106,10 +116,10 @@ def installed(bare):
     return install(bare)
 
 
-@pytest.fixture(scope="module")
-def other_installed(bare, staging):
+@pytest.fixture(scope="session")
+def other_installed(bare, staging, shared):
     """Another one."""
-    with booted(staging, "other") as made:
+    with booted(staging, shared, "other") as made:
         yield install(made)
 
 

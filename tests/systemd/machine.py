@@ -25,6 +25,7 @@ import harness
 from harness import wait_until
 
 SERVICE, SOCKET = "gradsyncd@cpu.service", "gradsyncd@cpu.socket"
+SHARED = "/srv/shared"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START = """
@@ -72,10 +73,12 @@ class Manager:
 
 
 class Machine(Manager):
-    """`folder` holds the root and what else belongs to the machine; its name is in no socket path."""
+    """`folder` holds the root and what else belongs to the machine; its name is in no socket path. `shared`
+    is a folder of this system that it has as SHARED."""
 
-    def __init__(self, folder, scratch, hostname="node"):
+    def __init__(self, folder, scratch, shared, hostname="node"):
         self.hostname = hostname
+        self.shared = shared
         self.root = folder / "root"
         self.console = folder / "console"
         self.host = folder / "host"
@@ -100,7 +103,8 @@ class Machine(Manager):
         command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--boot",
                    "--notify-ready=yes", "--console=pipe", "--private-network", "--link-journal=no",
                    "--resolv-conf=off", "--timezone=off", f"--machine={self.name}",
-                   f"--hostname={self.hostname}", f"--directory={self.root}"]
+                   f"--hostname={self.hostname}", f"--directory={self.root}",
+                   f"--bind={self.shared}:{SHARED}"]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notices, \
                 open(self.console, "ab") as console:
             notices.bind(str(path))

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with several GPUs, set up by the commands of docs/GPU_HOSTS.md: a daemon for each GPU, all of them
+fake, on one machine and on two. A job with a member on each GPU goes on while a daemon, or all of a host, are
+restarted, and while one is killed."""
+import json
+import pathlib
+import re
+
+import pytest
+
+import fakes
+from clusters import PATIENT, STAY, cluster_text
+from harness import wait_until
+from job import form, leave
+from machine import cable
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/GPU_HOSTS.md"
+ADDRESSES = ("10.79.1.1", "10.79.1.2")
+END = "/var/tmp/end-of-training"
+UNIT = "gradsyncd@cuda:{}.service"
+RESTART, KILL = ("restart",), ("kill", "--kill-who=main", "--signal=KILL")
+
+
+def commands(heading, interface, address, gpus):
+    """What the page says below this heading, for machines of our own."""
+    page = PAGE.read_text("utf-8")
+    text = re.search(rf"^## {re.escape(heading)}\n.*?^```sh\n(.*?)^```$", page, re.S | re.M)[1]
+    for theirs, ours in (("eth1", interface), ("10.0.0.1", address), ("{0..7}", f"{{0..{gpus - 1}}}")):
+        text = text.replace(theirs, ours)
+    return text
+
+
+class Hosts:
+    """`gpus` of each machine; nodes are (machine, number of the GPU)."""
+
+    def __init__(self, machines, interface, address, gpus):
+        self.machines = machines
+        self.words = (interface, address, gpus)
+        self.nodes = [(machine, gpu) for machine in machines for gpu in range(gpus)]
+
+    def follow(self, machine, heading):
+        return machine.run("bash", "-ec", commands(heading, *self.words), env=fakes.ENVIRONMENT).stdout
+
+    def set_up(self, build, shared):
+        fakes.clear(shared)
+        first = self.machines[0]
+        first.write("/etc/gradsync/coordinator.conf.d/patient.conf", cluster_text(**PATIENT))
+        self.follow(first, "The coordinator")
+        key = (first.root / "etc/gradsync/key").read_text("utf-8")
+        for machine in self.machines:
+            machine.write("/etc/gradsync/key", key).chmod(0o600)
+            fakes.install(machine, build)
+            # To the kernel both machines are one.
+            name = machine.hostname
+            machine.write("/etc/gradsync/gradsyncd.conf.d/fakes.conf",
+                          cluster_text(host_id=name, nccl_settings=f"NCCL_HOSTID={name}") +
+                          "[daemon]\n" + "".join(f"{key} = {value}\n" for key, value in STAY.items()))
+            self.follow(machine, "A daemon for each GPU")
+        return self
+
+    def members(self, trainers):
+        made = []
+        for machine, gpu in self.nodes:
+            made += trainers("alice", 1, on=machine, MEMBER_CUDA="1", MEMBER_GPU=gpu,
+                             GRADSYNC_DEVICE=f"cuda:{gpu}", **fakes.ENVIRONMENT)
+        return made
+
+
+def daemons_of(machine):
+    """{device: what status shows of that daemon}; one that is just starting is not there."""
+    told = machine.run("gradsyncctl", "status", "--json", user="alice", check=False).stdout
+    return {each["daemon"]["device"]: each for each in json.loads(told or '{"daemons": []}')["daemons"]}
+
+
+def steps(hosts):
+    found = []
+    for machine in hosts.machines:
+        daemons = daemons_of(machine)
+        for device in (f"cuda:{gpu}" for where, gpu in hosts.nodes if where is machine):
+            jobs = daemons.get(device, {"jobs": []})["jobs"]
+            found.append(max((job["step"] for job in jobs if job["name"] == "spread"), default=0))
+    return found
+
+
+def goes_on(hosts, more=10):
+    """That many steps more, as all daemons say."""
+    wanted = max(steps(hosts)) + more
+    try:
+        wait_until(lambda: min(steps(hosts)) >= wanted, f"step {wanted}")
+    except AssertionError:
+        for machine in hosts.machines:
+            print(machine.run("gradsyncctl", "status", check=False).stdout)
+            print(machine.run("journalctl", "--boot", "--no-pager", "--lines=100", "-u", "gradsyncd*").stdout)
+        raise
+
+
+def next_daemons(machine, gpus, command):
+    """Tells systemctl to do this to the daemons of these GPUs: one, or all of them."""
+    units = [UNIT.format(gpu) for gpu in gpus]
+    before = [machine.main_pid(unit) for unit in units]
+    machine.systemctl(*command, units[0] if len(units) == 1 else UNIT.format("*"))
+    for unit, pid in zip(units, before):
+        wait_until(lambda unit=unit, pid=pid: machine.follows(unit, pid), f"another process of {unit}")
+
+
+def training(hosts, members, *meanwhile):
+    """How many steps were void for each; `meanwhile` are arguments of next_daemons()."""
+    hosts.machines[0].run("rm", "-f", END)        # where rank 0 is
+    for each in members:
+        each.say(f"train until={END} collect=1")
+    goes_on(hosts)
+    for what in meanwhile:
+        next_daemons(*what)
+        goes_on(hosts)
+    hosts.machines[0].run("touch", END)
+    lines = [each.line() for each in members]
+    found = [re.fullmatch(r"OK .*\bvoid=(\d+)\b.* wrong=0", line or "") for line in lines]
+    assert all(found), lines
+    return [int(match[1]) for match in found]
+
+
+def check_status(hosts):
+    """Each daemon has NCCL, serves its GPU, and reaches all others, those of its host directly."""
+    gpus = hosts.words[2]
+    for machine in hosts.machines:
+        daemons = daemons_of(machine)
+        uuids = {daemons[f"cuda:{gpu}"]["daemon"]["gpu"]["uuid"] for gpu in range(gpus)}
+        assert len(uuids) == gpus
+        for gpu in range(gpus):
+            daemon, (job,) = daemons[f"cuda:{gpu}"]["daemon"], daemons[f"cuda:{gpu}"]["jobs"]
+            assert (daemon["engine"]["name"], daemon["engine"]["missing"]) == ("nccl", None)
+            assert len(job["peers"]) == len(hosts.nodes) - 1
+            assert [peer["same_host"] for peer in job["peers"]].count(True) == gpus - 1
+            assert {peer["transport"] for peer in job["peers"]} == {"P2P/CUMEM"}, "what the fake one says"
+        told = hosts.follow(machine, "Is all well?")
+        assert len(re.findall(r"^gradsyncd \S+ on cuda:\d,", told, re.M)) == gpus, told
+        assert len(re.findall(r"^  connected in .*: node \d P2P/CUMEM,", told, re.M)) >= gpus, told
+        assert len(re.findall(r"^ok +gpu /dev/shm ", told, re.M)) == gpus, told
+        assert not re.findall(r"^(?:warn|fail) .*", told, re.M), told
+
+
+def trains(hosts, trainers, shared):
+    members = form(hosts.members(trainers), "spread")
+    last, gpus = hosts.machines[-1], range(hosts.words[2])
+    assert training(hosts, members, (last, [1], RESTART), (last, gpus, RESTART)) == [0] * len(members)
+    check_status(hosts)
+    void = training(hosts, members, (last, [0], KILL))
+    assert max(void) <= 2, void         # the open step, and its repetition if that came too early
+    leave(members)
+    assert fakes.broken_rules(shared) == ""
+
+
+def test_all_gpus_of_one_host(machine, trainers, build, shared):
+    hosts = Hosts([machine], "lo", "127.0.0.1", fakes.GPUS).set_up(build, shared)
+    trains(hosts, trainers, shared)
+
+
+@pytest.fixture
+def pair(machine, other_machine):
+    with cable((machine, other_machine), ADDRESSES):
+        yield machine, other_machine
+
+
+def test_two_hosts(pair, trainers, build, shared):
+    hosts = Hosts(pair, "eth0", ADDRESSES[0], 2).set_up(build, shared)
+    trains(hosts, trainers, shared)
