@@ -316,6 +316,17 @@ def test_status_tells_how_gpus_are_connected(cluster, member, build):
     assert job["communicator_us"] > 0 and peer["same_host"] and peer["transport"] == "P2P/CUMEM"
 
 
+@pytest.mark.parametrize("said, shown", [("P2P/CUMEM/read", "P2P/CUMEM+NVLS"),
+                                         ("NET/IB/0(1)/GDRDMA/Shared", "NET/IB/GDRDMA")])
+def test_status_tells_what_hardware_does_by_itself(cluster, member, monkeypatch, said, shown):
+    monkeypatch.setenv("FAKE_NCCL_TRANSPORT", said)
+    monkeypatch.setenv("FAKE_NCCL_NVLS", "1")
+    it = cluster(2)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    assert it.nodes[0].job("job")["peers"][0]["transport"] == shown
+
+
 def test_the_network_between_gpus_of_a_host_is_warned_of(cluster, member, monkeypatch):
     monkeypatch.setenv("FAKE_NCCL_TRANSPORT", "NET/Socket/0")
     it = cluster(2)

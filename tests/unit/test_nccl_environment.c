@@ -79,6 +79,12 @@ static void lines_tell_of_transports(void **state) {
         assert_true(transports_parse("h:1:2 [0] NCCL INFO Channel 01/0 : 1[1b000] -> 0[1] [receive] via "
                                      "NET/IB/0/GDRDMA comm 0x1 nRanks 02",
                                      &from, &to, name));
+        assert_string_equal(name, "NET/IB/GDRDMA");
+        assert_true(transports_parse("INFO Channel 01/0 : 1[1] -> 0[1] [send] via NET/IB/0(3)/GDRDMA/Shared",
+                                     &from, &to, name));
+        assert_string_equal(name, "NET/IB/GDRDMA");
+        assert_true(transports_parse("INFO Channel 01/0 : 1[1] -> 0[1] [send] via NET/IB/0 not /GDRDMA",
+                                     &from, &to, name));
         assert_string_equal(name, "NET/IB");
         assert_true(transports_parse("NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct\n", &from,
                                      &to, name));

@@ -26,13 +26,16 @@ void transports_begin(struct communicator *comm) {
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
-/* The kind and the way, "NET/Socket", without what follows. */
+/* The kind and the way, "NET/Socket", without what follows; but whether the network reaches into the GPU's
+ * memory, "NET/IB/0/GDRDMA", is told. */
 static void transport_take_name(char name[TRANSPORT], const char *from) {
-        size_t n = strcspn(from, "/ \t\r\n");
+        static const char direct[] = "/GDRDMA";
+        size_t n = strcspn(from, "/ \t\r\n"), all = strcspn(from, " \t\r\n");
+        const char *found = strstr(from, direct);
 
         if (from[n] == '/')
                 n += 1 + strcspn(from + n + 1, "/ \t\r\n(");
-        snprintf(name, TRANSPORT, "%.*s", (int)n, from);
+        snprintf(name, TRANSPORT, "%.*s%s", (int)n, from, found != NULL && found < from + all ? direct : "");
 }
 
 bool transports_parse(const char *line, uint32_t *ret_from, uint32_t *ret_to, char name[TRANSPORT]) {
@@ -44,6 +47,19 @@ bool transports_parse(const char *line, uint32_t *ret_from, uint32_t *ret_to, ch
                 return false;
         transport_take_name(name, via + strlen(" via "));
         return name[0] != '\0';
+}
+
+/* The GPUs of one host have a multicast through their switches beside that. */
+static void transports_take_multicast(struct communicator *comm) {
+        const char *host = comm->table[comm->self].host;
+
+        for (uint32_t peer = 0; peer < comm->n_nodes; peer++) {
+                char *name = comm->transport[peer];
+                size_t n = strlen(name);
+
+                if (strncmp(name, "P2P", 3) == 0 && strcmp(comm->table[peer].host, host) == 0)
+                        snprintf(name + n, TRANSPORT - n, "+NVLS");
+        }
 }
 
 static void transports_take(struct communicator *comm, const char *line) {
@@ -69,9 +85,12 @@ void transports_end(struct communicator *comm) {
                 char *rest;
 
                 text[n] = '\0';
+                bool multicast = strstr(text, " NVLS comm ") != NULL;
                 for (char *line = strtok_r(text, "\n", &rest); line != NULL;
                      line = strtok_r(NULL, "\n", &rest))
                         transports_take(comm, line);
+                if (multicast)
+                        transports_take_multicast(comm);
         }
         free(text);
 }

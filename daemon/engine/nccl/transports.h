@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * By which way NCCL goes to each rank. It tells nobody but its log, so that is read: lines that look like
- * "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM". They do not say of which communicator they are, so nothing is
- * known of those that are made at the same time.
+ * "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", and "NVLS comm …" where NVLink's switches add up. They do not
+ * say of which communicator they are, so nothing is known of those that are made at the same time.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL writes. The lines are those of src/transport/p2p.cc, shm.cc and net.cc of 2.28.9. */
+/* What NCCL writes. The lines are those of src/transport/p2p.cc, shm.cc, nvls.cc and net.cc of 2.28.9. */
 #include "debug.h"
 
 #include <stdio.h>
@@ -52,6 +52,9 @@ void debug_print_channels(const struct ncclComm *comm) {
         if (line.file == NULL)
                 return;
         bool net = strncmp(line.transport, "NET/", 4) == 0, shm = strncmp(line.transport, "SHM/", 4) == 0;
+        if (getenv("FAKE_NCCL_NVLS") != NULL)
+                fprintf(line.file, "%s:%d:%ld [%d] NCCL INFO NVLS comm %p headRank 0 nHeads %u\n", host,
+                        getpid(), syscall(SYS_gettid), comm->device, (const void *)comm, comm->ranks);
         for (unsigned r = 0; r < comm->ranks; r++) {
                 int device = comm->board->rank[r].device;
                 if (r == comm->rank)

@@ -29,6 +29,7 @@
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
  *   FAKE_NCCL_CTAS       that fit on a GPU (64); a collective takes the communicator's maximum (4)
  *   FAKE_NCCL_TRANSPORT  what NCCL_DEBUG=INFO says of peers (P2P/CUMEM)
+ *   FAKE_NCCL_NVLS       set: … and that the GPUs of a host have a multicast
  * As long as there is a file `nccl-hold` in the machine's folder, collectives begin and do not end, unless
  * they are aborted. libnccl-old.so.2 is a version that is too old, libnccl-plain.so.2 has nothing but what
  * the oldest good one has, and libnccl-lacking.so.2 lacks a function of that.
