@@ -187,10 +187,12 @@
  * which has asked for a rank. Otherwise the job is over: finish() returns VOID_RETRY, and all
  * further calls return MEMBER_LOST.
  *
- * Every finish() that is the first of its plan in a new generation returns VOID_RETRY or
- * VOID_BEHIND, also if nothing was marked when the generation changed, so that no change goes
- * unseen. (This does not hold after a gradsync_sync_state() in between.) What is marked in such a
- * step is dropped. The same holds for a collective, if no other call has reported the generation.
+ * A finish() that is the first of its plan in a new generation returns VOID_RETRY or VOID_BEHIND if
+ * anything of its step was marked before a call had reported that generation, also if nothing was
+ * when the generation changed, so that no change goes unseen. What is marked in such a step is
+ * dropped, and so is what is marked between a VOID_BEHIND and gradsync_sync_state(). What is marked
+ * after that, and after a VOID_RETRY, counts in the new generation. A collective returns the same if
+ * no other call has reported the generation.
  *
  * Several plans have steps and outcomes of their own. Where a training step is made of several, a
  * loss may find one committed and make another void. So a trainer counts the steps that it has
@@ -205,8 +207,8 @@
  *      state alone, so that all members, also the new one, make the same calls.
  *
  * The first two may change places: what was marked is void then, even if it was committed. Without
- * finish() nothing that is marked of such a plan counts. After VOID_RETRY the next finish() of a
- * plan of which nothing was marked returns VOID_RETRY, too.
+ * finish() nothing that is marked of such a plan counts. Of a plan of which nothing was marked the
+ * next step begins with its next mark.
  *
  * A job that has formed with fewer than max_world members takes more in later, if no member has
  * asked for a rank. Between steps it goes into a new generation with them. The others learn of it

@@ -251,6 +251,24 @@ def test_the_others_close_ranks(team):
     assert it.step() == [2, 2]
 
 
+def test_who_has_heard_of_a_change_is_not_told_again(team):
+    """By a collective: of two members one had marked something of the step by then, and hears by finish() that it is void. Both
+    begin it again after that; otherwise one of them would call again what belongs to the step, and the other one not."""
+    it = team(settings=SHORT, least=2, ranks=False)
+    it.step()
+    it.kill(2)
+    it.members.pop()
+    ask(it.members[0], "fill 1")
+    ask(it.members[0], "ready")
+    for each in it.members:
+        name, _, _ = each.ask("barrier").partition(" ")
+        assert name == "VOID_RETRY"
+    name, _, _ = it.members[0].ask("finish").partition(" ")
+    assert name == "VOID_RETRY"
+    together(it.members, "barrier")
+    assert it.step() == [2, 2]
+
+
 def test_one_leaves_and_the_others_go_on(team):
     it = team(ranks=False, least=2)
     it.step()

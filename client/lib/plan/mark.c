@@ -9,6 +9,16 @@
 #include "client/lib/plan/plan.h"
 #include "proto/names.h"
 
+/* The step was void before anything was marked in it, and the caller has heard why from another call: nothing
+ * is left to be told of it. Where the state is to be synchronised, steps begin after that. */
+static bool mark_is_afresh(const struct gradsync_plan *plan) {
+        const struct standing *standing = &plan->job->standing;
+
+        return plan->step.outcome == WIRE__OUTCOME__VOID && !plan->step.touched && !plan->accumulating &&
+               standing->state == STANDING_SETTLED && standing->told == standing->generation &&
+               !standing_is_behind(standing);
+}
+
 /* Whether the parameter is to be counted now: not while gradients accumulate, and not in a step that is or
  * will be void. */
 static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark, const char *call,
@@ -19,6 +29,8 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         *ret_count = false;
         if (r != GRADSYNC_OK)
                 return r;
+        if (mark_is_afresh(plan))
+                step_begin(plan, step_next(plan, false));
         if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
                 /* finish() has to report that this was dropped. */
                 step->touched |= !plan->accumulating;
