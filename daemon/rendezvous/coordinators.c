@@ -305,18 +305,20 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
         return 0;
 }
 
-static int coordinators_reserve(struct attachment *attachment, uint32_t members, uint32_t tracks,
-                                struct refusal *refusal) {
+/* One that takes over hears of members node by node, and of a world that may be larger at once. */
+static int coordinators_reserve(struct attachment *attachment, uint32_t members, uint32_t world,
+                                uint32_t tracks, struct refusal *refusal) {
         struct coordination *coordination = attachment->coordination;
         const struct coordinator *coordinator = &coordination->coordinator;
         uint32_t all = coordinator_members(coordinator, attachment->address, members);
 
-        if (all - coordinator->membership.n_others > LIMIT_SEATS) /* those were turned away, and make way */
+        if (all - coordinator->membership.n_others > LIMIT_SEATS || /* those were turned away, and make way */
+            world > LIMIT_SEATS)
                 return refuse(
                         refusal, WIRE__CODE__JOB_FULL,
                         "job '%s' has %u members on the nodes of this gradsyncd's coordinator: no more can",
                         coordination->name, LIMIT_SEATS);
-        return coordination_grow(coordination, all, tracks, 0, refusal);
+        return coordination_grow(coordination, world > all ? world : all, tracks, 0, refusal);
 }
 
 /* A coordinator that knows nobody else begins anew as well. */

@@ -101,7 +101,7 @@ struct attachment {
 struct hub_ops {
         int (*attach)(struct hub *hub, struct attachment *attachment, const struct hub_job *job,
                       struct refusal *refusal);
-        int (*reserve)(struct attachment *attachment, uint32_t members, uint32_t tracks,
+        int (*reserve)(struct attachment *attachment, uint32_t members, uint32_t world, uint32_t tracks,
                        struct refusal *refusal);
         void (*renew)(struct attachment *attachment);
         void (*send)(struct attachment *attachment, const struct message *message);
@@ -122,11 +122,11 @@ static inline int hub_attach(struct hub *hub, struct attachment *attachment, con
         return hub->ops->attach(hub, attachment, job, refusal);
 }
 
-/* The node is about to report so many members and tracks, in all: there has to be room for them before. 0,
- * QUOTA with *refusal, or -ENOMEM. */
-static inline int hub_reserve(struct attachment *attachment, uint32_t members, uint32_t tracks,
-                              struct refusal *refusal) {
-        return attachment->hub->ops->reserve(attachment, members, tracks, refusal);
+/* The node is about to report so many members and tracks, in all, and a generation of so many members on all
+ * nodes: there has to be room for them before. 0, QUOTA with *refusal, or -ENOMEM. */
+static inline int hub_reserve(struct attachment *attachment, uint32_t members, uint32_t world,
+                              uint32_t tracks, struct refusal *refusal) {
+        return attachment->hub->ops->reserve(attachment, members, world, tracks, refusal);
 }
 
 /* The node begins anew: what it has said so far is forgotten. */

@@ -86,7 +86,7 @@ static int remote_attach(struct hub *hub, struct attachment *attachment, const s
 }
 
 /* The coordinator makes room when it hears of them, or refuses. */
-static int remote_reserve(struct attachment *attachment, uint32_t members, uint32_t tracks,
+static int remote_reserve(struct attachment *attachment, uint32_t members, uint32_t world, uint32_t tracks,
                           struct refusal *refusal) {
         return 0;
 }

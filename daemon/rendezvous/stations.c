@@ -375,7 +375,8 @@ static const char *station_take_message(struct station *station, struct station_
                 return "it speaks for another node";
         if (job == NULL)
                 return NULL; /* it has been refused meanwhile */
-        int r = hub_reserve(&job->attachment, message->n_members, station_tracks(message), &refusal);
+        int r = hub_reserve(&job->attachment, message->n_members, message->world, station_tracks(message),
+                            &refusal);
         if (r == 0) {
                 hub_send(&job->attachment, message);
                 return NULL;

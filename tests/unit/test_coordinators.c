@@ -119,7 +119,7 @@ static void join(struct daemon *d, uint64_t member, uint32_t least, uint32_t mos
                                               .last_call = SECOND,
                                               .timeout = 3 * SECOND };
 
-        assert_int_equal(hub_reserve(&d->attachment, d->node.n + 1, 0, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, d->node.n + 1, 0, 0, &d->refusal), 0);
         node_join(&d->node, now, &request, &(struct tag){ 0 });
         effects_drain(&d->effects, do_effect);
 }
@@ -290,16 +290,21 @@ static void what_does_not_fit_is_refused(void **state) {
         assert_int_equal(attach(d, 1000, "j", 7), 0);
         before = used(1000);
         limit(before);
-        assert_int_equal(hub_reserve(&d->attachment, 4, 2, &d->refusal), 0);
-        assert_int_equal(hub_reserve(&d->attachment, 5, 2, &d->refusal), WIRE__CODE__QUOTA);
-        assert_int_equal(hub_reserve(&d->attachment, 4, 3, &d->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(hub_reserve(&d->attachment, 4, 0, 2, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, 5, 0, 2, &d->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(hub_reserve(&d->attachment, 4, 0, 3, &d->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(hub_reserve(&d->attachment, 1, 4, 2, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, 1, 5, 2, &d->refusal), WIRE__CODE__QUOTA);
         assert_int_equal(attach(&daemons[1], 1000, "j", 7), WIRE__CODE__QUOTA);
         assert_int_equal(used(1000), before);
         limit(UINT64_C(1) << 20);
-        assert_int_equal(hub_reserve(&d->attachment, 5, 3, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, 5, 0, 3, &d->refusal), 0);
         assert_true(used(1000) > before);
-        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS, 3, &d->refusal), 0);
-        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS + 1, 3, &d->refusal), WIRE__CODE__JOB_FULL);
+        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS, 0, 3, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS + 1, 0, 3, &d->refusal),
+                         WIRE__CODE__JOB_FULL);
+        assert_int_equal(hub_reserve(&d->attachment, 1, LIMIT_SEATS + 1, 3, &d->refusal),
+                         WIRE__CODE__JOB_FULL);
         assert_non_null(strstr(d->refusal.text, "job 'j' has 257 members"));
 }
 

@@ -361,7 +361,7 @@ int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct r
                 r = machine_allocate(job, &room, &charge, &room.memory, refusal);
         if (r != 0)
                 return r;
-        r = hub_reserve(&machine->attachment, members, tracks, refusal);
+        r = hub_reserve(&machine->attachment, members, machine->node.world, tracks, refusal);
         if (grows && r == 0)
                 machine_move(job, &room, charge);
         else if (grows) {
