@@ -23,6 +23,7 @@
 #define SITES 4u
 #define LANES 2u
 #define COMM 11u
+#define OTHER 12u /* another one, of another job */
 #define MEMORY 7u
 #define MEMORY_BYTES (4u << 20)
 #define FOREVER 60000 /* ms: then the test has failed */
@@ -45,6 +46,7 @@ struct site {
         char failed[512];
         uint32_t gpu;
         unsigned n_shared, n_unshared;
+        unsigned other_built, other_aborted;
 };
 
 struct rig {
@@ -78,9 +80,24 @@ static void rig_spread(struct site *site) {
                         site_teach(site, i);
 }
 
+static void site_publish_other(struct site *site, const void *table, size_t bytes) {
+        uint32_t own = (uint32_t)(site - site->rig->site);
+
+        for (uint32_t i = 0; i < site->rig->n; i++) {
+                struct engine *engine = site->rig->site[i].engine;
+
+                if (i != own)
+                        assert_int_equal(engine->ops->learn(engine, OTHER, own, table, bytes), 0);
+        }
+}
+
 static void site_on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
         struct site *site = owner;
 
+        if (comm == OTHER) {
+                site_publish_other(site, table, bytes);
+                return;
+        }
         assert_int_equal(comm, COMM);
         assert_null(site->table);
         site->table = malloc(bytes);
@@ -99,6 +116,11 @@ static void site_note_lost(struct site *site, const uint32_t *nodes, uint32_t n)
 static void site_on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
         struct site *site = owner;
 
+        if (comm == OTHER) {
+                assert_int_equal(n, 0);
+                site->other_built++;
+                return;
+        }
         assert_int_equal(comm, COMM);
         site->n_built++;
         site_note_lost(site, unreachable, n);
@@ -125,6 +147,10 @@ static void site_on_unreachable(void *owner, uint64_t comm, const uint32_t *node
 static void site_on_aborted(void *owner, uint64_t comm) {
         struct site *site = owner;
 
+        if (comm == OTHER) {
+                site->other_aborted++;
+                return;
+        }
         assert_int_equal(comm, COMM);
         site->n_aborted++;
 }
@@ -242,15 +268,19 @@ static inline void rig_open(struct rig *rig, uint32_t n) {
         rig_begin(rig);
 }
 
-static inline void site_build(struct site *site) {
-        struct engine_build build = { .comm = COMM,
-                                      .name = "0/training/1.1.1.1",
+static inline void site_build_one(struct site *site, uint64_t comm, const char *name) {
+        struct engine_build build = { .comm = comm,
+                                      .name = name,
                                       .n_lanes = LANES,
                                       .n_nodes = site->rig->n,
                                       .self = (uint32_t)(site - site->rig->site),
                                       .node = site->rig->address };
 
         assert_int_equal(site->engine->ops->build(site->engine, &build), 0);
+}
+
+static inline void site_build(struct site *site) {
+        site_build_one(site, COMM, "0/training/1.1.1.1");
 }
 
 static inline void rig_build(struct rig *rig) {

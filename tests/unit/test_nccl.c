@@ -315,6 +315,35 @@ static void what_waits_for_a_node_is_aborted(void **state) {
         rig_close(&rig);
 }
 
+/* A kernel of another job waits for a node: meanwhile communicators end on that GPU, and are made. */
+static void what_waits_keeps_no_other_job(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+        struct engine_launch launch = {
+                .comm = OTHER, .lane = 0, .sequence = 1, .kind = ENGINE_PAYLOAD, .piece = piece
+        };
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                site_build_one(&rig.site[rank], OTHER, "0/other/1.1.1.1");
+        for (uint32_t rank = 0; rank < 2; rank++)
+                UNTIL(&rig, rig.site[rank].other_built > 0);
+        assert_int_equal(rig.site[0].engine->ops->launch(rig.site[0].engine, &launch), 0);
+        rig_abort(&rig);
+        for (unsigned i = 0; i < 2; i++) {
+                rig_build(&rig);
+                rig_await_built(&rig);
+                rig_launch(&rig, 0, 1, NULL);
+                rig_await(&rig, 0, 1);
+                rig_drop(&rig);
+        }
+        for (uint32_t rank = 0; rank < 2; rank++)
+                rig.site[rank].engine->ops->abort(rig.site[rank].engine, OTHER);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                UNTIL(&rig, rig.site[rank].other_aborted > 0);
+        rig_close(&rig);
+}
+
 /* All launch a collective at once, so one that does not end has a reason. Who is it nobody knows. */
 static void what_does_not_end_is_given_up(void **state) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
@@ -472,6 +501,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(memory_goes_with_its_communicator),
                 cmocka_unit_test(one_follows_another),
                 cmocka_unit_test(what_waits_for_a_node_is_aborted),
+                cmocka_unit_test(what_waits_keeps_no_other_job),
                 cmocka_unit_test(what_does_not_end_is_given_up),
                 cmocka_unit_test(a_difference_breaks_it),
                 cmocka_unit_test(two_nodes_on_one_gpu_are_named),

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/nccl/gear.h"
 
 #define NAP 500                    /* microseconds */
 #define PARTING (2 * USEC_PER_SEC) /* for the others to end it, too; then it is aborted */
@@ -81,17 +82,9 @@ static void end_destroy(struct communicator *comm) {
 static void end_lane(const struct gpu *gpu, struct lane *lane) {
         const struct cuda *cuda = &gpu->cuda;
 
-        while (lane->stream != NULL && cuda->stream_query(lane->stream) == CUDA_NOT_READY)
+        while (lane->gear != NULL && lane->gear->stream != NULL &&
+               cuda->stream_query(lane->gear->stream) == CUDA_NOT_READY)
                 usleep(NAP);
-        for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
-                if (lane->flight[i].event != NULL)
-                        cuda->event_free(lane->flight[i].event);
-        if (lane->votes != 0)
-                cuda->free(lane->votes);
-        if (lane->pinned != NULL)
-                cuda->host_free(lane->pinned);
-        if (lane->stream != NULL)
-                cuda->stream_free(lane->stream);
 }
 
 void end_communicator(struct communicator *comm, bool abort) {
@@ -101,6 +94,4 @@ void end_communicator(struct communicator *comm, bool abort) {
                 end_destroy(comm);
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 end_lane(&comm->shop->gpu, &comm->lane[lane]);
-        if (comm->scratch != 0)
-                comm->shop->gpu.cuda.free(comm->scratch);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
 #include "engine/nccl/transports.h"
 
@@ -15,8 +16,7 @@
 
 /* Elements of the collectives that a new communicator begins with: NCCL chooses how to go by the size, and
  * connects for each way when it is first taken. */
-static const uint64_t warm_elements[] = { 64, 16 << 10, 512 << 10, 8 << 20 };
-#define WARM_BYTES ((UINT64_C(8) << 20) * sizeof(float))
+static const uint64_t warm_elements[] = { 64, 16 << 10, 512 << 10, GEAR_SCRATCH / sizeof(float) };
 
 /* What has gone wrong, in whose company. */
 static void form_fail(struct communicator *comm, uint32_t suspect, const char *why) {
@@ -186,30 +186,9 @@ static bool form_next(struct communicator *comm, uint32_t lane, uint64_t deadlin
         return false;
 }
 
-static cuda_result form_flights(const struct cuda *cuda, struct lane *lane) {
-        cuda_result r = CUDA_OK;
+static bool form_gear(struct communicator *comm, uint32_t lane) {
+        cuda_result r = gear_take(comm->shop, &comm->lane[lane], lane == 0);
 
-        for (uint32_t i = 0; i < ENGINE_WINDOW && r == CUDA_OK; i++) {
-                struct flight *flight = &lane->flight[i];
-
-                flight->values = (uint64_t *)lane->pinned + i * ENGINE_VALUES;
-                flight->votes = lane->votes + i * ENGINE_VALUES * sizeof(uint64_t);
-                r = cuda->event_new(&flight->event, CUDA_EVENT_DISABLE_TIMING);
-        }
-        return r;
-}
-
-static bool form_resources(struct communicator *comm, struct lane *lane) {
-        const struct cuda *cuda = &comm->shop->gpu.cuda;
-        size_t bytes = ENGINE_WINDOW * ENGINE_VALUES * sizeof(uint64_t);
-        cuda_result r = cuda->stream_new(&lane->stream, CUDA_STREAM_NON_BLOCKING, 0);
-
-        if (r == CUDA_OK)
-                r = cuda->host_alloc(&lane->pinned, bytes, CUDA_HOST_DEVICEMAP);
-        if (r == CUDA_OK)
-                r = cuda->allocate(&lane->votes, bytes);
-        if (r == CUDA_OK)
-                r = form_flights(cuda, lane);
         if (r != CUDA_OK)
                 form_fail_cuda(comm, "the GPU has nothing left for a communicator", r);
         return r == CUDA_OK;
@@ -235,35 +214,25 @@ static bool form_await_stream(struct communicator *comm, cuda_stream stream, uin
         return r == CUDA_OK;
 }
 
-static bool form_use(struct communicator *comm, const struct lane *lane, cuda_address scratch,
-                     uint64_t deadline) {
+static bool form_use(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         bool good = true;
 
         for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++) {
-                void *at = (void *)(uintptr_t)scratch;
+                void *at = (void *)(uintptr_t)comm->lane[0].gear->scratch;
                 nccl_result r = nccl->allreduce(at, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM, lane->comm,
-                                                lane->stream);
+                                                lane->gear->stream);
 
                 good = form_await(comm, lane->comm, "NCCL does not begin the first collective", r, deadline);
         }
-        return good && form_await_stream(comm, lane->stream, deadline);
+        return good && form_await_stream(comm, lane->gear->stream, deadline);
 }
 
 static void form_warm_up(struct communicator *comm, uint64_t deadline) {
-        const struct cuda *cuda = &comm->shop->gpu.cuda;
-        cuda_address scratch = 0;
-        cuda_result r = cuda->allocate(&scratch, WARM_BYTES);
-        bool good = r == CUDA_OK;
+        bool good = true;
 
-        if (!good)
-                form_fail_cuda(comm, "the GPU has no memory for the first collectives", r);
         for (uint32_t lane = 0; lane < comm->n_lanes && good; lane++)
-                good = form_use(comm, &comm->lane[lane], scratch, deadline);
-        if (good)
-                cuda->free(scratch);
-        else
-                comm->scratch = scratch; /* until NCCL has let go of it */
+                good = form_use(comm, &comm->lane[lane], deadline);
 }
 
 void form_communicator(struct communicator *comm) {
@@ -275,7 +244,7 @@ void form_communicator(struct communicator *comm) {
                 return;
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 if (!(lane == 0 ? form_first(comm, deadline) : form_next(comm, lane, deadline)) ||
-                    !form_resources(comm, &comm->lane[lane]))
+                    !form_gear(comm, lane))
                         return;
         form_warm_up(comm, deadline);
         pthread_mutex_lock(&comm->shop->lock);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
 
 #define LINGER UINT64_C(200) /* microseconds for which it asks without a pause after there was something */
@@ -57,14 +58,14 @@ static void flight_vote(const struct gpu *gpu, const struct lane *lane, const st
         const struct cuda *cuda = &gpu->cuda;
         size_t bytes = ENGINE_VALUES * sizeof(uint64_t);
 
-        ret->cuda = cuda->copy_in(flight->votes, flight->values, bytes, lane->stream);
+        ret->cuda = cuda->copy_in(flight->votes, flight->values, bytes, lane->gear->stream);
         if (ret->cuda == CUDA_OK)
                 ret->nccl = launcher_await(&gpu->nccl, lane->comm,
                                            gpu->nccl.allreduce(device(flight->votes), device(flight->votes),
                                                                ENGINE_VALUES, NCCL_UINT64, NCCL_MIN,
-                                                               lane->comm, lane->stream));
+                                                               lane->comm, lane->gear->stream));
         if (outcome_good(ret))
-                ret->cuda = cuda->copy_out(flight->values, flight->votes, bytes, lane->stream);
+                ret->cuda = cuda->copy_out(flight->values, flight->votes, bytes, lane->gear->stream);
 }
 
 static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
@@ -74,15 +75,16 @@ static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const 
 
         if (tail)
                 ret->cuda = cuda->copy_in(flight->input + flight->tail_at, flight->tail, flight->tail_bytes,
-                                          lane->stream);
+                                          lane->gear->stream);
         if (ret->cuda == CUDA_OK)
-                ret->nccl = launcher_await(&gpu->nccl, lane->comm,
-                                           gpu->nccl.allreduce(device(flight->input), device(flight->output),
-                                                               flight->elements, flight->type,
-                                                               flight->operation, lane->comm, lane->stream));
+                ret->nccl =
+                        launcher_await(&gpu->nccl, lane->comm,
+                                       gpu->nccl.allreduce(device(flight->input), device(flight->output),
+                                                           flight->elements, flight->type, flight->operation,
+                                                           lane->comm, lane->gear->stream));
         if (outcome_good(ret) && tail)
                 ret->cuda = cuda->copy_out(flight->tail, flight->output + flight->tail_at, flight->tail_bytes,
-                                           lane->stream);
+                                           lane->gear->stream);
 }
 
 static struct outcome flight_launch(const struct gpu *gpu, const struct lane *lane,
@@ -94,20 +96,20 @@ static struct outcome flight_launch(const struct gpu *gpu, const struct lane *la
         else
                 flight_reduce(gpu, lane, flight, &outcome);
         if (outcome_good(&outcome))
-                outcome.cuda = gpu->cuda.event_record(flight->event, lane->stream);
+                outcome.cuda = gpu->cuda.event_record(flight->event, lane->gear->stream);
         return outcome;
 }
 
 /* ---- with it, except around calls ---- */
 
 static void launcher_leave(struct communicator *comm) {
-        comm->busy++;
+        comm->calls++;
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
 static void launcher_return(struct communicator *comm) {
         pthread_mutex_lock(&comm->shop->lock);
-        if (--comm->busy == 0)
+        if (--comm->calls == 0)
                 pthread_cond_broadcast(&comm->shop->change);
 }
 
@@ -177,7 +179,8 @@ static void launcher_judge(struct communicator *comm, const struct lane *lane, c
 }
 
 /* Whether the lane's oldest collective has ended. Where NCCL has failed its kernels may end, too, with what
- * they have by then. */
+ * they have by then. The event may take its time to be asked for, while others wait for the whole GPU: the
+ * communicator may be ended meanwhile, and with it what they wait for. */
 static bool launcher_look(struct communicator *comm, struct lane *lane) {
         struct flight *flight = &lane->flight[(lane->ended + 1) % ENGINE_WINDOW];
         const struct gpu *gpu = &comm->shop->gpu;
@@ -185,17 +188,22 @@ static bool launcher_look(struct communicator *comm, struct lane *lane) {
 
         if (comm->state != COMMUNICATOR_WORKING || lane->ended == lane->launched)
                 return false;
-        launcher_leave(comm);
+        pthread_mutex_unlock(&comm->shop->lock);
         outcome.cuda = gpu->cuda.event_query(flight->event);
-        if (outcome.cuda == CUDA_OK)
-                outcome.nccl = lane_health(&gpu->nccl, lane);
-        launcher_return(comm);
+        pthread_mutex_lock(&comm->shop->lock);
         if (comm->state != COMMUNICATOR_WORKING)
                 return false;
         if (outcome.cuda == CUDA_NOT_READY) {
                 launcher_judge(comm, lane, flight);
                 return false;
         }
+        if (outcome.cuda == CUDA_OK) {
+                launcher_leave(comm);
+                outcome.nccl = lane_health(&gpu->nccl, lane);
+                launcher_return(comm);
+        }
+        if (comm->state != COMMUNICATOR_WORKING)
+                return false;
         if (!outcome_good(&outcome)) {
                 launcher_fail(comm, lane->comm, "a collective failed", &outcome);
                 return false;

@@ -601,6 +601,7 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
         nccl->epoll = nccl->timer = nccl->shop.wake = -1;
         list_init(&nccl->shop.memories);
         list_init(&nccl->shop.comms);
+        list_init(&nccl->shop.gear);
         list_init(&nccl->shop.queue);
         list_init(&nccl->shop.news);
         pthread_mutex_init(&nccl->shop.lock, NULL);

@@ -44,10 +44,10 @@ static void registrar_add_lane(struct communicator *comm, uint32_t lane, struct 
 
 static void registrar_add(struct communicator *comm, struct shop_memory *memory) {
         memory->busy++;
-        comm->busy++;
+        comm->calls++;
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 registrar_add_lane(comm, lane, memory);
-        comm->busy--;
+        comm->calls--;
         memory->busy--;
         pthread_cond_broadcast(&comm->shop->change);
 }
@@ -86,14 +86,14 @@ static void registrar_remove(struct shop *shop, struct shop_memory *memory,
 
         list_remove(&registration->link);
         memory->busy++;
-        comm->busy++;
+        comm->calls++;
         pthread_mutex_unlock(&shop->lock);
         if (registration->lane < NCCL_LANES)
                 shop->gpu.nccl.deregister(comm->lane[registration->lane].comm, registration->handle);
         free(registration);
         pthread_mutex_lock(&shop->lock);
         memory->busy--;
-        if (--comm->busy == 0)
+        if (--comm->calls == 0)
                 pthread_cond_broadcast(&shop->change);
 }
 

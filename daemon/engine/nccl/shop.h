@@ -18,6 +18,7 @@
 #define TRANSPORT 24u /* bytes of a name */
 
 struct communicator;
+struct gear;
 
 /* Something that the loop thread is to deliver. */
 struct news {
@@ -50,14 +51,12 @@ struct flight {
         uint64_t tail_at;   /* where it begins in input and output, in bytes */
         uint64_t *values;   /* pinned memory, ENGINE_VALUES of them */
         cuda_address votes; /* of the device, likewise */
-        cuda_event event;
+        cuda_event event;   /* the gear's, like these two */
 };
 
 struct lane {
         nccl_comm comm;
-        cuda_stream stream;
-        void *pinned;
-        cuda_address votes;
+        struct gear *gear;                   /* NULL: it was not made so far */
         struct flight flight[ENGINE_WINDOW]; /* by sequence number */
         uint64_t launched, ended;            /* sequence numbers: what is under way lies between them */
         uint64_t since;                      /* the first of that is it */
@@ -94,6 +93,7 @@ struct shop {
         pthread_cond_t work;   /* for the launcher */
         pthread_cond_t change; /* for workers: of a state, a table, or whether the launcher is at it */
         struct list comms, memories;
+        struct list gear;  /* of no lane */
         bool unregistered; /* perhaps something is to be registered, or the contrary */
         struct list queue; /* flights, in the order of launch() */
         struct list news;
@@ -110,7 +110,9 @@ struct communicator {
         uint32_t n_nodes, self, n_lanes;
         uint32_t *node; /* addresses, by rank */
         enum communicator_state state;
-        unsigned busy; /* calls of the launcher that are under way */
+        unsigned busy;  /* the launcher is at it, so it stays, */
+        unsigned calls; /* … in a call of NCCL for it, so it is not to be ended */
+        bool over;      /* nothing of it is left on the GPU */
         pthread_t worker;
         struct table *table; /* by rank */
         bool *learned;
@@ -123,7 +125,6 @@ struct communicator {
         off_t log_from;               /* where the log was then */
         bool log_mixed;               /* others were made at the same time, and it does not tell who */
         char (*transport)[TRANSPORT]; /* to each rank; "": not known */
-        cuda_address scratch; /* 0, or memory that was not given back because the first collectives failed */
         struct lane lane[NCCL_LANES];
 };
 

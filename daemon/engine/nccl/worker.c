@@ -4,7 +4,28 @@
 #include "base/thread.h"
 #include "engine/nccl/end.h"
 #include "engine/nccl/form.h"
+#include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
+
+static bool communicator_is_last(const struct communicator *comm) {
+        const struct communicator *other;
+
+        list_for_each(other, &comm->shop->comms, link)
+                if (!other->over)
+                        return false;
+        return true;
+}
+
+/* The lock is held. */
+static void communicator_strip(struct communicator *comm) {
+        while (comm->busy > 0)
+                pthread_cond_wait(&comm->shop->change, &comm->shop->lock);
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                gear_leave(&comm->lane[lane], comm->shop);
+        comm->over = true;
+        if (communicator_is_last(comm))
+                gear_free(comm->shop);
+}
 
 static void *communicator_main(void *data) {
         struct communicator *comm = data;
@@ -13,12 +34,13 @@ static void *communicator_main(void *data) {
         gpu_enter(&shop->gpu);
         form_communicator(comm);
         pthread_mutex_lock(&shop->lock);
-        while (comm->state < COMMUNICATOR_ABORTED || comm->busy > 0)
+        while (comm->state < COMMUNICATOR_ABORTED || comm->calls > 0)
                 pthread_cond_wait(&shop->change, &shop->lock);
         bool abort = comm->state == COMMUNICATOR_ABORTED;
         pthread_mutex_unlock(&shop->lock);
         end_communicator(comm, abort);
         pthread_mutex_lock(&shop->lock);
+        communicator_strip(comm);
         registrar_end(comm);
         shop_tell(shop, &comm->ended);
         pthread_mutex_unlock(&shop->lock);
