@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plants bugs in the GPU path, one at a time, and checks that the tests turn red.
+"""Plants bugs in the GPU path and what goes between nodes, one at a time, and checks that the tests turn red.
 
   mutants.py BUILD [NAME...]     in the tree that BUILD was configured for, which must be a copy: files are
                                  changed in place, and put back
 
 Run by mutants.sh. Each row names a file, what is replaced there by what (the text occurs once), and the tests
 that are to find it: `unit NAME`, or `jobs WORD`, those of integration/test_cuda.py and
-test_digits_cuda.py that match.
+test_digits_cuda.py that match, or `nccl WORD`, those of integration/test_nccl.py.
 """
 import os
 import pathlib
@@ -15,6 +15,8 @@ import sys
 
 TREE = pathlib.Path(__file__).resolve().parents[1]
 CUDA, CLIENT = "daemon/backend/cuda", "client/lib"
+NCCL, RENDEZVOUS = "daemon/engine/nccl", "daemon/rendezvous"
+FILES = {"jobs": ["test_cuda.py", "test_digits_cuda.py"], "nccl": ["test_nccl.py"]}
 
 MUTANTS = {
     "events are not waited for": (
@@ -51,8 +53,8 @@ MUTANTS = {
         f"{CUDA}/issuer.c", ": errand->first + found", ": found", "unit test_cuda"),
     "the allocation's handle is kept": (
         f"{CUDA}/vmm.c",
-        "        card->cuda.release(handle);\n        return r;\n}\n\nstatic int vmm_refuse_room",
-        "        return r;\n}\n\nstatic int vmm_refuse_room", "jobs killed_at_any_point"),
+        "        card->cuda.release(handle);\n        return r;\n}\n\nstatic cuda_result vmm_make_beside",
+        "        return r;\n}\n\nstatic cuda_result vmm_make_beside", "jobs killed_at_any_point"),
     "memory is not unmapped": (
         f"{CUDA}/vmm.c", "                card->cuda.unmap(vmm->base, vmm->mapped);\n", "", "unit test_cuda"),
     "a range of an IPC handle begins at its base": (
@@ -75,6 +77,99 @@ MUTANTS = {
         f"{CUDA}/grid_pass.h", "words, from, k, n, r == 0)", "words, from, k, n, r >= 0)", "unit test_grid"),
     "half of the chunks are not added up": (
         f"{CUDA}/grid_body.h", "chunk += GRID_WARP)", "chunk += 2 * GRID_WARP)", "unit test_grid"),
+
+    "staging holds no neutral elements": (
+        f"{CUDA}/vmm.c", "for (unsigned i = 0; i < request->n_fills && r", "for (unsigned i = 0; i < 0 && r",
+        "unit test_cuda"),
+    "neutral elements are a page's worth": (
+        f"{CUDA}/vmm.c", "there < bytes && r == CUDA_OK", "0 * bytes && r == CUDA_OK", "unit test_cuda"),
+    "memory beside is as it was": (
+        f"{CUDA}/vmm.c", "memset(vmm->beside, 0, bytes);", "(void)bytes;", "unit test_cuda"),
+    "a tail is not copied in": (
+        f"{NCCL}/launcher.c", "        if (tail)\n", "        if (tail && lane->launched > 1000)\n",
+        "unit test_nccl"),
+    "a tail is not copied out": (
+        f"{NCCL}/launcher.c", "if (outcome_good(ret) && tail)", "if (outcome_good(ret) && tail && !ret)",
+        "unit test_nccl"),
+    "a tail begins at the payload's beginning": (
+        f"{NCCL}/nccl.c", "flight->tail_at = bytes - piece->tail_bytes;",
+        "flight->tail_at = 0;", "unit test_nccl"),
+    "a vote is the largest": (
+        f"{NCCL}/launcher.c", "NCCL_UINT64, NCCL_MIN,", "NCCL_UINT64, NCCL_MAX,", "unit test_nccl"),
+    "fillers vote": (
+        f"{NCCL}/nccl.c", "launch->kind == ENGINE_FILLER ? 0 : launch->value[i]", "launch->value[i]",
+        "unit test_nccl"),
+    "what has ended counts as done, whatever NCCL says": (
+        f"{NCCL}/launcher.c", "outcome.nccl = lane_health(&gpu->nccl, lane);", "outcome.nccl = NCCL_OK;",
+        "unit test_nccl"),
+    "nobody asks how NCCL is": (
+        f"{NCCL}/launcher.c", "        return r == NCCL_IN_PROGRESS ? NCCL_OK : r;\n}\n\n/* Whether",
+        "        return NCCL_OK;\n}\n\n/* Whether", "unit test_nccl"),
+    "more are launched than the window has room for": (
+        f"{NCCL}/nccl.c", "launch->sequence - lane->ended <= ENGINE_WINDOW ?", "launch->sequence > 0 ?",
+        "unit test_nccl"),
+    "outputs may lie outside of the memory": (
+        f"{NCCL}/nccl.c", "piece->output > memory->bytes - bytes ||", "piece->output > memory->bytes ||",
+        "unit test_nccl"),
+    "memory that is registered is forgotten at once": (
+        f"{NCCL}/nccl.c", "if (memory != NULL && registrar_is_free(memory)) {", "if (memory != NULL) {",
+        "unit test_nccl"),
+    "memory is let go of and stays registered": (
+        f"{NCCL}/registrar.c", "if (memory->unwanted && registration->comm->state",
+        "if (!memory->unwanted && registration->comm->state", "unit test_nccl"),
+    "the second lane does not wait for its parent": (
+        f"{NCCL}/form.c", "r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline))", "r, deadline))",
+        "unit test_nccl"),
+    "communicators block": (
+        f"{NCCL}/form.c", "config.blocking = 0;", "config.blocking = 1;", "unit test_nccl"),
+    "a communicator that waits for a rank is not interrupted": (
+        f"{NCCL}/form.c", "wanted = communicator_is_wanted(comm, deadline);\n"
+        "                pthread_mutex_unlock(&comm->shop->lock);\n        }\n        if (result == NCCL_OK)",
+        "wanted = true;\n"
+        "                pthread_mutex_unlock(&comm->shop->lock);\n        }\n        if (result == NCCL_OK)",
+        "unit test_nccl"),
+    "what is aborted parts in good order": (
+        f"{NCCL}/worker.c", "end_communicator(comm, abort);", "end_communicator(comm, abort && false);",
+        "unit test_nccl"),
+    "memory is given back while others are at work": (
+        f"{NCCL}/worker.c", "if (communicator_is_last(comm))", "if (comm->over)", "unit test_nccl"),
+    "two daemons may serve one GPU": (
+        f"{NCCL}/form.c", "strcmp(other->uuid, own->uuid) == 0 &&", "strcmp(other->uuid, own->uuid) > 0 &&",
+        "unit test_nccl"),
+    "one engine is built, so both are": (
+        "daemon/engine/both.c", "comm->told = n > 0 || both_all(comm, half_is_built);", "comm->told = true;",
+        "nccl restarted"),
+    "lanes have the numbers of their engine": (
+        "daemon/engine/both.c", "comm->half[side->kind].lane[lane], sequence, value);",
+        "lane, sequence, value);", "nccl beside_a_plan"),
+    "trailers are not exchanged": (
+        "daemon/job/plan/exchange.c", "bool has_tail = tail > 0 && !idle;", "bool has_tail = false;",
+        "nccl every_type"),
+    "all trailers lie in the first slot": (
+        "daemon/job/plan/exchange.c", "+ piece % exchange->n_slots * exchange->tail_bytes;",
+        "+ piece % 1 * exchange->tail_bytes;", "nccl every_type"),
+    "launches go as far as anybody is ready": (
+        f"{RENDEZVOUS}/coordinator_launch.c", "return planted(PLANTED_AGREES_WITH_ANY) ? any : all;",
+        "return all < any ? any : all;", "unit test_agreed"),
+    "launches of a generation begin from nothing": (
+        f"{RENDEZVOUS}/coordinator_launch.c", "drained = c->node[node].ready[lane];", "drained = 0;",
+        "unit test_agreed"),
+    "launches that were let are taken back": (
+        f"{RENDEZVOUS}/coordinator_launch.c", "c->go[lane] = c->node[node].go[lane];", "(void)node;",
+        "unit test_agreed"),
+    "a node launches what it has not": (
+        f"{RENDEZVOUS}/node_lane.c", "node->lane[at].go < order->go[at] &&\n"
+        "                       node->lane[at].go < node->lane[at].ready)",
+        "node->lane[at].go < order->go[at])", "unit test_agreed"),
+    "what was ready is still so after a freeze": (
+        f"{RENDEZVOUS}/node_lane.c", "node->lane[at].ready = node->lane[at].go = node->lane[at].launched;",
+        "node->lane[at].go = node->lane[at].launched;", "unit test_agreed"),
+    "one that takes over has room for whom it has heard of": (
+        f"{RENDEZVOUS}/coordinators.c", "world > all ? world : all, tracks", "all, tracks",
+        "unit test_coordinators"),
+    "a node is ready for any number": (
+        f"{RENDEZVOUS}/node_lane.c", "- node->lane[at].completed < node->config.window;",
+        "- node->lane[at].completed < LIMIT_WINDOW + 0 * node->config.window;", "unit test_agreed"),
 }
 
 
@@ -88,7 +183,7 @@ def is_green(folder, test):
     if kind == "unit":
         command = [str(folder / "tests/unit" / name)]
     else:
-        tests = [str(TREE / "tests/integration" / file) for file in ("test_cuda.py", "test_digits_cuda.py")]
+        tests = [str(TREE / "tests/integration" / file) for file in FILES[kind]]
         command = [sys.executable, "-m", "pytest", "-q", "-x", *tests, "-k", name]
     environment = {**os.environ, "GRADSYNC_BUILD": str(folder), "GRADSYNC_TEST_DEADLINE": "20"}
     try:

@@ -57,7 +57,7 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
-    def start(self):
+    def start(self, env=None):
         state = self.rig.directory / f"{self.name}.state"
         state.mkdir(exist_ok=True)
         with open(self.log, "ab") as log:
@@ -65,8 +65,8 @@ class Daemon:
                 [*self.rig.hosts.inside(self.host), self.rig.build / "daemon/core/gradsyncd",
                  "--config", self.config, "--socket", self.socket, "--rejoin-grace", "30s",
                  "--drain-timeout", "5s", *self.arguments],
-                env={**os.environ, "STATE_DIRECTORY": str(state)}, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log)
+                env={**os.environ, "STATE_DIRECTORY": str(state), **(env or {})},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = now() + 10
         while not self.rig.listens(self.socket):
             if self.process.poll() is not None or now() > end:
@@ -155,8 +155,8 @@ class ClusterRig(Rig):
     def holdings(self):
         return self.at_rest()
 
-    def tell_hang(self):
-        super().tell_hang()
+    def tell_hang(self, training):
+        super().tell_hang(training)
         for daemon in self.daemons:
             print(f"  {daemon.name}: {daemon.log.read_text().splitlines()[-4:]}", file=sys.stderr)
 
@@ -181,22 +181,30 @@ class ClusterRig(Rig):
 
     # --- faults
 
-    def expel(self):
-        """A host without which somebody is left whose state is whole, and its members, which may end now."""
-        whole = {self.node_of(trainer.rank) for trainer in self.whole()}
-        able = [i for i in range(self.n_hosts) if whole - {i}]
+    def expel(self, but=None):
+        """A host, another than this one, without which somebody is left whose state is whole, and its
+        members, which may end now."""
+        whole = [{self.node_of(trainer.rank) for trainer in self.whole(training)}
+                 for training in self.trainings]
+        able = [i for i in range(self.n_hosts) if i != but and all(hosts - {i} for hosts in whole)]
         if not able:
             return None, []
         host = self.random.choice(able)
         hit = [t for t in self.trainers if self.node_of(t.rank) == host]
         for trainer in hit:
-            trainer.expelled = True
+            trainer.expelled, trainer.back = True, faults.MOST
         return host, hit
+
+    def readmit(self, hit):
+        """From now on they may come back."""
+        for trainer in hit:
+            trainer.back = now()
+        return hit
 
     def rest(self, seconds):
         """A time that is nobody's fault but ours."""
         self.pause(seconds)
-        self.last = max(self.last, now() - self.options.hang / 2)
+        self.excuse()
 
     def kill_helper(self):
         able = [helper for node in self.nodes for helper in node.helpers()]
@@ -225,7 +233,7 @@ class ClusterRig(Rig):
         if hit:
             self.nodes[host].kill()
             self.nodes[host].start()
-        return hit
+        return self.readmit(hit)
 
     def end(self, daemon):
         daemon.process.terminate()
@@ -284,7 +292,10 @@ class ClusterRig(Rig):
         host, hit = self.expel()
         if hit:
             self.cut(host, "cut", DEATH_S + 2)
-        return hit
+        return self.readmit(hit)
+
+    def wanted(self, kinds):
+        return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
 
     def kinds(self):
         def on_network(kind):
@@ -293,20 +304,22 @@ class ClusterRig(Rig):
             make.__name__ = kind
             return make
 
-        def chosen(kinds):
-            return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
                    self.cut_off]
         others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
                   self.restart_node, self.upgrade, self.delay, self.lossy, *map(on_network, CUTS)]
-        return chosen(members), chosen(others)
+        return self.wanted(members), self.wanted(others)
+
+
+def add_only(parser):
+    parser.add_argument("--only", action="append", metavar="KIND",
+                        help="only this kind of fault; may be repeated")
 
 
 def main():
     parser = faults.parser_of("cluster.sh", "Faults against a training job over several hosts.", 20.0)
     parser.add_argument("--hosts", type=int, default=2, choices=[2, 3, 4])
-    parser.add_argument("--only", action="append", metavar="KIND",
-                        help="only this kind of fault; may be repeated")
+    add_only(parser)
     options = parser.parse_args()
     missing = [program for program in ("ip", "nft") if shutil.which(program) is None]
     if os.geteuid() != 0 or missing:

@@ -83,28 +83,43 @@ class Made:
         return self.met and not self.without
 
 
-class Trainer:
-    """One rank, through all of its incarnations."""
+class Training:
+    """A job, and how far it has come."""
 
-    def __init__(self, rig, rank):
-        self.rig, self.rank = rig, rank
-        self.log = rig.directory / f"rank{rank}.log"
+    def __init__(self, job):
+        self.job = job
+        self.commits, self.newest = 0, 0.0      # the newest step, and when it was
+        self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
+        self.stuck = 0                          # hangs since the newest step
+
+
+class Trainer:
+    """One rank of a job, through all of its incarnations."""
+
+    def __init__(self, rig, training, rank):
+        self.rig, self.training, self.rank = rig, training, rank
+        self.log = rig.directory / f"{training.job}{rank}.log"
         self.at = 0                     # how much of the log has been read
         self.rest = ""
         self.steps = [0] * PLANS        # that its state has, by plan
         self.open, self.whole = set(), False
         self.result = None
         self.lives = 0
+        self.committed = 0.0            # when it last was
         self.start()
 
     def start(self):
-        env = {**os.environ, "GRADSYNC_SOCKET": self.rig.socket_of(self.rank), "GRADSYNC_JOB": "faults", "GRADSYNC_RANK": str(self.rank),
-               "GRADSYNC_WORLD_SIZE": str(self.rig.world)}
+        env = {**os.environ, "GRADSYNC_SOCKET": self.rig.socket_of(self.rank), "GRADSYNC_JOB": self.training.job,
+               "GRADSYNC_RANK": str(self.rank), "GRADSYNC_WORLD_SIZE": str(self.rig.world), **self.rig.extras(self)}
         self.process = subprocess.Popen([self.rig.build / "tests/faults/fault_trainer", str(self.rig.target), self.log],
                                         env=env, stdin=subprocess.DEVNULL)
         self.whole = self.doomed = self.expelled = False
+        self.back = MOST                # if it is expelled: when it could come back without ending
         self.open = set()               # plans of which something is marked
         self.lives += 1
+
+    def __str__(self):
+        return f"job {self.training.job}, rank {self.rank}"
 
     def read(self):
         """Takes what the log has to say since the last time."""
@@ -125,6 +140,8 @@ class Trainer:
             self.steps[plan] = step
             if word == "commit":
                 self.whole = True
+                self.committed = stamp
+                self.expelled &= stamp <= self.back
                 self.open.discard(plan)
                 if min(self.steps) > before:
                     self.rig.committed(self, min(self.steps), stamp)
@@ -133,15 +150,18 @@ class Trainer:
         elif word == "void":
             self.open.clear()
         elif word == "wrong":
-            self.rig.wrong.append(f"rank {self.rank}: {line}")
+            self.rig.wrong.append(f"{self}: {line}")
         elif word == "end":
             self.result = arguments[0]
         elif word == "failed" and not self.rig.may_fail(self, line):
-            raise Fault(f"rank {self.rank}: {line}")
+            raise Fault(f"{self}: {line}")
 
 
 class Rig:
     """The daemon, the trainers, and what has been seen of them."""
+
+    jobs = ["faults"]
+    glance = 0.001                      # seconds between two looks at the trainers
 
     def __init__(self, options, directory):
         self.options, self.directory = options, pathlib.Path(directory)
@@ -149,9 +169,7 @@ class Rig:
         self.random = random.Random(options.seed)
         self.target = MOST
         self.socket = str(self.directory / "socket")
-        self.commits, self.newest = 0, 0.0      # the newest step, and when it was
-        self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
-        self.stuck = 0                          # hangs since the newest step
+        self.trainings = list(map(Training, self.jobs))
         self.waiting = []                       # faults not recovered from
         self.recovery = {}                      # by kind: (ms, whether no other fault came in between)
         self.begun = []                         # (when, kind) of each fault
@@ -175,6 +193,15 @@ class Rig:
 
     def socket_of(self, rank):
         return self.socket
+
+    def extras(self, trainer):
+        """More for its environment."""
+        return {}
+
+    @property
+    def commits(self):
+        """The newest step, of the job that has come least far."""
+        return min(training.commits for training in self.trainings)
 
     def may_fail(self, trainer, line):
         """Whether that trainer may give up, to be started again: nothing that is done to one host is a reason."""
@@ -204,14 +231,15 @@ class Rig:
         return sum(int(line.split()[1]) for line in made.stdout.splitlines() if line.startswith("gradsync_quota_rejections_total{"))
 
     def committed(self, trainer, step, stamp):
-        if step < self.commits - 1 and stamp > self.newest:
-            raise Fault(f"step {step} was committed after step {self.commits}: the job has begun anew")
+        it = trainer.training
+        if step < it.commits - 1 and stamp > it.newest:
+            raise Fault(f"step {step} was committed after step {it.commits}: job {it.job} has begun anew")
         for fault in [fault for fault in self.waiting if fault.commit(trainer, stamp)]:
             self.recovery.setdefault(fault.kind, []).append(((stamp - fault.when) * 1000, fault.alone))
             self.waiting.remove(fault)
-        if step > self.commits:
-            self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
-            self.stuck = 0
+        if step > it.commits:
+            it.commits, it.newest, it.last = step, stamp, max(it.last, stamp)
+            it.stuck = 0
 
     def look(self):
         """Reads the logs, starts the dead again, notices hangs."""
@@ -222,29 +250,37 @@ class Rig:
                 continue
             trainer.read()
             if trainer.process.returncode > 0 and trainer.process.returncode != NO_DAEMON and not trainer.expelled:
-                raise Fault(f"rank {trainer.rank} ended with {trainer.process.returncode}")
+                raise Fault(f"{trainer} ended with {trainer.process.returncode}")
             if trainer.process.returncode != 0:
                 trainer.start()
         self.check_daemons()
-        if now() - self.last > self.options.hang and not self.finished():
-            self.hangs += 1
-            self.stuck += 1
-            self.last = now()
-            self.tell_hang()
-            if self.stuck == GIVE_UP:
-                raise Fault(f"given up: the job does not go on after step {self.commits}")
+        for training in self.trainings:
+            if now() - training.last > self.options.hang and not self.finished():
+                self.hangs += 1
+                training.stuck += 1
+                training.last = now()
+                self.tell_hang(training)
+                if training.stuck == GIVE_UP:
+                    raise Fault(f"given up: job {training.job} does not go on after step {training.commits}")
 
     def check_daemons(self):
         if self.daemon.poll() is not None:
             raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
 
-    def tell_hang(self):
-        job = next((job for job in self.status()["jobs"] if job["name"] == "faults"), {})
-        print(f"no step for {self.options.hang:g} s after step {self.commits}: {job.get('state')}, waiting for {job.get('waiting_for')}",
-              file=sys.stderr)
-        for trainer in self.trainers:
+    def job_of(self, training):
+        """What the daemon says of it."""
+        return next((job for job in self.status()["jobs"] if job["name"] == training.job), {})
+
+    def tell_hang(self, training):
+        job = self.job_of(training)
+        print(f"no step of {training.job} for {self.options.hang:g} s after step {training.commits}: "
+              f"{job.get('state')}, waiting for {job.get('waiting_for')}", file=sys.stderr)
+        for trainer in self.members(training):
             lines = trainer.log.read_text(encoding="utf-8").splitlines()
-            print(f"  rank {trainer.rank}, pid {trainer.process.pid}: {lines[-8:]}", file=sys.stderr)
+            print(f"  {trainer}, pid {trainer.process.pid}: {lines[-8:]}", file=sys.stderr)
+
+    def members(self, training):
+        return [trainer for trainer in self.trainers if trainer.training is training]
 
     def finished(self):
         return all(trainer.result is not None for trainer in self.trainers)
@@ -253,7 +289,7 @@ class Rig:
         end = now() + seconds
         while now() < end:
             self.look()
-            time.sleep(0.001)
+            time.sleep(self.glance)
 
     def pass_steps(self, steps):
         until = self.commits + steps
@@ -262,16 +298,23 @@ class Rig:
 
     # --- faults
 
-    def whole(self):
+    def excuse(self):
+        """The time until now was nobody's fault but ours."""
+        for training in self.trainings:
+            training.last = max(training.last, now() - self.options.hang / 2)
+
+    def whole(self, training):
         """Those whose state is whole, and who live on."""
-        return [t for t in self.trainers
+        return [t for t in self.members(training)
                 if t.whole and not (t.doomed or t.expelled) and t.process.poll() is None]
 
     def victims(self, most):
-        """Not the last of those whose state is whole: with it the job would end, and rightly so."""
-        whole = self.whole()
+        """Of one job, and not the last of those whose state is whole: with it the job would end, and rightly
+        so."""
+        training = self.random.choice(self.trainings) if len(self.trainings) > 1 else self.trainings[0]
+        whole = self.whole(training)
         keeper = self.random.choice(whole) if whole else None
-        able = [t for t in self.trainers if t is not keeper and t.process.poll() is None]
+        able = [t for t in self.members(training) if t is not keeper and t.process.poll() is None]
         self.random.shuffle(able)
         return able[:most] if keeper else []
 
@@ -301,7 +344,7 @@ class Rig:
         trainer.process.send_signal(signal.SIGSTOP)
         self.pause(length)
         trainer.process.send_signal(signal.SIGCONT)
-        self.last = max(self.last, now() - self.options.hang / 2)
+        self.excuse()
         return [trainer]
 
     def hostile(self, uid, *attacks):
@@ -382,7 +425,8 @@ class Rig:
 
     def run(self):
         before = self.at_rest()
-        self.trainers = [Trainer(self, rank) for rank in range(self.world)]
+        self.trainers = [Trainer(self, training, rank)
+                         for training in self.trainings for rank in range(self.world)]
         while self.commits < 5:
             self.pause(0.01)
         names = {kind.__name__ for kinds in self.kinds() for kind in kinds}
@@ -397,7 +441,7 @@ class Rig:
                 print(f"\r{self.done}/{self.options.faults} faults, step {self.commits}", end="", file=sys.stderr)
         while self.waiting:
             self.pause(0.02)
-        job, = [job for job in self.status()["jobs"] if job["name"] == "faults"]
+        generations = sum(self.job_of(training)["generation"] for training in self.trainings)
         self.refused += self.refusals()
         for trainer in self.trainers:
             trainer.process.kill()
@@ -407,7 +451,7 @@ class Rig:
         for flood in self.floods:
             flood.stdin.close()
             flood.wait()
-        return job["generation"], self.commits, self.settled(before)
+        return generations, self.settled(before)
 
     def at_rest(self):
         """What the daemon holds before anybody has come."""
@@ -426,6 +470,14 @@ class Rig:
             time.sleep(0.05)
         return []
 
+    def left_over(self):
+        """What there is still when all processes have ended, and ought not to be."""
+        return []
+
+    def figures(self):
+        """More that was measured."""
+        return {}
+
     def stop_daemon(self):
         self.daemon.terminate()
         return self.daemon.wait(30)
@@ -435,6 +487,11 @@ class Rig:
         for trainer in getattr(self, "trainers", []):
             trainer.process.kill()
         self.daemon.kill()
+
+    def last_steps(self):
+        """What each trainer has logged last, and the latest faults."""
+        return [f"{trainer}: {trainer.log.read_text(encoding='utf-8').splitlines()[-8:]}"
+                for trainer in self.trainers] + [f"{when:.6f} {kind}" for when, kind in self.begun[-6:]]
 
     def last_words(self):
         return (self.directory / "daemon.log").read_text().splitlines()[-30:]
@@ -451,12 +508,18 @@ def replay(rig):
             elif word in ("commit", "state"):
                 step, plan = int(arguments[0]), int(arguments[1])
                 if word == "commit" and at[plan] is not None and step != at[plan] + 1:
-                    problems.append(f"rank {trainer.rank} committed step {step} of plan {plan} after {at[plan]}")
+                    problems.append(f"{trainer} committed step {step} of plan {plan} after {at[plan]}")
                 if int(arguments[2], 16) != rig.chain(step):
-                    problems.append(f"rank {trainer.rank}: the state of plan {plan} after step {step} is not that of {step} steps "
+                    problems.append(f"{trainer}: the state of plan {plan} after step {step} is not that of {step} steps "
                                     "applied once")
                 at[plan] = step
     return problems
+
+
+def stamps(trainer, word):
+    """(when, first argument) of each such line that it has logged."""
+    lines = trainer.log.read_text(encoding="utf-8").splitlines()
+    return [(stamp, arguments[0]) for stamp, each, arguments, _ in filter(None, map(parsed, lines)) if each == word]
 
 
 def void_steps(rig):
@@ -465,14 +528,12 @@ def void_steps(rig):
     most = {}
     for trainer in rig.trainers:
         heard = {}
-        lines = trainer.log.read_text(encoding="utf-8").splitlines()
-        for stamp, word, arguments, _ in filter(None, map(parsed, lines)):
-            if word == "void":
-                heard.setdefault(arguments[0], []).append(stamp)
-        for step, stamps in heard.items():
+        for stamp, step in stamps(trainer, "void"):
+            heard.setdefault((trainer.training.job, step), []).append(stamp)
+        for step, times in heard.items():
             known = most.setdefault(step, [])
-            known[:] = map(min, known, stamps) if len(known) == len(stamps) else max(known, stamps, key=len)
-    return sorted(stamp for stamps in most.values() for stamp in stamps)
+            known[:] = map(min, known, times) if len(known) == len(times) else max(known, times, key=len)
+    return sorted(stamp for times in most.values() for stamp in times)
 
 
 def by_kind(rig, void):
@@ -510,17 +571,19 @@ def main(options, make_rig=Rig):
     with tempfile.TemporaryDirectory(prefix="gradsync-faults.") as directory:
         rig = make_rig(options, directory)
         try:
-            generation, steps, leaks = rig.run()
+            generations, leaks = rig.run()
             chains = [0]
-            for step in range(1, steps + options.members + 2):
+            for step in range(1, max(it.commits for it in rig.trainings) + options.members + 2):
                 chains.append(chained(chains[-1], step))
             rig.chain = chains.__getitem__
             wrong = rig.wrong + replay(rig)
+            steps = sum(training.commits for training in rig.trainings)
             when_void = void_steps(rig)
-            void = len(when_void)
+            void, figures = len(when_void), rig.figures()
             status = rig.stop_daemon()
+            leaks += rig.left_over()
         except Fault as fault:
-            sys.stderr.writelines(line + "\n" for line in rig.last_words())
+            sys.stderr.writelines(line + "\n" for line in rig.last_words() + rig.last_steps())
             print(fault, file=sys.stderr)
             return 1
         finally:
@@ -528,11 +591,11 @@ def main(options, make_rig=Rig):
     row = {"seed": options.seed, "faults": rig.done, "in_open_steps": rig.in_open, "steps_checked": steps,
            "void_steps": void, "committed_share": round(steps / (steps + void), 4),
            "void_per_fault": round(void / max(rig.done, 1), 2), "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
-           "quota_refusals": rig.refused, "generations": generation,
-           "kinds": by_kind(rig, when_void)}
+           "quota_refusals": rig.refused, "generations": generations,
+           "kinds": by_kind(rig, when_void), **figures}
     bad = wrong + leaks + ([f"gradsyncd ended with {status}"] if status else [])
     bad += [f"{rig.hangs} hangs"] if rig.hangs else []
-    bad += ["more than 2 void steps per fault"] if void > 2 * rig.done else []
+    bad += ["more than 2 void steps per fault"] if void > 2 * rig.done * len(rig.trainings) else []
     if rig.done >= MANY:
         bad += ["fewer than 95 % of the steps were committed"] if 19 * void > steps else []
         bad += ["fewer than half of the faults met an open step"] if 2 * rig.in_open < rig.done else []

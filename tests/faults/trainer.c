@@ -10,11 +10,14 @@
  * collective, while the other plan has marked nothing, or something, or all, and is committed already.
  *
  * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP PLAN" when the
- * first gradient of a plan's step is marked, "commit STEP PLAN HASH", "void STEP" when some of the step was
- * void, "state STEP PLAN HASH" for each plan when the state was synchronised, "wrong STEP …", "end STEP". Its
- * state is a chain of hashes for each plan, over the steps that it has applied, so that a step applied twice,
- * or not at all, shows in the end. On SIGUSR1 it leaves a child behind, which holds copies of all it has
- * open, and dies. Without a daemon it ends with 3.
+ * first gradient of a plan's step is marked, "commit STEP PLAN HASH", "void STEP REASON" when some of the
+ * step was void, "state STEP PLAN HASH" for each plan when the state was synchronised, "wrong STEP …", "end
+ * STEP". Its state is a chain of hashes for each plan, over the steps that it has applied, so that a step
+ * applied twice, or not at all, shows in the end. On SIGUSR1 it leaves a child behind, which holds copies of
+ * all it has open, and dies. Without a daemon it ends with 3.
+ *
+ * With TRAINER_REVERSED everything is marked and finished in the opposite order. With MEMBER_CUDA gradients
+ * lie on a GPU (see tests/integration/gpu.h).
  */
 #include <gradsync/gradsync.h>
 
@@ -26,6 +29,8 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tests/integration/gpu.h"
 
 #define PLANS 2u
 #define PARAMS 3u  /* at most, of a plan */
@@ -64,6 +69,7 @@ struct trainer {
         struct progress progress[PLANS];
         FILE *log;
         uint64_t target;
+        bool reversed;
         volatile uint64_t sink;
 };
 
@@ -132,11 +138,16 @@ static unsigned kind_of(unsigned plan, unsigned param) {
         return plan * PARAMS + param;
 }
 
+static size_t bytes_of(unsigned plan, unsigned param) {
+        return model[plan].elements[param] * sizeof(float);
+}
+
 static void verify(struct trainer *t, unsigned plan, uint64_t step) {
         uint32_t world = gradsync_world_size(t->job);
 
         for (unsigned p = 0; p < model[plan].n; p++) {
-                const float *gradient = gradsync_gradient(t->learner[plan].plan, p);
+                const float *gradient =
+                        gpu_get(gradsync_gradient(t->learner[plan].plan, p), bytes_of(plan, p));
 
                 for (uint64_t i = 0; i < model[plan].elements[p]; i++) {
                         float right = sum(step, kind_of(plan, p), i, world);
@@ -163,17 +174,32 @@ static uint64_t done(const struct trainer *t) {
         return t->progress[0].step < t->progress[1].step ? t->progress[0].step : t->progress[1].step;
 }
 
+static void fill(const struct learner *learner, unsigned plan, unsigned param, uint64_t step, uint32_t rank) {
+        void *address = gradsync_gradient(learner->plan, param);
+        size_t bytes = bytes_of(plan, param);
+        float *gradient = gpu_get(address, bytes);
+
+        for (uint64_t i = 0; i < model[plan].elements[param]; i++)
+                gradient[i] = value(step, kind_of(plan, param), i, rank);
+        gpu_put(address, gradient, bytes);
+}
+
+static int ready(struct gradsync_plan *plan, unsigned param) {
+        void *stream = gpu_stream();
+
+        return stream != NULL ? gradsync_ready_on(plan, param, stream) : gradsync_ready(plan, param);
+}
+
 static void mark(struct trainer *t, unsigned plan, uint64_t step) {
         struct learner *learner = &t->learner[plan];
         uint32_t rank = gradsync_rank(t->job);
 
-        for (unsigned p = model[plan].n; p-- > 0;) {
-                float *gradient = gradsync_gradient(learner->plan, p);
+        for (unsigned i = 0; i < model[plan].n; i++) {
+                unsigned p = t->reversed ? i : model[plan].n - 1 - i;
 
-                for (uint64_t i = 0; i < model[plan].elements[p]; i++)
-                        gradient[i] = value(step, kind_of(plan, p), i, rank);
+                fill(learner, plan, p, step, rank);
                 compute(t, 80000);
-                check(t, "ready", gradsync_ready(learner->plan, p));
+                check(t, "ready", ready(learner->plan, p));
                 if (learner->marked == 0)
                         note(t, "open %" PRIu64 " %u", step, plan);
                 learner->marked = step;
@@ -235,7 +261,7 @@ static int train_step(struct trainer *t, uint64_t step) {
         int r = GRADSYNC_OK;
 
         for (; *order != '\0' && r == GRADSYNC_OK; order++) {
-                unsigned plan = *order == 'b' || *order == 'B';
+                unsigned plan = (*order == 'b' || *order == 'B') != t->reversed;
                 bool has_it = t->progress[plan].step == step;
 
                 if (*order == '*')
@@ -295,7 +321,7 @@ static void train(struct trainer *t) {
 
                 UNINTERRUPTED(r, last ? gradsync_barrier(t->job) : train_step(t, step));
                 if (r == GRADSYNC_VOID_BEHIND || r == GRADSYNC_VOID_RETRY) {
-                        note(t, "void %" PRIu64, step);
+                        note(t, "void %" PRIu64 " %s", step, gradsync_error());
                         settle(t, step, r);
                 } else {
                         check(t, "step", r);
@@ -334,6 +360,7 @@ int main(int argc, char **argv) {
                 return 2;
         }
         t.target = strtoull(argv[1], NULL, 10);
+        t.reversed = getenv("TRAINER_REVERSED") != NULL;
         signal(SIGUSR1, on_signal);
         fputc('\n', t.log); /* ends the line in the middle of which the one before was killed */
         note(&t, "begin %d", (int)getpid());

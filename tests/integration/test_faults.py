@@ -41,3 +41,18 @@ def test_faults_over_hosts_spoil_no_sum(build, hosts, members, seed):
     assert (row["faults"], row["wrong_sums"], row["hangs"], row["leaks"]) == (30, 0, 0, 0)
     assert {"kill_node", "cut_off", "reset_data", "delay", "lossy"} <= set(row["kinds"])
     assert row["void_per_fault"] <= 2
+
+
+@pytest.mark.fake
+@pytest.mark.heavy
+def test_faults_of_gpus_and_of_nccl_spoil_no_sum(build):
+    """Two jobs on two daemons with a fake GPU each; the script judges void steps and broken rules."""
+    kinds = ["kill", "fork_and_die", "kill_node", "fail_nccl", "fail_gpu", "hold"]
+    command = [sys.executable, FAULTS.with_name("nccl.py"), "--build", build, "--json", "--faults", "12",
+               "--each", "1", "--hosts", "2", "--members", "4", "--seed", "1", "--hang", "60",
+               *(word for kind in kinds for word in ("--only", kind))]
+    made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert made.returncode == 0, made.stderr
+    row = json.loads(made.stdout)
+    assert (row["faults"], row["wrong_sums"], row["hangs"], row["leaks"]) == (12, 0, 0, 0)
+    assert set(row["kinds"]) == set(kinds)

@@ -252,8 +252,9 @@ def test_the_others_close_ranks(team):
 
 
 def test_who_has_heard_of_a_change_is_not_told_again(team):
-    """By a collective: of two members one had marked something of the step by then, and hears by finish() that it is void. Both
-    begin it again after that; otherwise one of them would call again what belongs to the step, and the other one not."""
+    """By a collective: of two members one had marked something of the step by then, and hears by finish()
+    that it is void. Both begin it again after that; otherwise one of them would call again what belongs to
+    the step, and the other one not."""
     it = team(settings=SHORT, least=2, ranks=False)
     it.step()
     it.kill(2)
