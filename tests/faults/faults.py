@@ -258,8 +258,8 @@ class Rig:
             if now() - training.last > self.options.hang and not self.finished():
                 self.hangs += 1
                 training.stuck += 1
-                training.last = now()
                 self.tell_hang(training)
+                training.last = now()
                 if training.stuck == GIVE_UP:
                     raise Fault(f"given up: job {training.job} does not go on after step {training.commits}")
 
@@ -275,6 +275,7 @@ class Rig:
         job = self.job_of(training)
         print(f"no step of {training.job} for {self.options.hang:g} s after step {training.commits}: "
               f"{job.get('state')}, waiting for {job.get('waiting_for')}", file=sys.stderr)
+        print(f"  since {training.last:.3f}, after {self.latest()}", file=sys.stderr)
         for trainer in self.members(training):
             lines = trainer.log.read_text(encoding="utf-8").splitlines()
             print(f"  {trainer}, pid {trainer.process.pid}: {lines[-8:]}", file=sys.stderr)
@@ -488,10 +489,14 @@ class Rig:
             trainer.process.kill()
         self.daemon.kill()
 
+    def latest(self):
+        """The faults."""
+        return [f"{when:.3f} {kind}" for when, kind in self.begun[-6:]]
+
     def last_steps(self):
         """What each trainer has logged last, and the latest faults."""
         return [f"{trainer}: {trainer.log.read_text(encoding='utf-8').splitlines()[-8:]}"
-                for trainer in self.trainers] + [f"{when:.6f} {kind}" for when, kind in self.begun[-6:]]
+                for trainer in self.trainers] + self.latest()
 
     def last_words(self):
         return (self.directory / "daemon.log").read_text().splitlines()[-30:]
