@@ -46,6 +46,8 @@ enum nccl_type { /* ncclDataType_t */
 
 enum nccl_operation { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 }; /* ncclRedOp_t */
 
+#define NCCL_SHRINK_DEFAULT 0 /* nothing of the communicator is under way */
+
 struct nccl_id { /* ncclUniqueId: whoever knows it may be one of the ranks */
         char bytes[128];
 };
@@ -97,7 +99,8 @@ struct nccl_config {
         X(revoke, ncclCommRevoke, 22807, (nccl_comm comm, int flags))                                        \
         X(grow, ncclCommGrow, 22902,                                                                         \
           (nccl_comm comm, int ranks, const struct nccl_id *id, int rank, nccl_comm *grown,                  \
-           struct nccl_config *config))
+           struct nccl_config *config))                                                                      \
+        X(grow_id, ncclCommGetUniqueId, 22902, (nccl_comm comm, struct nccl_id * id))
 
 struct nccl {
         void *library;

@@ -417,7 +417,8 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
                 return -ENOMEM;
         both->ops = ops;
         both->ops.name = device->ops->name;
-        both->ops.dialect = host->ops->dialect;
+        both->ops.dialect =
+                device->ops->dialect > host->ops->dialect ? device->ops->dialect : host->ops->dialect;
         both->ops.most = device->ops->most;
         both->ops.kin = device->ops->kin;
         both->ops.lanes = LANES;

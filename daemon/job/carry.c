@@ -64,6 +64,7 @@ static void carry_build(struct job *job, const struct action *action) {
                 nodes[build.n_nodes++] = node;
         }
         comm_begin(&job->comm, build.comm);
+        build.older = job->comm.old_id;
         job->communicators++;
         int r = engine->ops->build(engine, &build);
         if (r == 0)

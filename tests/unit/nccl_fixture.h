@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine/nccl/nccl.h"
+#include "engine/nccl/table.h"
 #include "gradsync.pb-c.h"
 #include "proto/cuda.h"
 #include "proto/names.h"
@@ -23,7 +24,7 @@
 #define SITES 4u
 #define LANES 2u
 #define COMM 11u
-#define OTHER 12u /* another one, of another job */
+#define OTHER 1000u /* another one, of another job */
 #define MEMORY 7u
 #define MEMORY_BYTES (4u << 20)
 #define FOREVER 60000 /* ms: then the test has failed */
@@ -47,11 +48,15 @@ struct site {
         uint32_t gpu;
         unsigned n_shared, n_unshared;
         unsigned other_built, other_aborted;
+        bool is_out;            /* of the communicators that are made from now on */
+        unsigned n_done_before; /* of the one before */
 };
 
 struct rig {
         struct site site[SITES];
         uint32_t n, address[SITES];
+        uint64_t comm, older; /* older: 0, or the one before, which is still there */
+        uint32_t dialect;
         struct nccl_engine_config config;
 };
 
@@ -63,21 +68,31 @@ static uint32_t rig_address(uint32_t rank) {
         return 10 * rank + 3;
 }
 
+#define EACH_SITE(rig, each)                                                                                 \
+        for (struct site *each = (rig)->site; each < (rig)->site + (rig)->n; each++)                         \
+                if (!each->is_out)
+
+static uint32_t site_rank(const struct site *site) {
+        uint32_t rank = 0;
+
+        EACH_SITE(site->rig, other)
+        rank += other < site;
+        return rank;
+}
+
 /* ---- what comes of an engine ---- */
 
-static void site_teach(struct site *from, uint32_t to) {
-        struct engine *engine = from->rig->site[to].engine;
-
-        assert_int_equal(engine->ops->learn(engine, COMM, (uint32_t)(from - from->rig->site), from->table,
-                                            from->table_bytes),
+static void site_teach(struct site *from, const struct site *to) {
+        assert_int_equal(to->engine->ops->learn(to->engine, from->rig->comm, site_rank(from), from->table,
+                                                from->table_bytes),
                          0);
 }
 
 /* To all others what this one has published. */
 static void rig_spread(struct site *site) {
-        for (uint32_t i = 0; i < site->rig->n; i++)
-                if (&site->rig->site[i] != site)
-                        site_teach(site, i);
+        EACH_SITE(site->rig, other)
+        if (other != site)
+                site_teach(site, other);
 }
 
 static void site_publish_other(struct site *site, const void *table, size_t bytes) {
@@ -98,7 +113,7 @@ static void site_on_publish(void *owner, uint64_t comm, const void *table, size_
                 site_publish_other(site, table, bytes);
                 return;
         }
-        assert_int_equal(comm, COMM);
+        assert_int_equal(comm, site->rig->comm);
         assert_null(site->table);
         site->table = malloc(bytes);
         memcpy(site->table, table, bytes);
@@ -121,7 +136,7 @@ static void site_on_built(void *owner, uint64_t comm, const uint32_t *unreachabl
                 site->other_built++;
                 return;
         }
-        assert_int_equal(comm, COMM);
+        assert_int_equal(comm, site->rig->comm);
         site->n_built++;
         site_note_lost(site, unreachable, n);
 }
@@ -130,7 +145,11 @@ static void site_on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t seq
                          const uint64_t *value) {
         struct site *site = owner;
 
-        assert_int_equal(comm, COMM);
+        if (comm == site->rig->older && comm != site->rig->comm) {
+                site->n_done_before++;
+                return;
+        }
+        assert_int_equal(comm, site->rig->comm);
         assert_int_equal(sequence, site->done[lane] + 1);
         site->done[lane] = sequence;
         memcpy(site->value[lane], value, sizeof(site->value[lane]));
@@ -139,7 +158,7 @@ static void site_on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t seq
 static void site_on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
         struct site *site = owner;
 
-        assert_int_equal(comm, COMM);
+        assert_int_equal(comm, site->rig->comm);
         site->n_unreachable++;
         site_note_lost(site, nodes, n);
 }
@@ -151,7 +170,7 @@ static void site_on_aborted(void *owner, uint64_t comm) {
                 site->other_aborted++;
                 return;
         }
-        assert_int_equal(comm, COMM);
+        assert_int_equal(comm, site->rig->comm);
         site->n_aborted++;
 }
 
@@ -248,6 +267,8 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t gpu) {
 static inline void rig_configure(struct rig *rig, uint32_t n) {
         memset(rig, 0, sizeof(*rig));
         rig->n = n;
+        rig->comm = COMM;
+        rig->dialect = TABLE_WAYS;
         rig->config = (struct nccl_engine_config){ .host = "here",
                                                    .log = -1,
                                                    .driver = FAKE_GPU_LIBRARY,
@@ -269,33 +290,44 @@ static inline void rig_open(struct rig *rig, uint32_t n) {
 }
 
 static inline void site_build_one(struct site *site, uint64_t comm, const char *name) {
+        struct rig *rig = site->rig;
+        uint32_t n = 0, address[SITES];
+
+        EACH_SITE(rig, other)
+        address[n++] = rig->address[other - rig->site];
         struct engine_build build = { .comm = comm,
                                       .name = name,
                                       .n_lanes = LANES,
-                                      .n_nodes = site->rig->n,
-                                      .self = (uint32_t)(site - site->rig->site),
-                                      .node = site->rig->address };
+                                      .dialect = rig->dialect,
+                                      .n_nodes = n,
+                                      .self = site_rank(site),
+                                      .node = address,
+                                      .older = comm == OTHER ? 0 : rig->older };
 
         assert_int_equal(site->engine->ops->build(site->engine, &build), 0);
 }
 
 static inline void site_build(struct site *site) {
-        site_build_one(site, COMM, "0/training/1.1.1.1");
+        char name[64];
+
+        snprintf(name, sizeof(name), "0/training/1.%u.1.1", (unsigned)site->rig->comm);
+        site_build_one(site, site->rig->comm, name);
 }
 
 static inline void rig_build(struct rig *rig) {
-        for (uint32_t rank = 0; rank < rig->n; rank++) {
-                free(rig->site[rank].table);
-                rig->site[rank].table = NULL;
-                rig->site[rank].n_built = rig->site[rank].n_aborted = rig->site[rank].n_unreachable = 0;
-                memset(rig->site[rank].done, 0, sizeof(rig->site[rank].done));
-                site_build(&rig->site[rank]);
+        EACH_SITE(rig, site) {
+                free(site->table);
+                site->table = NULL;
+                site->n_built = site->n_aborted = site->n_unreachable = 0;
+                memset(site->done, 0, sizeof(site->done));
         }
+        EACH_SITE(rig, site)
+        site_build(site);
 }
 
 static inline void rig_await_built(struct rig *rig) {
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                UNTIL(rig, rig->site[rank].n_built > 0);
+        EACH_SITE(rig, site)
+        UNTIL(rig, site->n_built > 0);
 }
 
 static inline void rig_form(struct rig *rig, uint32_t n) {
@@ -307,15 +339,15 @@ static inline void rig_form(struct rig *rig, uint32_t n) {
 }
 
 static inline void rig_abort(struct rig *rig) {
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                rig->site[rank].engine->ops->abort(rig->site[rank].engine, COMM);
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                UNTIL(rig, rig->site[rank].n_aborted > 0);
+        EACH_SITE(rig, site)
+        site->engine->ops->abort(site->engine, rig->comm);
+        EACH_SITE(rig, site)
+        UNTIL(rig, site->n_aborted > 0);
 }
 
 static inline void rig_drop(struct rig *rig) {
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                rig->site[rank].engine->ops->drop(rig->site[rank].engine, COMM);
+        EACH_SITE(rig, site)
+        site->engine->ops->drop(site->engine, rig->comm);
 }
 
 static inline void site_unshare(struct site *site, uint64_t memory) {
@@ -344,7 +376,9 @@ static inline void rig_close(struct rig *rig) {
 
 static inline int site_try(struct site *site, uint32_t lane, uint64_t sequence, enum engine_kind kind,
                            const struct engine_piece *piece) {
-        struct engine_launch launch = { .comm = COMM, .lane = lane, .sequence = sequence, .kind = kind };
+        struct engine_launch launch = {
+                .comm = site->rig->comm, .lane = lane, .sequence = sequence, .kind = kind
+        };
 
         if (piece != NULL)
                 launch.piece = *piece;
@@ -360,14 +394,13 @@ static inline void site_launch(struct site *site, uint32_t lane, uint64_t sequen
 
 static inline void rig_launch(struct rig *rig, uint32_t lane, uint64_t sequence,
                               const struct engine_piece *piece) {
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                site_launch(&rig->site[rank], lane, sequence, piece != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE,
-                            piece);
+        EACH_SITE(rig, site)
+        site_launch(site, lane, sequence, piece != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE, piece);
 }
 
 static inline void rig_await(struct rig *rig, uint32_t lane, uint64_t sequence) {
-        for (uint32_t rank = 0; rank < rig->n; rank++)
-                UNTIL(rig, rig->site[rank].done[lane] >= sequence);
+        EACH_SITE(rig, site)
+        UNTIL(rig, site->done[lane] >= sequence);
 }
 
 static inline void site_put(const struct site *site, uint64_t offset, const void *from, size_t bytes) {

@@ -11,6 +11,7 @@
 #include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
 #include "engine/nccl/transports.h"
+#include "engine/nccl/way.h"
 
 #define NAP 500 /* microseconds between two looks at what NCCL is doing */
 
@@ -45,8 +46,8 @@ static void form_fail_cuda(struct communicator *comm, const char *what, cuda_res
 
 static bool form_say(struct communicator *comm) {
         const struct gpu *gpu = &comm->shop->gpu;
-        struct table own = { .version = gpu->nccl.version, .has_id = comm->self == 0 };
-        nccl_result r = own.has_id ? gpu->nccl.unique_id(&own.id) : NCCL_OK;
+        struct table own = { .version = gpu->nccl.version };
+        nccl_result r = way_offer(comm, &own);
 
         if (r != NCCL_OK) {
                 form_fail_nccl(comm, NULL, "NCCL gives out no id", r);
@@ -122,6 +123,16 @@ static bool form_compare(struct communicator *comm) {
         return why[0] == '\0';
 }
 
+static bool form_agree(struct communicator *comm) {
+        uint32_t unfit = way_find_unfit(comm);
+
+        if (unfit == comm->self)
+                form_fail(comm, comm->n_nodes, "this node cannot go on from the communicator before");
+        else if (unfit < comm->n_nodes)
+                form_fail(comm, unfit, "it cannot go on from the communicator before");
+        return unfit == comm->n_nodes;
+}
+
 /* ---- NCCL ---- */
 
 /* Until what NCCL has begun is done. */
@@ -159,7 +170,18 @@ static struct nccl_config form_config(const struct communicator *comm) {
         return config;
 }
 
-static bool form_first(struct communicator *comm, uint64_t deadline) {
+/* A part of another one: that tells of the progress, and then the new one, which may not be there before. */
+static bool form_await_part(struct communicator *comm, nccl_comm of, nccl_comm const *part, const char *what,
+                            nccl_result result, uint64_t deadline) {
+        if (!form_await(comm, of, what, result == NCCL_OK ? NCCL_IN_PROGRESS : result, deadline))
+                return false;
+        if (*part != NULL)
+                return form_await(comm, *part, what, NCCL_IN_PROGRESS, deadline);
+        form_fail(comm, comm->n_nodes, what);
+        return false;
+}
+
+static bool form_init(struct communicator *comm, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         struct nccl_config config = form_config(comm);
         struct lane *lane = &comm->lane[0];
@@ -169,21 +191,73 @@ static bool form_first(struct communicator *comm, uint64_t deadline) {
         return form_await(comm, lane->comm, "NCCL makes no communicator", r, deadline);
 }
 
-/* Another lane's is a part of the first one's: the whole of it. That one tells of the progress, and then the
- * new one, which may not be there before. */
+static bool form_shrink(struct communicator *comm, uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        struct nccl_config config = form_config(comm);
+        int left_out[comm->older->n_nodes], n = way_list_left_out(comm, left_out);
+        nccl_comm of = comm->older->lane[0].comm, *part = &comm->lane[0].comm;
+        nccl_result r = nccl->shrink(of, left_out, n, part, &config, NCCL_SHRINK_DEFAULT);
+
+        return form_await_part(comm, of, part, "NCCL does not shrink the communicator before", r, deadline);
+}
+
+/* Rank 0 has made the id, and those that are new need it. */
+static bool form_grow(struct communicator *comm, uint64_t deadline) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+        struct nccl_config config = form_config(comm);
+        const struct table *first = &comm->table[0];
+        struct lane *lane = &comm->lane[0];
+        bool is_new = comm->self >= first->n_older;
+        nccl_result r = nccl->grow(is_new ? NULL : comm->older->lane[0].comm, (int)comm->n_nodes,
+                                   is_new || comm->self == 0 ? &first->id : NULL,
+                                   is_new ? (int)comm->self : -1, &lane->comm, &config);
+
+        return form_await(comm, lane->comm, "NCCL does not extend the communicator before", r, deadline);
+}
+
+/* NCCL may still be at it. Whoever was asked for the progress is aborted first. */
+static void form_spoil_older(struct communicator *comm) {
+        struct shop *shop = comm->shop;
+        struct communicator *older = comm->older;
+        nccl_comm *made = &comm->lane[0].comm, *of = &older->lane[0].comm;
+
+        pthread_mutex_lock(&shop->lock);
+        communicator_set_state(older, COMMUNICATOR_BROKEN);
+        while (older->calls > 0)
+                pthread_cond_wait(&shop->change, &shop->lock);
+        pthread_mutex_unlock(&shop->lock);
+        if (comm->table[0].way == WAY_GROW && *made != NULL) {
+                shop->gpu.nccl.abort(*made);
+                *made = NULL;
+        }
+        shop->gpu.nccl.abort(*of);
+        *of = NULL;
+}
+
+/* The first lane's, which is all that the older one is needed for. */
+static bool form_first(struct communicator *comm, uint64_t deadline) {
+        enum way way = comm->table[0].way;
+        bool of_older = way == WAY_SHRINK || (way == WAY_GROW && comm->self < comm->table[0].n_older);
+        bool good = way == WAY_INIT     ? form_init(comm, deadline)
+                    : way == WAY_SHRINK ? form_shrink(comm, deadline)
+                                        : form_grow(comm, deadline);
+
+        if (!good && of_older)
+                form_spoil_older(comm);
+        pthread_mutex_lock(&comm->shop->lock);
+        way_end(comm);
+        pthread_mutex_unlock(&comm->shop->lock);
+        return good;
+}
+
+/* Another lane's is a part of the first one's: the whole of it. */
 static bool form_next(struct communicator *comm, uint32_t lane, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         struct nccl_config config = form_config(comm);
-        nccl_comm first = comm->lane[0].comm, *made = &comm->lane[lane].comm;
-        nccl_result r = nccl->split(first, 0, (int)comm->self, made, &config);
-        static const char what[] = "NCCL makes no second communicator";
+        nccl_comm first = comm->lane[0].comm, *part = &comm->lane[lane].comm;
+        nccl_result r = nccl->split(first, 0, (int)comm->self, part, &config);
 
-        if (!form_await(comm, first, what, r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline))
-                return false;
-        if (*made != NULL)
-                return form_await(comm, *made, what, NCCL_IN_PROGRESS, deadline);
-        form_fail(comm, comm->n_nodes, what);
-        return false;
+        return form_await_part(comm, first, part, "NCCL makes no second communicator", r, deadline);
 }
 
 static bool form_gear(struct communicator *comm, uint32_t lane) {
@@ -240,7 +314,7 @@ void form_communicator(struct communicator *comm) {
         uint64_t deadline = begin + comm->shop->config.timeout * USEC_PER_MSEC;
 
         transports_begin(comm);
-        if (!form_say(comm) || !form_hear(comm, deadline) || !form_compare(comm))
+        if (!form_say(comm) || !form_hear(comm, deadline) || !form_compare(comm) || !form_agree(comm))
                 return;
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 if (!(lane == 0 ? form_first(comm, deadline) : form_next(comm, lane, deadline)) ||

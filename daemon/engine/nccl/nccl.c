@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "base/log.h"
 #include "engine/nccl/launcher.h"
 #include "engine/nccl/registrar.h"
+#include "engine/nccl/way.h"
 #include "engine/nccl/worker.h"
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
@@ -141,6 +143,7 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
         comm->n_nodes = build->n_nodes;
         comm->self = build->self;
         comm->n_lanes = build->n_lanes;
+        comm->dialect = build->dialect;
         comm->suspect = build->n_nodes;
         news_init(&comm->publish, NEWS_PUBLISH, comm, NULL);
         news_init(&comm->built, NEWS_BUILT, comm, NULL);
@@ -159,6 +162,20 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
         return comm;
 }
 
+static int nccl_begin(struct nccl_engine *nccl, struct communicator *comm, uint64_t older) {
+        pthread_mutex_lock(&nccl->shop.lock);
+        way_begin(comm, older != 0 ? nccl_find(nccl, older) : NULL);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        int r = communicator_start(comm);
+        pthread_mutex_lock(&nccl->shop.lock);
+        if (r == 0)
+                list_append(&nccl->shop.comms, &comm->link);
+        else
+                way_end(comm);
+        pthread_mutex_unlock(&nccl->shop.lock);
+        return r;
+}
+
 static int nccl_build(struct engine *engine, const struct engine_build *build) {
         struct nccl_engine *nccl = nccl_of(engine);
         struct communicator *comm;
@@ -169,15 +186,10 @@ static int nccl_build(struct engine *engine, const struct engine_build *build) {
         comm = communicator_new(&nccl->shop, build);
         if (comm != NULL && comm->name != NULL && comm->node != NULL && comm->table != NULL &&
             comm->learned != NULL && comm->transport != NULL)
-                r = communicator_start(comm);
-        if (r < 0) {
+                r = nccl_begin(nccl, comm, build->older);
+        if (r < 0)
                 communicator_free(comm);
-                return r;
-        }
-        pthread_mutex_lock(&nccl->shop.lock);
-        list_append(&nccl->shop.comms, &comm->link);
-        pthread_mutex_unlock(&nccl->shop.lock);
-        return 0;
+        return r;
 }
 
 static int nccl_learn(struct engine *engine, uint64_t id, uint32_t rank, const void *table, size_t bytes) {
@@ -331,10 +343,10 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
 /* ---- what has come ---- */
 
 static void nccl_deliver_publish(const struct nccl_engine *nccl, const struct communicator *comm) {
-        unsigned char bytes[TABLE_BYTES];
+        unsigned char bytes[TABLE_BYTES_AT_MOST];
+        size_t size = table_put(&comm->table[comm->self], comm->dialect, bytes);
 
-        table_put(&comm->table[comm->self], bytes);
-        nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, sizeof(bytes));
+        nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, size);
 }
 
 /* Nobody in particular is all of the others. */
@@ -369,6 +381,15 @@ static void communicator_warn(const struct communicator *comm) {
                                 comm->name, comm->node[rank], comm->transport[rank]);
 }
 
+static void communicator_log_made(const struct communicator *comm) {
+        static const char *const of[] = { [WAY_INIT] = "",
+                                          [WAY_SHRINK] = " as a part of the one before",
+                                          [WAY_GROW] = " as an extension of the one before" };
+
+        log_info("job %s: NCCL connects %u nodes%s, in %" PRIu64 " ms", comm->name, comm->n_nodes,
+                 of[comm->table[0].way], comm->took / USEC_PER_MSEC);
+}
+
 static void nccl_deliver_built(const struct nccl_engine *nccl, const struct communicator *comm) {
         uint32_t nodes[comm->n_nodes], n = 0;
 
@@ -376,6 +397,7 @@ static void nccl_deliver_built(const struct nccl_engine *nccl, const struct comm
                 communicator_log(comm, "does not connect this node;");
                 n = communicator_suspects(comm, nodes);
         } else {
+                communicator_log_made(comm);
                 communicator_warn(comm);
         }
         nccl->engine.events->built(nccl->engine.owner, comm->id, nodes, n);
@@ -528,6 +550,7 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
 
 static const struct engine_ops nccl_ops = {
         .name = "nccl",
+        .dialect = TABLE_WAYS,
         .agreed = true,
         .version = nccl_version,
         .describe = nccl_describe,

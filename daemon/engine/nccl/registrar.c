@@ -70,12 +70,17 @@ void registrar_begin(struct communicator *comm) {
         comm->shop->unregistered = true; /* somebody may have waited for this */
 }
 
+/* One that is lent is NCCL's to make another one of. */
+static bool registrar_may(const struct communicator *comm) {
+        return comm->state == COMMUNICATOR_WORKING && !comm->lent;
+}
+
 /* One that a communicator which works still has. */
 static struct registration *registrar_find_superfluous(const struct shop_memory *memory) {
         struct registration *registration;
 
         list_for_each(registration, &memory->registrations, link)
-                if (memory->unwanted && registration->comm->state == COMMUNICATOR_WORKING)
+                if (memory->unwanted && registrar_may(registration->comm))
                         return registration;
         return NULL;
 }
@@ -114,7 +119,7 @@ static bool registrar_step(struct shop *shop) {
         struct communicator *comm;
 
         list_for_each(comm, &shop->comms, link)
-                if (comm->state == COMMUNICATOR_WORKING && (memory = registrar_next(comm)) != NULL) {
+                if (registrar_may(comm) && (memory = registrar_next(comm)) != NULL) {
                         registrar_add(comm, memory);
                         return true;
                 }

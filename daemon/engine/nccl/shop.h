@@ -107,12 +107,15 @@ struct communicator {
         struct shop *shop;
         uint64_t id;
         char *name;
-        uint32_t n_nodes, self, n_lanes;
+        uint32_t n_nodes, self, n_lanes, dialect;
         uint32_t *node; /* addresses, by rank */
         enum communicator_state state;
-        unsigned busy;  /* the launcher is at it, so it stays, */
-        unsigned calls; /* … in a call of NCCL for it, so it is not to be ended */
-        bool over;      /* nothing of it is left on the GPU */
+        unsigned busy;              /* the launcher is at it, so it stays, */
+        unsigned calls;             /* … in a call of NCCL for it, so it is not to be ended */
+        bool over;                  /* nothing of it is left on the GPU */
+        struct communicator *older; /* of the same job, that it may be made of: lent by it; or NULL */
+        bool lent;  /* to the worker of another one: nobody else asks NCCL for anything of it */
+        bool spent; /* what was to be made of it was not made */
         pthread_t worker;
         struct table *table; /* by rank */
         bool *learned;

@@ -6,6 +6,7 @@
 #include "engine/nccl/form.h"
 #include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
+#include "engine/nccl/way.h"
 
 static bool communicator_is_last(const struct communicator *comm) {
         const struct communicator *other;
@@ -34,7 +35,8 @@ static void *communicator_main(void *data) {
         gpu_enter(&shop->gpu);
         form_communicator(comm);
         pthread_mutex_lock(&shop->lock);
-        while (comm->state < COMMUNICATOR_ABORTED || comm->calls > 0)
+        way_end(comm);
+        while (comm->state < COMMUNICATOR_ABORTED || comm->calls > 0 || comm->lent)
                 pthread_cond_wait(&shop->change, &shop->lock);
         bool abort = comm->state == COMMUNICATOR_ABORTED;
         pthread_mutex_unlock(&shop->lock);

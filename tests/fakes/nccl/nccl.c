@@ -25,7 +25,8 @@
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
  *   FAKE_NCCL_STUCK      "init", "abort", "destroy", or several: that call never ends; "init" does when it is
  *                        aborted
- *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result
+ *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
+ *                        0: each of them has
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
  *   FAKE_NCCL_CTAS       that fit on a GPU (64); a collective takes the communicator's maximum (4)
  *   FAKE_NCCL_TRANSPORT  what NCCL_DEBUG=INFO says of peers (P2P/CUMEM)

@@ -39,7 +39,7 @@ nccl_result trouble_begin(const char *call) {
 
         for (; fail != NULL && sscanf(fail, "%63[^:]:%u:%d%n", wanted, &number, &result, &used) == 3;
              fail += used + (fail[used] == ','))
-                if (strcmp(wanted, call) == 0 && number == calls)
+                if (strcmp(wanted, call) == 0 && (number == 0 || number == calls))
                         return trouble(result, "%s fails, as FAKE_NCCL_FAIL asks for", call);
         return NCCL_OK;
 }

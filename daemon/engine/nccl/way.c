@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/nccl/way.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void way_begin(struct communicator *comm, struct communicator *older) {
+        if (older == NULL || older->state != COMMUNICATOR_WORKING || older->lent || older->spent ||
+            comm->dialect < TABLE_WAYS || strlen(older->name) >= TABLE_OLDER)
+                return;
+        comm->older = older;
+        older->lent = true;
+}
+
+void way_end(struct communicator *comm) {
+        struct communicator *older = comm->older;
+
+        if (older == NULL)
+                return;
+        older->spent |= comm->state == COMMUNICATOR_BROKEN || comm->state == COMMUNICATOR_ABORTED;
+        older->lent = false;
+        comm->older = NULL;
+        comm->shop->unregistered = true; /* what was not done for its sake meanwhile */
+        pthread_cond_signal(&comm->shop->work);
+        pthread_cond_broadcast(&comm->shop->change);
+}
+
+/* ---- what this node has ---- */
+
+/* The lock is held. */
+static bool way_is_idle(const struct communicator *older) {
+        const struct flight *flight;
+
+        for (uint32_t lane = 0; lane < older->n_lanes; lane++)
+                if (older->lane[lane].launched != older->lane[lane].ended)
+                        return false;
+        list_for_each(flight, &older->shop->queue, news.link)
+                if (flight->news.comm == older)
+                        return false;
+        return older->state == COMMUNICATOR_WORKING;
+}
+
+/* Calls that began before it was lent are over soon. */
+static bool way_has_older(const struct communicator *comm) {
+        struct shop *shop = comm->shop;
+
+        if (comm->older == NULL)
+                return false;
+        pthread_mutex_lock(&shop->lock);
+        while (comm->older->calls > 0)
+                pthread_cond_wait(&shop->change, &shop->lock);
+        bool idle = way_is_idle(comm->older);
+        pthread_mutex_unlock(&shop->lock);
+        return idle;
+}
+
+static bool communicator_has_node(const struct communicator *comm, uint32_t address) {
+        for (uint32_t rank = 0; rank < comm->n_nodes; rank++)
+                if (comm->node[rank] == address)
+                        return true;
+        return false;
+}
+
+int way_list_left_out(const struct communicator *comm, int *ret) {
+        const struct communicator *older = comm->older;
+        int n = 0;
+
+        for (uint32_t rank = 0; rank < older->n_nodes; rank++)
+                if (!communicator_has_node(comm, older->node[rank]))
+                        ret[n++] = (int)rank;
+        return n;
+}
+
+static bool way_is_part(const struct communicator *comm) {
+        const struct communicator *older = comm->older;
+
+        for (uint32_t rank = 0; rank < comm->n_nodes; rank++)
+                if (!communicator_has_node(older, comm->node[rank]))
+                        return false;
+        return comm->n_nodes < older->n_nodes;
+}
+
+static bool way_is_extension(const struct communicator *comm) {
+        const struct communicator *older = comm->older;
+
+        return older->n_nodes < comm->n_nodes &&
+               memcmp(older->node, comm->node, older->n_nodes * sizeof(*older->node)) == 0;
+}
+
+nccl_result way_offer(struct communicator *comm, struct table *own) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
+
+        own->has_id = comm->self == 0;
+        own->shrinks = nccl->shrink != NULL;
+        own->grows = nccl->grow != NULL && nccl->grow_id != NULL;
+        if (way_has_older(comm)) {
+                snprintf(own->older, sizeof(own->older), "%s", comm->older->name);
+                own->n_older = comm->older->n_nodes;
+        }
+        if (!own->has_id)
+                return NCCL_OK;
+        if (own->older[0] != '\0' && own->shrinks && way_is_part(comm)) {
+                own->way = WAY_SHRINK;
+                return NCCL_OK;
+        }
+        if (own->older[0] != '\0' && own->grows && way_is_extension(comm) &&
+            nccl->grow_id(comm->older->lane[0].comm, &own->id) == NCCL_OK) {
+                own->way = WAY_GROW;
+                return NCCL_OK;
+        }
+        return nccl->unique_id(&own->id);
+}
+
+/* ---- whether all can ---- */
+
+static bool way_needs_older(const struct table *first, uint32_t rank) {
+        return first->way == WAY_SHRINK || rank < first->n_older;
+}
+
+static bool way_is_fit(const struct table *table, const struct table *first, uint32_t rank) {
+        bool able = first->way == WAY_SHRINK ? table->shrinks : table->grows;
+
+        return able && (!way_needs_older(first, rank) ||
+                        (strcmp(table->older, first->older) == 0 && table->n_older == first->n_older));
+}
+
+uint32_t way_find_unfit(const struct communicator *comm) {
+        const struct table *first = &comm->table[0];
+        uint32_t rank = 0;
+
+        if (first->way == WAY_INIT)
+                return comm->n_nodes;
+        if (first->older[0] == '\0')
+                return 0;
+        while (rank < comm->n_nodes && way_is_fit(&comm->table[rank], first, rank))
+                rank++;
+        if (rank < comm->n_nodes || !way_needs_older(first, comm->self))
+                return rank;
+        return (first->way == WAY_SHRINK ? way_is_part(comm) : way_is_extension(comm)) ? rank : 0;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By which way a communicator is made where the job has had another one. Calls that must not be made fail. */
+#include "nccl_fixture.h"
+
+#define N 3000u
+#define NO_INIT "ncclCommInitRankConfig:0:3"
+#define NO_OTHER "ncclCommShrink:0:3,ncclCommGrow:0:3,ncclCommGetUniqueId:0:3"
+
+/* Variables that are there from the beginning: other threads read them meanwhile. */
+static void set_trouble(const char *fail, const char *stuck) {
+        setenv("FAKE_NCCL_FAIL", fail, 1);
+        setenv("FAKE_NCCL_STUCK", stuck, 1);
+}
+
+static int ways_setup(void **state) {
+        set_trouble("", "");
+        return nccl_setup(state);
+}
+
+/* ---- what they do ---- */
+
+/* Each rank adds its own power of two, and all of it comes out everywhere. */
+static void sum_up(struct rig *rig, uint32_t lane, uint64_t sequence) {
+        struct engine_piece piece = { .memory = MEMORY,
+                                      .input = lane * 65536,
+                                      .output = lane * 65536,
+                                      .elements = N,
+                                      .dtype = WIRE__DTYPE__I32,
+                                      .reduce = ENGINE_SUM };
+        int32_t value[N], sum = 0;
+
+        EACH_SITE(rig, site) {
+                for (uint32_t i = 0; i < N; i++)
+                        value[i] = 1 << site_rank(site);
+                sum += value[0];
+                site_put(site, piece.input, value, sizeof(value));
+        }
+        rig_launch(rig, lane, sequence, &piece);
+        rig_await(rig, lane, sequence);
+        EACH_SITE(rig, site) {
+                site_get(site, piece.output, value, sizeof(value));
+                for (uint32_t i = 0; i < N; i++)
+                        assert_int_equal(value[i], sum);
+        }
+}
+
+static void sum_up_on_all_lanes(struct rig *rig, uint64_t sequence) {
+        for (uint32_t lane = 0; lane < LANES; lane++)
+                sum_up(rig, lane, sequence);
+}
+
+static void leave_out(struct rig *rig, uint32_t sites) {
+        for (uint32_t i = 0; i < rig->n; i++)
+                rig->site[i].is_out = (sites >> i & 1) != 0;
+}
+
+/* The sites of `without` are not in the one before, and those of `left` not in the next one. */
+static void start_with(struct rig *rig, uint32_t without) {
+        rig_begin(rig);
+        leave_out(rig, without);
+        rig_build(rig);
+        rig_await_built(rig);
+        sum_up_on_all_lanes(rig, 1);
+}
+
+static void go_on_with(struct rig *rig, uint32_t left) {
+        leave_out(rig, left);
+        rig->older = rig->comm++;
+        rig_build(rig);
+}
+
+static void await_made(struct rig *rig) {
+        rig_await_built(rig);
+        EACH_SITE(rig, site)
+        assert_int_equal(site->n_lost, 0);
+}
+
+/* As whoever has entered the next generation does, or has left the job. */
+static void drop_older(struct rig *rig) {
+        for (uint32_t i = 0; i < rig->n; i++)
+                rig->site[i].engine->ops->drop(rig->site[i].engine, rig->older);
+        rig->older = 0;
+}
+
+static void finish(struct rig *rig) {
+        set_trouble("", "");
+        rig_drop(rig);
+        rig_close(rig);
+}
+
+/* Made in that way, it works beside the one before, and without it. */
+static void follow(struct rig *rig, uint32_t without, uint32_t left, const char *fail) {
+        start_with(rig, without);
+        set_trouble(fail, "");
+        go_on_with(rig, left);
+        await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
+        drop_older(rig);
+        sum_up_on_all_lanes(rig, 2);
+        finish(rig);
+}
+
+/* ---- tests ---- */
+
+static void those_who_stay_shrink_it(void **state) {
+        struct rig rig;
+
+        for (uint32_t left = 1; left < 4; left++) { /* sites 0, 1, or both */
+                rig_configure(&rig, 4);
+                follow(&rig, 0, left, NO_INIT);
+        }
+}
+
+static void who_comes_behind_extends_it(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 4);
+        follow(&rig, 1 << 3, 0, NO_INIT);
+        rig_configure(&rig, 4);
+        follow(&rig, 1 << 3 | 1 << 2, 0, NO_INIT);
+}
+
+/* It does both, one after the other, as a job does that has lost a node and found another one. */
+static void it_shrinks_and_grows(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, 0);
+        set_trouble(NO_INIT, "");
+        for (unsigned i = 0; i < 4; i++) {
+                go_on_with(&rig, i % 2 == 0 ? 1 << 2 : 0);
+                await_made(&rig);
+                sum_up_on_all_lanes(&rig, 1);
+                drop_older(&rig);
+        }
+        finish(&rig);
+}
+
+/* No part and no extension whose ranks are in the order of their addresses. */
+static void others_are_made_of_nothing(void **state) {
+        static const uint32_t cases[][2] = { { 0, 0 }, { 1, 0 }, { 2, 0 }, { 1, 2 }, { 8, 1 } };
+        struct rig rig;
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                rig_configure(&rig, 4);
+                follow(&rig, cases[i][0], cases[i][1], NO_OTHER);
+        }
+}
+
+static void a_library_that_cannot_makes_it_of_nothing(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        rig.config.library = FAKE_NCCL_PLAIN;
+        follow(&rig, 0, 1, NO_OTHER);
+}
+
+/* One of the nodes knows nothing of it. */
+static void so_does_an_earlier_dialect(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        rig.dialect = TABLE_WAYS - 1;
+        follow(&rig, 0, 1, NO_OTHER);
+        rig_configure(&rig, 3);
+        rig.dialect = TABLE_WAYS - 1;
+        follow(&rig, 4, 0, NO_OTHER);
+}
+
+/* Something of the one before is under way on rank 0, and ends later. */
+static void what_is_at_work_is_left_alone(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, 0);
+        set_trouble(NO_OTHER, "");
+        site_launch(&rig.site[0], 0, 2, ENGINE_VOTE, NULL);
+        go_on_with(&rig, 1 << 2);
+        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
+        rig.comm--;
+        site_launch(&rig.site[1], 0, 2, ENGINE_VOTE, NULL);
+        site_launch(&rig.site[2], 0, 2, ENGINE_VOTE, NULL);
+        rig.comm++;
+        for (uint32_t i = 0; i < 3; i++)
+                UNTIL(&rig, rig.site[i].n_done_before > 0);
+        await_made(&rig);
+        sum_up_on_all_lanes(&rig, 1);
+        drop_older(&rig);
+        finish(&rig);
+}
+
+/* Here that is so of another rank, and of rank 0 it is not: both see who it is. */
+static void who_cannot_go_on_is_named(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, 0);
+        site_launch(&rig.site[1], 0, 2, ENGINE_VOTE, NULL);
+        go_on_with(&rig, 1 << 2);
+        rig_await_built(&rig);
+        for (uint32_t i = 0; i < 2; i++) {
+                assert_int_equal(rig.site[i].n_lost, 1);
+                assert_int_equal(rig.site[i].lost[0], rig_address(1 - i));
+        }
+        rig_abort(&rig);
+        rig.comm = rig.older;
+        leave_out(&rig, 0);
+        EACH_SITE(&rig, site)
+        site->n_aborted = 0;
+        rig_abort(&rig);
+        rig.older = 0;
+        rig.comm += 2;
+        rig_build(&rig);
+        await_made(&rig);
+        sum_up_on_all_lanes(&rig, 1);
+        finish(&rig);
+}
+
+/* The next one is made of nothing, although the one before is still there. */
+static void try_again(struct rig *rig) {
+        rig_abort(rig);
+        set_trouble(NO_OTHER, "");
+        rig->comm++;
+        rig_build(rig);
+        await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
+        drop_older(rig);
+        finish(rig);
+}
+
+static void fail_once(uint32_t without, uint32_t left, const char *fails) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, without);
+        set_trouble(fails, "");
+        go_on_with(&rig, left);
+        rig_await_built(&rig);
+        EACH_SITE(&rig, site)
+        assert_int_equal(site->n_lost, left != 0 ? 1 : 2);
+        try_again(&rig);
+}
+
+static void what_fails_is_not_tried_again(void **state) {
+        fail_once(0, 1 << 2, "ncclCommShrink:0:3");
+        fail_once(1 << 2, 0, "ncclCommGrow:0:3");
+}
+
+/* NCCL is at it when it is aborted, or about to begin. */
+static void stick_once(uint32_t without, uint32_t left) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, without);
+        set_trouble(NO_INIT, "init");
+        go_on_with(&rig, left);
+        EACH_SITE(&rig, site)
+        UNTIL(&rig, site->table != NULL);
+        try_again(&rig);
+}
+
+static void nor_is_what_does_not_end(void **state) {
+        stick_once(0, 1 << 2);
+        stick_once(1 << 2, 0);
+}
+
+/* One of them does not do it, and the others wait until they are aborted. */
+static void nor_is_what_one_of_them_does_not_do(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, 0);
+        set_trouble(NO_INIT, "");
+        rig.site[1].keeps_back = true;
+        go_on_with(&rig, 1 << 2);
+        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
+        rig.site[1].engine->ops->abort(rig.site[1].engine, rig.comm);
+        rig_spread(&rig.site[1]);
+        UNTIL(&rig, rig.site[1].n_aborted > 0);
+        rig.site[1].keeps_back = false;
+        rig.site[0].engine->ops->abort(rig.site[0].engine, rig.comm);
+        UNTIL(&rig, rig.site[0].n_aborted > 0);
+        set_trouble(NO_OTHER, "");
+        rig.comm++;
+        rig_build(&rig);
+        await_made(&rig);
+        sum_up_on_all_lanes(&rig, 1);
+        drop_older(&rig);
+        finish(&rig);
+}
+
+/* Memory comes and goes meanwhile. NCCL is asked for nothing of the one before. */
+static void memory_waits_for_it(void **state) {
+        cuda_address more;
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        start_with(&rig, 0);
+        struct site *site = &rig.site[0];
+        site_enter(site);
+        assert_int_equal(driver.allocate(&more, MEMORY_BYTES), CUDA_OK);
+        set_trouble(NO_INIT, "init");
+        go_on_with(&rig, 1 << 2);
+        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
+        struct engine_memory memory = { .address = (void *)(uintptr_t)more, .fd = -1, .bytes = MEMORY_BYTES };
+        assert_int_equal(site->engine->ops->share(site->engine, MEMORY + 1, &memory), 1);
+        UNTIL(&rig, site->n_shared > 0);
+        set_trouble(NO_INIT, "");
+        await_made(&rig);
+        drop_older(&rig);
+        site_unshare(site, MEMORY + 1);
+        site_enter(site);
+        assert_int_equal(driver.free(more), CUDA_OK);
+        sum_up_on_all_lanes(&rig, 1);
+        finish(&rig);
+}
+
+int main(int argc, char **argv) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(those_who_stay_shrink_it),
+                cmocka_unit_test(who_comes_behind_extends_it),
+                cmocka_unit_test(it_shrinks_and_grows),
+                cmocka_unit_test(others_are_made_of_nothing),
+                cmocka_unit_test(a_library_that_cannot_makes_it_of_nothing),
+                cmocka_unit_test(so_does_an_earlier_dialect),
+                cmocka_unit_test(what_is_at_work_is_left_alone),
+                cmocka_unit_test(who_cannot_go_on_is_named),
+                cmocka_unit_test(what_fails_is_not_tried_again),
+                cmocka_unit_test(nor_is_what_does_not_end),
+                cmocka_unit_test(nor_is_what_one_of_them_does_not_do),
+                cmocka_unit_test(memory_waits_for_it),
+        };
+        int r = cmocka_run_group_tests(tests, ways_setup, NULL);
+
+        if (r == 0 && !nccl_check())
+                r = 1;
+        return r;
+}
