@@ -417,6 +417,7 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
                 return -ENOMEM;
         both->ops = ops;
         both->ops.name = device->ops->name;
+        /* The two count together: what is new in either has a number of its own. */
         both->ops.dialect =
                 device->ops->dialect > host->ops->dialect ? device->ops->dialect : host->ops->dialect;
         both->ops.most = device->ops->most;

@@ -75,8 +75,8 @@ def test_collectives_beside_a_plan(cluster, member):
 
 # ---- who is lost ----
 
-def communicators(it, name="team"):
-    return [node.job(name)["communicators"] for node in it.nodes]
+def communicators(it, name="team", nodes=None):
+    return [node.job(name)["communicators"] for node in it.nodes[:nodes]]
 
 
 def test_a_member_is_killed_and_replaced(cluster, member):
@@ -121,6 +121,58 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     assert team.step() == [2, 2]
     it.nodes.pop()
     assert communicators(it) == [number + 1 for number in before[:2]]
+
+
+def entered(members, generation):
+    """All of them have heard of it."""
+    for each in members:
+        wait_until(lambda each=each: ask(each, "dispatch") == ""
+                   and int(fields(ask(each, "place"))["generation"]) >= generation,
+                   f"generation {generation}")
+
+
+def again(members, step):
+    """All of them synchronise, as after every loss."""
+    for rest in together(members, f"sync {step}"):
+        assert rest.startswith(f"step={step} value=1")
+
+
+@pytest.mark.parametrize("library, by_older", [("libnccl.so.2", True), ("libnccl-plain.so.2", False)])
+def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library, by_older):
+    """A daemon whose only member is gone is left out, and comes back with another one: NCCL makes the
+    communicators of those before where it can, so no daemon begins a second one."""
+    if by_older:
+        monkeypatch.setenv("FAKE_NCCL_FAIL", "ncclCommInitRankConfig:2:3")
+    it = cluster(3, settings=SHORT, times=SWIFT, common={"nccl_library": (build / NCCL).with_name(library)})
+    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=3, least=2, ranks=False)
+    assert team.step() == [1, 1, 1]
+    before = communicators(it, nodes=2)
+    team.kill(2).wait()
+    team.members.pop()
+    part, extension = (" as a part of the one before", " as an extension of the one before") if by_older \
+        else ("", "")
+    for node in it.nodes[:2]:
+        node.wait_log(f"job .*team.*: NCCL connects 2 nodes{part}, in ")
+    entered(team.members, 3)
+    again(team.members, 1)
+    assert team.step() == [2, 2]
+    assert communicators(it, nodes=2) == [number + 1 for number in before]
+    peer, = it.nodes[0].job("team")["peers"]
+    assert peer["transport"] == "P2P/CUMEM"
+    new = team.fresh()
+    assert fields(ask(new, team.join_line(2)))["rank"] == "2"
+    for node in it.nodes[:2]:
+        node.wait_log(f"job .*team.*: NCCL connects 3 nodes{extension}, in ")
+    team.register(new)
+    ask(new, "state 100000 9")
+    ask(new, "plan")
+    entered(team.members, 4)
+    takes_state(new, team.members, 2)
+    team.members.append(new)
+    for number in range(3, 6):
+        assert team.step() == [number] * 3
+    assert communicators(it, nodes=2) == [number + 2 for number in before]
+    assert {peer["transport"] for peer in it.nodes[0].job("team")["peers"]} == {"P2P/CUMEM"}
 
 
 @pytest.mark.parametrize("orderly", [True, False])

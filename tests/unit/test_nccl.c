@@ -422,7 +422,7 @@ static void a_silent_node_is_named(void **state) {
 }
 
 static void what_makes_no_sense_is_not_learned(void **state) {
-        unsigned char junk[256] = "gs-nccl1";
+        unsigned char junk[256] = "gs-nccl1", mark[8];
         struct engine_ops const *ops;
         struct rig rig;
 
@@ -440,10 +440,11 @@ static void what_makes_no_sense_is_not_learned(void **state) {
         assert_int_equal(ops->learn(rig.site[0].engine, COMM + 1, 1, rig.site[1].table,
                                     rig.site[1].table_bytes),
                          -EINVAL);
-        memset(rig.site[1].table, 'x', 8);
+        memcpy(mark, rig.site[1].table, sizeof(mark));
+        memset(rig.site[1].table, 'x', sizeof(mark));
         assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, rig.site[1].table, rig.site[1].table_bytes),
                          -EINVAL);
-        memcpy(rig.site[1].table, "gs-nccl1", 8);
+        memcpy(rig.site[1].table, mark, sizeof(mark));
         rig_spread(&rig.site[1]);
         rig_spread(&rig.site[1]); /* once or more */
         rig_await_built(&rig);
