@@ -246,7 +246,7 @@ static void what_fails_is_not_tried_again(void **state) {
         fail_once(1 << 2, 0, "ncclCommGrow:0:3");
 }
 
-/* NCCL is at it when it is aborted, or about to begin. */
+/* NCCL is at it when it is aborted, or about to begin; and the one before ends, whether it is or not. */
 static void stick_once(uint32_t without, uint32_t left) {
         struct rig rig;
 
@@ -256,15 +256,22 @@ static void stick_once(uint32_t without, uint32_t left) {
         go_on_with(&rig, left);
         EACH_SITE(&rig, site)
         UNTIL(&rig, site->table != NULL);
-        try_again(&rig);
+        rig_abort(&rig);
+        drop_older(&rig);
+        rig.comm++;
+        set_trouble(NO_OTHER, "");
+        rig_build(&rig);
+        await_made(&rig);
+        sum_up_on_all_lanes(&rig, 1);
+        finish(&rig);
 }
 
-static void nor_is_what_does_not_end(void **state) {
+static void what_does_not_end_is_aborted(void **state) {
         stick_once(0, 1 << 2);
         stick_once(1 << 2, 0);
 }
 
-/* One of them does not do it, and the others wait until they are aborted. */
+/* One of them is aborted before, and the other one waits until it is, too. */
 static void nor_is_what_one_of_them_does_not_do(void **state) {
         struct rig rig;
 
@@ -303,12 +310,14 @@ static void memory_waits_for_it(void **state) {
         go_on_with(&rig, 1 << 2);
         UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
         struct engine_memory memory = { .address = (void *)(uintptr_t)more, .fd = -1, .bytes = MEMORY_BYTES };
-        assert_int_equal(site->engine->ops->share(site->engine, MEMORY + 1, &memory), 1);
-        UNTIL(&rig, site->n_shared > 0);
+        for (unsigned n = 1; n <= 50; n++) {
+                assert_int_equal(site->engine->ops->share(site->engine, MEMORY + 1, &memory), 1);
+                UNTIL(&rig, site->n_shared >= n);
+                assert_true(site->engine->ops->unshare(site->engine, MEMORY + 1));
+        }
         set_trouble(NO_INIT, "");
         await_made(&rig);
         drop_older(&rig);
-        site_unshare(site, MEMORY + 1);
         site_enter(site);
         assert_int_equal(driver.free(more), CUDA_OK);
         sum_up_on_all_lanes(&rig, 1);
@@ -326,7 +335,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(what_is_at_work_is_left_alone),
                 cmocka_unit_test(who_cannot_go_on_is_named),
                 cmocka_unit_test(what_fails_is_not_tried_again),
-                cmocka_unit_test(nor_is_what_does_not_end),
+                cmocka_unit_test(what_does_not_end_is_aborted),
                 cmocka_unit_test(nor_is_what_one_of_them_does_not_do),
                 cmocka_unit_test(memory_waits_for_it),
         };
