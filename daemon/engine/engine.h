@@ -25,8 +25,8 @@ struct engine_build {
         uint32_t dialect; /* in which its nodes exchange: one that the engines of all of them know */
         uint32_t n_nodes, self; /* self: rank of this one */
         const uint32_t *node;   /* addresses, by rank */
-        /* Id of the one that the job had before, if it is neither dropped nor aborted; or 0. Nothing is launched
-         * on it any more, and this one may be made of it. */
+        /* Id of the one that the job had before, if it is neither dropped nor aborted; or 0. Nothing is
+         * launched on it any more, and this one may be made of it. */
         uint64_t older;
 };
 
