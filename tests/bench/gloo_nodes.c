@@ -105,8 +105,13 @@ static double form(void) {
         for (uint32_t i = 0; i < n_sites; i++)
                 node[i] = i;
         for (uint32_t i = 0; i < n_sites; i++) {
-                struct engine_build build = { 1,       "bench", LANES, site[i].engine->ops->dialect,
-                                              n_sites, i,       node };
+                struct engine_build build = { .comm = 1,
+                                              .name = "bench",
+                                              .n_lanes = LANES,
+                                              .dialect = site[i].engine->ops->dialect,
+                                              .n_nodes = n_sites,
+                                              .self = i,
+                                              .node = node };
 
                 if (site[i].engine->ops->build(site[i].engine, &build) < 0)
                         fail("a helper cannot be started");
