@@ -355,6 +355,28 @@ def test_a_collective_that_does_not_end_is_given_up(cluster, member):
 
 # ---- what is told ----
 
+def test_who_waits_to_launch_names_the_coordinator(cluster, member):
+    """It says when all launch. Once it is back the step goes on, and nothing is void."""
+    def waits():
+        job, = it.nodes[0].status()["jobs"]
+        return [wait for wait in job["waiting_for"] if wait["what"] == "node"]
+
+    it = cluster(2, settings=STAY)
+    members = crew(members_of(it, member), None, 2)
+    assert step(members) == 1
+    it.coordinator.program.stop()
+    bring(members)
+    for each in members:
+        each.say("finish")
+    wait, = wait_until(waits, "the name")
+    assert "the coordinator at unix:" in wait["text"] and "no report for" in wait["text"], wait
+    it.coordinator.program.resume()
+    for each in members:
+        assert each.line().startswith("OK step=2 ")
+    assert communicators(it, "job") == [1, 1]
+
+
+
 def test_status_tells_how_gpus_are_connected(cluster, member, build):
     it = cluster(2)
     members = crew(members_of(it, member), None, 2)
