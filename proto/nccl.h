@@ -46,7 +46,7 @@ enum nccl_type { /* ncclDataType_t */
 
 enum nccl_operation { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 }; /* ncclRedOp_t */
 
-#define NCCL_SHRINK_DEFAULT 0 /* nothing of the communicator is under way */
+enum { NCCL_SHRINK_IDLE = 0 }; /* NCCL_SHRINK_DEFAULT: nothing of the communicator is under way */
 
 struct nccl_id { /* ncclUniqueId: whoever knows it may be one of the ranks */
         char bytes[128];

@@ -196,7 +196,7 @@ static bool form_shrink(struct communicator *comm, uint64_t deadline) {
         struct nccl_config config = form_config(comm);
         int left_out[comm->older->n_nodes], n = way_list_left_out(comm, left_out);
         nccl_comm of = comm->older->lane[0].comm, *part = &comm->lane[0].comm;
-        nccl_result r = nccl->shrink(of, left_out, n, part, &config, NCCL_SHRINK_DEFAULT);
+        nccl_result r = nccl->shrink(of, left_out, n, part, &config, NCCL_SHRINK_IDLE);
 
         return form_await_part(comm, of, part, "NCCL does not shrink the communicator before", r, deadline);
 }
