@@ -27,25 +27,38 @@ static void *end_abort_one(void *data) {
         return NULL;
 }
 
-/* All at once: one that waits for its kernels would keep the next one's from ending. */
-static void end_abort(struct communicator *comm) {
+/* A thread of NCCL may be making it, and writes it here when it has. */
+static nccl_comm end_take(struct lane *lane) {
+        return __atomic_exchange_n(&lane->comm, NULL, __ATOMIC_ACQ_REL);
+}
+
+/* All at once: one that waits for its kernels would keep the next one's from ending. False: there is none. */
+static bool end_abort_all(struct communicator *comm) {
         struct ending ending[NCCL_LANES] = { 0 };
+        bool any = false;
 
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
                 ending[lane] = (struct ending){ .nccl = &comm->shop->gpu.nccl,
                                                 .gpu = &comm->shop->gpu,
-                                                .comm = comm->lane[lane].comm };
+                                                .comm = end_take(&comm->lane[lane]) };
                 if (ending[lane].comm != NULL)
                         ending[lane].started = thread_start(&ending[lane].thread, "gs-nccl-abort", 0,
                                                             end_abort_one, &ending[lane]) == 0;
         }
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
+                any |= ending[lane].comm != NULL;
                 if (ending[lane].started)
                         pthread_join(ending[lane].thread, NULL);
                 else if (ending[lane].comm != NULL)
                         end_abort_one(&ending[lane]);
-                comm->lane[lane].comm = NULL;
         }
+        return any;
+}
+
+/* A part that was being made is there once what it is part of has been aborted. */
+static void end_abort(struct communicator *comm) {
+        while (end_abort_all(comm))
+                ;
 }
 
 /* False: some rank does not end it. */

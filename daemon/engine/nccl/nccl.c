@@ -410,14 +410,19 @@ static void nccl_deliver_unreachable(const struct nccl_engine *nccl, const struc
         nccl->engine.events->unreachable(nccl->engine.owner, comm->id, nodes, n);
 }
 
-static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *comm) {
-        bool told = comm->state == COMMUNICATOR_ABORTED;
-        uint64_t id = comm->id;
-
+/* It is to end, which is waited for. */
+static void nccl_forget(struct nccl_engine *nccl, struct communicator *comm) {
         pthread_mutex_lock(&nccl->shop.lock);
         list_remove(&comm->link);
         pthread_mutex_unlock(&nccl->shop.lock);
         communicator_join(comm);
+}
+
+static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *comm) {
+        bool told = comm->state == COMMUNICATOR_ABORTED;
+        uint64_t id = comm->id;
+
+        nccl_forget(nccl, comm);
         if (told)
                 nccl->engine.events->aborted(nccl->engine.owner, id);
 }
@@ -644,8 +649,7 @@ static void nccl_wait_for_ends(struct nccl_engine *nccl) {
 
         list_for_each_safe(comm, spare, &nccl->shop.comms, link) {
                 assert(comm->state == COMMUNICATOR_DROPPED);
-                list_remove(&comm->link);
-                communicator_join(comm);
+                nccl_forget(nccl, comm);
         }
 }
 

@@ -115,7 +115,7 @@ struct communicator {
         bool over;                  /* nothing of it is left on the GPU */
         struct communicator *older; /* of the same job, that it may be made of: lent by it; or NULL */
         bool lent;  /* to the worker of another one: nobody else asks NCCL for anything of it */
-        bool spent; /* what was to be made of it was not made */
+        bool spent; /* … or was: it is lent once, so that all nodes know whether it is */
         pthread_t worker;
         struct table *table; /* by rank */
         bool *learned;

@@ -9,7 +9,7 @@ void way_begin(struct communicator *comm, struct communicator *older) {
             comm->dialect < TABLE_WAYS || strlen(older->name) >= TABLE_OLDER)
                 return;
         comm->older = older;
-        older->lent = true;
+        older->lent = older->spent = true;
 }
 
 void way_end(struct communicator *comm) {
@@ -17,7 +17,6 @@ void way_end(struct communicator *comm) {
 
         if (older == NULL)
                 return;
-        older->spent |= comm->state == COMMUNICATOR_BROKEN || comm->state == COMMUNICATOR_ABORTED;
         older->lent = false;
         comm->older = NULL;
         comm->shop->unregistered = true; /* what was not done for its sake meanwhile */

@@ -4,8 +4,8 @@
  * it is under way, NCCL can make the new one of it: of those nodes that stay (ncclCommShrink), or of all of
  * its nodes and others (ncclCommGrow). Rank 0 chooses a way by what it has, and its table says which; the
  * tables of all say whether they can go it, and all of them judge these in the same way. Where they cannot,
- * or where it fails, the communicator is broken, and the older one is not used again: so the next one is made
- * of nothing (ncclCommInitRankConfig), as is each one that is no part and no extension of the older one.
+ * or where it fails, the communicator is broken. The older one is lent once: so the next one is made of
+ * nothing (ncclCommInitRankConfig), as is each one that is no part and no extension of the older one.
  *
  * NCCL numbers the ranks of a part in their old order, and lets old ranks keep their numbers in an extension.
  * Ranks go by addresses: that is right for every part, and for an extension by nodes of higher addresses.
@@ -17,7 +17,7 @@
 /* Lends `older`, or nothing if it is of no use or NULL. On the loop thread, with the lock held, before the
  * worker begins. */
 void way_begin(struct communicator *comm, struct communicator *older);
-/* Gives it back, if that was not done before. It is spent if `comm` is broken. The lock is held. */
+/* Gives it back, if that was not done before. The lock is held. */
 void way_end(struct communicator *comm);
 
 /* Writes into this node's table what it has; on rank 0 also the way, and the id if that needs one. For the

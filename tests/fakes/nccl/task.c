@@ -75,7 +75,7 @@ static void task_finish(const struct task *task, nccl_result result) {
                         task->comm->state = result == NCCL_OK ? COMM_READY : COMM_FAILED;
         }
         if (task->ret != NULL)
-                *task->ret = task->comm;
+                __atomic_store_n(task->ret, task->comm, __ATOMIC_RELEASE);
         if (task->ret != NULL && result != NCCL_OK)
                 task->parent->result = result;
 }
