@@ -296,7 +296,8 @@ suite_asan() {
 
 suite_tsan() {
         build_tsan || return 1
-        export TSAN_OPTIONS="halt_on_error=0:second_deadlock_stack=1:exitcode=66:suppressions=$PWD/tests/tsan.supp"
+        export TSAN_OPTIONS="halt_on_error=0:second_deadlock_stack=1:exitcode=66"
+        TSAN_OPTIONS=$TSAN_OPTIONS:suppressions=$PWD/tests/tsan.supp
         unit "unit tsan" tsan
         # The arithmetic of the training example takes minutes here.
         python "integration tsan" tsan -m "not heavy" --ignore tests/integration/test_digits.py \
