@@ -414,6 +414,41 @@ static void test_own_memory_holds_what_it_is_to(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
+static void hold(bool holds) {
+        char path[96];
+
+        snprintf(path, sizeof(path), "%s/hold", folder);
+        if (holds)
+                assert_int_equal(close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+        else
+                assert_int_equal(unlink(path), 0);
+}
+
+/* Nor what comes beside it. What is made next is as new. */
+static void test_memory_goes_whatever_the_gpu_is_doing(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_memory *busy = make(backend, MIB);
+        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
+        struct memory_result own = ask(backend, &request);
+
+        assert_int_equal(own.error, 0);
+        memset(backend->memory->beside(own.memory), 0xff, 5000);
+        hold(true);
+        assert_int_equal(driver.context_set(context), CUDA_OK);
+        assert_int_equal(driver.set_async(vmm_of(busy)->address, 1, MIB, NULL), CUDA_OK);
+        let_go(backend, own.memory);
+        hold(false);
+        own = ask(backend, &request);
+        assert_int_equal(own.error, 0);
+        const unsigned char *beside = backend->memory->beside(own.memory);
+        for (unsigned i = 0; i < 5000; i++)
+                assert_int_equal(beside[i], 0);
+        let_go(backend, own.memory);
+        let_go(backend, busy);
+        assert_int_equal(seen.n_failed, 0);
+        assert_null(backend->ops->close(backend));
+}
+
 /* Each in a process of its own: the driver is initialised once, with the environment of that moment. */
 static void in_child(const char *name, const char *value, const char *device, const char *text) {
         pid_t pid = fork();
@@ -558,6 +593,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(test_tasks_that_share_a_launch_have_their_own_statistics),
                 cmocka_unit_test(test_bad_memory_is_refused_by_name),
                 cmocka_unit_test(test_own_memory_holds_what_it_is_to),
+                cmocka_unit_test(test_memory_goes_whatever_the_gpu_is_doing),
         };
 
         if (argc == 3)

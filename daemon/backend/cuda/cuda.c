@@ -170,7 +170,9 @@ static void *cuda_address_of(const struct backend_memory *memory) {
 }
 
 static void *cuda_beside(const struct backend_memory *memory) {
-        return vmm_of(memory)->beside;
+        const struct pinned_block *beside = vmm_of(memory)->beside;
+
+        return beside != NULL ? beside->address : NULL;
 }
 
 /* Nothing can be withdrawn: the mapping keeps the allocation. */

@@ -37,6 +37,7 @@ struct keeper {
         cuda_result sticky;
         const char *failing; /* what was done when it was met */
         cuda_stream stream;
+        struct pinned pinned; /* the thread's, while there is one */
         _Atomic uint64_t free;
 };
 
@@ -58,14 +59,14 @@ static void keeper_do(struct keeper *keeper, struct wish *wish) {
         struct memory_result *result = &wish->result;
 
         if (wish->request.kind == MEMORY_FREE) {
-                vmm_free(keeper->card, wish->vmm);
+                vmm_free(keeper->card, &keeper->pinned, wish->vmm);
                 wish->vmm = NULL;
                 return;
         }
         if (wish->request.kind == MEMORY_RETURNED)
                 keeper_wait_for_quiet(keeper);
-        result->error = vmm_new(keeper->card, keeper->stream, &wish->request, wish->fd, &wish->vmm,
-                                &result->refusal, &wish->sticky);
+        result->error = vmm_new(keeper->card, &keeper->pinned, keeper->stream, &wish->request, wish->fd,
+                                &wish->vmm, &result->refusal, &wish->sticky);
         wish->fd = -1;
 }
 
@@ -148,6 +149,7 @@ int keeper_new(const struct card *card, int wake, struct keeper **ret) {
         keeper->wake = wake;
         list_init(&keeper->waiting);
         list_init(&keeper->done);
+        pinned_init(&keeper->pinned);
         pthread_mutex_init(&keeper->lock, NULL);
         pthread_cond_init(&keeper->work, NULL);
         keeper_look(keeper);
@@ -162,9 +164,9 @@ int keeper_new(const struct card *card, int wake, struct keeper **ret) {
         return 0;
 }
 
-static void wish_free(const struct card *card, struct wish *wish) {
+static void wish_free(struct keeper *keeper, struct wish *wish) {
         list_remove(&wish->link);
-        vmm_free(card, wish->vmm);
+        vmm_free(keeper->card, &keeper->pinned, wish->vmm);
         fd_close(wish->fd);
         free(wish);
 }
@@ -178,9 +180,10 @@ struct keeper *keeper_free(struct keeper *keeper) {
         pthread_mutex_unlock(&keeper->lock);
         pthread_join(keeper->thread, NULL);
         while (!list_empty(&keeper->waiting))
-                wish_free(keeper->card, list_entry(keeper->waiting.next, struct wish, link));
+                wish_free(keeper, list_entry(keeper->waiting.next, struct wish, link));
         while (!list_empty(&keeper->done))
-                wish_free(keeper->card, list_entry(keeper->done.next, struct wish, link));
+                wish_free(keeper, list_entry(keeper->done.next, struct wish, link));
+        pinned_deinit(&keeper->pinned, &keeper->card->cuda);
         keeper->card->cuda.stream_free(keeper->stream);
         pthread_cond_destroy(&keeper->work);
         pthread_mutex_destroy(&keeper->lock);

@@ -13,7 +13,7 @@
 
 #define FILL_BYTES 4096u
 
-void vmm_free(const struct card *card, struct vmm *vmm) {
+void vmm_free(const struct card *card, struct pinned *pinned, struct vmm *vmm) {
         if (vmm == NULL)
                 return;
         if (vmm->legacy) {
@@ -22,8 +22,7 @@ void vmm_free(const struct card *card, struct vmm *vmm) {
                 card->cuda.unmap(vmm->base, vmm->mapped);
                 card->cuda.unreserve(vmm->base, vmm->mapped);
         }
-        if (vmm->beside != NULL)
-                card->cuda.host_free(vmm->beside);
+        pinned_leave(pinned, vmm->beside);
         fd_close(vmm->fd);
         free(vmm);
 }
@@ -119,13 +118,12 @@ static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct 
         return r;
 }
 
-static cuda_result vmm_make_beside(const struct card *card, struct vmm *vmm, size_t bytes) {
-        cuda_result r = card->cuda.host_alloc(&vmm->beside, bytes, CUDA_HOST_DEVICEMAP);
+static cuda_result vmm_make_beside(const struct card *card, struct pinned *pinned, struct vmm *vmm,
+                                   size_t bytes) {
+        cuda_result r = pinned_take(pinned, &card->cuda, bytes, &vmm->beside);
 
         if (r == CUDA_OK)
-                memset(vmm->beside, 0, bytes);
-        else
-                vmm->beside = NULL;
+                memset(vmm->beside->address, 0, bytes);
         return r;
 }
 
@@ -213,8 +211,9 @@ static int vmm_open(const struct card *card, struct vmm *vmm, const struct memor
                       whole, request->bytes, request->offset);
 }
 
-int vmm_new(const struct card *card, cuda_stream stream, const struct memory_request *request, int fd,
-            struct vmm **ret, struct refusal *refusal, cuda_result *sticky) {
+int vmm_new(const struct card *card, struct pinned *pinned, cuda_stream stream,
+            const struct memory_request *request, int fd, struct vmm **ret, struct refusal *refusal,
+            cuda_result *sticky) {
         struct vmm *vmm = calloc(1, sizeof(*vmm));
         cuda_result result;
         int r = 0;
@@ -230,7 +229,7 @@ int vmm_new(const struct card *card, cuda_stream stream, const struct memory_req
                 vmm->bytes = vmm->mapped;
                 result = vmm_make(card, stream, vmm, request);
                 if (result == CUDA_OK && request->beside > 0)
-                        result = vmm_make_beside(card, vmm, request->beside);
+                        result = vmm_make_beside(card, pinned, vmm, request->beside);
         } else if (request->ipc != NULL) {
                 r = vmm_open(card, vmm, request, refusal, &result);
         } else {
@@ -239,7 +238,7 @@ int vmm_new(const struct card *card, cuda_stream stream, const struct memory_req
         if (r == 0 && result != CUDA_OK)
                 r = vmm_judge(card, vmm, result, request, refusal, sticky);
         if (r != 0) {
-                vmm_free(card, vmm);
+                vmm_free(card, pinned, vmm);
                 return r;
         }
         vmm->address = vmm->base + request->offset;

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/card.h"
+#include "backend/cuda/pinned.h"
 
 struct vmm {
         struct backend_memory memory;
@@ -15,18 +16,19 @@ struct vmm {
         cuda_address address;
         cuda_address base; /* what is mapped, and how much */
         uint64_t mapped;
-        void *beside; /* pinned memory of the host; NULL: none */
-        bool legacy;  /* opened by an IPC handle */
-        int fd;       /* -1: it has none */
+        struct pinned_block *beside; /* NULL: none */
+        bool legacy;                 /* opened by an IPC handle */
+        int fd;                      /* -1: it has none */
 };
 
 /* What a request of kind SHARED, OWN, OFFERED or RETURNED asks for. `fd` is the memory's from then on. 0 and
  * *ret; INVALID or QUOTA (positive) with *refusal; or a negative errno. *sticky: the GPU is of no use any
  * more. */
-int vmm_new(const struct card *card, cuda_stream stream, const struct memory_request *request, int fd,
-            struct vmm **ret, struct refusal *refusal, cuda_result *sticky);
+int vmm_new(const struct card *card, struct pinned *pinned, cuda_stream stream,
+            const struct memory_request *request, int fd, struct vmm **ret, struct refusal *refusal,
+            cuda_result *sticky);
 /* Nothing on the GPU uses it any more. NULL is fine. */
-void vmm_free(const struct card *card, struct vmm *vmm);
+void vmm_free(const struct card *card, struct pinned *pinned, struct vmm *vmm);
 
 static inline struct vmm *vmm_of(const struct backend_memory *memory) {
         return (struct vmm *)memory;
