@@ -84,7 +84,7 @@ MUTANTS = {
     "neutral elements are a page's worth": (
         f"{CUDA}/vmm.c", "there < bytes && r == CUDA_OK", "0 * bytes && r == CUDA_OK", "unit test_cuda"),
     "memory beside is as it was": (
-        f"{CUDA}/vmm.c", "memset(vmm->beside, 0, bytes);", "(void)bytes;", "unit test_cuda"),
+        f"{CUDA}/vmm.c", "memset(vmm->beside->address, 0, bytes);", "(void)bytes;", "unit test_cuda"),
     "a tail is not copied in": (
         f"{NCCL}/launcher.c", "        if (tail)\n", "        if (tail && lane->launched > 1000)\n",
         "unit test_nccl"),
@@ -103,8 +103,8 @@ MUTANTS = {
         f"{NCCL}/launcher.c", "outcome.nccl = lane_health(&gpu->nccl, lane);", "outcome.nccl = NCCL_OK;",
         "unit test_nccl"),
     "nobody asks how NCCL is": (
-        f"{NCCL}/launcher.c", "        return r == NCCL_IN_PROGRESS ? NCCL_OK : r;\n}\n\n/* Whether",
-        "        return NCCL_OK;\n}\n\n/* Whether", "unit test_nccl"),
+        f"{NCCL}/launcher.c", "        return r == NCCL_IN_PROGRESS ? NCCL_OK : r;\n",
+        "        return NCCL_OK;\n", "unit test_nccl"),
     "more are launched than the window has room for": (
         f"{NCCL}/nccl.c", "launch->sequence - lane->ended <= ENGINE_WINDOW ?", "launch->sequence > 0 ?",
         "unit test_nccl"),
@@ -115,11 +115,11 @@ MUTANTS = {
         f"{NCCL}/nccl.c", "if (memory != NULL && registrar_is_free(memory)) {", "if (memory != NULL) {",
         "unit test_nccl"),
     "memory is let go of and stays registered": (
-        f"{NCCL}/registrar.c", "if (memory->unwanted && registration->comm->state",
-        "if (!memory->unwanted && registration->comm->state", "unit test_nccl"),
+        f"{NCCL}/registrar.c", "if (memory->unwanted && registrar_may(",
+        "if (!memory->unwanted && registrar_may(", "unit test_nccl"),
     "the second lane does not wait for its parent": (
-        f"{NCCL}/form.c", "r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline))", "r, deadline))",
-        "unit test_nccl"),
+        f"{NCCL}/form.c", "result == NCCL_OK ? NCCL_IN_PROGRESS : result, deadline))",
+        "result, deadline))", "unit test_nccl"),
     "communicators block": (
         f"{NCCL}/form.c", "config.blocking = 0;", "config.blocking = 1;", "unit test_nccl"),
     "a communicator that waits for a rank is not interrupted": (
@@ -131,6 +131,14 @@ MUTANTS = {
     "what is aborted parts in good order": (
         f"{NCCL}/worker.c", "end_communicator(comm, abort);", "end_communicator(comm, abort && false);",
         "unit test_nccl"),
+    "pinned memory is not kept": (
+        f"{CUDA}/vmm.c", "        pinned_leave(pinned, vmm->beside);\n",
+        "        if (vmm->beside != NULL)\n                card->cuda.host_free(vmm->beside->address);\n",
+        "unit test_cuda"),
+    "an older communicator is lent again": (
+        f"{NCCL}/way.c", "older->lent = older->spent = true;", "older->lent = true;", "unit test_nccl_ways"),
+    "an older communicator is used for whatever comes next": (
+        f"{NCCL}/way.c", "return comm->n_nodes < older->n_nodes;", "return true;", "unit test_nccl_ways"),
     "memory is given back while others are at work": (
         f"{NCCL}/worker.c", "if (communicator_is_last(comm))", "if (comm->over)", "unit test_nccl"),
     "two daemons may serve one GPU": (

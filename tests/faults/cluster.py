@@ -93,15 +93,23 @@ class Daemon:
 class ClusterRig(Rig):
     """The hosts, a daemon on each, and the coordinator; `daemon` is the coordinator's process."""
 
+    daemon_class = Daemon
+
     def start_daemon(self):
-        self.n_hosts = self.options.hosts
-        self.hosts, self.daemons = Routed(self.n_hosts + 1), []
+        self.n_hosts, self.daemons = self.options.hosts, []
+        self.hosts = self.make_hosts()
         try:
             self.start_daemons()
+            self.nodes = self.daemons[1:]
+            self.socket = self.nodes[0].socket
+            self.settle_down()
         except BaseException:
             self.kill_all()
             raise
         return self.coordinator.process
+
+    def make_hosts(self):
+        return Routed(self.n_hosts + 1)
 
     def start_daemons(self):
         key = self.directory / "key"
@@ -115,12 +123,9 @@ class ClusterRig(Rig):
             text = {"coordinator": f"{self.hosts.address(at)}:{PORT}", "host_id": f"host{i}", **common,
                     **TIMES}
             self.add(f"host{i}", i, text)
-        self.nodes = self.daemons[1:]
-        self.socket = self.nodes[0].socket
-        self.settle_down()
 
     def add(self, *what):
-        self.daemons.append(Daemon(self, *what))
+        self.daemons.append(self.daemon_class(self, *what))
         self.daemons[-1].start()
         return self.daemons[-1]
 

@@ -600,7 +600,7 @@ def main(options, make_rig=Rig):
            "kinds": by_kind(rig, when_void), **figures}
     bad = wrong + leaks + ([f"gradsyncd ended with {status}"] if status else [])
     bad += [f"{rig.hangs} hangs"] if rig.hangs else []
-    bad += ["more than 2 void steps per fault"] if void > 2 * rig.done * len(rig.trainings) else []
+    bad += ["more than 2 void steps per fault"] if void > 2 * rig.done else []
     if rig.done >= MANY:
         bad += ["fewer than 95 % of the steps were committed"] if 19 * void > steps else []
         bad += ["fewer than half of the faults met an open step"] if 2 * rig.in_open < rig.done else []

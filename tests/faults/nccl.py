@@ -63,20 +63,18 @@ class NcclRig(ClusterRig):
 
     jobs = ["forth", "back"]
     glance = 0.01
+    daemon_class = Daemon
 
     def start_daemon(self):
         os.environ.update(gpus.settings(self.build, self.directory), MEMBER_CUDA="1",
                           FAKE_GPU_DEVICES=str(self.options.hosts))
-        self.n_hosts, self.hosts, self.daemons = self.options.hosts, Machine(), []
         self.losses = []                # (when, job, members that were killed) where nothing else happened
         self.changes = collections.defaultdict(collections.Counter)
         self.looked_at = None           # (what counted() said, kind, jobs that were hit)
-        try:
-            self.start_daemons()
-        except BaseException:
-            self.kill_all()
-            raise
-        return self.coordinator.process
+        return super().start_daemon()
+
+    def make_hosts(self):
+        return Machine()
 
     def start_daemons(self):
         link = f"unix:{self.directory}/link"
@@ -85,14 +83,6 @@ class NcclRig(ClusterRig):
             text = {"coordinator": link, "gloo_helper": self.build / "daemon/engine/gloo/gradsync-gloo",
                     "nccl_library": self.build / "tests/fakes/nccl/libnccl.so.2"}
             self.add(f"gpu{i}", i, text, "--device", f"cuda:{i}")
-        self.nodes = self.daemons[1:]
-        self.socket = self.nodes[0].socket
-        self.settle_down()
-
-    def add(self, *what):
-        self.daemons.append(Daemon(self, *what))
-        self.daemons[-1].start()
-        return self.daemons[-1]
 
     def extras(self, trainer):
         extras = {"MEMBER_GPU": str(self.node_of(trainer.rank))}

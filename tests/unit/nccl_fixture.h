@@ -82,35 +82,25 @@ static uint32_t site_rank(const struct site *site) {
 
 /* ---- what comes of an engine ---- */
 
-static void site_teach(struct site *from, const struct site *to) {
-        assert_int_equal(to->engine->ops->learn(to->engine, from->rig->comm, site_rank(from), from->table,
-                                                from->table_bytes),
-                         0);
-}
-
-/* To all others what this one has published. */
-static void rig_spread(struct site *site) {
+/* To all others. */
+static void site_spread(const struct site *site, uint64_t comm, const void *table, size_t bytes) {
         EACH_SITE(site->rig, other)
         if (other != site)
-                site_teach(site, other);
+                assert_int_equal(other->engine->ops->learn(other->engine, comm, site_rank(site), table,
+                                                           bytes),
+                                 0);
 }
 
-static void site_publish_other(struct site *site, const void *table, size_t bytes) {
-        uint32_t own = (uint32_t)(site - site->rig->site);
-
-        for (uint32_t i = 0; i < site->rig->n; i++) {
-                struct engine *engine = site->rig->site[i].engine;
-
-                if (i != own)
-                        assert_int_equal(engine->ops->learn(engine, OTHER, own, table, bytes), 0);
-        }
+/* What this one has published. */
+static void rig_spread(struct site *site) {
+        site_spread(site, site->rig->comm, site->table, site->table_bytes);
 }
 
 static void site_on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
         struct site *site = owner;
 
         if (comm == OTHER) {
-                site_publish_other(site, table, bytes);
+                site_spread(site, OTHER, table, bytes);
                 return;
         }
         assert_int_equal(comm, site->rig->comm);

@@ -27,11 +27,6 @@ static void *end_abort_one(void *data) {
         return NULL;
 }
 
-/* A thread of NCCL may be making it, and writes it here when it has. */
-static nccl_comm end_take(struct lane *lane) {
-        return __atomic_exchange_n(&lane->comm, NULL, __ATOMIC_ACQ_REL);
-}
-
 /* All at once: one that waits for its kernels would keep the next one's from ending. False: there is none. */
 static bool end_abort_all(struct communicator *comm) {
         struct ending ending[NCCL_LANES] = { 0 };
@@ -40,7 +35,7 @@ static bool end_abort_all(struct communicator *comm) {
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
                 ending[lane] = (struct ending){ .nccl = &comm->shop->gpu.nccl,
                                                 .gpu = &comm->shop->gpu,
-                                                .comm = end_take(&comm->lane[lane]) };
+                                                .comm = lane_take_comm(&comm->lane[lane]) };
                 if (ending[lane].comm != NULL)
                         ending[lane].started = thread_start(&ending[lane].thread, "gs-nccl-abort", 0,
                                                             end_abort_one, &ending[lane]) == 0;

@@ -219,19 +219,18 @@ static bool form_grow(struct communicator *comm, uint64_t deadline) {
 static void form_spoil_older(struct communicator *comm) {
         struct shop *shop = comm->shop;
         struct communicator *older = comm->older;
-        nccl_comm *made = &comm->lane[0].comm, *of = &older->lane[0].comm;
+        nccl_comm made = NULL;
 
         pthread_mutex_lock(&shop->lock);
         communicator_set_state(older, COMMUNICATOR_BROKEN);
         while (older->calls > 0)
                 pthread_cond_wait(&shop->change, &shop->lock);
         pthread_mutex_unlock(&shop->lock);
-        if (comm->table[0].way == WAY_GROW && *made != NULL) {
-                shop->gpu.nccl.abort(*made);
-                *made = NULL;
-        }
-        shop->gpu.nccl.abort(*of);
-        *of = NULL;
+        if (comm->table[0].way == WAY_GROW)
+                made = lane_take_comm(&comm->lane[0]);
+        if (made != NULL)
+                shop->gpu.nccl.abort(made);
+        shop->gpu.nccl.abort(lane_take_comm(&older->lane[0]));
 }
 
 /* The first lane's, which is all that the older one is needed for. */

@@ -7,6 +7,10 @@
 
 #include "base/clock.h"
 
+nccl_comm lane_take_comm(struct lane *lane) {
+        return __atomic_exchange_n(&lane->comm, NULL, __ATOMIC_ACQ_REL);
+}
+
 void communicator_set_state(struct communicator *comm, enum communicator_state state) {
         if (state <= comm->state)
                 return;

@@ -131,6 +131,10 @@ struct communicator {
         struct lane lane[NCCL_LANES];
 };
 
+/* NULL, or NCCL's communicator, which is the caller's to end. A thread of NCCL may be making it, and writes
+ * it into the lane when it has. */
+nccl_comm lane_take_comm(struct lane *lane);
+
 /* The lock is held in all of these. The only writer of its state: to an earlier one it changes nothing. */
 void communicator_set_state(struct communicator *comm, enum communicator_state state);
 /* It is no good any more, because of this rank (n_nodes: of nobody in particular). The first reason counts.
