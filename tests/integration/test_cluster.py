@@ -129,9 +129,9 @@ def test_the_coordinator_is_away_for_a_moment(cluster, member):
 
 @pytest.mark.parametrize("world", [2, 9])
 def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
-    """What it had to know the daemons tell it, one after the other. Afterwards members are replaced as
-    before."""
-    it = cluster(settings={"rejoin_grace": "60s"})
+    """What it had to know the daemons tell it, one after the other, and none of them gives its generation up.
+    Afterwards members are replaced as before."""
+    it = cluster(settings={"rejoin_grace": "60s"}, times={"abandon": "1h"})
     team = Team(members_of(it, member), None, world=world)
     assert team.step() == [1] * world
     it.coordinator.program.kill()
