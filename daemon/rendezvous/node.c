@@ -84,15 +84,18 @@ static void node_note_links(struct node *node, struct nodeset unreachable) {
 
 void node_built(struct node *node, uint64_t now, struct generation comm, struct nodeset unreachable) {
         now = node_wake(node, now);
-        if (!generation_equal(comm, node->comm) || node->phase != NODE_BUILDING)
+        if (!generation_equal(comm, node->comm) || !node->unbuilt)
                 return;
         node_note_links(node, unreachable);
         if (!nodeset_empty(node->links)) {
                 report_send(node, now);
                 return;
         }
-        node_enter(node);
-        report_send(node, now);
+        node->unbuilt = false;
+        if (node->phase == NODE_BUILDING) {
+                node_enter(node);
+                report_send(node, now);
+        }
         node_advance(node, now);
 }
 
@@ -101,6 +104,7 @@ void node_aborted(struct node *node, uint64_t now, struct generation comm) {
         if (!generation_equal(comm, node->comm))
                 return;
         node->comm = (struct generation){ 0 };
+        node->unbuilt = false;
         lane_reset(node);
         if (node->phase == NODE_ABORTING)
                 node_say(node, now, NODE_ABORTED, ANSWER_ABORTED);

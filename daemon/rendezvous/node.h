@@ -120,7 +120,8 @@ struct node {
         bool interrupted; /* its members know that the generation has lost somebody */
         struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;
-        struct nodeset set, links; /* in the room */
+        bool unbuilt;              /* comm is not known to work: it may stay so over several generations */
+        struct nodeset set, links; /* in the room; links of comm that are broken */
         uint64_t cut[LIMIT_LANES];
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];

@@ -113,8 +113,9 @@ static void build(struct node *node, const struct message *order) {
         node_drop_older(node);
         node->old_comm = node->comm;
         node->comm = order->comm;
+        node->unbuilt = true;
+        nodeset_clear(node->links);
         lane_reset(node);
-        node_set_phase(node, NODE_BUILDING, ANSWER_REPORT);
         node_act(node, &(struct action){ .kind = ACTION_BUILD,
                                          .comm = node->comm,
                                          .set = node->set,
@@ -141,7 +142,6 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */
         node->history = order->history;
         nodeset_copy(node->set, message_set(order));
-        nodeset_clear(node->links);
         node->origin = ORIGIN_OWN;
         node->away = false; /* it stays until it has entered this one */
         order_note_loss(node, order);
@@ -153,10 +153,11 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         }
         report_enter(node, order, words);
         plan_enter(node, order);
-        if (!generation_equal(order->comm, node->comm)) {
+        node_set_phase(node, NODE_BUILDING, ANSWER_REPORT);
+        if (!generation_equal(order->comm, node->comm))
                 build(node, order);
-                return;
-        }
+        if (node->unbuilt)
+                return; /* this generation's, or an earlier one's: somebody was lost before it was built */
         node_enter(node);
         report_send(node, now);
 }

@@ -139,7 +139,7 @@ static void node_go_on(struct node *node, uint64_t now) {
 void node_advance(struct node *node, uint64_t now) {
         if (node->phase == NODE_RUNNING && !node->suspended)
                 node_go_on(node, now);
-        if (node->phase == NODE_FILLING)
+        if (node->phase == NODE_FILLING && !node->unbuilt)
                 node_fill(node);
         if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node))
                 node_say(node, now, NODE_FILLING, ANSWER_DRAINED);

@@ -54,11 +54,11 @@ static void build(uint32_t proc, const struct action *action) {
                 violate(RULE_ORDER,
                         "node %u builds a communicator in dialect %u, knows %u, and others use %u", proc,
                         action->dialect, w.proc[proc].node.config.dialect, comm->dialect);
-        comm->built |= UINT64_C(1) << proc;
+        comm->begun |= UINT64_C(1) << proc;
         comm->epoch[proc] = w.proc[proc].epoch;
-        for (uint32_t i = 0; i < w.n_procs && comm->built == comm->set; i++)
+        for (uint32_t i = 0; i < w.n_procs && comm->begun == comm->set; i++)
                 if (comm->set >> i & 1)
-                        queue_put((struct event){ .at = w.now + 1 + rnd(5),
+                        queue_put((struct event){ .at = w.now + 1 + rnd(rnd(4) == 0 ? 60 : 5),
                                                   .kind = EVENT_BUILT,
                                                   .proc = i,
                                                   .epoch = comm->epoch[i],
@@ -70,6 +70,12 @@ void engine_built(const struct event *event) {
 
         uint64_t nodes = unreachable(comm, event->proc);
 
+        if (comm->dead >> event->proc & 1)
+                return;
+        if (nodes == 0)
+                comm->works |= UINT64_C(1) << event->proc;
+        else
+                comm->dead |= UINT64_C(1) << event->proc;
         node_built(&w.proc[event->proc].node, clock_of(&w.proc[event->proc]), comm->name, set_of(&nodes));
 }
 
@@ -116,6 +122,8 @@ static void launch(uint32_t proc, const struct action *action) {
                         (unsigned long long)action->seq, action->lane);
                 return;
         }
+        if ((comm->works >> proc & 1) == 0)
+                violate(RULE_WAIT, "node %u launches on a communicator that does not work there yet", proc);
         launches_judge(proc, comm, action);
         comm->launched[action->lane][proc] = action->seq;
         c = &comm->ring[action->lane][action->seq % RING];
