@@ -39,14 +39,18 @@ static void *device(uint64_t address) {
         return (void *)(uintptr_t)address;
 }
 
-/* A communicator that does not block may take a collective later, and nothing else until then. */
+/* A communicator that does not block may take a collective later, and nothing else until then. The thread of
+ * NCCL that takes it may need this processor. */
 static nccl_result launcher_await(const struct nccl *nccl, nccl_comm comm, nccl_result result) {
-        uint64_t deadline = clock_now() + TAKING;
+        uint64_t begin = clock_now();
 
-        while (result == NCCL_IN_PROGRESS && clock_now() < deadline) {
+        while (result == NCCL_IN_PROGRESS && clock_now() < begin + TAKING) {
                 nccl_result state = NCCL_OK;
 
-                sched_yield();
+                if (clock_now() < begin + LINGER)
+                        sched_yield();
+                else
+                        nanosleep(&(struct timespec){ .tv_nsec = NAP }, NULL);
                 result = nccl->async_error(comm, &state);
                 result = result == NCCL_OK ? state : result;
         }

@@ -42,15 +42,15 @@ static bool run_wait_until(const struct run *run, bool (*condition)(const struct
 }
 
 static bool run_turn_begin(const struct run *run) {
-        while (run->collective->slice && !machine_try(&run->collective->machine->slice))
+        while (run->collective->slice != NULL && !machine_try(run->collective->slice))
                 if (run_ends(run))
                         return false;
         return true;
 }
 
 static void run_turn_end(const struct run *run) {
-        if (run->collective->slice)
-                pthread_mutex_unlock(&run->collective->machine->slice);
+        if (run->collective->slice != NULL)
+                pthread_mutex_unlock(run->collective->slice);
 }
 
 /* ---- conditions ---- */

@@ -316,7 +316,7 @@ static void operation_compute(const struct operation *operation, void **paramete
 
         pause_for(pauses[0]);
         if (slice)
-                machine_enter(&machine->slice);
+                machine_enter(&machine->slice[device]);
         operation_do(operation, parameters);
         operation_hide(uses);
         pause_for(pauses[1]);
@@ -329,7 +329,7 @@ static void operation_compute(const struct operation *operation, void **paramete
                 pause_for(machine_setting("FAKE_GPU_LATE", 100000));
         operation_show(uses);
         if (slice)
-                pthread_mutex_unlock(&machine->slice);
+                pthread_mutex_unlock(&machine->slice[device]);
 }
 
 /* A collective that waits for others ends with the context. */
@@ -353,7 +353,7 @@ static void operation_collect(const struct operation *operation, struct uses *us
                 .what = collective,
                 .machine = machine,
                 .device = device,
-                .slice = !is_mps(),
+                .slice = is_mps() ? NULL : &machine->slice[device],
                 .board = operation->fd,
                 .from = in_place ? uses->use[0].after : AT(collective->from),
                 .to = uses->use[0].after,

@@ -155,13 +155,13 @@ struct machine_lease {
 };
 
 struct machine {
-        pthread_mutex_t lock;         /* of what follows */
-        pthread_mutex_t slice;        /* whose turn it is to compute, without MPS */
-        uint64_t last;                /* id given out */
-        uint32_t contexts;            /* that live */
-        uint64_t used[GPU_DEVICES];   /* bytes */
-        uint64_t faults[GPU_DEVICES]; /* of clients of its MPS server */
-        uint32_t ctas[GPU_DEVICES];   /* that collectives occupy */
+        pthread_mutex_t lock;               /* of what follows */
+        pthread_mutex_t slice[GPU_DEVICES]; /* whose turn it is to compute, without MPS */
+        uint64_t last;                      /* id given out */
+        uint32_t contexts;                  /* that live */
+        uint64_t used[GPU_DEVICES];         /* bytes */
+        uint64_t faults[GPU_DEVICES];       /* of clients of its MPS server */
+        uint32_t ctas[GPU_DEVICES];         /* that collectives occupy */
         struct machine_memory memory[MACHINE_MEMORIES];
         struct machine_lease lease[MACHINE_LEASES];
 };
@@ -207,7 +207,7 @@ struct collective {
         const struct gpu_collective *what;
         struct machine *machine;
         unsigned device;
-        bool slice; /* it computes when it is its turn */
+        pthread_mutex_t *slice; /* whose turn it is to compute; NULL: everybody's */
         int board;
         const void *from; /* may be `to` */
         void *to;

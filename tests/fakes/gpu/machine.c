@@ -75,7 +75,8 @@ static void machine_init(struct machine *machine) {
         pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
         pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
         pthread_mutex_init(&machine->lock, &attributes);
-        pthread_mutex_init(&machine->slice, &attributes);
+        for (unsigned d = 0; d < GPU_DEVICES; d++)
+                pthread_mutex_init(&machine->slice[d], &attributes);
         machine->last = 1;
 }
 
