@@ -192,6 +192,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->dialect = report->dialect;
         reporter->engine = report->engine;
         reporter->origin = report->origin;
+        reporter->renewed &= report->origin == ORIGIN_OWN;
         reporter->running = report->running;
         reporter->away = report->away;
         reporter->torn = report->torn;
@@ -214,10 +215,12 @@ static bool coordinator_is_ending(const struct coordinator *c) {
         return c->ending != JOB_END_NONE || c->end != JOB_END_NONE;
 }
 
-/* A node of the generation whose daemon has started anew, and whose members come back: everybody is heard
- * again, as by a coordinator that has just begun. */
+/* A node of the generation whose daemon has started anew, and whose members come back, or may: what it says
+ * first may be about somebody new who was faster. Everybody is heard again, as by a coordinator that has just
+ * begun. */
 static bool coordinator_takes_back(const struct coordinator *c, const struct message *report) {
-        return coordinator_survives(c, report->from) && report->origin != ORIGIN_OWN &&
+        return coordinator_survives(c, report->from) &&
+               (report->origin != ORIGIN_OWN || member_is_any_on(c, report->from)) &&
                c->stage > STAGE_FOUNDING && !coordinator_is_ending(c);
 }
 
@@ -232,10 +235,12 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
                 return report->stamp > reporter->stamp;
         if (report->instance < reporter->instance)
                 return false;
-        if (coordinator_takes_back(c, report))
+        if (coordinator_takes_back(c, report)) {
                 take_again(c, now);
-        else
+                reporter->renewed = true;
+        } else {
                 forget_node(c, now, report->from);
+        }
         return true;
 }
 

@@ -34,6 +34,7 @@ struct reporter {
         uint32_t dialect, engine;
         enum origin origin;
         bool running, wait, away, torn, behind;
+        bool renewed; /* another run of its daemon, and of the members of the former one none has spoken */
         uint32_t n_plans; /* see coordinator_plans() */
 };
 

@@ -156,6 +156,13 @@ void member_admit_all(struct coordinator *c, uint64_t now) {
                 }
 }
 
+bool member_is_any_on(const struct coordinator *c, uint32_t node) {
+        for (uint32_t i = 0; i < c->membership.n; i++)
+                if (c->membership.seat[i].state == SEAT_HELD && c->membership.seat[i].request.node == node)
+                        return true;
+        return false;
+}
+
 void member_add_nodes(const struct coordinator *c, struct nodeset nodes) {
         for (uint32_t i = 0; i < c->membership.n; i++)
                 if (c->membership.seat[i].state == SEAT_HELD)

@@ -124,6 +124,7 @@ void member_admit_all(struct coordinator *c, uint64_t now);             /* whose
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node); /* its members are lost with it */
 void member_begin_anew(struct coordinator *c, uint64_t now); /* nobody is left: those that are here form */
 enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
+bool member_is_any_on(const struct coordinator *c, uint32_t node);      /* of the generation */
 /* Those with a member that belongs to the generation. */
 void member_add_nodes(const struct coordinator *c, struct nodeset nodes);
 

@@ -42,7 +42,8 @@ void take_again(struct coordinator *c, uint64_t now) {
         for (uint32_t node = 0; node < c->top; node++)
                 c->node[node] = (struct reporter){ .instance = c->node[node].instance,
                                                    .stamp = c->node[node].stamp,
-                                                   .away = c->node[node].away };
+                                                   .away = c->node[node].away,
+                                                   .renewed = c->node[node].renewed };
         coordinator_set_stage(c, STAGE_NONE);
         take_begin(c, now, c->round + 1);
         c->entering = c->hearing;
@@ -121,6 +122,13 @@ static bool any_has_answered(const struct coordinator *c) {
 static bool any_awaited(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top && !planted(PLANTED_HEEDS_NO_WORD); node++)
                 if (c->node[node].known && c->node[node].origin == ORIGIN_AWAITED)
+                        return true;
+        return false;
+}
+
+static bool any_renewed(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known && c->node[node].renewed)
                         return true;
         return false;
 }
@@ -216,6 +224,8 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         for (uint32_t node = 0; node < c->config.room.nodes; node++)
                 if (nodeset_has(c->set, node) && (!has_answered(c, node) || c->node[node].world == 0))
                         coordinator_lose_node(c, node);
+        for (uint32_t node = 0; node < c->top; node++)
+                c->node[node].renewed = false; /* none is waited for any longer */
         take_restore(c, now, speaker->world);
         tracks_assign(c);
         if (everybody_runs(c))
@@ -236,7 +246,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 c->membership.loss =
                         (struct membership_loss){ .cause = c->cause }; /* whatever they would say */
                 form_end(c, now, c->ending);
-        } else if (any_awaited(c) && !late) {
+        } else if ((any_awaited(c) || any_renewed(c)) && !late) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);

@@ -166,6 +166,19 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
         node_join(&w.proc[proc].node, clock_of(&w.proc[proc]), &wish, tag);
 }
 
+uint64_t member_identity(uint32_t proc, uint32_t index) {
+        if (w.spares[proc] >> index & 1)
+                return SPARES + proc * MAX_TRAINERS + index;
+        for (uint32_t i = 0; i < proc && w.ranked; i++)
+                for (uint32_t k = 0; k < MAX_TRAINERS; k++)
+                        index += w.size[i] > k;
+        return w.ranked ? index + 1 : proc * MAX_TRAINERS + index + 1;
+}
+
+void member_hire_new(uint32_t proc, uint32_t index) {
+        member_hire(proc, index, member_identity(proc, index), &(struct tag){ 0 }, 0);
+}
+
 void member_kill(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
         uint32_t epoch = trainer->epoch + 1;

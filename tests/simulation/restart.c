@@ -87,6 +87,32 @@ void restart_down(uint32_t proc, bool orderly) {
         }
 }
 
+/* Somebody new is faster than all of them: the daemon knows of nobody else when it first speaks. */
+static bool somebody_new_is_first(uint32_t proc) {
+        for (uint32_t i = 0; i < w.size[proc] && w.n_procs > 1 && rnd(3) == 0; i++)
+                if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
+                        member_hire_new(proc, i);
+                        return true;
+                }
+        return false;
+}
+
+/* The first of them has come: from now on the node waits for the others, as do those who came before. */
+static void expect(uint32_t proc) {
+        struct node *node = &w.proc[proc].node;
+        struct node_config config = node->config;
+        struct outlet out = node->out;
+        struct message_member waiting[LIMIT_SEATS];
+        uint32_t n = node->n;
+
+        memcpy(waiting, node->member, n * sizeof(*waiting));
+        w.proc[proc].late = false;
+        node_init(node, &config, clock_of(&w.proc[proc]), &out);
+        node_expect(node, clock_of(&w.proc[proc]));
+        for (uint32_t i = 0; i < n; i++)
+                node_join(node, clock_of(&w.proc[proc]), &waiting[i].request, &waiting[i].tag);
+}
+
 void restart_up(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 
@@ -96,7 +122,9 @@ void restart_up(uint32_t proc) {
         memset(p->trace, 0, sizeof(p->trace));
         p->may_resume = false;
         p->awaits = true;
-        node_expect(&p->node, clock_of(p));
+        p->late = somebody_new_is_first(proc);
+        if (!p->late)
+                node_expect(&p->node, clock_of(p));
         truth_restarted(proc);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].state == TRAINER_AWAY && rnd(8) != 0) {
@@ -288,6 +316,8 @@ void restart_event(const struct event *event) {
         if (trainer->state != TRAINER_AWAY)
                 return;
         trainer->told = true;
+        if (p->late && p->node.world == 0)
+                expect(event->proc);
         if (p->node.origin != ORIGIN_AWAITED) {
                 member_hire(event->proc, event->a, trainer->identity, &trainer->tag, trainer->hash);
                 return;

@@ -162,15 +162,6 @@ static enum phase phase_of(const struct coordinator *c) {
         }
 }
 
-static uint64_t identity_of(uint32_t proc, uint32_t index) {
-        if (w.spares[proc] >> index & 1)
-                return SPARES + proc * MAX_TRAINERS + index;
-        for (uint32_t i = 0; i < proc && w.ranked; i++)
-                for (uint32_t k = 0; k < MAX_TRAINERS; k++)
-                        index += w.size[i] > k;
-        return w.ranked ? index + 1 : proc * MAX_TRAINERS + index + 1;
-}
-
 /* What the first members have read. */
 static struct tag file_of(uint32_t index) {
         uint64_t step = w.files == FILES_DIFFER && index % 2 == 1 ? 6 : 4;
@@ -456,7 +447,7 @@ static void restart(const struct event *event) {
                         member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag,
                                     p->trainer[i].hash);
                 else if (!event->a && p->has_node && rnd(4) != 0)
-                        member_hire(event->proc, i, identity_of(event->proc, i), &(struct tag){ 0 }, 0);
+                        member_hire_new(event->proc, i);
 }
 
 void schedule_event(const struct event *event) {
@@ -482,8 +473,7 @@ void schedule_event(const struct event *event) {
                         return;
                 }
                 if (p->alive && p->trainer[event->a].state == TRAINER_NONE)
-                        member_hire(event->proc, event->a, identity_of(event->proc, event->a),
-                                    &(struct tag){ 0 }, 0);
+                        member_hire_new(event->proc, event->a);
                 healed();
         } else {
                 if (event->a == 1 && p->epoch == event->b)
@@ -583,7 +573,7 @@ static void make_procs(void) {
                 for (uint32_t k = 0; k < w.size[i]; k++) {
                         struct tag tag = file_of(members++);
 
-                        member_hire(i, k, identity_of(i, k), &tag, tag.step);
+                        member_hire(i, k, member_identity(i, k), &tag, tag.step);
                 }
         }
 }

@@ -173,6 +173,7 @@ struct proc {
         bool ending;     /* it will end when nothing is begun */
         bool expects;    /* started anew, with trainers on their way back */
         bool awaits;     /* … and their words have not become a report */
+        bool late;       /* … and the node does not know that it is to wait for them */
         bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
         struct generation whole; /* the latest one before which something was void for its members */
@@ -320,6 +321,8 @@ bool node_has_members(const struct proc *proc);
 void member_act(uint32_t proc, const struct action *action);
 void member_event(const struct event *event);
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash);
+uint64_t member_identity(uint32_t proc, uint32_t index);
+void member_hire_new(uint32_t proc, uint32_t index); /* without a state */
 void member_kill(uint32_t proc, uint32_t index);
 void member_leave(uint32_t proc, uint32_t index);
 bool member_twin(uint32_t proc, uint32_t index); /* a newer process of the same identity comes */

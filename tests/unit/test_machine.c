@@ -632,6 +632,56 @@ static void a_loss_while_nodes_enter_is_that_of_their_generation(void **state) {
         assert_int_equal(latest(ORDER_FREEZE)->loss.member, member(0, 2).member);
 }
 
+/* Somebody new is the first to come to a daemon that was restarted: its former members may still follow, and
+ * have the state. They are waited for as for any node that says nothing. */
+static void a_newcomer_is_not_all_that_a_restart_leaves(void **state) {
+        for (unsigned spoken = 0; spoken < 2; spoken++) {
+                struct message m, words;
+
+                reach_entering(&m, 2);
+                m.kind = ANSWER_ACK;
+                m.round = coordinator.round;
+                m.generation = m.comm = coordinator.current;
+                m.world = 2;
+                m.n_words = 1;
+                m.set[0] = 1;
+                m.n_members = 2;
+                m.member_of[0].in = m.member_of[1].in = true;
+                m.member_of[1].rank = 1;
+                say_next(&m);
+                assert_int_equal(coordinator.stage, STAGE_RUNNING);
+                words = m;
+                m = (struct message){ .kind = ANSWER_REPORT,
+                                      .instance = 2,
+                                      .term = m.term,
+                                      .stamp = m.stamp,
+                                      .n_members = 1,
+                                      .member_of = { { .request = member(0, 9) } } };
+                say_next(&m);
+                m.round = coordinator.round; /* it has heard that it is asked */
+                say_next(&m);
+                assert_int_equal(coordinator.stage, STAGE_HEARING);
+                if (!spoken) {
+                        coordinator_tick(&coordinator, NOW + times.death / 2);
+                        coordinator_tick(&coordinator, NOW + times.death + 1);
+                        assert_int_not_equal(coordinator.stage, STAGE_HEARING);
+                        continue;
+                }
+                m.origin = ORIGIN_AWAITED;
+                say_next(&m);
+                assert_int_equal(coordinator.stage, STAGE_HEARING);
+                m = words;
+                m.kind = ANSWER_REPORT;
+                m.instance = 2;
+                m.stamp = NOW + 10;
+                m.round = coordinator.round;
+                m.origin = ORIGIN_WORDS;
+                say_next(&m);
+                assert_int_equal(coordinator.current.number, 1);
+                assert_int_equal(coordinator.tally.survivors, 1);
+        }
+}
+
 /* Members of a node that has heard of the end have been told, and went. */
 static void a_member_that_goes_after_the_end_is_not_lost(void **state) {
         struct message m;
@@ -803,6 +853,7 @@ int main(void) {
                 cmocka_unit_test(an_old_report_is_no_answer_to_a_later_term),
                 cmocka_unit_test(a_node_that_has_not_heard_of_the_generation_is_not_out),
                 cmocka_unit_test(a_loss_while_nodes_enter_is_that_of_their_generation),
+                cmocka_unit_test(a_newcomer_is_not_all_that_a_restart_leaves),
                 cmocka_unit_test(a_member_that_goes_after_the_end_is_not_lost),
                 cmocka_unit_test(plans_that_share_a_lane_take_turns),
                 cmocka_unit_test(a_turn_is_that_of_the_unit_that_asked),
