@@ -178,6 +178,16 @@ MUTANTS = {
     "a node is ready for any number": (
         f"{RENDEZVOUS}/node_lane.c", "- node->lane[at].completed < node->config.window;",
         "- node->lane[at].completed < LIMIT_WINDOW + 0 * node->config.window;", "unit test_agreed"),
+    "a communicator that stays is not waited for": (
+        f"{RENDEZVOUS}/node_order.c", "if (node->unbuilt)",
+        "if (node->unbuilt && order->comm.number == node->generation.number)", "unit test_machine_comm"),
+    "a communicator that stays has no broken links": (
+        f"{RENDEZVOUS}/node_order.c", "node->origin = ORIGIN_OWN;\n        node->away = false;",
+        "nodeset_clear(node->links);\n        node->origin = ORIGIN_OWN;\n        node->away = false;",
+        "unit test_machine_comm"),
+    "a newcomer is all that a restart leaves": (
+        f"{RENDEZVOUS}/coordinator.c", "reporter->renewed = true;", "reporter->renewed = false;",
+        "unit test_machine"),
 }
 
 
