@@ -48,14 +48,11 @@ def stats(each, bucket, rank):
     return said["norm"], int(said["nonfinite"])
 
 
-@pytest.mark.parametrize("nodes, reduce, dtype", [
-    (2, "avg", "f32"), (3, "avg", "f64"), (3, "avg", "bf16"), (3, "sum", "f32"), (2, "min", "bf16"),
-    (3, "max", "f64"), (2, "prod", "f32"), (2, "prod", "bf16")])
-def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, dtype):  # noqa: F811
-    """Norms of each rank's input to each bucket and of the whole result, and whose values were not finite."""
-    it = cluster(nodes)
+def check_statistics(start, reduce, dtype):
+    """Of 4 members: norms of each rank's input to each bucket and of the whole result, and whose values were
+    not finite."""
     params = [f"p{number} {dtype} {size}" for number, size in enumerate(SIZES)]
-    members = crew(members_of(it, member), None, 4, params, options=f"reduce={reduce} first=8 bucket=16")
+    members = crew(start, None, 4, params, options=f"reduce={reduce} first=8 bucket=16")
     bucket = [int(ask(members[0], f"bucket_of {param}")) for param in range(len(SIZES))]
     assert len(set(bucket)) == len(SIZES)
     for spoiled in (None, 3, 2):
@@ -76,6 +73,13 @@ def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, 
                 else:
                     assert said == (f"{math.sqrt(sum((rank + 1 + j % 4) ** 2 for j in range(size))):.17g}", 0)
             assert len({stats(each, bucket[param], -1) for each in members}) == 1
+
+
+@pytest.mark.parametrize("nodes, reduce, dtype", [
+    (2, "avg", "f32"), (3, "avg", "f64"), (3, "avg", "bf16"), (3, "sum", "f32"), (2, "min", "bf16"),
+    (3, "max", "f64"), (2, "prod", "f32"), (2, "prod", "bf16")])
+def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, dtype):  # noqa: F811
+    check_statistics(members_of(cluster(nodes), member), reduce, dtype)
 
 
 def test_the_norm_is_that_of_the_whole_average(cluster, member):  # noqa: F811

@@ -13,6 +13,7 @@ from clusters import STAY, SWIFT, Cluster, members_of, restart
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from test_cli_doctor import Doctor
+from test_cluster_statistics import check_statistics
 from trainers import ask, bring, crew, fields, join, step, together
 
 NCCL = "tests/fakes/nccl/libnccl.so.2"
@@ -59,6 +60,12 @@ def test_every_type_and_sum(cluster, member):
     assert len({rest["norm"] for rest in rests}) == 1
     for each in members:
         assert ask(each, "get 4 0") == "6" and ask(each, "get 3 2") == "12"
+
+
+@pytest.mark.parametrize("nodes, reduce, dtype", [(2, "avg", "f32"), (3, "avg", "bf16"), (4, "sum", "f64")])
+def test_statistics_of_all_ranks(cluster, member, nodes, reduce, dtype):
+    """They go at the end of what is exchanged, from and to memory of the host."""
+    check_statistics(members_of(cluster(nodes), member), reduce, dtype)
 
 
 def test_collectives_beside_a_plan(cluster, member):
