@@ -410,18 +410,19 @@ static void nccl_deliver_unreachable(const struct nccl_engine *nccl, const struc
         nccl->engine.events->unreachable(nccl->engine.owner, comm->id, nodes, n);
 }
 
-/* It is to end, which is waited for. */
+/* It has ended, and none of its news is left. */
 static void nccl_forget(struct nccl_engine *nccl, struct communicator *comm) {
         pthread_mutex_lock(&nccl->shop.lock);
         list_remove(&comm->link);
         pthread_mutex_unlock(&nccl->shop.lock);
-        communicator_join(comm);
+        communicator_free(comm);
 }
 
 static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *comm) {
         bool told = comm->state == COMMUNICATOR_ABORTED;
         uint64_t id = comm->id;
 
+        communicator_join(comm);
         nccl_forget(nccl, comm);
         if (told)
                 nccl->engine.events->aborted(nccl->engine.owner, id);
@@ -643,14 +644,18 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
         return r;
 }
 
-/* Those that were dropped may still be at it: as long as they have time. */
+/* Those that were dropped may still be at it: as long as they have time. What they tell then nobody hears,
+ * but it stands in one list until the last of them has told it. */
 static void nccl_wait_for_ends(struct nccl_engine *nccl) {
         struct communicator *comm, *spare;
 
-        list_for_each_safe(comm, spare, &nccl->shop.comms, link) {
+        list_for_each(comm, &nccl->shop.comms, link) {
                 assert(comm->state == COMMUNICATOR_DROPPED);
-                nccl_forget(nccl, comm);
+                communicator_join(comm);
         }
+        list_init(&nccl->shop.news);
+        list_for_each_safe(comm, spare, &nccl->shop.comms, link)
+                nccl_forget(nccl, comm);
 }
 
 static void nccl_stop(struct nccl_engine *nccl) {

@@ -55,5 +55,4 @@ int communicator_start(struct communicator *comm) {
 
 void communicator_join(struct communicator *comm) {
         pthread_join(comm->worker, NULL);
-        communicator_free(comm);
 }

@@ -6,5 +6,5 @@
 
 /* 0 or a negative errno. */
 int communicator_start(struct communicator *comm);
-/* After NEWS_ENDED: the communicator goes with it. */
+/* Waits until it has told NEWS_ENDED. */
 void communicator_join(struct communicator *comm);

@@ -125,6 +125,8 @@ nccl_result meet(struct task *task) {
 
         while (trouble_sticks("init") && !meet_stops(task))
                 usleep(POLL);
+        if (meet_stops(task)) /* nobody hears of it any more */
+                return trouble(NCCL_INTERNAL_ERROR, "the call was aborted");
         nccl_result result = meet_enter(comm);
         if (result == NCCL_OK)
                 result = meet_wait_until(task, comm, 0, meet_all_are_here);
