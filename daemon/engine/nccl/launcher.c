@@ -42,12 +42,12 @@ static void *device(uint64_t address) {
 /* A communicator that does not block may take a collective later, and nothing else until then. The thread of
  * NCCL that takes it may need this processor. */
 static nccl_result launcher_await(const struct nccl *nccl, nccl_comm comm, nccl_result result) {
-        uint64_t begin = clock_now();
+        uint64_t begin = clock_now(), waited;
 
-        while (result == NCCL_IN_PROGRESS && clock_now() < begin + TAKING) {
+        while (result == NCCL_IN_PROGRESS && (waited = clock_now() - begin) < TAKING) {
                 nccl_result state = NCCL_OK;
 
-                if (clock_now() < begin + LINGER)
+                if (waited < LINGER)
                         sched_yield();
                 else
                         nanosleep(&(struct timespec){ .tv_nsec = NAP }, NULL);
