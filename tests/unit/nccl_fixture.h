@@ -347,21 +347,22 @@ static inline void site_unshare(struct site *site, uint64_t memory) {
                 UNTIL(site->rig, site->n_unshared > before);
 }
 
+static inline void site_close(struct site *site) {
+        nccl_close(site->engine);
+        site_enter(site);
+        assert_int_equal(driver.free(site->memory), CUDA_OK);
+        assert_int_equal(driver.host_free(site->tail), CUDA_OK);
+        assert_int_equal(driver.primary_release((cuda_device)site->gpu), CUDA_OK);
+        free(site->table);
+        assert_int_equal(site->n_failed, 0);
+}
+
 /* Nothing is left on any GPU. */
 static inline void rig_close(struct rig *rig) {
         for (uint32_t rank = 0; rank < rig->n; rank++)
                 site_unshare(&rig->site[rank], MEMORY);
-        for (uint32_t rank = 0; rank < rig->n; rank++) {
-                struct site *site = &rig->site[rank];
-
-                nccl_close(site->engine);
-                site_enter(site);
-                assert_int_equal(driver.free(site->memory), CUDA_OK);
-                assert_int_equal(driver.host_free(site->tail), CUDA_OK);
-                assert_int_equal(driver.primary_release((cuda_device)site->gpu), CUDA_OK);
-                free(site->table);
-                assert_int_equal(site->n_failed, 0);
-        }
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                site_close(&rig->site[rank]);
 }
 
 static inline int site_try(struct site *site, uint32_t lane, uint64_t sequence, enum engine_kind kind,

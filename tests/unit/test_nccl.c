@@ -453,6 +453,24 @@ static void what_makes_no_sense_is_not_learned(void **state) {
         rig_close(&rig);
 }
 
+/* One ends at once, and the other one much later: its peer does not end it. What the later one tells then
+ * comes after what the earlier one has told. */
+static void communicators_end_one_after_the_other_at_close(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                site_build_one(&rig.site[rank], OTHER, "0/other/1.1.1.1");
+        UNTIL(&rig, rig.site[0].other_built && rig.site[1].other_built);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                site_unshare(&rig.site[rank], MEMORY);
+        rig_drop(&rig);
+        rig.site[0].engine->ops->drop(rig.site[0].engine, OTHER);
+        site_close(&rig.site[0]);
+        rig.site[1].engine->ops->drop(rig.site[1].engine, OTHER);
+        site_close(&rig.site[1]);
+}
+
 /* Aborted in the middle of it: NCCL waits for a rank that does not come. */
 static void what_is_being_made_is_aborted(void **state) {
         struct rig rig;
@@ -508,6 +526,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(two_nodes_on_one_gpu_are_named),
                 cmocka_unit_test(a_silent_node_is_named),
                 cmocka_unit_test(what_makes_no_sense_is_not_learned),
+                cmocka_unit_test(communicators_end_one_after_the_other_at_close),
                 cmocka_unit_test(what_is_being_made_is_aborted),
                 cmocka_unit_test(libraries_that_will_not_do_are_named),
         };
