@@ -610,7 +610,7 @@ void schedule_make(uint64_t seed) {
         w.wired = w.agreed && seed / PAIRS % 4 == 1;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
-        memset(w.dropped, 0, sizeof(w.dropped));
+        memset(w.lost, 0, sizeof(w.lost));
         memset(w.arrived, 0, sizeof(w.arrived));
         queue_reset();
         engine_reset();

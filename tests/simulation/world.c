@@ -173,13 +173,20 @@ static void send_wired(const struct message *message) {
         put_on_wire(message, *arrived - w.now);
 }
 
-/* No two in a row are lost, so that nobody is taken for dead only because of the network. */
-static void send_unwired(const struct message *message) {
-        uint32_t from = message->from, to = message->to;
+_Static_assert(N_MESSAGE_KINDS <= 32, "a bit each, see world.lost");
 
-        if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
+/* No two of a kind in a row are lost, so that nobody is taken for dead only because of the network. */
+static void send_unwired(const struct message *message) {
+        uint32_t from = message->from, to = message->to, kind = UINT32_C(1) << message->kind;
+        uint32_t *lost = &w.lost[from][to];
+
+        if (from != to && !reaches(from, to))
                 return;
-        w.dropped[from][to] = 0;
+        if (from != to && rnd(32) == 0 && (*lost & kind) == 0) {
+                *lost |= kind;
+                return;
+        }
+        *lost &= ~kind;
         put_on_wire(message, from == to ? 0 : net_delay());
         if (from != to && rnd(32) == 0)
                 put_on_wire(message, rnd(16) == 0 ? 100 + rnd(300) : net_delay());
