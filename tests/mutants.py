@@ -131,6 +131,12 @@ MUTANTS = {
     "what is aborted parts in good order": (
         f"{NCCL}/worker.c", "end_communicator(comm, abort);", "end_communicator(comm, abort && false);",
         "unit test_nccl"),
+    "a new communicator does not wait until an aborted one is freed": (
+        f"{NCCL}/shop.c", "if (comm->state == COMMUNICATOR_ABORTED && !comm->over)", "if (comm == NULL)",
+        "unit test_nccl_revoke"),
+    "an end is told when it is quiet, and once more": (
+        f"{NCCL}/nccl.c", "bool untold = comm->state == COMMUNICATOR_ABORTED && !comm->told;",
+        "bool untold = comm->state == COMMUNICATOR_ABORTED;", "unit test_nccl_revoke"),
     "pinned memory is not kept": (
         f"{CUDA}/vmm.c", "        pinned_leave(pinned, vmm->beside);\n",
         "        if (vmm->beside != NULL)\n                card->cuda.host_free(vmm->beside->address);\n",

@@ -95,7 +95,16 @@ static void rank_allreduces(struct actor *actor, struct rank *rank, uint32_t exp
                            (double)samples_percentile(samples, ROUNDS, 50) / 1e6, ROUNDS);
 }
 
-/* Aborts, and notes how long it took and whether the context is as good as before. */
+/* The context is as good as before. */
+static void rank_check(struct actor *actor, struct rank *rank, const char *what) {
+        driver_sync(actor, rank->stream);
+        driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), 7);
+        if (driver_read32(actor, rank->stream, rank->words) != 7)
+                actor_fail(actor, "memory is not what was written to it after %s", what);
+        actor_note(actor, "stream and context are good after it");
+}
+
+/* Notes how long it took. */
 static void rank_abort(struct actor *actor, struct rank *rank, const char *when) {
         int64_t begin = clock_ns();
         double ms;
@@ -107,11 +116,7 @@ static void rank_abort(struct actor *actor, struct rank *rank, const char *when)
         ms = ms_since(begin);
         actor_note(actor, "abort %s: %.1f ms (%s)", when, ms,
                    result == NCCL_SUCCESS ? "success" : nccl_why(&rank->nccl, NULL, result));
-        driver_sync(actor, rank->stream);
-        driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), 7);
-        if (driver_read32(actor, rank->stream, rank->words) != 7)
-                actor_fail(actor, "memory is not what was written to it after an abort");
-        actor_note(actor, "stream and context are good after it");
+        rank_check(actor, rank, "an abort");
 }
 
 void fact_nccl_one_rank(struct actor *actor) {
@@ -215,6 +220,31 @@ void fact_nccl_two_ranks(struct actor *actor) {
         rank_enqueue(actor, &rank, &peer, 0);
         rank_leave_pending(actor, &rank);
         rank_abort(actor, &rank, "of an allreduce that the other rank did not join");
+        channel_say(actor, peer.channel, "abort");
+        peer_receive(actor, &peer, "aborted", NULL);
+        actor_answer(actor, "yes");
+}
+
+/* What was revoked touches no memory any more, and is freed later. */
+void fact_nccl_revoked(struct actor *actor) {
+        static struct rank rank;
+        struct peer peer = rank_begin_two(actor, &rank);
+        int64_t begin;
+        int result;
+
+        if (rank.nccl.CommRevoke == NULL)
+                actor_skip(actor, "this NCCL has no ncclCommRevoke");
+        rank_enqueue(actor, &rank, &peer, 0);
+        rank_leave_pending(actor, &rank);
+        begin = clock_ns();
+        actor_doing(actor, "ncclCommRevoke");
+        result = rank.nccl.CommRevoke(rank.comm, 0);
+        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommRevoke", result);
+        driver_sync(actor, rank.stream);
+        actor_note(actor, "revoke of an allreduce that the other rank did not join: %.1f ms",
+                   ms_since(begin));
+        rank_check(actor, &rank, "a revoke");
+        rank_abort(actor, &rank, "after it");
         channel_say(actor, peer.channel, "abort");
         peer_receive(actor, &peer, "aborted", NULL);
         actor_answer(actor, "yes");

@@ -41,6 +41,7 @@ const struct fact facts[] = {
 
         { "nccl.one_rank", RISK_NCCL, 30, fact_nccl_one_rank },
         { "nccl.two_ranks", RISK_NCCL, 30, fact_nccl_two_ranks },
+        { "nccl.revoked", RISK_NCCL, 30, fact_nccl_revoked },
         { "nccl.peer_killed", RISK_NCCL, 30, fact_nccl_peer_killed },
 
         { "ipc.neighbour", RISK_UNDEFINED, 15, fact_ipc_neighbour },

@@ -43,7 +43,8 @@ const char *nccl_load(struct nccl *nccl, const char *path) {
         *(void **)&nccl->CommGetAsyncError = nccl_find(library, "ncclCommGetAsyncError", &missing);
         *(void **)&nccl->AllReduce = nccl_find(library, "ncclAllReduce", &missing);
         *(void **)&nccl->CommAbort = nccl_find(library, "ncclCommAbort", &missing);
-        *(void **)&nccl->GetLastError = dlsym(library, "ncclGetLastError"); /* may be missing */
+        *(void **)&nccl->GetLastError = dlsym(library, "ncclGetLastError"); /* may be missing, as may this */
+        *(void **)&nccl->CommRevoke = dlsym(library, "ncclCommRevoke");
         if (missing != NULL) {
                 snprintf(why, sizeof why, "%s has no %s", path, missing);
                 return why;

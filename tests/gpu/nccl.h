@@ -48,7 +48,8 @@ struct nccl {
         int (*AllReduce)(const void *from, void *to, size_t count, int type, int op, struct nccl_comm *comm,
                          CUstream stream);
         int (*CommAbort)(struct nccl_comm *comm);
-        const char *(*GetLastError)(struct nccl_comm *comm); /* NULL: the library has none */
+        const char *(*GetLastError)(struct nccl_comm *comm);  /* NULL: the library has none */
+        int (*CommRevoke)(struct nccl_comm *comm, int flags); /* likewise: it came with 2.28.7 */
 };
 
 /* What a result means, and what the library adds. The text is valid until the next call. */

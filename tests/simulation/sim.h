@@ -247,10 +247,10 @@ struct world {
         struct comm comm[MAX_COMMS];
         uint32_t n_comms;
         uint64_t next_member;
-        uint32_t size[MAX_PROCS];     /* members at the beginning */
-        uint32_t spares[MAX_PROCS];   /* trainers of it that wait for a place, one bit each */
-        uint64_t cut_off[MAX_PROCS];  /* whom nothing of this process reaches */
-        uint64_t bad_link[MAX_PROCS]; /* … in the engine */
+        uint32_t size[MAX_PROCS];               /* members at the beginning */
+        uint32_t spares[MAX_PROCS];             /* trainers of it that wait for a place, one bit each */
+        uint64_t cut_off[MAX_PROCS];            /* whom nothing of this process reaches */
+        uint64_t bad_link[MAX_PROCS];           /* … in the engine */
         uint32_t lost[MAX_PROCS][MAX_PROCS];    /* kinds of messages of which the last one was, a bit each */
         uint64_t arrived[MAX_PROCS][MAX_PROCS]; /* wired: when the latest message does */
         struct plan_fault fault[MAX_FAULTS];

@@ -11,43 +11,84 @@
 #define NAP 500                    /* microseconds */
 #define PARTING (2 * USEC_PER_SEC) /* for the others to end it, too; then it is aborted */
 
+/* What NCCL has begun is done. */
+static bool end_await(const struct nccl *nccl, nccl_comm comm, nccl_result result, uint64_t deadline) {
+        while (result == NCCL_IN_PROGRESS && clock_now() < deadline) {
+                nccl_result state = NCCL_OK;
+
+                usleep(NAP);
+                result = nccl->async_error(comm, &state);
+                result = result == NCCL_OK ? state : result;
+        }
+        return result == NCCL_OK;
+}
+
 struct ending { /* of one lane */
-        const struct nccl *nccl;
-        const struct gpu *gpu;
-        nccl_comm comm;
+        struct communicator *of;
+        nccl_comm comm; /* NULL: there is none */
         pthread_t thread;
-        bool started;
+        bool started, good;
 };
 
 static void *end_abort_one(void *data) {
         struct ending *ending = data;
 
-        gpu_enter(ending->gpu);
-        ending->nccl->abort(ending->comm);
+        gpu_enter(&ending->of->shop->gpu);
+        ending->of->shop->gpu.nccl.abort(ending->comm);
         return NULL;
 }
 
-/* All at once: one that waits for its kernels would keep the next one's from ending. False: there is none. */
+/* Where NCCL does not answer there is time left to abort it. */
+static void *end_revoke_one(void *data) {
+        struct ending *ending = data;
+        const struct shop *shop = ending->of->shop;
+        uint64_t deadline = ending->of->deadline - shop->config.ending * USEC_PER_MSEC / 2;
+
+        gpu_enter(&shop->gpu);
+        nccl_result r = shop->gpu.nccl.revoke(ending->comm, 0);
+        ending->good = end_await(&shop->gpu.nccl, ending->comm, r, deadline);
+        return NULL;
+}
+
+/* All at once: one that waits for its kernels would keep the next one's from ending. */
+static void end_side_by_side(struct ending ending[NCCL_LANES], void *(*what)(void *)) {
+        for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
+                if (ending[lane].comm != NULL)
+                        ending[lane].started = thread_start(&ending[lane].thread, "gs-nccl-end", 0, what,
+                                                            &ending[lane]) == 0;
+        for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
+                if (ending[lane].started)
+                        pthread_join(ending[lane].thread, NULL);
+                else if (ending[lane].comm != NULL)
+                        what(&ending[lane]);
+}
+
+/* False: there is none. */
 static bool end_abort_all(struct communicator *comm) {
         struct ending ending[NCCL_LANES] = { 0 };
         bool any = false;
 
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
-                ending[lane] = (struct ending){ .nccl = &comm->shop->gpu.nccl,
-                                                .gpu = &comm->shop->gpu,
-                                                .comm = lane_take_comm(&comm->lane[lane]) };
-                if (ending[lane].comm != NULL)
-                        ending[lane].started = thread_start(&ending[lane].thread, "gs-nccl-abort", 0,
-                                                            end_abort_one, &ending[lane]) == 0;
-        }
-        for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
+                ending[lane].of = comm;
+                ending[lane].comm = lane_take_comm(&comm->lane[lane]);
                 any |= ending[lane].comm != NULL;
-                if (ending[lane].started)
-                        pthread_join(ending[lane].thread, NULL);
-                else if (ending[lane].comm != NULL)
-                        end_abort_one(&ending[lane]);
         }
+        end_side_by_side(ending, end_abort_one);
         return any;
+}
+
+static bool end_revoke_all(struct communicator *comm) {
+        struct ending ending[NCCL_LANES] = { 0 };
+        bool good = true;
+
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++) {
+                ending[lane].of = comm;
+                ending[lane].comm = comm->lane[lane].comm;
+        }
+        end_side_by_side(ending, end_revoke_one);
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                good &= ending[lane].good;
+        return good;
 }
 
 /* A part that was being made is there once what it is part of has been aborted. */
@@ -56,21 +97,7 @@ static void end_abort(struct communicator *comm) {
                 ;
 }
 
-/* False: some rank does not end it. */
-static bool end_finalize(const struct nccl *nccl, nccl_comm comm, uint64_t deadline) {
-        nccl_result r = nccl->finalize(comm);
-
-        while (r == NCCL_IN_PROGRESS && clock_now() < deadline) {
-                nccl_result state = NCCL_OK;
-
-                usleep(NAP);
-                r = nccl->async_error(comm, &state);
-                r = r == NCCL_OK ? state : r;
-        }
-        return r == NCCL_OK;
-}
-
-/* Parts before what they are part of. */
+/* Parts before what they are part of. Where some rank does not end it, it is aborted. */
 static void end_destroy(struct communicator *comm) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         uint64_t deadline = clock_now() + PARTING;
@@ -78,7 +105,7 @@ static void end_destroy(struct communicator *comm) {
         for (uint32_t lane = comm->n_lanes; lane-- > 0;) {
                 nccl_comm *of = &comm->lane[lane].comm;
 
-                if (*of == NULL || !end_finalize(nccl, *of, deadline))
+                if (*of == NULL || !end_await(nccl, *of, nccl->finalize(*of), deadline))
                         continue;
                 nccl->destroy(*of);
                 *of = NULL;
@@ -87,7 +114,7 @@ static void end_destroy(struct communicator *comm) {
 }
 
 /* What was behind an aborted collective in its stream still runs, over garbage. */
-static void end_lane(const struct gpu *gpu, struct lane *lane) {
+static void end_lane(const struct gpu *gpu, const struct lane *lane) {
         const struct cuda *cuda = &gpu->cuda;
 
         while (lane->gear != NULL && lane->gear->stream != NULL &&
@@ -95,11 +122,30 @@ static void end_lane(const struct gpu *gpu, struct lane *lane) {
                 usleep(NAP);
 }
 
+static void end_lanes(const struct communicator *comm) {
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                end_lane(&comm->shop->gpu, &comm->lane[lane]);
+}
+
+static bool end_can_revoke(const struct communicator *comm) {
+        bool can = comm->made && comm->shop->gpu.nccl.revoke != NULL;
+
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                can &= comm->lane[lane].comm != NULL;
+        return can;
+}
+
+bool end_revoke(struct communicator *comm) {
+        if (!end_can_revoke(comm) || !end_revoke_all(comm))
+                return false;
+        end_lanes(comm);
+        return true;
+}
+
 void end_communicator(struct communicator *comm, bool abort) {
         if (abort)
                 end_abort(comm);
         else
                 end_destroy(comm);
-        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
-                end_lane(&comm->shop->gpu, &comm->lane[lane]);
+        end_lanes(comm);
 }

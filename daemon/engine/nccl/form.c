@@ -267,6 +267,14 @@ static bool form_gear(struct communicator *comm, uint32_t lane) {
         return r == CUDA_OK;
 }
 
+/* What frees may wait for kernels, and would for those that come now, which wait for other nodes. */
+static void form_let_others_end(struct communicator *comm, uint64_t deadline) {
+        pthread_mutex_lock(&comm->shop->lock);
+        while (communicator_is_wanted(comm, deadline) && shop_frees(comm->shop))
+                form_wait(comm, deadline);
+        pthread_mutex_unlock(&comm->shop->lock);
+}
+
 /* ---- once in all sizes ---- */
 
 static bool form_await_stream(struct communicator *comm, cuda_stream stream, uint64_t deadline) {
@@ -316,8 +324,11 @@ void form_communicator(struct communicator *comm) {
         if (!form_say(comm) || !form_hear(comm, deadline) || !form_compare(comm) || !form_agree(comm))
                 return;
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
-                if (!(lane == 0 ? form_first(comm, deadline) : form_next(comm, lane, deadline)) ||
-                    !form_gear(comm, lane))
+                if (!(lane == 0 ? form_first(comm, deadline) : form_next(comm, lane, deadline)))
+                        return;
+        form_let_others_end(comm, deadline);
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                if (!form_gear(comm, lane))
                         return;
         form_warm_up(comm, deadline);
         pthread_mutex_lock(&comm->shop->lock);
@@ -326,6 +337,7 @@ void form_communicator(struct communicator *comm) {
         comm->took = clock_now() - begin;
         if (comm->state == COMMUNICATOR_FORMING) {
                 communicator_set_state(comm, COMMUNICATOR_WORKING);
+                comm->made = true;
                 shop_tell(comm->shop, &comm->built);
         }
         pthread_cond_signal(&comm->shop->work);

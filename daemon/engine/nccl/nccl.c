@@ -148,6 +148,7 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
         news_init(&comm->publish, NEWS_PUBLISH, comm, NULL);
         news_init(&comm->built, NEWS_BUILT, comm, NULL);
         news_init(&comm->unreachable, NEWS_UNREACHABLE, comm, NULL);
+        news_init(&comm->quiet, NEWS_QUIET, comm, NULL);
         news_init(&comm->ended, NEWS_ENDED, comm, NULL);
         for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
                 for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
@@ -418,13 +419,18 @@ static void nccl_forget(struct nccl_engine *nccl, struct communicator *comm) {
         communicator_free(comm);
 }
 
+static void nccl_deliver_quiet(const struct nccl_engine *nccl, struct communicator *comm) {
+        comm->told = true;
+        nccl->engine.events->aborted(nccl->engine.owner, comm->id);
+}
+
 static void nccl_deliver_ended(struct nccl_engine *nccl, struct communicator *comm) {
-        bool told = comm->state == COMMUNICATOR_ABORTED;
+        bool untold = comm->state == COMMUNICATOR_ABORTED && !comm->told;
         uint64_t id = comm->id;
 
         communicator_join(comm);
         nccl_forget(nccl, comm);
-        if (told)
+        if (untold)
                 nccl->engine.events->aborted(nccl->engine.owner, id);
 }
 
@@ -447,6 +453,7 @@ static void nccl_deliver(struct nccl_engine *nccl, struct news *news) {
         case NEWS_PUBLISH: nccl_deliver_publish(nccl, comm); break;
         case NEWS_BUILT: nccl_deliver_built(nccl, comm); break;
         case NEWS_UNREACHABLE: nccl_deliver_unreachable(nccl, comm); break;
+        case NEWS_QUIET: nccl_deliver_quiet(nccl, comm); break;
         case NEWS_ENDED: nccl_deliver_ended(nccl, comm); break;
         case NEWS_DONE:
                 flight = container_of(news, struct flight, news);
@@ -644,13 +651,13 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
         return r;
 }
 
-/* Those that were dropped may still be at it: as long as they have time. What they tell then nobody hears,
- * but it stands in one list until the last of them has told it. */
+/* Those that were dropped, or are quiet, may still be at it: as long as they have time. What they tell then
+ * nobody hears, but it stands in one list until the last of them has told it. */
 static void nccl_wait_for_ends(struct nccl_engine *nccl) {
         struct communicator *comm, *spare;
 
         list_for_each(comm, &nccl->shop.comms, link) {
-                assert(comm->state == COMMUNICATOR_DROPPED);
+                assert(comm->state == COMMUNICATOR_DROPPED || comm->told);
                 communicator_join(comm);
         }
         list_init(&nccl->shop.news);

@@ -48,6 +48,15 @@ void shop_tell(struct shop *shop, struct news *news) {
         eventfd_write(shop->wake, 1);
 }
 
+bool shop_frees(const struct shop *shop) {
+        const struct communicator *comm;
+
+        list_for_each(comm, &shop->comms, link)
+                if (comm->state == COMMUNICATOR_ABORTED && !comm->over)
+                        return true;
+        return false;
+}
+
 void shop_fail(struct shop *shop, const char *why) {
         if (shop->failure[0] != '\0')
                 return;

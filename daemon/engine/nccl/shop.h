@@ -30,6 +30,7 @@ struct news {
                 NEWS_BUILT,       /* or not, see `reached` */
                 NEWS_DONE,        /* a flight */
                 NEWS_UNREACHABLE, /* something has failed */
+                NEWS_QUIET,       /* nothing of it runs on the GPU any more, or will */
                 NEWS_ENDED,       /* nothing of it is left */
         } kind;
         struct communicator *comm; /* NULL: it is of */
@@ -112,6 +113,7 @@ struct communicator {
         enum communicator_state state;
         unsigned busy;              /* the launcher is at it, so it stays, */
         unsigned calls;             /* … in a call of NCCL for it, so it is not to be ended */
+        bool made;                  /* it has worked, so it can be revoked */
         bool over;                  /* nothing of it is left on the GPU */
         struct communicator *older; /* of the same job, that it may be made of: lent by it; or NULL */
         bool lent;  /* to the worker of another one: nobody else asks NCCL for anything of it */
@@ -120,7 +122,8 @@ struct communicator {
         struct table *table; /* by rank */
         bool *learned;
         uint32_t n_learned;
-        struct news publish, built, unreachable, ended;
+        struct news publish, built, unreachable, quiet, ended;
+        bool told;                    /* that it is quiet; the loop thread's own */
         char error[512];              /* of what went wrong first */
         uint32_t suspect;             /* rank that it is about; n_nodes: nobody in particular */
         uint64_t deadline;            /* once it is to end: clock_now() */
@@ -146,5 +149,7 @@ bool communicator_is_wanted(struct communicator *comm, uint64_t deadline);
 void communicator_free(struct communicator *comm);
 /* For the loop thread. */
 void shop_tell(struct shop *shop, struct news *news);
+/* An aborted communicator is not over yet. */
+bool shop_frees(const struct shop *shop);
 /* This process cannot go on. The first reason counts. */
 void shop_fail(struct shop *shop, const char *why);

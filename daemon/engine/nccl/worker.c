@@ -24,8 +24,16 @@ static void communicator_strip(struct communicator *comm) {
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 gear_leave(&comm->lane[lane], comm->shop);
         comm->over = true;
+        pthread_cond_broadcast(&comm->shop->change);
         if (communicator_is_last(comm))
                 gear_free(comm->shop);
+}
+
+/* Whoever waits for it may go on: what is left is to free it. */
+static void communicator_hush(struct communicator *comm) {
+        pthread_mutex_lock(&comm->shop->lock);
+        shop_tell(comm->shop, &comm->quiet);
+        pthread_mutex_unlock(&comm->shop->lock);
 }
 
 static void *communicator_main(void *data) {
@@ -40,6 +48,8 @@ static void *communicator_main(void *data) {
                 pthread_cond_wait(&shop->change, &shop->lock);
         bool abort = comm->state == COMMUNICATOR_ABORTED;
         pthread_mutex_unlock(&shop->lock);
+        if (abort && end_revoke(comm))
+                communicator_hush(comm);
         end_communicator(comm, abort);
         pthread_mutex_lock(&shop->lock);
         communicator_strip(comm);

@@ -119,11 +119,19 @@ void board_leave(const unsigned char id[BOARD_ID], int fd, struct board *board, 
         close(fd);
 }
 
-bool board_holds(void) {
+static bool board_has(const char *name) {
         char path[4096];
 
-        snprintf(path, sizeof(path), "%s/nccl-hold", board_folder());
+        snprintf(path, sizeof(path), "%s/%s", board_folder(), name);
         return access(path, F_OK) == 0;
+}
+
+bool board_holds(void) {
+        return board_has("nccl-hold");
+}
+
+bool board_keeps(void) {
+        return board_has("nccl-keep");
 }
 
 /* ---- all of them ---- */

@@ -68,6 +68,8 @@ bool board_is_dead(const struct board_rank *rank);
 bool board_is_here(const struct board_rank *rank);
 /* Collectives shall not end yet. */
 bool board_holds(void);
+/* Nor what was used be freed. */
+bool board_keeps(void);
 
 /* The process `pid` was killed: deletes the files of communicators that it was the last of. */
 void boards_sweep(pid_t pid);

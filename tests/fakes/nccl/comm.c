@@ -199,7 +199,14 @@ void comm_resume(struct ncclComm *comm) {
         comm_stop(comm, false);
 }
 
+void comm_await_abort(const struct ncclComm *comm) {
+        while (!comm->aborted)
+                usleep(POLL);
+}
+
 void comm_leave(struct ncclComm *comm) {
+        while (board_keeps())
+                usleep(POLL);
         registrations_drop(comm);
         if (comm->board != NULL)
                 board_leave(comm->id, comm->fd, comm->board, comm->rank);

@@ -46,6 +46,7 @@ struct ncclComm {
         int device;
         unsigned char uuid[16];
         _Atomic bool stops; /* what waits for others ends */
+        _Atomic bool aborted;
         struct registration *registrations;
         struct nccl_id grows; /* what ncclCommGetUniqueId() said */
         bool has_grows;
@@ -84,5 +85,7 @@ void comm_settle(struct ncclComm *comm);
 void comm_drain(const struct ncclComm *comm);
 /* Lowers the flag. */
 void comm_resume(struct ncclComm *comm);
+/* Until ncclCommAbort() is called. */
+void comm_await_abort(const struct ncclComm *comm);
 /* It is gone. */
 void comm_leave(struct ncclComm *comm);

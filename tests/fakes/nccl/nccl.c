@@ -23,8 +23,8 @@
  * Environment, besides NCCL_HOSTID, NCCL_MAX_CTAS, NCCL_DEBUG and NCCL_DEBUG_FILE:
  *   FAKE_NCCL_VERSION    what ncclGetVersion() says (22809)
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
- *   FAKE_NCCL_STUCK      "init", "abort", "destroy", or several: that call never ends; "init" does when it is
- *                        aborted
+ *   FAKE_NCCL_STUCK      "init", "revoke", "abort", "destroy", or several: that call never ends; "init" and
+ *                        "revoke" do when the communicator is aborted
  *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
  *                        0: each of them has
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
@@ -32,8 +32,9 @@
  *   FAKE_NCCL_TRANSPORT  what NCCL_DEBUG=INFO says of peers (P2P/CUMEM)
  *   FAKE_NCCL_NVLS       set: … and that the GPUs of a host have a multicast
  * As long as there is a file `nccl-hold` in the machine's folder, collectives begin and do not end, unless
- * they are aborted. libnccl-old.so.2 is a version that is too old, libnccl-plain.so.2 has nothing but what
- * the oldest good one has, and libnccl-lacking.so.2 lacks a function of that.
+ * they are aborted; as long as there is `nccl-keep`, nothing of a communicator is freed. libnccl-old.so.2 is
+ * a version that is too old, libnccl-plain.so.2 has nothing but what the oldest good one has, and
+ * libnccl-lacking.so.2 lacks a function of that.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -194,12 +195,15 @@ nccl_result ncclCommAbort(nccl_comm comm) {
                 return task_note(result);
         if (trouble_sticks("abort"))
                 trouble_stick();
+        comm->aborted = true;
         comm_interrupt(comm);
         return task_submit(&task);
 }
 
 /* The communicator stays, for its ranks to make others of it. */
 static nccl_result run_revoke(struct task *task) {
+        if (trouble_sticks("revoke"))
+                comm_await_abort(task->comm);
         comm_drain(task->comm);
         comm_resume(task->comm);
         return NCCL_OK;

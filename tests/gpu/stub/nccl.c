@@ -2,8 +2,8 @@
 /*
  * A stand-in for libnccl, of up to two ranks on one machine, beside the stand-in for libcuda: its allreduce
  * is an operation of that one's streams. It keeps the rules that the probe has to know: a communicator that
- * does not block is polled, two ranks must not believe themselves to be on one host, and an abort ends what
- * waits.
+ * does not block is polled, two ranks must not believe themselves to be on one host, an abort ends what
+ * waits, and so does revoking, after which there is nothing but the end.
  */
 #include "../nccl.h"
 #include "stub.h"
@@ -51,6 +51,7 @@ int ncclCommGetAsyncError(struct nccl_comm *comm, int *result);
 int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, struct nccl_comm *comm,
                   CUstream stream);
 int ncclCommAbort(struct nccl_comm *comm);
+int ncclCommRevoke(struct nccl_comm *comm, int flags);
 const char *ncclGetErrorString(int result);
 
 STUB_API int ncclGetVersion(int *version) {
@@ -149,7 +150,8 @@ STUB_API int ncclAllReduce(const void *from, void *to, size_t n, int type, int o
                            CUstream stream) {
         struct stub_operation *o;
 
-        if (comm->polls < POLLS || n > MOST || from != to || type != NCCL_INT32 || op != NCCL_SUM)
+        if (comm->polls < POLLS || comm->aborted || n > MOST || from != to || type != NCCL_INT32 ||
+            op != NCCL_SUM)
                 return INVALID_ARGUMENT;
         o = stub_operation(run_allreduce);
         o->pointer[0] = comm;
@@ -166,4 +168,12 @@ STUB_API int ncclCommAbort(struct nccl_comm *comm) {
         if (comm->stream != NULL)
                 cuStreamSynchronize(comm->stream);
         return NCCL_SUCCESS;
+}
+
+STUB_API int ncclCommRevoke(struct nccl_comm *comm, int flags) {
+        if (flags != 0 || comm->polls < POLLS || comm->aborted)
+                return INVALID_ARGUMENT;
+        ncclCommAbort(comm);
+        comm->polls = 0;
+        return NCCL_IN_PROGRESS;
 }

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator that worked is aborted: where NCCL can, it is revoked first, and freed later. */
+#include "nccl_fixture.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+
+#define A_WHILE 100 /* ms */
+#define PIECE_BYTES 65536u
+
+/* Variables that are there from the beginning: other threads read them meanwhile. */
+static int revoke_setup(void **state) {
+        setenv("FAKE_NCCL_FAIL", "", 1);
+        setenv("FAKE_NCCL_STUCK", "", 1);
+        return nccl_setup(state);
+}
+
+/* Whether communicators that end stay as they are. */
+static void set_keep(bool on) {
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/nccl-keep", folder);
+        assert_int_equal(on ? mknod(path, S_IFREG | 0600, 0) : unlink(path), 0);
+}
+
+/* All of them but the last one launch a piece on each lane, which waits for the last one. */
+static void wait_in_vain(struct rig *rig) {
+        struct engine_piece piece = { .memory = MEMORY,
+                                      .elements = PIECE_BYTES / sizeof(int32_t),
+                                      .dtype = WIRE__DTYPE__I32,
+                                      .reduce = ENGINE_SUM };
+
+        for (uint32_t lane = 0; lane < LANES; lane++, piece.input = piece.output = PIECE_BYTES)
+                for (uint32_t rank = 0; rank + 1 < rig->n; rank++)
+                        site_launch(&rig->site[rank], lane, 1, ENGINE_PAYLOAD, &piece);
+}
+
+static void vote(struct rig *rig) {
+        rig_launch(rig, 0, 1, NULL);
+        rig_await(rig, 0, 1);
+        EACH_SITE(rig, site)
+        assert_int_equal(site->value[0][0], 100);
+}
+
+static void write_everywhere(struct rig *rig, unsigned char what) {
+        unsigned char bytes[2 * PIECE_BYTES];
+
+        memset(bytes, what, sizeof(bytes));
+        EACH_SITE(rig, site)
+        site_put(site, 0, bytes, sizeof(bytes));
+}
+
+static void assert_everywhere(struct rig *rig, unsigned char what) {
+        unsigned char bytes[2 * PIECE_BYTES];
+
+        EACH_SITE(rig, site) {
+                site_get(site, 0, bytes, sizeof(bytes));
+                for (size_t i = 0; i < sizeof(bytes); i++)
+                        assert_int_equal(bytes[i], what);
+        }
+}
+
+/* Gives them time to do what they are not to do. */
+static void pass_a_while(struct rig *rig) {
+        for (uint64_t end = clock_now() + A_WHILE * USEC_PER_MSEC; clock_now() < end; usleep(1000))
+                EACH_SITE(rig, site)
+        site->engine->ops->dispatch(site->engine);
+}
+
+/* It is told as soon as no kernel runs, memory is the owner's again, and the next one works only when all of
+ * it has gone. */
+static void it_is_quiet_before_it_is_freed(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 3);
+        wait_in_vain(&rig);
+        set_keep(true);
+        rig_abort(&rig);
+        write_everywhere(&rig, 7);
+        rig_build(&rig);
+        pass_a_while(&rig);
+        EACH_SITE(&rig, site)
+        assert_int_equal(site->n_built, 0);
+        set_keep(false);
+        rig_await_built(&rig);
+        assert_everywhere(&rig, 7);
+        vote(&rig);
+        EACH_SITE(&rig, site)
+        assert_int_equal(site->n_aborted, 0); /* not of the first one once more */
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* The daemon ends meanwhile. */
+static void it_is_freed_before_the_engine_closes(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        wait_in_vain(&rig);
+        rig_abort(&rig);
+        rig_close(&rig);
+}
+
+static void end_with(const char *library, const char *fail, const char *stuck, uint32_t ending) {
+        struct rig rig;
+
+        rig_configure(&rig, 2);
+        rig.config.library = library;
+        rig.config.ending = ending;
+        rig_begin(&rig);
+        rig_build(&rig);
+        rig_await_built(&rig);
+        wait_in_vain(&rig);
+        setenv("FAKE_NCCL_FAIL", fail, 1);
+        setenv("FAKE_NCCL_STUCK", stuck, 1);
+        rig_abort(&rig);
+        setenv("FAKE_NCCL_FAIL", "", 1);
+        setenv("FAKE_NCCL_STUCK", "", 1);
+        rig_build(&rig);
+        rig_await_built(&rig);
+        vote(&rig);
+        rig_drop(&rig);
+        rig_close(&rig);
+}
+
+/* NCCL fails, or does not come to an end, or knows nothing of it: there is the other way. */
+static void where_it_fails_it_is_aborted(void **state) {
+        end_with(FAKE_NCCL_LIBRARY, "ncclCommRevoke:0:3", "", LONG_AGO);
+}
+
+static void where_it_sticks_it_is_aborted(void **state) {
+        end_with(FAKE_NCCL_LIBRARY, "", "revoke", 6000);
+}
+
+static void where_it_cannot_it_is_aborted(void **state) {
+        end_with(FAKE_NCCL_PLAIN, "", "", LONG_AGO);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(it_is_quiet_before_it_is_freed),
+                cmocka_unit_test(it_is_freed_before_the_engine_closes),
+                cmocka_unit_test(where_it_fails_it_is_aborted),
+                cmocka_unit_test(where_it_sticks_it_is_aborted),
+                cmocka_unit_test(where_it_cannot_it_is_aborted),
+        };
+        int r = cmocka_run_group_tests(tests, revoke_setup, NULL);
+
+        if (r == 0 && !nccl_check())
+                r = 1;
+        return r;
+}
