@@ -420,6 +420,18 @@ static inline int nccl_setup(void **state) {
         return -1;
 }
 
+/* What the fake is to do wrong from now on. The variables are there from the beginning: other threads read
+ * them meanwhile. */
+static inline void set_trouble(const char *fail, const char *stuck) {
+        setenv("FAKE_NCCL_FAIL", fail, 1);
+        setenv("FAKE_NCCL_STUCK", stuck, 1);
+}
+
+static inline int nccl_setup_for_trouble(void **state) {
+        set_trouble("", "");
+        return nccl_setup(state);
+}
+
 /* Whether no rule was broken, and nothing is left. Not as a teardown: nobody would hear of its failure. */
 static inline bool nccl_check(void) {
         char command[512];

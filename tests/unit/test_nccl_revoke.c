@@ -2,20 +2,13 @@
 /* How a communicator that worked is aborted: where NCCL can, it is revoked first, and freed later. */
 #include "nccl_fixture.h"
 
-#include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 
 #define A_WHILE 1000 /* ms: more than it takes to make one */
 #define PIECE_BYTES 65536u
-
-/* Variables that are there from the beginning: other threads read them meanwhile. */
-static int revoke_setup(void **state) {
-        setenv("FAKE_NCCL_FAIL", "", 1);
-        setenv("FAKE_NCCL_STUCK", "", 1);
-        return nccl_setup(state);
-}
 
 /* Whether communicators that end stay as they are. */
 static void set_keep(bool on) {
@@ -64,9 +57,10 @@ static void assert_everywhere(struct rig *rig, unsigned char what) {
 
 /* Gives them time to do what they are not to do. */
 static void pass_a_while(struct rig *rig) {
-        for (uint64_t end = clock_now() + A_WHILE * USEC_PER_MSEC; clock_now() < end; usleep(1000))
+        for (uint64_t end = clock_now() + A_WHILE * USEC_PER_MSEC; clock_now() < end; usleep(1000)) {
                 EACH_SITE(rig, site)
-        site->engine->ops->dispatch(site->engine);
+                site->engine->ops->dispatch(site->engine);
+        }
 }
 
 /* It is told as soon as no kernel runs, memory is the owner's again, and the next one works only when all of
@@ -95,14 +89,27 @@ static void it_is_quiet_before_it_is_freed(void **state) {
         rig_close(&rig);
 }
 
-/* The daemon ends meanwhile. */
+static void *keep_for_a_while(void *data) {
+        usleep(A_WHILE * 1000);
+        set_keep(false);
+        return NULL;
+}
+
+/* The daemon ends meanwhile: its engine closes when all has gone. */
 static void it_is_freed_before_the_engine_closes(void **state) {
+        pthread_t thread;
         struct rig rig;
 
         rig_form(&rig, 2);
-        wait_in_vain(&rig);
+        EACH_SITE(&rig, site)
+        site_unshare(site, MEMORY);
+        site_launch(&rig.site[0], 0, 1, ENGINE_VOTE, NULL);
+        set_keep(true);
         rig_abort(&rig);
-        rig_close(&rig);
+        assert_int_equal(pthread_create(&thread, NULL, keep_for_a_while, NULL), 0);
+        EACH_SITE(&rig, site)
+        site_close(site);
+        pthread_join(thread, NULL);
 }
 
 static void end_with(const char *library, const char *fail, const char *stuck, uint32_t ending) {
@@ -115,11 +122,9 @@ static void end_with(const char *library, const char *fail, const char *stuck, u
         rig_build(&rig);
         rig_await_built(&rig);
         wait_in_vain(&rig);
-        setenv("FAKE_NCCL_FAIL", fail, 1);
-        setenv("FAKE_NCCL_STUCK", stuck, 1);
+        set_trouble(fail, stuck);
         rig_abort(&rig);
-        setenv("FAKE_NCCL_FAIL", "", 1);
-        setenv("FAKE_NCCL_STUCK", "", 1);
+        set_trouble("", "");
         rig_build(&rig);
         rig_await_built(&rig);
         vote(&rig);
@@ -148,7 +153,7 @@ int main(void) {
                 cmocka_unit_test(where_it_sticks_it_is_aborted),
                 cmocka_unit_test(where_it_cannot_it_is_aborted),
         };
-        int r = cmocka_run_group_tests(tests, revoke_setup, NULL);
+        int r = cmocka_run_group_tests(tests, nccl_setup_for_trouble, NULL);
 
         if (r == 0 && !nccl_check())
                 r = 1;

@@ -6,17 +6,6 @@
 #define NO_INIT "ncclCommInitRankConfig:0:3"
 #define NO_OTHER "ncclCommShrink:0:3,ncclCommGrow:0:3,ncclCommGetUniqueId:0:3"
 
-/* Variables that are there from the beginning: other threads read them meanwhile. */
-static void set_trouble(const char *fail, const char *stuck) {
-        setenv("FAKE_NCCL_FAIL", fail, 1);
-        setenv("FAKE_NCCL_STUCK", stuck, 1);
-}
-
-static int ways_setup(void **state) {
-        set_trouble("", "");
-        return nccl_setup(state);
-}
-
 /* ---- what they do ---- */
 
 /* Each rank adds its own power of two, and all of it comes out everywhere. */
@@ -339,7 +328,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(nor_is_what_one_of_them_does_not_do),
                 cmocka_unit_test(memory_waits_for_it),
         };
-        int r = cmocka_run_group_tests(tests, ways_setup, NULL);
+        int r = cmocka_run_group_tests(tests, nccl_setup_for_trouble, NULL);
 
         if (r == 0 && !nccl_check())
                 r = 1;
