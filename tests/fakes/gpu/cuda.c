@@ -44,7 +44,7 @@ struct host {
 };
 
 static struct CUctx_st contexts[GPU_DEVICES];
-static _Thread_local struct CUctx_st *current;
+static GPU_THREADS_OWN struct CUctx_st *current;
 static bool initialised;
 static struct CUfunc_st functions[FUNCTIONS];
 static unsigned n_functions;

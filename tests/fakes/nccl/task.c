@@ -8,7 +8,7 @@
 #include "driver.h"
 #include "trouble.h"
 
-static _Thread_local struct {
+static GPU_THREADS_OWN struct {
         unsigned depth;
         struct task *first, **last;
         nccl_result result;

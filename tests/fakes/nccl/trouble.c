@@ -83,7 +83,7 @@ nccl_result trouble_rule(nccl_result result, const char *format, ...) {
 
 /* A copy, of each thread's own. */
 const char *trouble_last(void) {
-        static _Thread_local char copy[sizeof(last)];
+        static GPU_THREADS_OWN char copy[sizeof(last)];
 
         pthread_mutex_lock(&lock);
         memcpy(copy, last, sizeof(last));
