@@ -46,7 +46,8 @@ enum nccl_type { /* ncclDataType_t */
 
 enum nccl_operation { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 }; /* ncclRedOp_t */
 
-enum { NCCL_SHRINK_IDLE = 0 }; /* NCCL_SHRINK_DEFAULT: nothing of the communicator is under way */
+enum { NCCL_WINDOW_SYMMETRIC = 1 }; /* NCCL_WIN_COLL_SYMMETRIC: used at the same place by all ranks */
+enum { NCCL_SHRINK_IDLE = 0 };      /* NCCL_SHRINK_DEFAULT: nothing of the communicator is under way */
 
 struct nccl_id { /* ncclUniqueId: whoever knows it may be one of the ranks */
         char bytes[128];
@@ -91,6 +92,8 @@ struct nccl_config {
 #define NCCL_EXTRAS(X)                                                                                       \
         X(register_buffer, ncclCommRegister, 21900, (nccl_comm comm, void *at, size_t bytes, void **handle)) \
         X(deregister, ncclCommDeregister, 21900, (nccl_comm comm, void *handle))                             \
+        X(mem_alloc, ncclMemAlloc, 21900, (void **at, size_t bytes))                                         \
+        X(mem_free, ncclMemFree, 21900, (void *at))                                                          \
         X(shrink, ncclCommShrink, 22700,                                                                     \
           (nccl_comm comm, int *without, int n, nccl_comm *rest, struct nccl_config *config, int flags))     \
         X(register_window, ncclCommWindowRegister, 22700,                                                    \

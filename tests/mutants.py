@@ -145,6 +145,21 @@ MUTANTS = {
         f"{NCCL}/way.c", "older->lent = older->spent = true;", "older->lent = true;", "unit test_nccl_ways"),
     "an older communicator is used for whatever comes next": (
         f"{NCCL}/way.c", "return comm->n_nodes < older->n_nodes;", "return true;", "unit test_nccl_ways"),
+    "windows are registered whether all can or not": (
+        f"{NCCL}/form.c", "form_vote(comm, form_has_panes(comm), &all, deadline)",
+        "form_vote(comm, form_has_panes(comm) || true, &all, deadline)", "unit test_nccl_windows"),
+    "a window that failed is tried again": (
+        f"{NCCL}/shop.c", "windowless |= comm->registers;", "windowless |= false;",
+        "unit test_nccl_windows"),
+    "a window whose communicator was aborted has failed": (
+        f"{NCCL}/form.c", "        form_set_registers(comm, false);\n",
+        "        form_set_registers(comm, false);\n        comm->shop->windowless |= !good;\n",
+        "unit test_nccl_windows"),
+    "a sum stays in the window": (
+        f"{NCCL}/launcher.c",
+        "        if (outcome_good(ret))\n                ret->cuda = cuda->copy(flight->output,",
+        "        if (!outcome_good(ret))\n                ret->cuda = cuda->copy(flight->output,",
+        "unit test_nccl_windows"),
     "memory is given back while others are at work": (
         f"{NCCL}/worker.c", "if (communicator_is_last(comm))", "if (comm->over)", "unit test_nccl"),
     "two daemons may serve one GPU": (

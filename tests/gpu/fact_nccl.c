@@ -119,22 +119,59 @@ static void rank_abort(struct actor *actor, struct rank *rank, const char *when)
         rank_check(actor, rank, "an abort");
 }
 
-void fact_nccl_one_rank(struct actor *actor) {
-        static struct rank rank;
+/* The only one of its communicator. */
+static void rank_begin_alone(struct actor *actor, struct rank *rank) {
         struct nccl_id id;
         int result;
 
-        nccl_open(actor, &rank.nccl);
-        rank_set_environment(&rank);
+        nccl_open(actor, &rank->nccl);
+        rank_set_environment(rank);
         driver_open(actor);
-        rank_open_memory(actor, &rank);
+        rank_open_memory(actor, rank);
         actor_doing(actor, "ncclGetUniqueId");
-        result = rank.nccl.GetUniqueId(&id);
-        nccl_await(actor, &rank.nccl, NULL, "ncclGetUniqueId", result);
-        rank_init(actor, &rank, 1, &id);
+        result = rank->nccl.GetUniqueId(&id);
+        nccl_await(actor, &rank->nccl, NULL, "ncclGetUniqueId", result);
+        rank_init(actor, rank, 1, &id);
+}
+
+void fact_nccl_one_rank(struct actor *actor) {
+        static struct rank rank;
+
+        rank_begin_alone(actor, &rank);
         rank_allreduces(actor, &rank, 1);
         rank_abort(actor, &rank, "when idle");
         actor_answer(actor, "yes");
+}
+
+/* Whether NCCL makes a window of memory that it has allocated, and sums are right in it. It says that it has
+ * begun as if it had made one already. */
+void fact_nccl_window(struct actor *actor) {
+        static struct rank rank;
+        void *memory = NULL, *window = NULL;
+        int64_t begin;
+        int result;
+
+        rank_begin_alone(actor, &rank);
+        if (rank.nccl.MemAlloc == NULL || rank.nccl.CommWindowRegister == NULL ||
+            rank.nccl.CommWindowDeregister == NULL)
+                actor_skip(actor, "this NCCL has no windows");
+        actor_doing(actor, "ncclMemAlloc");
+        result = rank.nccl.MemAlloc(&memory, WORDS * sizeof(uint32_t));
+        nccl_await(actor, &rank.nccl, NULL, "ncclMemAlloc", result);
+        rank.words = (CUdeviceptr)memory;
+        begin = clock_ns();
+        actor_doing(actor, "ncclCommWindowRegister");
+        result = rank.nccl.CommWindowRegister(rank.comm, memory, WORDS * sizeof(uint32_t), &window,
+                                              NCCL_WIN_COLL_SYMMETRIC);
+        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommWindowRegister",
+                   result == NCCL_SUCCESS ? NCCL_IN_PROGRESS : result);
+        actor_note(actor, "registering took %.1f ms", ms_since(begin));
+        rank_allreduces(actor, &rank, 1);
+        actor_doing(actor, "ncclCommWindowDeregister");
+        result = rank.nccl.CommWindowDeregister(rank.comm, window);
+        nccl_await(actor, &rank.nccl, rank.comm, "ncclCommWindowDeregister", result);
+        rank_abort(actor, &rank, "when its window is gone");
+        actor_answer(actor, window != NULL ? "yes" : "no");
 }
 
 /* Rank 1 of two. */

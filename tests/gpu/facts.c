@@ -40,6 +40,7 @@ const struct fact facts[] = {
         { "kill.queued", RISK_KILL, 30, fact_kill_queued },
 
         { "nccl.one_rank", RISK_NCCL, 30, fact_nccl_one_rank },
+        { "nccl.window", RISK_NCCL, 30, fact_nccl_window },
         { "nccl.two_ranks", RISK_NCCL, 30, fact_nccl_two_ranks },
         { "nccl.revoked", RISK_NCCL, 30, fact_nccl_revoked },
         { "nccl.peer_killed", RISK_NCCL, 30, fact_nccl_peer_killed },

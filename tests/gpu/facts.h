@@ -96,6 +96,7 @@ void role_kill_importer(struct actor *actor);
 void fact_nccl_one_rank(struct actor *actor);
 void fact_nccl_two_ranks(struct actor *actor);
 void fact_nccl_revoked(struct actor *actor);
+void fact_nccl_window(struct actor *actor);
 void fact_nccl_peer_killed(struct actor *actor);
 void role_nccl_rank(struct actor *actor);
 

@@ -43,8 +43,11 @@ const char *nccl_load(struct nccl *nccl, const char *path) {
         *(void **)&nccl->CommGetAsyncError = nccl_find(library, "ncclCommGetAsyncError", &missing);
         *(void **)&nccl->AllReduce = nccl_find(library, "ncclAllReduce", &missing);
         *(void **)&nccl->CommAbort = nccl_find(library, "ncclCommAbort", &missing);
-        *(void **)&nccl->GetLastError = dlsym(library, "ncclGetLastError"); /* may be missing, as may this */
+        *(void **)&nccl->GetLastError = dlsym(library, "ncclGetLastError"); /* may be missing, as may these */
         *(void **)&nccl->CommRevoke = dlsym(library, "ncclCommRevoke");
+        *(void **)&nccl->MemAlloc = dlsym(library, "ncclMemAlloc");
+        *(void **)&nccl->CommWindowRegister = dlsym(library, "ncclCommWindowRegister");
+        *(void **)&nccl->CommWindowDeregister = dlsym(library, "ncclCommWindowDeregister");
         if (missing != NULL) {
                 snprintf(why, sizeof why, "%s has no %s", path, missing);
                 return why;

@@ -16,6 +16,7 @@ enum {
         NCCL_INT32 = 2, /* ncclDataType_t */
         NCCL_SUM = 0,   /* ncclRedOp_t */
         NCCL_ID = 128,  /* bytes */
+        NCCL_WIN_COLL_SYMMETRIC = 1,
 };
 
 struct nccl_id {
@@ -50,6 +51,10 @@ struct nccl {
         int (*CommAbort)(struct nccl_comm *comm);
         const char *(*GetLastError)(struct nccl_comm *comm);  /* NULL: the library has none */
         int (*CommRevoke)(struct nccl_comm *comm, int flags); /* likewise: it came with 2.28.7 */
+        int (*MemAlloc)(void **at, size_t bytes);             /* 2.19 */
+        int (*CommWindowRegister)(struct nccl_comm *comm, void *at, size_t bytes, void **window,
+                                  int flags); /* 2.27, as the next one */
+        int (*CommWindowDeregister)(struct nccl_comm *comm, void *window);
 };
 
 /* What a result means, and what the library adds. The text is valid until the next call. */

@@ -45,6 +45,7 @@ BROKEN = {
     "the_order_differs": "rank 1 differs from rank 0 in collective 1: count 2, not 1",
     "sizes_differ": " ranks, others ",
     "windows_differ": ("ranks register windows that differ", 2),
+    "use_another_place_of_a_window": "place in windows 10000fa010000fa0, not 1000000010000000",
     "shrinks_differ": ("ranks shrink a communicator differently", 3),
     "use_what_is_in_progress": "ncclAllReduce before the previous operation returned ncclSuccess",
     "use_what_was_destroyed": f"ncclAllReduce {GONE}",

@@ -26,7 +26,7 @@ ANSWERS = {
     "wait": {"cpu_store": "yes", "event_seen": "yes", "event_releases": "yes"},
     "slices": {"turns": TURNS, "launch": FIGURE},
     "kill": {"exporter": "no", "importer": "no", "queued": "no"},
-    "nccl": {"one_rank": "yes", "two_ranks": "yes", "revoked": "yes", "peer_killed": "yes"},
+    "nccl": {"one_rank": "yes", "window": "yes", "two_ranks": "yes", "revoked": "yes", "peer_killed": "yes"},
     "speed": {"copy": FIGURE, "launch": FIGURE, "event": FIGURE},
 }
 NOT_TWICE = {"machine", "library.torch", "library.nccl", "mps.control", "fault.neighbour"}

@@ -258,7 +258,7 @@ static inline void rig_configure(struct rig *rig, uint32_t n) {
         memset(rig, 0, sizeof(*rig));
         rig->n = n;
         rig->comm = COMM;
-        rig->dialect = TABLE_WAYS;
+        rig->dialect = TABLE_WINDOWS;
         rig->config = (struct nccl_engine_config){ .host = "here",
                                                    .log = -1,
                                                    .driver = FAKE_GPU_LIBRARY,

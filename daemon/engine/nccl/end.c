@@ -97,6 +97,13 @@ static void end_abort(struct communicator *comm) {
                 ;
 }
 
+/* NCCL leaves them to whoever has registered them. */
+static void end_window(const struct nccl *nccl, struct lane *lane) {
+        if (lane->comm != NULL && lane->window != NULL && nccl->deregister_window != NULL)
+                nccl->deregister_window(lane->comm, lane->window);
+        lane->window = NULL;
+}
+
 /* Parts before what they are part of. Where some rank does not end it, it is aborted. */
 static void end_destroy(struct communicator *comm) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
@@ -105,6 +112,7 @@ static void end_destroy(struct communicator *comm) {
         for (uint32_t lane = comm->n_lanes; lane-- > 0;) {
                 nccl_comm *of = &comm->lane[lane].comm;
 
+                end_window(nccl, &comm->lane[lane]);
                 if (*of == NULL || !end_await(nccl, *of, nccl->finalize(*of), deadline))
                         continue;
                 nccl->destroy(*of);

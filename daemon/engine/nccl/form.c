@@ -275,7 +275,7 @@ static void form_let_others_end(struct communicator *comm, uint64_t deadline) {
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
-/* ---- once in all sizes ---- */
+/* ---- windows ---- */
 
 static bool form_await_stream(struct communicator *comm, cuda_stream stream, uint64_t deadline) {
         const struct cuda *cuda = &comm->shop->gpu.cuda;
@@ -295,17 +295,126 @@ static bool form_await_stream(struct communicator *comm, cuda_stream stream, uin
         return r == CUDA_OK;
 }
 
-static bool form_use(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
+/* In place. */
+static bool form_allreduce(struct communicator *comm, const struct lane *lane, void *at, uint64_t elements,
+                           enum nccl_type type, enum nccl_operation operation, uint64_t deadline) {
+        nccl_result r = comm->shop->gpu.nccl.allreduce(at, at, elements, type, operation, lane->comm,
+                                                       lane->gear->stream);
+
+        return form_await(comm, lane->comm, "NCCL does not begin the first collective", r, deadline);
+}
+
+/* The smallest of what the ranks say. */
+static bool form_vote(struct communicator *comm, uint64_t own, uint64_t *ret, uint64_t deadline) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
+        const struct lane *lane = &comm->lane[0];
+        const struct flight *flight = &lane->flight[0];
+
+        *flight->values = own;
+        cuda_result r = cuda->copy_in(flight->votes, flight->values, sizeof(own), lane->gear->stream);
+        if (r == CUDA_OK &&
+            !form_allreduce(comm, lane, (void *)(uintptr_t)flight->votes, 1, NCCL_UINT64, NCCL_MIN, deadline))
+                return false;
+        if (r == CUDA_OK)
+                r = cuda->copy_out(flight->values, flight->votes, sizeof(own), lane->gear->stream);
+        if (r != CUDA_OK)
+                form_fail_cuda(comm, "what this node says is not copied", r);
+        if (r != CUDA_OK || !form_await_stream(comm, lane->gear->stream, deadline))
+                return false;
+        *ret = *flight->values;
+        return true;
+}
+
+static bool form_is_on_one_host(const struct communicator *comm) {
+        bool one = true;
+
+        for (uint32_t rank = 0; rank < comm->n_nodes; rank++)
+                one &= strcmp(comm->table[rank].host, comm->table[comm->self].host) == 0;
+        return one;
+}
+
+static bool form_has_panes(const struct communicator *comm) {
+        bool all = true;
+
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                all &= comm->lane[lane].gear->panes != NULL;
+        pthread_mutex_lock(&comm->shop->lock);
+        all &= !comm->shop->windowless;
+        pthread_mutex_unlock(&comm->shop->lock);
+        return all;
+}
+
+/* NCCL may find no use for a window, and then makes none. */
+static bool form_has_windows(const struct communicator *comm) {
+        bool all = true;
+
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                all &= comm->lane[lane].window != NULL;
+        return all;
+}
+
+/* What breaks meanwhile may break the next time, too. */
+static void form_set_registers(struct communicator *comm, bool registers) {
+        pthread_mutex_lock(&comm->shop->lock);
+        comm->registers = registers;
+        pthread_mutex_unlock(&comm->shop->lock);
+}
+
+/* All ranks together. */
+static bool form_register(struct communicator *comm, struct lane *lane, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
+
+        form_set_registers(comm, true);
+        nccl_result r = nccl->register_window(lane->comm, lane->gear->panes, GEAR_PANES, &lane->window,
+                                              NCCL_WINDOW_SYMMETRIC);
+
+        /* That it is in progress it does not say itself. */
+        bool good = form_await(comm, lane->comm, "NCCL registers no window",
+                               r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline);
+        form_set_registers(comm, false);
+        return good;
+}
+
+/* False: it is broken, or not wanted any more. */
+static bool form_windows(struct communicator *comm, uint64_t deadline) {
+        uint64_t all = 0;
+
+        if (comm->dialect < TABLE_WINDOWS || !form_is_on_one_host(comm))
+                return true;
+        if (!form_vote(comm, form_has_panes(comm), &all, deadline))
+                return false;
+        if (all == 0)
+                return true;
+        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
+                if (!form_register(comm, &comm->lane[lane], deadline))
+                        return false;
+        if (!form_vote(comm, form_has_windows(comm), &all, deadline))
+                return false;
+        comm->windowed = all != 0;
+        return true;
+}
+
+/* ---- once in all sizes ---- */
+
+/* Its kernels are others, where there is one. */
+static bool form_use_window(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
         bool good = true;
 
-        for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++) {
-                void *at = (void *)(uintptr_t)comm->lane[0].gear->scratch;
-                nccl_result r = nccl->allreduce(at, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM, lane->comm,
-                                                lane->gear->stream);
+        for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++)
+                if (warm_elements[i] * sizeof(float) <= TABLE_PANE)
+                        good = form_allreduce(comm, lane, lane->gear->panes, warm_elements[i], NCCL_FLOAT32,
+                                              NCCL_SUM, deadline);
+        return good;
+}
 
-                good = form_await(comm, lane->comm, "NCCL does not begin the first collective", r, deadline);
-        }
+static bool form_use(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
+        void *at = (void *)(uintptr_t)comm->lane[0].gear->scratch;
+        bool good = true;
+
+        for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++)
+                good = form_allreduce(comm, lane, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM, deadline);
+        if (good && comm->windowed)
+                good = form_use_window(comm, lane, deadline);
         return good && form_await_stream(comm, lane->gear->stream, deadline);
 }
 
@@ -330,7 +439,8 @@ void form_communicator(struct communicator *comm) {
         for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
                 if (!form_gear(comm, lane))
                         return;
-        form_warm_up(comm, deadline);
+        if (form_windows(comm, deadline))
+                form_warm_up(comm, deadline);
         pthread_mutex_lock(&comm->shop->lock);
         transports_end(comm);
         registrar_begin(comm);

@@ -22,8 +22,16 @@ static struct gear *gear_get(struct shop *shop, bool scratch) {
         return gear != NULL ? gear : calloc(1, sizeof(*gear));
 }
 
+/* It is a matter of speed: where there is none it is done without. */
+static void gear_make_panes(const struct nccl *nccl, struct gear *gear) {
+        if (gear->panes == NULL && nccl->mem_alloc != NULL && nccl->mem_free != NULL &&
+            nccl->register_window != NULL && nccl->mem_alloc(&gear->panes, GEAR_PANES) != NCCL_OK)
+                gear->panes = NULL;
+}
+
 /* What of it is there already stays. */
-static cuda_result gear_make(const struct cuda *cuda, struct gear *gear, bool scratch) {
+static cuda_result gear_make(const struct gpu *gpu, struct gear *gear, bool scratch) {
+        const struct cuda *cuda = &gpu->cuda;
         size_t bytes = ENGINE_WINDOW * ENGINE_VALUES * sizeof(uint64_t);
         cuda_result r = CUDA_OK;
 
@@ -38,6 +46,8 @@ static cuda_result gear_make(const struct cuda *cuda, struct gear *gear, bool sc
                         r = cuda->event_new(&gear->event[i], CUDA_EVENT_DISABLE_TIMING);
         if (r == CUDA_OK && scratch && gear->scratch == 0)
                 r = cuda->allocate(&gear->scratch, GEAR_SCRATCH);
+        if (r == CUDA_OK)
+                gear_make_panes(&gpu->nccl, gear);
         return r;
 }
 
@@ -47,13 +57,14 @@ cuda_result gear_take(struct shop *shop, struct lane *lane, bool scratch) {
         if (gear == NULL)
                 return CUDA_OUT_OF_MEMORY;
         lane->gear = gear;
-        cuda_result r = gear_make(&shop->gpu.cuda, gear, scratch);
+        cuda_result r = gear_make(&shop->gpu, gear, scratch);
         for (uint32_t i = 0; i < ENGINE_WINDOW; i++) {
                 struct flight *flight = &lane->flight[i];
 
                 flight->values = (uint64_t *)gear->pinned + i * ENGINE_VALUES;
                 flight->votes = gear->votes + i * ENGINE_VALUES * sizeof(uint64_t);
                 flight->event = gear->event[i];
+                flight->pane = (uintptr_t)gear->panes + (uint64_t)i * TABLE_PANE;
         }
         return r;
 }
@@ -64,10 +75,14 @@ void gear_leave(struct lane *lane, struct shop *shop) {
         lane->gear = NULL;
 }
 
-static void gear_free_one(const struct cuda *cuda, struct gear *gear) {
+static void gear_free_one(const struct gpu *gpu, struct gear *gear) {
+        const struct cuda *cuda = &gpu->cuda;
+
         for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
                 if (gear->event[i] != NULL)
                         cuda->event_free(gear->event[i]);
+        if (gear->panes != NULL)
+                gpu->nccl.mem_free(gear->panes);
         if (gear->scratch != 0)
                 cuda->free(gear->scratch);
         if (gear->votes != 0)
@@ -85,7 +100,7 @@ void gear_free(struct shop *shop) {
 
                 list_remove(&gear->link);
                 pthread_mutex_unlock(&shop->lock);
-                gear_free_one(&shop->gpu.cuda, gear);
+                gear_free_one(&shop->gpu, gear);
                 pthread_mutex_lock(&shop->lock);
         }
 }

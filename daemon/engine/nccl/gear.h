@@ -9,6 +9,7 @@
 #include "engine/nccl/shop.h"
 
 #define GEAR_SCRATCH ((UINT64_C(8) << 20) * sizeof(float)) /* bytes for the first collectives */
+#define GEAR_PANES ((size_t)ENGINE_WINDOW * TABLE_PANE)
 
 struct gear {
         struct list link; /* shop->gear, while no lane has it */
@@ -17,6 +18,7 @@ struct gear {
         cuda_address votes; /* … and as much of the device's memory */
         cuda_event event[ENGINE_WINDOW];
         cuda_address scratch; /* or 0 */
+        void *panes;          /* TABLE_PANE bytes for each flight; NULL: NCCL cannot make windows of any */
 };
 
 /* For that lane, with `scratch` if it is wanted. The lock is not held. */

@@ -72,6 +72,26 @@ static void flight_vote(const struct gpu *gpu, const struct lane *lane, const st
                 ret->cuda = cuda->copy_out(flight->values, flight->votes, bytes, lane->gear->stream);
 }
 
+static void flight_sum(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+                       uint64_t from, uint64_t to, struct outcome *ret) {
+        ret->nccl =
+                launcher_await(&gpu->nccl, lane->comm,
+                               gpu->nccl.allreduce(device(from), device(to), flight->elements, flight->type,
+                                                   flight->operation, lane->comm, lane->gear->stream));
+}
+
+/* Through the window, at the place that all ranks have for it. */
+static void flight_sum_windowed(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+                                struct outcome *ret) {
+        const struct cuda *cuda = &gpu->cuda;
+
+        ret->cuda = cuda->copy(flight->pane, flight->input, flight->bytes, lane->gear->stream);
+        if (ret->cuda == CUDA_OK)
+                flight_sum(gpu, lane, flight, flight->pane, flight->pane, ret);
+        if (outcome_good(ret))
+                ret->cuda = cuda->copy(flight->output, flight->pane, flight->bytes, lane->gear->stream);
+}
+
 static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
                           struct outcome *ret) {
         const struct cuda *cuda = &gpu->cuda;
@@ -80,12 +100,10 @@ static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const 
         if (tail)
                 ret->cuda = cuda->copy_in(flight->input + flight->tail_at, flight->tail, flight->tail_bytes,
                                           lane->gear->stream);
-        if (ret->cuda == CUDA_OK)
-                ret->nccl =
-                        launcher_await(&gpu->nccl, lane->comm,
-                                       gpu->nccl.allreduce(device(flight->input), device(flight->output),
-                                                           flight->elements, flight->type, flight->operation,
-                                                           lane->comm, lane->gear->stream));
+        if (ret->cuda == CUDA_OK && flight->windowed)
+                flight_sum_windowed(gpu, lane, flight, ret);
+        else if (ret->cuda == CUDA_OK)
+                flight_sum(gpu, lane, flight, flight->input, flight->output, ret);
         if (outcome_good(ret) && tail)
                 ret->cuda = cuda->copy_out(flight->tail, flight->output + flight->tail_at, flight->tail_bytes,
                                            lane->gear->stream);

@@ -298,11 +298,20 @@ static int flight_fill_payload(const struct nccl_engine *nccl, struct flight *fl
         flight->input = memory->address + piece->input;
         flight->output = memory->address + piece->output;
         flight->elements = piece->elements;
+        flight->bytes = bytes;
         flight->tail = piece->tail;
         flight->tail_bytes = piece->tail_bytes;
         flight->tail_at = bytes - piece->tail_bytes;
         int r = type_of(piece->dtype, &flight->type);
         return r == 0 ? operation_of(piece->reduce, &flight->operation) : r;
+}
+
+/* What NCCL has kernels for windows for; larger ones would gain less than the copies cost. All ranks find the
+ * same. */
+static bool flight_suits_window(const struct flight *flight) {
+        return flight->operation == NCCL_SUM && flight->bytes <= TABLE_PANE &&
+               (flight->type == NCCL_FLOAT32 || flight->type == NCCL_FLOAT16 ||
+                flight->type == NCCL_BFLOAT16);
 }
 
 static int flight_fill(const struct nccl_engine *nccl, struct flight *flight,
@@ -333,6 +342,7 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
                 r = launch->sequence - lane->ended <= ENGINE_WINDOW ? flight_fill(nccl, flight, launch)
                                                                     : -EINVAL;
                 if (r == 0) {
+                        flight->windowed = comm->windowed && !flight->is_vote && flight_suits_window(flight);
                         list_append(&nccl->shop.queue, &flight->news.link);
                         pthread_cond_signal(&nccl->shop.work);
                 }
@@ -387,8 +397,9 @@ static void communicator_log_made(const struct communicator *comm) {
                                           [WAY_SHRINK] = " as a part of the one before",
                                           [WAY_GROW] = " as an extension of the one before" };
 
-        log_info("job %s: NCCL connects %u nodes%s, in %" PRIu64 " ms", comm->name, comm->n_nodes,
-                 of[comm->table[0].way], comm->took / USEC_PER_MSEC);
+        log_info("job %s: NCCL connects %u nodes%s%s, in %" PRIu64 " ms", comm->name, comm->n_nodes,
+                 of[comm->table[0].way], comm->windowed ? ", with windows for small sums" : "",
+                 comm->took / USEC_PER_MSEC);
 }
 
 static void nccl_deliver_built(const struct nccl_engine *nccl, const struct communicator *comm) {
@@ -563,7 +574,7 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
 
 static const struct engine_ops nccl_ops = {
         .name = "nccl",
-        .dialect = TABLE_WAYS,
+        .dialect = TABLE_WINDOWS,
         .agreed = true,
         .version = nccl_version,
         .describe = nccl_describe,

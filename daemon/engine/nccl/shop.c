@@ -24,6 +24,7 @@ void communicator_break(struct communicator *comm, uint32_t suspect, const char 
         bool working = comm->state == COMMUNICATOR_WORKING;
         comm->suspect = suspect;
         snprintf(comm->error, sizeof(comm->error), "%s", why);
+        comm->shop->windowless |= comm->registers;
         communicator_set_state(comm, COMMUNICATOR_BROKEN);
         shop_tell(comm->shop, working ? &comm->unreachable : &comm->built);
 }

@@ -44,7 +44,7 @@ struct flight {
         uint32_t lane;
         uint64_t sequence;
         uint64_t input, output; /* addresses of the device */
-        uint64_t elements;
+        uint64_t elements, bytes;
         enum nccl_type type;
         enum nccl_operation operation;
         unsigned char *tail;
@@ -53,11 +53,14 @@ struct flight {
         uint64_t *values;   /* pinned memory, ENGINE_VALUES of them */
         cuda_address votes; /* of the device, likewise */
         cuda_event event;   /* the gear's, like these two */
+        uint64_t pane;      /* … and this place of the device, where all ranks have it in their windows */
+        bool windowed;      /* it goes through that */
 };
 
 struct lane {
         nccl_comm comm;
         struct gear *gear;                   /* NULL: it was not made so far */
+        void *window;                        /* NCCL's, of the gear's panes; NULL: it has none */
         struct flight flight[ENGINE_WINDOW]; /* by sequence number */
         uint64_t launched, ended;            /* sequence numbers: what is under way lies between them */
         uint64_t since;                      /* the first of that is it */
@@ -98,6 +101,7 @@ struct shop {
         bool unregistered; /* perhaps something is to be registered, or the contrary */
         struct list queue; /* flights, in the order of launch() */
         struct list news;
+        bool windowless; /* to register a window has failed: it is not tried again */
         bool stop;
         char failure[512]; /* "": none */
         int wake;          /* eventfd: there are news */
@@ -115,6 +119,8 @@ struct communicator {
         unsigned calls;             /* … in a call of NCCL for it, so it is not to be ended */
         bool made;                  /* it has worked, so it can be revoked */
         bool over;                  /* nothing of it is left on the GPU */
+        bool registers;             /* a window, right now */
+        bool windowed;              /* all lanes of all ranks have windows */
         struct communicator *older; /* of the same job, that it may be made of: lent by it; or NULL */
         bool lent;  /* to the worker of another one: nobody else asks NCCL for anything of it */
         bool spent; /* … or was: it is lent once, so that all nodes know whether it is */

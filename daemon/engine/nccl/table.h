@@ -28,6 +28,10 @@ struct table {
 };
 
 #define TABLE_WAYS 2u /* 0 and 1 are the same to NCCL: see both.c */
+/* From this one on ranks agree, when a communicator is made, whether sums of floats go through windows: such
+ * of at most TABLE_PANE bytes. */
+#define TABLE_WINDOWS 3u
+#define TABLE_PANE (256u << 10)
 #define TABLE_BYTES                                                                                          \
         (8 + 4 + CUDA_UUID_TEXT + TABLE_HOST + 1 + sizeof(struct nccl_id)) /* of the first layout */
 #define TABLE_BYTES_AT_MOST (TABLE_BYTES + 1 + 1 + TABLE_OLDER + 4)

@@ -112,10 +112,11 @@ static bool run_is_same_everywhere(const struct run *run) {
         if (memcmp(own, first, sizeof(*first)) != 0)
                 machine_log(
                         "rank %u differs from rank 0 in collective %llu: count %llu, not %llu; type %d, not "
-                        "%d; operation %d, not %d",
+                        "%d; operation %d, not %d; place in windows %llx, not %llx",
                         run->collective->what->rank, (unsigned long long)own->number,
                         (unsigned long long)own->count, (unsigned long long)first->count, own->type,
-                        first->type, own->operation, first->operation);
+                        first->type, own->operation, first->operation, (unsigned long long)own->place,
+                        (unsigned long long)first->place);
         return same;
 }
 
@@ -160,7 +161,8 @@ static bool run_all(struct run *run) {
 static bool run_begun(struct run *run) {
         const struct gpu_collective *what = run->collective->what;
 
-        run->own->call = (struct board_call){ what->number, what->count, what->type, what->operation };
+        run->own->call =
+                (struct board_call){ what->number, what->count, what->place, what->type, what->operation };
         run->own->begun = what->number;
         if (!run_wait_until(run, run_all_have_begun))
                 return false;

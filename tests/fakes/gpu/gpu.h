@@ -42,9 +42,9 @@
 #define GPU_PAYLOAD 16384u /* bytes after a request */
 
 /*
- * A variable that each thread has of its own, in a library that is opened late. The thread sanitizer takes what
- * lies before such variables for their size where they begin 16 bytes after a page, as GNU's libc 2.19 had them.
- * Aligned, they never do.
+ * A variable that each thread has of its own, in a library that is opened late. The thread sanitizer takes
+ * what lies before such variables for their size where they begin 16 bytes after a page, as those of GNU's
+ * libc 2.19 did. Aligned, they never do.
  */
 #define GPU_THREADS_OWN _Alignas(64) _Thread_local
 
@@ -206,6 +206,7 @@ int machine_check(struct machine *machine);
 struct gpu_collective { /* of the fake NCCL: an allreduce */
         uint64_t from, to, count, bytes;
         uint64_t number; /* of the communicator's collectives, from 1 on */
+        uint64_t place;  /* in a window, as all ranks have to have it; 0: in none */
         int32_t type, operation;
         uint32_t rank, ranks, ctas;
 };

@@ -21,7 +21,7 @@
 enum board_state { RANK_ABSENT, RANK_HERE, RANK_LEFT };
 
 struct board_call { /* a collective, as one rank has it */
-        uint64_t number, count;
+        uint64_t number, count, place;
         int32_t type, operation;
 };
 

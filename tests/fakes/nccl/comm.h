@@ -48,6 +48,7 @@ struct ncclComm {
         _Atomic bool stops; /* what waits for others ends */
         _Atomic bool aborted;
         struct registration *registrations;
+        unsigned windows;     /* that were registered, to be used alike */
         struct nccl_id grows; /* what ncclCommGetUniqueId() said */
         bool has_grows;
 };

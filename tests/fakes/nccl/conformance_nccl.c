@@ -692,6 +692,52 @@ static void fact_memory_is_registered(void) {
         ranks_run(2, register_role);
 }
 
+/* What the library allocates may be a window, in which sums are right at any place. */
+static void window_role(struct rank *rank) {
+        void *memory = NULL, *window = NULL;
+
+        rank_join(rank, NULL);
+        OK(rank->nccl.mem_alloc(&memory, 2 * SMALL * sizeof(float)));
+        cuda_address at = (uintptr_t)memory;
+        OK(rank->nccl.register_window(rank->comm, memory, 2 * SMALL * sizeof(float), &window,
+                                      NCCL_WINDOW_SYMMETRIC));
+        CHECK(window != NULL);
+        for (unsigned i = 0; i < 4; i++) {
+                cuda_address part = at + i * SMALL / 4 * sizeof(float);
+
+                rank_fill(rank, part, SMALL, 1);
+                OK(rank_sum(rank, rank->comm, part, SMALL, NULL));
+                rank_expect(rank, part, SMALL, (float)rank->ranks);
+        }
+        OK(rank->nccl.deregister_window(rank->comm, window));
+        rank_fill(rank, at, SMALL, 1);
+        OK(rank_sum(rank, rank->comm, at, SMALL, NULL));
+        rank_expect(rank, at, SMALL, (float)rank->ranks);
+        rank_leave(rank);
+        OK(rank->nccl.mem_free(memory));
+}
+
+static void fact_a_window_is_of_memory_of_the_library(void) {
+        ranks_run(2, window_role);
+}
+
+static void no_window_role(struct rank *rank) {
+        void *memory, *window = rank;
+
+        setenv("NCCL_WIN_ENABLE", "0", 1);
+        rank_join(rank, NULL);
+        OK(rank->nccl.mem_alloc(&memory, SMALL));
+        OK(rank->nccl.register_window(rank->comm, memory, SMALL, &window, NCCL_WINDOW_SYMMETRIC));
+        CHECK(window == NULL);
+        rank_check(rank, rank->comm, rank->ranks);
+        rank_leave(rank);
+        OK(rank->nccl.mem_free(memory));
+}
+
+static void fact_windows_may_be_of_no_use(void) {
+        ranks_run(2, no_window_role);
+}
+
 /* ---- what it writes ---- */
 
 static void debug_role(struct rank *rank) {
@@ -794,6 +840,8 @@ static void fact_some_libraries_are_too_old_or_lack_functions(void) {
         X(a_beginning_that_hangs_is_aborted)                                                                 \
         X(a_call_fails_when_a_test_asks_for_it)                                                              \
         X(memory_is_registered)                                                                              \
+        X(a_window_is_of_memory_of_the_library)                                                              \
+        X(windows_may_be_of_no_use)                                                                          \
         X(how_peers_are_reached_is_written)                                                                  \
         X(some_libraries_are_too_old_or_lack_functions)
 

@@ -16,15 +16,16 @@
  *     (usage/communicators.rst, "Using multiple NCCL communicators concurrently")
  *   - collectives are the same on all ranks, in the same order: here they are compared
  *   - ncclCommDestroy() waits for the ranks of the same host (comms.rst), ncclCommFinalize() for all (nccl.h)
- *   - a window is registered by all ranks, in memory of cuMemCreate() (src/dev_runtime.cc)
+ *   - a window is registered by all ranks, in memory of cuMemCreate() (src/dev_runtime.cc); a collective in
+ *     it is at the same place on all of them (src/scheduler/symmetric_sched.cc)
  *   - others: family.c, registration.c, reduce.h, debug.c
  * What the real library only forbids, or does not survive, is an error here, and a line in the machine's log.
  *
- * Environment, besides NCCL_HOSTID, NCCL_MAX_CTAS, NCCL_DEBUG and NCCL_DEBUG_FILE:
+ * Environment, besides NCCL_HOSTID, NCCL_MAX_CTAS, NCCL_WIN_ENABLE, NCCL_DEBUG and NCCL_DEBUG_FILE:
  *   FAKE_NCCL_VERSION    what ncclGetVersion() says (22809)
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
- *   FAKE_NCCL_STUCK      "init", "revoke", "abort", "destroy", or several: that call never ends; "init" and
- *                        "revoke" do when the communicator is aborted
+ *   FAKE_NCCL_STUCK      "init", "window", "revoke", "abort", "destroy", or several: that call never ends;
+ *                        the first three do when the communicator is aborted
  *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
  *                        0: each of them has
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
@@ -43,6 +44,7 @@
 #include "driver.h"
 #include "meet.h"
 #include "reduce.h"
+#include "registration.h"
 
 #define EXPORTED(member, name, arguments) EXPORT nccl_result name arguments;
 NCCL_CALLS(EXPORTED)
@@ -238,6 +240,13 @@ static nccl_result run_allreduce(struct task *task) {
         return failed == CUDA_OK ? NCCL_OK : trouble(NCCL_CUDA_ERROR, "Cuda failure %d", failed);
 }
 
+/* Kernels for windows are there for sums of floats, but of the largest (src/sym_kernels.cc). Each rank looks
+ * whether its own ranges are in windows, and reads from the others at the same places. */
+static bool has_kernel_for_windows(const struct gpu_collective *what) {
+        return what->operation == NCCL_SUM &&
+               (what->type == NCCL_FLOAT16 || what->type == NCCL_BFLOAT16 || what->type == NCCL_FLOAT32);
+}
+
 static nccl_result check_allreduce(const struct ncclComm *comm, const struct gpu_collective *what) {
         cuda_device device = -1;
 
@@ -274,6 +283,9 @@ nccl_result ncclAllReduce(const void *from, void *to, size_t count, int type, in
                                                         .ranks = comm->ranks,
                                                         .ctas = (uint32_t)comm->config.ctas };
         task.collective.stream = stream;
+        if (has_kernel_for_windows(&task.collective.what))
+                task.collective.what.place =
+                        registrations_place(comm, (uintptr_t)from, (uintptr_t)to, task.collective.what.bytes);
         nccl_result result = check_allreduce(comm, &task.collective.what);
         if (result != NCCL_OK)
                 return call_spoil(comm, result);

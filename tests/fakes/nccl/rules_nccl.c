@@ -133,6 +133,25 @@ static void rule_windows_differ(void) {
         ranks_run(2, role_windows);
 }
 
+static void role_places(struct rank *rank) {
+        void *memory, *window;
+
+        rank_join(rank, NULL);
+        OK(rank->nccl.mem_alloc(&memory, 2 * SMALL * sizeof(float)));
+        OK(rank->nccl.register_window(rank->comm, memory, 2 * SMALL * sizeof(float), &window,
+                                      NCCL_WINDOW_SYMMETRIC));
+        cuda_address at = (uintptr_t)memory + rank->number * SMALL * sizeof(float);
+        OK(rank_sum(rank, rank->comm, at, SMALL, NULL));
+        OK(rank->gpu.cuda.stream_wait(NULL));
+        rank_expect_garbage(rank, at, SMALL * sizeof(float));
+        OK(rank->nccl.abort(rank->comm));
+        OK(rank->nccl.mem_free(memory));
+}
+
+static void rule_use_another_place_of_a_window(void) {
+        ranks_run(2, role_places);
+}
+
 /* The first one wants fewer to remain than two of the others. */
 static void role_shrinks(struct rank *rank) {
         int without[] = { 2, 3 };
@@ -538,6 +557,7 @@ static const struct {
         RULE(rule_the_order_differs),
         RULE(rule_sizes_differ),
         RULE(rule_windows_differ),
+        RULE(rule_use_another_place_of_a_window),
         RULE(rule_shrinks_differ),
         RULE(rule_use_what_is_in_progress),
         RULE(rule_use_what_was_destroyed),

@@ -52,6 +52,9 @@ int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, struct
                   CUstream stream);
 int ncclCommAbort(struct nccl_comm *comm);
 int ncclCommRevoke(struct nccl_comm *comm, int flags);
+int ncclMemAlloc(void **at, size_t bytes);
+int ncclCommWindowRegister(struct nccl_comm *comm, void *at, size_t bytes, void **window, int flags);
+int ncclCommWindowDeregister(struct nccl_comm *comm, void *window);
 const char *ncclGetErrorString(int result);
 
 STUB_API int ncclGetVersion(int *version) {
@@ -176,4 +179,27 @@ STUB_API int ncclCommRevoke(struct nccl_comm *comm, int flags) {
         ncclCommAbort(comm);
         comm->polls = 0;
         return NCCL_IN_PROGRESS;
+}
+
+STUB_API int ncclMemAlloc(void **at, size_t bytes) {
+        CUdeviceptr memory;
+
+        if (cuMemAlloc(&memory, bytes) != CUDA_SUCCESS)
+                return INVALID_ARGUMENT;
+        *at = (void *)memory;
+        return NCCL_SUCCESS;
+}
+
+/* It is there when the communicator is ready again. */
+STUB_API int ncclCommWindowRegister(struct nccl_comm *comm, void *at, size_t bytes, void **window,
+                                    int flags) {
+        if (comm->polls < POLLS || at == NULL || bytes == 0)
+                return INVALID_ARGUMENT;
+        *window = comm;
+        comm->polls = 0;
+        return NCCL_SUCCESS;
+}
+
+STUB_API int ncclCommWindowDeregister(struct nccl_comm *comm, void *window) {
+        return comm->polls >= POLLS && window == comm ? NCCL_SUCCESS : INVALID_ARGUMENT;
 }

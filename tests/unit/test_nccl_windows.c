@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small sums of floats go through a window of NCCL's, where all nodes have one, and otherwise beside it.
+ * Which of the two it was the log says; the fake notices nodes that do not do the same. */
+#include "nccl_fixture.h"
+
+#include "captured_stderr.h"
+
+#define SLOT 524288u  /* bytes, for payloads of any size */
+#define OTHER_PLACE 0 /* where who gives nothing has its neutral elements */
+#define OUTSIDE 1     /* … and the place for what nobody wants */
+#define HERE 2        /* the first slot for what somebody gives */
+#define REGISTERS "ncclCommWindowRegister:0:3"
+
+/* ---- what they do ---- */
+
+static struct engine_piece piece_of(unsigned dtype, uint64_t elements, bool idle) {
+        return (struct engine_piece){ .memory = MEMORY,
+                                      .input = (idle ? OTHER_PLACE : HERE) * (uint64_t)SLOT,
+                                      .output = (idle ? OUTSIDE : HERE) * (uint64_t)SLOT,
+                                      .elements = elements,
+                                      .dtype = dtype,
+                                      .reduce = ENGINE_SUM };
+}
+
+/* The last rank gives nothing, and wants nothing, as a node without members does. */
+static bool site_is_idle(const struct site *site) {
+        return site_rank(site) + 1 == site->rig->n;
+}
+
+static void put(struct rig *rig, uint64_t n) {
+        float *value = calloc(n, sizeof(*value));
+
+        assert_non_null(value);
+        EACH_SITE(rig, site) {
+                for (uint64_t i = 0; i < n; i++)
+                        value[i] = site_is_idle(site) ? 0 : (float)(i % 100 + site_rank(site));
+                site_put(site, (site_is_idle(site) ? OTHER_PLACE : HERE) * (uint64_t)SLOT, value,
+                         n * sizeof(*value));
+        }
+        free(value);
+}
+
+static void assert_sums(struct rig *rig, uint64_t n) {
+        float *value = calloc(n, sizeof(*value));
+
+        assert_non_null(value);
+        EACH_SITE(rig, site) {
+                site_get(site, (site_is_idle(site) ? OUTSIDE : HERE) * (uint64_t)SLOT, value,
+                         n * sizeof(*value));
+                for (uint64_t i = 0; i < n; i++)
+                        assert_float_equal(value[i],
+                                           (float)((rig->n - 1) * (i % 100) +
+                                                   (rig->n - 1) * (rig->n - 2) / 2),
+                                           0);
+        }
+        free(value);
+}
+
+static void sum_up(struct rig *rig, uint32_t lane, uint64_t sequence, uint64_t n) {
+        put(rig, n);
+        EACH_SITE(rig, site) {
+                struct engine_piece piece = piece_of(WIRE__DTYPE__F32, n, site_is_idle(site));
+
+                site_launch(site, lane, sequence, ENGINE_PAYLOAD, &piece);
+        }
+        rig_await(rig, lane, sequence);
+        assert_sums(rig, n);
+}
+
+/* More than fit under way, so that places are used again; of sizes on both sides of what a window takes. */
+static void sum_up_often(struct rig *rig) {
+        static const uint64_t sizes[] = { 1, 1000, TABLE_PANE / sizeof(float),
+                                          TABLE_PANE / sizeof(float) + 1 };
+
+        for (uint32_t lane = 0; lane < LANES; lane++)
+                for (uint64_t sequence = 1; sequence <= 2 * ENGINE_WINDOW + 1; sequence++)
+                        sum_up(rig, lane, sequence, sizes[sequence % 4]);
+}
+
+/* What was logged since the last call, which whoever runs the test sees, too. */
+static const char *logged(void) {
+        const char *text = written();
+
+        dprintf(real_stderr, "%s", text);
+        return text;
+}
+
+/* Whether all of those who have made a communicator since the last call have windows, or none. */
+static bool had_windows(void) {
+        const char *text = logged();
+        bool some = strstr(text, ", with windows for small sums, in ") != NULL;
+        bool others = strstr(text, " nodes, in ") != NULL;
+
+        assert_true(some != others);
+        return some;
+}
+
+static void finish(struct rig *rig) {
+        set_trouble("", "");
+        rig_drop(rig);
+        rig_close(rig);
+}
+
+static void work(struct rig *rig, bool windows) {
+        rig_begin(rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        EACH_SITE(rig, site)
+        assert_int_equal(site->n_lost, 0);
+        assert_int_equal(had_windows(), windows);
+        sum_up_often(rig);
+        finish(rig);
+}
+
+/* ---- tests ---- */
+
+static void small_sums_go_through_them(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 4);
+        work(&rig, true);
+}
+
+/* Several at once, each of its own type: integers and products are for no window. */
+static void all_types_and_operations_are_right(void **state) {
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        assert_true(had_windows());
+        for (uint64_t sequence = 1; sequence <= 8; sequence++) {
+                struct engine_piece piece = {
+                        .memory = MEMORY,
+                        .input = sequence * 4096,
+                        .output = (sequence + 8) * 4096,
+                        .elements = 512,
+                        .dtype = sequence % 2 == 0 ? WIRE__DTYPE__F32 : WIRE__DTYPE__I32,
+                        .reduce = sequence % 4 < 2 ? ENGINE_SUM : ENGINE_PROD,
+                };
+                EACH_SITE(&rig, site) {
+                        float number[512];
+                        int32_t integer[512];
+
+                        for (unsigned i = 0; i < 512; i++)
+                                number[i] =
+                                        (float)(integer[i] = (int32_t)(i + 3 * site_rank(site) + sequence));
+                        site_put(site, piece.input, sequence % 2 == 0 ? (void *)number : (void *)integer,
+                                 sizeof(number));
+                }
+                rig_launch(&rig, 0, sequence, &piece);
+        }
+        rig_await(&rig, 0, 8);
+        for (uint64_t sequence = 1; sequence <= 8; sequence++)
+                EACH_SITE(&rig, site) {
+                        float number[512];
+                        int32_t integer[512];
+
+                        site_get(site, (sequence + 8) * 4096,
+                                 sequence % 2 == 0 ? (void *)number : (void *)integer, sizeof(number));
+                        for (unsigned i = 0; i < 512; i++) {
+                                int32_t first = (int32_t)(i + sequence), second = first + 3;
+                                int32_t wanted = sequence % 4 < 2 ? first + second : first * second;
+
+                                if (sequence % 2 == 0)
+                                        assert_float_equal(number[i], (float)wanted, 0);
+                                else
+                                        assert_int_equal(integer[i], wanted);
+                        }
+                }
+        finish(&rig);
+}
+
+/* The end of a payload comes from memory of the CPU, and goes there. */
+static void a_tail_goes_with_them(void **state) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, 100, false);
+        float value = 4;
+        struct rig rig;
+
+        rig_form(&rig, 2);
+        assert_true(had_windows());
+        put(&rig, 100);
+        EACH_SITE(&rig, site) {
+                memcpy(site->tail, &value, sizeof(value));
+                piece.tail = site->tail;
+                piece.tail_bytes = sizeof(value);
+                site_launch(site, 0, 1, ENGINE_PAYLOAD, &piece);
+        }
+        rig_await(&rig, 0, 1);
+        EACH_SITE(&rig, site) {
+                memcpy(&value, site->tail, sizeof(value));
+                assert_float_equal(value, 8, 0);
+        }
+        finish(&rig);
+}
+
+static void an_earlier_dialect_has_none(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        rig.dialect = TABLE_WINDOWS - 1;
+        work(&rig, false);
+}
+
+static void an_older_library_has_none(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        rig.config.library = FAKE_NCCL_PLAIN;
+        work(&rig, false);
+}
+
+/* Where one GPU has no memory left for it, all do without, and ask NCCL for nothing. */
+static void without_memory_there_are_none(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        set_trouble("ncclMemAlloc:1:1," REGISTERS, "");
+        work(&rig, false);
+}
+
+static void where_nccl_has_no_use_for_them_there_are_none(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        setenv("NCCL_WIN_ENABLE", "0", 1);
+        work(&rig, false);
+        setenv("NCCL_WIN_ENABLE", "1", 1);
+}
+
+/* Nor is NCCL asked for any. */
+static void between_hosts_there_are_none(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        set_trouble(REGISTERS, "");
+        for (uint32_t rank = 0; rank < rig.n; rank++) {
+                rig.config.host = rank == 1 ? "there" : "here";
+                site_open(&rig, rank, rank);
+        }
+        rig_build(&rig);
+        rig_await_built(&rig);
+        assert_false(had_windows());
+        sum_up_often(&rig);
+        finish(&rig);
+}
+
+static void build_in_vain(struct rig *rig, const char *fail, const char *stuck, uint32_t timeout) {
+        rig_configure(rig, 3);
+        rig->config.timeout = timeout;
+        rig_begin(rig);
+        set_trouble(fail, stuck);
+        rig_build(rig);
+        if (timeout != LONG_AGO)
+                rig_await_built(rig);
+        UNTIL(rig, rig->site[0].n_built > 0 || rig->site[1].n_built > 0 || rig->site[2].n_built > 0);
+        rig_abort(rig);
+        rig->comm++;
+}
+
+static void go_on(struct rig *rig, bool windows) {
+        logged();
+        rig_build(rig);
+        rig_await_built(rig);
+        EACH_SITE(rig, site)
+        assert_int_equal(site->n_lost, 0);
+        assert_int_equal(had_windows(), windows);
+        sum_up_often(rig);
+        finish(rig);
+}
+
+/* One of them is enough, and the next communicators are without, although NCCL could again. */
+static void what_fails_is_not_tried_again(void **state) {
+        struct rig rig;
+
+        build_in_vain(&rig, "ncclCommWindowRegister:1:3", "", LONG_AGO);
+        set_trouble("", "");
+        go_on(&rig, false);
+}
+
+static void nor_is_what_does_not_end(void **state) {
+        struct rig rig;
+
+        build_in_vain(&rig, "", "window", LONG_AGO / 2);
+        set_trouble(REGISTERS, "");
+        go_on(&rig, false);
+}
+
+/* But that a node went meanwhile says nothing of windows. */
+static void what_is_aborted_may_be_tried_again(void **state) {
+        struct rig rig;
+
+        rig_configure(&rig, 3);
+        rig_begin(&rig);
+        set_trouble("", "window");
+        rig_build(&rig);
+        EACH_SITE(&rig, site)
+        UNTIL(&rig, site->table != NULL);
+        usleep(500000); /* most often it is registering by then; before that, it is the same */
+        rig_abort(&rig);
+        set_trouble("", "");
+        rig.comm++;
+        go_on(&rig, true);
+}
+
+static int setup(void **state) {
+        setenv("NCCL_WIN_ENABLE", "1", 1);
+        return nccl_setup_for_trouble(state) == 0 ? capture_stderr() : -1;
+}
+
+static int teardown(void **state) {
+        logged();
+        return release_stderr();
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(without_memory_there_are_none), /* calls are counted from here on */
+                cmocka_unit_test(what_fails_is_not_tried_again),
+                cmocka_unit_test(small_sums_go_through_them),
+                cmocka_unit_test(all_types_and_operations_are_right),
+                cmocka_unit_test(a_tail_goes_with_them),
+                cmocka_unit_test(an_earlier_dialect_has_none),
+                cmocka_unit_test(an_older_library_has_none),
+                cmocka_unit_test(where_nccl_has_no_use_for_them_there_are_none),
+                cmocka_unit_test(between_hosts_there_are_none),
+                cmocka_unit_test(nor_is_what_does_not_end),
+                cmocka_unit_test(what_is_aborted_may_be_tried_again),
+        };
+        int r = cmocka_run_group_tests(tests, setup, teardown);
+
+        if (r == 0 && !nccl_check())
+                r = 1;
+        return r;
+}
