@@ -147,7 +147,7 @@ def again(members, step):
 @pytest.mark.parametrize("library, by_older", [("libnccl.so.2", True), ("libnccl-plain.so.2", False)])
 def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library, by_older):
     """A daemon whose only member is gone is left out, and comes back with another one: NCCL makes the
-    communicators of those before where it can, so no daemon begins a second one."""
+    communicators of those before where it can, so no daemon begins a second one; each has windows."""
     if by_older:
         monkeypatch.setenv("FAKE_NCCL_FAIL", "ncclCommInitRankConfig:2:3")
     it = cluster(3, settings=SHORT, times=SWIFT, common={"nccl_library": (build / NCCL).with_name(library)})
@@ -156,8 +156,9 @@ def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library,
     before = communicators(it, nodes=2)
     team.kill(2).wait()
     team.members.pop()
-    part, extension = (" as a part of the one before", " as an extension of the one before") if by_older \
-        else ("", "")
+    windows = ", with windows for small sums"
+    part = f" as a part of the one before{windows}" if by_older else ""
+    extension = f" as an extension of the one before{windows}" if by_older else ""
     for node in it.nodes[:2]:
         node.wait_log(f"job .*team.*: NCCL connects 2 nodes{part}, in ")
     entered(team.members, 3)
