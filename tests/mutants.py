@@ -146,8 +146,8 @@ MUTANTS = {
     "an older communicator is used for whatever comes next": (
         f"{NCCL}/way.c", "return comm->n_nodes < older->n_nodes;", "return true;", "unit test_nccl_ways"),
     "windows are registered whether all can or not": (
-        f"{NCCL}/form.c", "form_vote(comm, form_has_panes(comm), &all, deadline)",
-        "form_vote(comm, form_has_panes(comm) || true, &all, deadline)", "unit test_nccl_windows"),
+        f"{NCCL}/form.c", "form_vote(comm, form_take_panes(comm), &all, deadline)",
+        "form_vote(comm, form_take_panes(comm) || true, &all, deadline)", "unit test_nccl_windows"),
     "a window that failed is tried again": (
         f"{NCCL}/shop.c", "windowless |= comm->registers;", "windowless |= false;",
         "unit test_nccl_windows"),

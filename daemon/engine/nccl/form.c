@@ -275,7 +275,7 @@ static void form_let_others_end(struct communicator *comm, uint64_t deadline) {
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
-/* ---- windows ---- */
+/* ---- the first collectives ---- */
 
 static bool form_await_stream(struct communicator *comm, cuda_stream stream, uint64_t deadline) {
         const struct cuda *cuda = &comm->shop->gpu.cuda;
@@ -325,6 +325,8 @@ static bool form_vote(struct communicator *comm, uint64_t own, uint64_t *ret, ui
         return true;
 }
 
+/* ---- windows ---- */
+
 static bool form_is_on_one_host(const struct communicator *comm) {
         bool one = true;
 
@@ -333,14 +335,13 @@ static bool form_is_on_one_host(const struct communicator *comm) {
         return one;
 }
 
-static bool form_has_panes(const struct communicator *comm) {
-        bool all = true;
-
-        for (uint32_t lane = 0; lane < comm->n_lanes; lane++)
-                all &= comm->lane[lane].gear->panes != NULL;
+static bool form_take_panes(struct communicator *comm) {
         pthread_mutex_lock(&comm->shop->lock);
-        all &= !comm->shop->windowless;
+        bool all = !comm->shop->windowless;
         pthread_mutex_unlock(&comm->shop->lock);
+
+        for (uint32_t lane = 0; lane < comm->n_lanes && all; lane++)
+                all = gear_take_panes(&comm->shop->gpu.nccl, &comm->lane[lane]);
         return all;
 }
 
@@ -381,7 +382,7 @@ static bool form_windows(struct communicator *comm, uint64_t deadline) {
 
         if (comm->dialect < TABLE_WINDOWS || !form_is_on_one_host(comm))
                 return true;
-        if (!form_vote(comm, form_has_panes(comm), &all, deadline))
+        if (!form_vote(comm, form_take_panes(comm), &all, deadline))
                 return false;
         if (all == 0)
                 return true;
@@ -396,25 +397,24 @@ static bool form_windows(struct communicator *comm, uint64_t deadline) {
 
 /* ---- once in all sizes ---- */
 
-/* Its kernels are others, where there is one. */
-static bool form_use_window(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
+static bool form_use_memory(struct communicator *comm, const struct lane *lane, void *at, uint64_t bytes,
+                            uint64_t deadline) {
         bool good = true;
 
         for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++)
-                if (warm_elements[i] * sizeof(float) <= TABLE_PANE)
-                        good = form_allreduce(comm, lane, lane->gear->panes, warm_elements[i], NCCL_FLOAT32,
-                                              NCCL_SUM, deadline);
+                if (warm_elements[i] * sizeof(float) <= bytes)
+                        good = form_allreduce(comm, lane, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM,
+                                              deadline);
         return good;
 }
 
+/* In a window the kernels are others. */
 static bool form_use(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
         void *at = (void *)(uintptr_t)comm->lane[0].gear->scratch;
-        bool good = true;
+        bool good = form_use_memory(comm, lane, at, GEAR_SCRATCH, deadline);
 
-        for (size_t i = 0; i < sizeof(warm_elements) / sizeof(warm_elements[0]) && good; i++)
-                good = form_allreduce(comm, lane, at, warm_elements[i], NCCL_FLOAT32, NCCL_SUM, deadline);
         if (good && comm->windowed)
-                good = form_use_window(comm, lane, deadline);
+                good = form_use_memory(comm, lane, lane->gear->panes, TABLE_PANE, deadline);
         return good && form_await_stream(comm, lane->gear->stream, deadline);
 }
 

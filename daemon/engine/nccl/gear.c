@@ -22,16 +22,8 @@ static struct gear *gear_get(struct shop *shop, bool scratch) {
         return gear != NULL ? gear : calloc(1, sizeof(*gear));
 }
 
-/* It is a matter of speed: where there is none it is done without. */
-static void gear_make_panes(const struct nccl *nccl, struct gear *gear) {
-        if (gear->panes == NULL && nccl->mem_alloc != NULL && nccl->mem_free != NULL &&
-            nccl->register_window != NULL && nccl->mem_alloc(&gear->panes, GEAR_PANES) != NCCL_OK)
-                gear->panes = NULL;
-}
-
 /* What of it is there already stays. */
-static cuda_result gear_make(const struct gpu *gpu, struct gear *gear, bool scratch) {
-        const struct cuda *cuda = &gpu->cuda;
+static cuda_result gear_make(const struct cuda *cuda, struct gear *gear, bool scratch) {
         size_t bytes = ENGINE_WINDOW * ENGINE_VALUES * sizeof(uint64_t);
         cuda_result r = CUDA_OK;
 
@@ -46,8 +38,6 @@ static cuda_result gear_make(const struct gpu *gpu, struct gear *gear, bool scra
                         r = cuda->event_new(&gear->event[i], CUDA_EVENT_DISABLE_TIMING);
         if (r == CUDA_OK && scratch && gear->scratch == 0)
                 r = cuda->allocate(&gear->scratch, GEAR_SCRATCH);
-        if (r == CUDA_OK)
-                gear_make_panes(&gpu->nccl, gear);
         return r;
 }
 
@@ -57,16 +47,26 @@ cuda_result gear_take(struct shop *shop, struct lane *lane, bool scratch) {
         if (gear == NULL)
                 return CUDA_OUT_OF_MEMORY;
         lane->gear = gear;
-        cuda_result r = gear_make(&shop->gpu, gear, scratch);
+        cuda_result r = gear_make(&shop->gpu.cuda, gear, scratch);
         for (uint32_t i = 0; i < ENGINE_WINDOW; i++) {
                 struct flight *flight = &lane->flight[i];
 
                 flight->values = (uint64_t *)gear->pinned + i * ENGINE_VALUES;
                 flight->votes = gear->votes + i * ENGINE_VALUES * sizeof(uint64_t);
                 flight->event = gear->event[i];
-                flight->pane = (uintptr_t)gear->panes + (uint64_t)i * TABLE_PANE;
         }
         return r;
+}
+
+bool gear_take_panes(const struct nccl *nccl, struct lane *lane) {
+        struct gear *gear = lane->gear;
+
+        if (gear->panes == NULL && nccl->mem_alloc != NULL && nccl->mem_free != NULL &&
+            nccl->register_window != NULL && nccl->mem_alloc(&gear->panes, GEAR_PANES) != NCCL_OK)
+                gear->panes = NULL;
+        for (uint32_t i = 0; i < ENGINE_WINDOW; i++)
+                lane->flight[i].pane = (uintptr_t)gear->panes + (uint64_t)i * TABLE_PANE;
+        return gear->panes != NULL;
 }
 
 void gear_leave(struct lane *lane, struct shop *shop) {

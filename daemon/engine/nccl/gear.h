@@ -18,11 +18,13 @@ struct gear {
         cuda_address votes; /* … and as much of the device's memory */
         cuda_event event[ENGINE_WINDOW];
         cuda_address scratch; /* or 0 */
-        void *panes;          /* TABLE_PANE bytes for each flight; NULL: NCCL cannot make windows of any */
+        void *panes;          /* TABLE_PANE bytes for each flight; or NULL */
 };
 
 /* For that lane, with `scratch` if it is wanted. The lock is not held. */
 cuda_result gear_take(struct shop *shop, struct lane *lane, bool scratch);
+/* And what windows are made of. False: NCCL has none, or the GPU has nothing left. */
+bool gear_take_panes(const struct nccl *nccl, struct lane *lane);
 /* Nothing that the lane has begun is still at work. The lock is held. A lane without gear is fine. */
 void gear_leave(struct lane *lane, struct shop *shop);
 /* All that no lane has. The lock is held, and given up for a while. */
