@@ -508,6 +508,9 @@ def test_two_jobs_of_one_connection(serve):
     second = peer.joined(peer.join_send("two", 1))
     assert first.job != second.job
     peer.ask("LEAVE", "LEFT", job=first.job)
-    names = {job.name for job in peer.status()["STATUS_JOB"]}
-    assert names == {"two", "healthy"}
+
+    def left():
+        return {job.name for job in peer.status()["STATUS_JOB"]} == {"two", "healthy"}
+
+    wait_until(left, "the end of job 'one'")  # it goes as the loop pass ends, after the answer
     served.go()
