@@ -123,6 +123,8 @@ struct node {
         bool unbuilt;              /* comm is not known to work: it may stay so over several generations */
         struct nodeset set, links; /* in the room; links of comm that are broken */
         uint64_t cut[LIMIT_LANES];
+        uint64_t cut_at;  /* when it was told that, on its own clock */
+        uint64_t filling; /* how long it has taken to reach the latest one; 0: there was nothing to do */
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];
         uint8_t due[LIMIT_LANES * LIMIT_WINDOW]; /* lanes of what may be launched and is not, in that order */

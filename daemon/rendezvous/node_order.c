@@ -67,17 +67,19 @@ static void order_freeze(struct node *node, uint64_t now, const struct message *
                                                  .end = order->end });
         }
         node->held = node->stopping = false;
+        node->filling = 0;
         lane_forget(node);
         node_say(node, now, NODE_FROZEN, ANSWER_FROZEN);
 }
 
-static void order_cut(struct node *node, const struct message *order) {
+static void order_cut(struct node *node, uint64_t now, const struct message *order) {
         if (node->phase != NODE_FROZEN || node->comm.number == 0)
                 return;
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 if (order->seq[lane] < node->lane[lane].launched && !planted(PLANTED_CUT_TOO_LOW))
                         return;
         memcpy(node->cut, order->seq, sizeof(node->cut));
+        node->cut_at = now;
         node_set_phase(node, NODE_FILLING, ANSWER_REPORT);
 }
 
@@ -180,7 +182,7 @@ void order_carry_out(struct node *node, uint64_t now, const struct message *orde
         case ORDER_HOLD: order_hold(node, now); break;
         case ORDER_STOP: order_stop(node, now, order); break;
         case ORDER_FREEZE: order_freeze(node, now, order); break;
-        case ORDER_CUT: order_cut(node, order); break;
+        case ORDER_CUT: order_cut(node, now, order); break;
         case ORDER_ABORT: order_abort(node, now); break;
         case ORDER_VERDICT: order_verdict(node, order); break;
         case ORDER_NEWGEN: order_newgen(node, now, order); break;

@@ -141,9 +141,10 @@ void node_advance(struct node *node, uint64_t now) {
                 node_go_on(node, now);
         if (node->phase == NODE_FILLING && !node->unbuilt)
                 node_fill(node);
-        if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node))
+        if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node)) {
+                node->filling = now - node->cut_at;
                 node_say(node, now, NODE_FILLING, ANSWER_DRAINED);
-        else if (node->phase == NODE_SETTLING && unit_idle(node))
+        } else if (node->phase == NODE_SETTLING && unit_idle(node))
                 node_say(node, now, NODE_SETTLED, ANSWER_SETTLED);
         else if (node->phase == NODE_RUNNING && node->stopping && node->answer != ANSWER_PAUSED &&
                  paused(node))

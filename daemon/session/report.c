@@ -54,7 +54,7 @@ void report_flush(struct report *report) {
                         session->ops->send(session->transport, sessions->frame, (size_t)size, NULL, 0);
         }
         if (report->step.has_outcome && report->step.outcome == WIRE__OUTCOME__VOID)
-                recovery_told(&job->recovery, clock_now());
+                recovery_told(&job->recovery, machine_filling(job), clock_now());
 }
 
 /* Makes the report one of this step, sending what it held of another one. */

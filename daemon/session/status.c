@@ -285,6 +285,7 @@ static void status_add_recovery(Wire__StatusJob *row, const struct recovery *rec
         SET(*row, lost_ago_ms, now > recovery->noticed ? (now - recovery->noticed) / USEC_PER_MSEC : 0);
         SET(*row, lost_void_steps, recovery->void_steps);
         SET_IF(*row, lost_void_us, recovery->told != 0, recovery->told - recovery->noticed);
+        SET_IF(*row, lost_filling_us, recovery->filling != 0, recovery->filling);
         SET_IF(*row, lost_newgen_us, recovery->regenerated != 0, recovery->regenerated - recovery->noticed);
         SET_IF(*row, lost_commit_us, recovery->committed != 0, recovery->committed - recovery->noticed);
         SET_IF(*row, lost_successor, recovery->successor != 0, recovery->successor);

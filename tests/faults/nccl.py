@@ -38,6 +38,16 @@ NCCL_CALLS = {"ncclCommInitRankConfig": 1, "ncclCommSplit": 1, "ncclAllReduce": 
 CUDA_CALLS = {"cuLaunchKernel": 40, "cuEventRecord": 80, "cuEventQuery": 400, "cuMemcpyHtoDAsync": 40}
 
 
+def spread(times):
+    """How many milliseconds these took."""
+    times = sorted(times)
+    row = {"count": len(times)}
+    if times:
+        row.update({name: round(times[int(share * (len(times) - 1))], 1) for name, share in
+                    (("median_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("worst_ms", 1))})
+    return row
+
+
 class Machine:
     """What cluster.py has hosts for."""
 
@@ -70,7 +80,8 @@ class NcclRig(ClusterRig):
                           FAKE_GPU_DEVICES=str(self.options.hosts))
         self.losses = []                # (when, job, members that were killed) where nothing else happened
         self.changes = collections.defaultdict(collections.Counter)
-        self.looked_at = None           # (what counted() said, kind, jobs that were hit)
+        self.looked_at = None           # (when, what asked() said before, kind, jobs that were hit)
+        self.told = []                  # (ms from a member's death to the last daemon's VOID, of it for the window)
         return super().start_daemon()
 
     def make_hosts(self):
@@ -131,19 +142,19 @@ class NcclRig(ClusterRig):
 
     # --- what is measured
 
-    def counted(self):
-        """(job, node, daemon's pid): how many communicators the job has had there."""
-        counts = {}
+    def asked(self):
+        """(job, node, daemon's pid): what status says of the job there."""
+        jobs = {}
         for host, node in enumerate(self.nodes):
             made = subprocess.run([self.build / "client/cli/gradsyncctl", "status", "--json", "--socket",
                                    node.socket], capture_output=True, timeout=30, check=False)
             for job in json.loads(made.stdout)["jobs"] if made.returncode == 0 else []:
-                counts[job["name"], host, node.process.pid] = job["communicators"]
-        return counts
+                jobs[job["name"], host, node.process.pid] = job
+        return jobs
 
     def one(self):
         alone, done = not self.waiting, self.done
-        counts = self.counted() if alone else {}
+        before = self.asked() if alone else {}
         super().one()
         if self.done == done:
             return
@@ -151,19 +162,29 @@ class NcclRig(ClusterRig):
         when, kind = self.begun[-1]
         hit = {trainer.training.job for trainer in self.waiting[-1].without}
         if alone:
-            self.looked_at = counts, kind, hit
+            self.looked_at = when, before, kind, hit
         if alone and kind in ("kill", "kill_several"):
             self.losses.append((when, *hit, set(self.waiting[-1].without)))
 
     def pass_steps(self, steps):
         super().pass_steps(min(steps, 20))
         if self.looked_at is not None and not self.waiting:
-            before, kind, hit = self.looked_at
+            when, before, kind, hit = self.looked_at
             self.looked_at = None
-            for key, count in self.counted().items():
-                if key in before:
-                    whose = "its job" if key[0] in hit else "other job"
-                    self.changes[kind, whose][count - before[key]] += 1
+            after = {key: job for key, job in self.asked().items() if key in before}
+            for key, job in after.items():
+                whose = "its job" if key[0] in hit else "other job"
+                self.changes[kind, whose][job["communicators"] - before[key]["communicators"]] += 1
+            if kind in ("kill", "kill_several"):
+                self.look_at_losses(when, [job["last_loss"] for key, job in after.items() if key[0] in hit])
+
+    def look_at_losses(self, when, losses):
+        """When the daemons told of one, on the clock that they and this process have."""
+        told = [loss for loss in losses if loss and loss["void_ms"] is not None and
+                loss["noticed_us"] >= when * 1e6]
+        if told:
+            self.told.append((max(loss["noticed_us"] / 1000 + loss["void_ms"] for loss in told) - when * 1000,
+                              max(loss["filling_ms"] or 0 for loss in told)))
 
     def told_after(self):
         """Milliseconds from a member's death until the last survivor has heard of it, of each such fault in
@@ -177,19 +198,16 @@ class NcclRig(ClusterRig):
                      for t in self.trainers if t.training.job == job and t not in killed]
             if first and None not in first:
                 heard.append((max(first) - when) * 1000)
-        return sorted(heard)
+        return heard
 
     def figures(self):
-        told = self.told_after()
         changes = {}
         for (kind, whose), counts in sorted(self.changes.items()):
             changes.setdefault(kind, {})[whose] = {f"{n:+}": counts[n] for n in sorted(counts)}
-        row = {"void_after_death": {"count": len(told)}, "communicators": changes}
-        if told:
-            row["void_after_death"].update(
-                {name: round(told[int(share * (len(told) - 1))], 1) for name, share in
-                 (("median_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("worst_ms", 1))})
-        return row
+        return {"void_after_death": spread(self.told_after()),
+                "void_told_by_daemons": spread([whole for whole, _ in self.told]),
+                "void_told_beyond_window": spread([whole - window for whole, window in self.told]),
+                "communicators": changes}
 
     # --- faults
 

@@ -197,8 +197,8 @@ KEYS = {
            "operations communicators communicator_us peers members plans waiting_for",
     "peer": "node transport same_host",
     "nonfinite_first": "step rank pid plan bucket parameter values",
-    "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
-                 "committed_ms successor_pid",
+    "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms filling_ms "
+                 "new_generation_ms committed_ms successor_pid",
     "member": "rank local_rank host pid uid state step process_state program exposed",
     "plan": "plan step parameters buckets bytes arena_bytes reduce open placed_members",
     "wait": "rank host pid process_state what plan bucket parameter step since_ms text",
@@ -333,7 +333,7 @@ SENT = [
         nonfinite_step=3101, nonfinite_plan=3102, nonfinite_bucket=3103, nonfinite_rank=3104,
         nonfinite_pid=3105, nonfinite_values=3106, nonfinite_parameter="w", lost_rank=3201, lost_pid=3202,
         lost_cause=wire.pb.EVICTED, lost_step=3203, lost_generation=3204, lost_us=3205, lost_ago_ms=3206,
-        lost_void_us=3207, lost_newgen_us=3208, lost_commit_us=3209, lost_void_steps=3210,
+        lost_void_us=3207, lost_filling_us=3212, lost_newgen_us=3208, lost_commit_us=3209, lost_void_steps=3210,
         lost_successor=3211, recovery_us=1, recovery_class=[3, 4])),
     ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, uid=4004,
                                            state="late", step=4005, process_state="sleeping", program="m",
@@ -376,6 +376,7 @@ SHOWN = {
                             "parameter": "w", "values": 3106},
         "last_loss": {"rank": 3201, "pid": 3202, "cause": "evicted", "step": 3203, "generation": 3204,
                       "noticed_us": 3205, "ago_ms": 3206, "void_steps": 3210, "void_ms": 3.207,
+                      "filling_ms": 3.212,
                       "new_generation_ms": 3.208, "committed_ms": 3.209, "successor_pid": 3211},
         "members": [{"rank": 4001, "local_rank": 4002, "host": "here", "pid": 4003, "uid": 4004,
                      "state": "late", "step": 4005, "process_state": "sleeping", "program": "m",

@@ -25,11 +25,11 @@ static void a_loss_and_its_end(void **state) {
 
         lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
         recovery_void(&recovery);
-        recovery_told(&recovery, 1400);
+        recovery_told(&recovery, 300, 1400);
         recovery_committed(&recovery, 1500); /* all were ready before it died: of the old generation */
         assert_true(recovery.open);
         recovery_regenerated(&recovery, WIRE__CAUSE__EXITED, 555, 90000);
-        recovery_told(&recovery, 95000); /* of something else */
+        recovery_told(&recovery, 7, 95000); /* of something else */
         recovery_committed(&recovery, 101000);
         assert_true(recovery.any && !recovery.open);
         assert_int_equal(recovery.rank, 2);
@@ -38,6 +38,7 @@ static void a_loss_and_its_end(void **state) {
         assert_int_equal(recovery.generation, 3);
         assert_int_equal(recovery.void_steps, 1);
         assert_int_equal(recovery.told, 1400);
+        assert_int_equal(recovery.filling, 300);
         assert_int_equal(recovery.regenerated, 90000);
         assert_int_equal(recovery.committed, 101000);
         assert_int_equal(recovery.successor, 555);
@@ -54,11 +55,12 @@ static void the_next_loss_begins_anew(void **state) {
 
         lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
         recovery_void(&recovery);
-        recovery_told(&recovery, 1100);
+        recovery_told(&recovery, 50, 1100);
         recovery_regenerated(&recovery, WIRE__CAUSE__EXITED, 555, 2000);
         lose(&recovery, 0, WIRE__CAUSE__EVICTED, 3000); /* before a step was committed */
         assert_int_equal(recovery.void_steps, 0);
         assert_int_equal(recovery.told, 0);
+        assert_int_equal(recovery.filling, 0);
         assert_int_equal(recovery.regenerated, 0);
         assert_int_equal(recovery.successor, 0);
         assert_int_equal(recovery.cause, WIRE__CAUSE__EVICTED);

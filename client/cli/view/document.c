@@ -111,8 +111,9 @@ static json_t *document_loss(const Wire__StatusJob *j) {
                       AS("cause", value_text(cause_name(j->lost_cause))), WHOLE_AS("step", j, lost_step),
                       WHOLE_AS("generation", j, lost_generation), WHOLE_AS("noticed_us", j, lost_us),
                       WHOLE_AS("ago_ms", j, lost_ago_ms), WHOLE_AS("void_steps", j, lost_void_steps),
-                      MS_AS("void_ms", j, lost_void_us), MS_AS("new_generation_ms", j, lost_newgen_us),
-                      MS_AS("committed_ms", j, lost_commit_us), WHOLE_AS("successor_pid", j, lost_successor));
+                      MS_AS("void_ms", j, lost_void_us), MS_AS("filling_ms", j, lost_filling_us),
+                      MS_AS("new_generation_ms", j, lost_newgen_us), MS_AS("committed_ms", j, lost_commit_us),
+                      WHOLE_AS("successor_pid", j, lost_successor));
 }
 
 static json_t *document_job(const struct snapshot *snapshot, const struct snapshot_job *from) {

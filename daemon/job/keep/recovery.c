@@ -21,15 +21,18 @@ void recovery_begin(struct recovery *recovery, const struct membership_loss *los
         recovery->successor = 0;
         recovery->noticed = noticed;
         recovery->void_steps = recovery->told = recovery->regenerated = recovery->committed = 0;
+        recovery->filling = 0;
 }
 
 void recovery_void(struct recovery *recovery) {
         recovery->void_steps += recovery->open && recovery->regenerated == 0;
 }
 
-void recovery_told(struct recovery *recovery, uint64_t now) {
-        if (recovery->open && recovery->regenerated == 0)
-                recovery->told = now;
+void recovery_told(struct recovery *recovery, uint64_t filling, uint64_t now) {
+        if (!recovery->open || recovery->regenerated != 0)
+                return;
+        recovery->told = now;
+        recovery->filling = filling;
 }
 
 void recovery_regenerated(struct recovery *recovery, uint32_t cause, int32_t successor, uint64_t now) {

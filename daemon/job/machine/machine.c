@@ -534,6 +534,10 @@ uint64_t machine_payloads(const struct job *job, uint32_t track) {
         return node->track[track].planned[track_lane(node, track)];
 }
 
+uint64_t machine_filling(const struct job *job) {
+        return job->machine.node.filling;
+}
+
 bool machine_engine_busy(const struct job *job) {
         const struct node *node = &job->machine.node;
 

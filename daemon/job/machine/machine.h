@@ -129,6 +129,8 @@ bool machine_is_unplaced(const struct job *job);
 bool machine_is_ahead(const struct job *job);
 /* The engine has something of this job that it has not ended. */
 bool machine_engine_busy(const struct job *job);
+/* How long this node took, after the latest loss, to bring to their end what had been begun with others. */
+uint64_t machine_filling(const struct job *job);
 /* What the engine says, see node.h. */
 void machine_built(struct job *job, struct generation comm, struct nodeset unreachable);
 void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value);
