@@ -81,7 +81,7 @@ class NcclRig(ClusterRig):
         self.losses = []                # (when, job, members that were killed) where nothing else happened
         self.changes = collections.defaultdict(collections.Counter)
         self.looked_at = None           # (when, what asked() said before, kind, jobs that were hit)
-        self.told = []                  # (ms from a member's death to the last daemon's VOID, of it for the window)
+        self.told = []                  # (ms from a death to the last daemon's VOID, of it for the window)
         return super().start_daemon()
 
     def make_hosts(self):

@@ -26,9 +26,7 @@ struct recovery {
         uint64_t step;          /* the last one committed before */
         uint64_t void_steps;    /* that this loss cost */
         uint64_t noticed, told, regenerated, committed; /* 0: has not happened */
-        uint64_t
-                filling; /* of the time until it was told: for collectives that nodes had begun; 0: there were none
-                           */
+        uint64_t filling; /* us of the time until it was told that went for collectives under way; 0: none */
         /* since the job began */
         uint64_t rebuilds[LIMIT_CAUSES];      /* new generations by cause; none: for growth */
         uint64_t recoveries, us;              /* that ended, and how long they took together */
@@ -40,8 +38,8 @@ extern const uint32_t recovery_class_us[RECOVERY_CLASSES];
 
 void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation,
                     uint64_t step, uint64_t noticed);
-/* An open step was given up; later, the frames that say so have been sent to all members that stay. For so long the
- * engine had to be filled before. */
+/* An open step was given up; later, the frames that say so have been sent to all members that stay, of which
+ * time `filling` went for collectives that had to end first. */
 void recovery_void(struct recovery *recovery);
 void recovery_told(struct recovery *recovery, uint64_t filling, uint64_t now);
 /* There is a new generation; `successor` is the pid that has the lost rank now, 0 if nobody came for it. */
