@@ -410,6 +410,7 @@ def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
     assert clients == {"schema_version": 1, "clients": shown["clients"]}
     assert links == {"schema_version": 1, "links": shown["links"]}
     assert "no connection to the node at 1.2.3.4:5 for 2.1 s: refused" in text
+    assert ", told after 3.21 ms (3.21 ms for collectives under way), back after 3.21 ms" in text
     assert ("connected in 3.02 ms: node 3017 NET/Socket, though it is in the same host, node 3018 in a "
             "way that is not known\n") in text
     assert "jobs stay on this daemon: nothing" in text

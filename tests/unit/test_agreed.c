@@ -560,6 +560,7 @@ static void nothing_new_is_launched_after_freeze(void **state) {
                 assert_int_equal(lane_of(0, at, 0)->ready, 0);
         }
         assert_int_equal(job[0].coordinator.cut[0], 0);
+        assert_int_equal(job[0].node[0].filling, 0);
 }
 
 /* One node has launched, the other one has not heard that it may: a filler, for which nobody is asked. */
@@ -577,9 +578,12 @@ static void fillers_wait_for_nobody(void **state) {
         assert_int_equal(job[0].coordinator.cut[0], 1);
         assert_int_equal(n_launched[1], 1);
         assert_int_equal(launched[1][0].kind, LAUNCH_FILLER);
+        now += 5000;
         end_everywhere(0, 0);
         assert_int_equal(job[0].voided[0], 1);
         assert_int_equal(job[0].voided[1], 1);
+        for (uint32_t at = 0; at < size; at++)
+                assert_int_equal(job[0].node[at].filling, 5000);
         assert_int_equal(lane_of(0, 0, 0)->launched, lane_of(0, 1, 0)->launched);
 }
 

@@ -198,7 +198,7 @@ static void text_job_loss(const Wire__StatusJob *j, bool color, FILE *to) {
                 format_plural(j->lost_void_steps));
         if (j->has_lost_void_us)
                 fprintf(to, ", told after %s", format_short(number, j->lost_void_us));
-        if (j->has_lost_void_us && j->has_lost_filling_us)
+        if (j->has_lost_filling_us)
                 fprintf(to, " (%s for collectives under way)", format_short(number, j->lost_filling_us));
         if (j->has_lost_commit_us)
                 fprintf(to, ", back after %s", format_short(number, j->lost_commit_us));

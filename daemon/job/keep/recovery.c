@@ -20,8 +20,8 @@ void recovery_begin(struct recovery *recovery, const struct membership_loss *los
         recovery->step = step;
         recovery->successor = 0;
         recovery->noticed = noticed;
-        recovery->void_steps = recovery->told = recovery->regenerated = recovery->committed = 0;
-        recovery->filling = 0;
+        recovery->void_steps = recovery->told = recovery->filling = 0;
+        recovery->regenerated = recovery->committed = 0;
 }
 
 void recovery_void(struct recovery *recovery) {
