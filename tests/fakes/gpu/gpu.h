@@ -159,6 +159,7 @@ struct machine_lease {
         int32_t context;
         uint32_t queue; /* of the context */
         bool write;
+        char what[24]; /* the beginning of its operation's name */
 };
 
 struct machine {

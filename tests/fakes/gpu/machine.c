@@ -161,15 +161,20 @@ unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, ui
                 else if (other->id == id && other->offset < offset + bytes &&
                          offset < other->offset + other->bytes && (write || other->write) &&
                          (other->context != getpid() || other->queue != queue))
-                        machine_log("%s %s bytes %llu to %llu of memory %llu, which context %d %s", what,
-                                    write ? "writes" : "reads", (unsigned long long)offset,
-                                    (unsigned long long)(offset + bytes), (unsigned long long)id,
-                                    other->context, other->write ? "writes" : "reads");
+                        machine_log("%s %s bytes %llu to %llu of memory %llu in queue %u, "
+                                    "which %s of context %d %s in queue %u",
+                                    what, write ? "writes" : "reads", (unsigned long long)offset,
+                                    (unsigned long long)(offset + bytes), (unsigned long long)id, queue,
+                                    other->what, other->context, other->write ? "writes" : "reads",
+                                    other->queue);
         }
-        if (place == MACHINE_LEASES)
+        if (place == MACHINE_LEASES) {
                 machine_log("too many ranges are in use");
-        else
-                machine->lease[place] = (struct machine_lease){ id, offset, bytes, getpid(), queue, write };
+        } else {
+                struct machine_lease *lease = &machine->lease[place];
+                *lease = (struct machine_lease){ id, offset, bytes, getpid(), queue, write, "" };
+                snprintf(lease->what, sizeof(lease->what), "%s", what);
+        }
         pthread_mutex_unlock(&machine->lock);
         return place;
 }
