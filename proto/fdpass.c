@@ -193,6 +193,20 @@ static int fdpass_receive_to(int sock, struct fdpass_packet *packets, unsigned n
         return received < 0 ? received : kept;
 }
 
+ssize_t fdpass_peek(int sock, void *data, size_t size) {
+        struct iovec iov = { .iov_base = data, .iov_len = size };
+        struct msghdr message = { .msg_iov = &iov,
+                                  .msg_iovlen = 1 }; /* no room for fds: the kernel says so */
+        ssize_t n;
+
+        do
+                n = recvmsg(sock, &message, MSG_PEEK | MSG_DONTWAIT);
+        while (n < 0 && errno == EINTR);
+        if (n < 0)
+                return -errno;
+        return (message.msg_flags & MSG_CTRUNC) != 0 ? -EPROTO : n;
+}
+
 int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
         return fdpass_receive_to(sock, packets, n, &closing);
 }

@@ -40,5 +40,10 @@ typedef void (*fdpass_drop_fn)(void *data, int fd);
 int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop,
                             void *data);
 
+/* Looks at the next packet, or at the next bytes of a stream, and leaves them where they are. Returns how
+ * many bytes of it were put to `data`: so many can be received, and no fd comes with them. 0: end of file;
+ * -EAGAIN: nothing is there; -EPROTO: fds come with it, and are not touched; other negative errno: fatal. */
+ssize_t fdpass_peek(int sock, void *data, size_t size);
+
 /* Closes whatever fds the packet still owns and sets n_fds to 0. */
 void fdpass_close(struct fdpass_packet *packet);

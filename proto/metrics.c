@@ -34,14 +34,25 @@ static void metrics_write_seconds(FILE *to, uint64_t us) {
         fprintf(to, "%" PRIu64 ".%06u\n", us / 1000000, (unsigned)(us % 1000000));
 }
 
+/* A reader of labels sees \\xNN for bytes of what could deceive it. */
 static void metrics_write_escaped(FILE *to, const char *text) {
-        for (; text != NULL && *text != '\0'; text++)
-                if (*text == '\\' || *text == '"')
+        size_t left = text != NULL ? strlen(text) : 0, length;
+        uint32_t point;
+
+        for (; left > 0; text += length, left -= length) {
+                length = utf8_decode(text, left, &point);
+                if (length == 1 && (*text == '\\' || *text == '"')) {
                         fprintf(to, "\\%c", *text);
-                else if (*text == '\n')
+                } else if (length == 1 && *text == '\n') {
                         fputs("\\n", to);
-                else
-                        fputc(*text, to);
+                } else if (length > 0 && !text_is_deceptive(point)) {
+                        fwrite(text, 1, length, to);
+                } else {
+                        length = length > 0 ? length : 1;
+                        for (size_t i = 0; i < length; i++)
+                                fprintf(to, "\\\\x%02x", (unsigned)(unsigned char)text[i]);
+                }
+        }
 }
 
 /* `name{job="…",uid="…"` and what comes after it; the caller closes the brace. */
@@ -78,20 +89,12 @@ static void metrics_write_world(FILE *to, const struct metrics_job *from) {
         metrics_job_count(to, "world_size", from->job, "", from->job->world);
 }
 
-static uint64_t metrics_count_spares(const struct metrics_job *from) {
-        uint64_t n = 0;
-
-        for (size_t i = 0; i < from->n_members; i++)
-                n += from->member[i]->state != NULL && strcmp(from->member[i]->state, "spare") == 0;
-        return n;
-}
-
 static void metrics_write_members(FILE *to, const struct metrics_job *from) {
-        metrics_job_count(to, "members", from->job, "", from->n_members - metrics_count_spares(from));
+        metrics_job_count(to, "members", from->job, "", from->n_members);
 }
 
 static void metrics_write_spares(FILE *to, const struct metrics_job *from) {
-        metrics_job_count(to, "spares", from->job, "", metrics_count_spares(from));
+        metrics_job_count(to, "spares", from->job, "", from->n_spares);
 }
 
 static void metrics_write_generation(FILE *to, const struct metrics_job *from) {
@@ -197,24 +200,20 @@ static void metrics_write_nonfinite(FILE *to, const struct metrics_job *from) {
         metrics_job_count(to, "nonfinite_steps_total", from->job, "", from->job->nonfinite_steps);
 }
 
-static void metrics_write_by_rank(FILE *to, const char *name, const struct metrics_job *from, bool late) {
-        for (size_t i = 0; i < from->n_members; i++) {
-                const Wire__StatusMember *member = from->member[i];
-
-                if (member->unranked || !(late ? member->has_late_us : member->has_exposed_us))
-                        continue;
+static void metrics_write_by_rank(FILE *to, const char *name, const struct metrics_job *from) {
+        for (size_t i = 0; i < from->n_ranks; i++) {
                 metrics_begin_job(to, name, from->job);
-                fprintf(to, ",rank=\"%u\"} ", member->rank);
-                metrics_write_seconds(to, late ? member->late_us : member->exposed_us);
+                fprintf(to, ",rank=\"%u\"} ", from->rank[i].rank);
+                metrics_write_seconds(to, from->rank[i].us);
         }
 }
 
 static void metrics_write_lateness(FILE *to, const struct metrics_job *from) {
-        metrics_write_by_rank(to, "rank_lateness_seconds_total", from, true);
+        metrics_write_by_rank(to, "rank_lateness_seconds_total", from);
 }
 
 static void metrics_write_exposed(FILE *to, const struct metrics_job *from) {
-        metrics_write_by_rank(to, "exposed_seconds_total", from, false);
+        metrics_write_by_rank(to, "exposed_seconds_total", from);
 }
 
 static const struct {
@@ -255,6 +254,7 @@ static const struct {
         { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.",
           metrics_write_exposed },
 };
+const size_t metrics_n_families = array_size(families);
 
 static void metrics_head(FILE *to, const char *name, const char *type, const char *help) {
         fprintf(to, "# TYPE gradsync_%s %s\n# HELP gradsync_%s %s\n", name, type, name, help);
@@ -274,10 +274,13 @@ static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
         } quotas[] = {
                 { "clients", daemon->has_refused_clients, daemon->refused_clients },
                 { "connects", daemon->has_refused_connects, daemon->refused_connects },
+                { "uids", daemon->has_refused_uids, daemon->refused_uids },
                 { "jobs", daemon->has_refused_jobs, daemon->refused_jobs },
                 { "arenas", daemon->has_refused_arenas, daemon->refused_arenas },
                 { "fds", daemon->has_refused_fds, daemon->refused_fds },
                 { "bytes", daemon->has_refused_bytes, daemon->refused_bytes },
+                { "plan_bytes", daemon->has_refused_plans, daemon->refused_plans },
+                { "daemon_bytes", daemon->has_refused_own, daemon->refused_own },
                 { "device_bytes", daemon->has_refused_device, daemon->refused_device },
         };
 
@@ -350,7 +353,7 @@ static void metrics_write_process(FILE *to, const Wire__StatusDaemon *daemon) {
         }
 }
 
-static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
+void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         metrics_head(to, "build", "info", "The daemon.");
         fputs("gradsync_build_info{version=\"", to);
         metrics_write_escaped(to, daemon->version);
@@ -366,7 +369,9 @@ static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         metrics_gauge(to, "clients", "Processes of trainers that are connected.", daemon->clients);
         metrics_gauge(to, "jobs", "Jobs.", daemon->jobs);
         metrics_gauge(to, "arenas", "Arenas and staging memories.", daemon->arenas);
-        metrics_gauge(to, "arena_bytes", "Bytes of these, of plans and of records.", daemon->arena_bytes);
+        metrics_gauge(to, "arena_bytes", "Bytes of these.", daemon->arena_bytes);
+        if (daemon->has_own_bytes)
+                metrics_gauge(to, "own_bytes", "Memory that is the daemon's own.", daemon->own_bytes);
         if (daemon->gpu != NULL) {
                 metrics_gauge(to, "gpu_memory_bytes", "Memory of the GPU.", daemon->gpu->bytes);
                 metrics_gauge(to, "gpu_memory_free_bytes", "What nobody has taken of it.",
@@ -385,22 +390,22 @@ static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         metrics_write_process(to, daemon);
 }
 
-static bool metrics_superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {
-        for (size_t i = index + 1; i < n_jobs; i++)
-                if (jobs[i].job->uid == jobs[index].job->uid && jobs[i].job->name != NULL &&
-                    jobs[index].job->name != NULL && strcmp(jobs[i].job->name, jobs[index].job->name) == 0)
-                        return true;
-        return false;
+enum metrics_need metrics_needs(size_t family) {
+        if (families[family].write == metrics_write_state)
+                return METRICS_STATE;
+        if (families[family].write == metrics_write_lateness)
+                return METRICS_LATE;
+        return families[family].write == metrics_write_exposed ? METRICS_EXPOSED : METRICS_TOTALS;
 }
 
-void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs,
-                   size_t n_jobs) {
-        metrics_write_daemon(to, daemon);
-        for (size_t family = 0; family < array_size(families); family++) {
-                metrics_head(to, families[family].name, families[family].type, families[family].help);
-                for (size_t i = 0; i < n_jobs; i++)
-                        if (!metrics_superseded(jobs, n_jobs, i))
-                                families[family].write(to, &jobs[i]);
-        }
+void metrics_begin_family(FILE *to, size_t family) {
+        metrics_head(to, families[family].name, families[family].type, families[family].help);
+}
+
+void metrics_write_job(FILE *to, size_t family, const struct metrics_job *job) {
+        families[family].write(to, job);
+}
+
+void metrics_write_end(FILE *to) {
         fputs("# EOF\n", to);
 }

@@ -128,6 +128,11 @@ bool utf8_valid(const char *text, size_t length) {
         return true;
 }
 
+bool text_is_deceptive(uint32_t c) {
+        return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || (c >= 0x200b && c <= 0x200f) ||
+               (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+}
+
 static bool name_is_control(uint32_t point) {
         return point < 0x20 || (point >= 0x7f && point <= 0x9f);
 }

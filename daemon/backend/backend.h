@@ -51,8 +51,9 @@ struct backend_range {
  */
 struct backend_task {
         uint64_t id; /* chosen by the caller, unique among unfinished tasks */
-        /* tasks with different turns share the workers slice by slice; equal ones go in order */
-        uint64_t turn;
+        /* Users share the workers slice by slice, and so do the turns of each user. Tasks with the same turn,
+         * which has one user, go in order. */
+        uint64_t user, turn;
         unsigned dtype;   /* WIRE__DTYPE__… */
         unsigned reduce;  /* WIRE__REDUCE__… */
         uint32_t divisor; /* avg only, at least 1 */
@@ -64,8 +65,6 @@ struct backend_task {
         bool statistics;                              /* float types: fill the sums below */
         /* float types, a copy without an output: find the first element that is not finite, instead */
         bool find;
-        /* end it when a member is found to have withdrawn some of an input, see check() */
-        bool watch;
         /* a hint: the outputs are not in the caches, and what is written is not read again at once */
         bool uncached;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
@@ -78,8 +77,9 @@ struct backend_task {
 struct backend_result {
         uint64_t id;
         bool cancelled; /* outputs are undefined, no access to any of the ranges any more */
-        /* why: number of the input of which its member has withdrawn some, plus 1; 0: no such */
-        unsigned withdrawn;
+        /* why: the memory, of an input or output, of which its member has withdrawn some, see check(); NULL:
+         * none was found */
+        const struct backend_memory *withdrawn;
         unsigned n_inputs;
         /* Number of that element in the ranges, `first` included; BACKEND_NOWHERE: there is none, it was not
          * asked for, or the task was cancelled. */
@@ -187,7 +187,8 @@ struct memory_ops {
         /* Before and after `bytes` bytes of it are used: whether its member has withdrawn some since, as by
          * punching holes, into which the daemon would allocate pages. Small amounts are summed up and looked
          * at together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
-         * task that is watched looks by itself. 0; INVALID (positive) with *refusal; or a negative errno. */
+         * task notices by itself, and is cancelled. 0; INVALID (positive) with *refusal; or a negative
+         * errno. */
         int (*check)(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal);
 };
 

@@ -1,24 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each user that has something to close has a lane: its descriptors in their order, one of them in work.
- * Threads take lanes by turns, and there are as many threads as have had something to do at the same time, so
- * a user that makes one thread wait delays the others only when all threads wait. Everything is under one
- * lock, except charges and the list of all entries, which belong to the loop thread.
+ * Each user that has something to close has a lane with two queues: of what it has sent, and of its
+ * connections, which may have such things unread in them. The loop thread gives a thread that rests some
+ * entries of the queue whose turn it is, and hears of each one that is closed; so no lock is needed, and a
+ * thread that the machine does not let run delays nobody. Of a queue at most one thread has entries.
  *
- * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing, but a pending signal
- * keeps every interruptible wait short, and it stays pending until the kernel has closed everything that the
- * system call had to close.
+ * ACTIVE threads are at work at a time, which leaves the processors to others. One that sleeps, or has closed
+ * nothing for long, does not count, so as many users as there are threads can make theirs wait without
+ * delaying others.
+ *
+ * A signal ends most waits: its handler does nothing, but while it is pending every interruptible wait is
+ * short. Where many connections wait behind one, the thread that works on it is sent that signal again and
+ * again. What lies unread in a connection was never installed, so no file system is asked when it is
+ * released, and nothing there can wait against a signal: connections may be slow to close, but none is stuck.
  */
 #include "base/closer.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,112 +37,128 @@
 #include "base/flood.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "base/user.h"
 
-#define THREADS 32u
 #define STACK (64u << 10) /* or more, where that is too little */
-#define FAREWELL 200      /* milliseconds for the threads to finish, at the end */
-#define HURRY_NS 1000000
+#define ACTIVE 2u         /* threads that close something at a time, besides those that wait for it */
+#define BATCH 16u         /* entries that a thread is given at a time */
+#define FAREWELL (200 * USEC_PER_MSEC) /* for the threads to finish, at the end */
+#define TICK (2 * USEC_PER_MSEC)       /* between two looks at who waits */
+#define LONG 25u         /* looks: whoever has closed nothing in so many has something large to close */
+#define HURRIED 4u       /* threads that are sent a signal at each, and one more … */
+#define BEHIND 64u       /* … for so many connections that wait */
+#define HURRY_NS 1000000 /* between two signals to the loop thread */
 #define HURRY_SIGNAL SIGURG
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
+enum { THINGS, CONNECTIONS, QUEUES };
+
+struct closer_thread;
+
+struct closer_queue {
+        struct list ready;            /* closer->ready, while no thread has entries of it */
+        struct list waiting;          /* that no thread has */
+        unsigned n;                   /* all entries */
+        bool hastes;                  /* who works on it is sent signals while many wait */
+        struct closer_thread *worker; /* NULL: none */
+};
+
 struct closer_lane {
-        struct user *user;   /* a reference; NULL once the closer is abandoned */
-        unsigned entries;    /* all: loop thread */
-        unsigned overdrawn;  /* entries beyond the quota: loop thread */
-        struct list ready;   /* closer->ready, while no thread works on it */
-        struct list waiting; /* not begun */
-        bool busy;           /* a thread works on it, or it is ready */
+        struct user *user;  /* a reference; NULL once the closer is abandoned */
+        unsigned entries;   /* all */
+        unsigned overdrawn; /* things beyond the quota */
+        struct closer_queue queue[QUEUES];
 };
 
 struct closer_entry {
-        struct list link;     /* lane->waiting, then closer->done */
-        struct list all_link; /* closer->entries */
+        struct list link;          /* queue->waiting */
+        struct list all_link;      /* closer->entries */
+        struct closer_entry *next; /* of those that a thread has, then of those that are closed */
         struct closer_lane *lane;
+        struct closer_queue *queue;
+        bool last; /* of those that its thread was given */
         int fd;
         bool overdrawn;
         struct charge charge;
+};
+
+struct closer_thread {
+        struct closer *closer;
+        pthread_t thread;
+        sem_t go; /* there is something in `first`, or it shall end */
+        struct closer_entry *first;
+        atomic_uint closed; /* so far */
+        atomic_int tid;     /* 0: it has not begun */
+        /* The loop thread's alone: */
+        struct closer_queue *queue; /* of its entries; NULL: it rests */
+        unsigned seen;              /* of `closed`, at the last look */
+        unsigned looks;             /* at which it had closed nothing */
+        bool waits;                 /* it does not count as active */
 };
 
 struct closer {
         struct loop *loop;
         struct users *users;
         closer_close_fn close;
-        struct list entries; /* of all lanes: loop thread */
-        int event;           /* something is done */
+        struct list entries; /* of all lanes */
+        struct list ready;   /* queues with entries, and no thread */
+        int event;           /* there is something in `done` */
         struct loop_io *io;
         timer_t timer;
-        pthread_mutex_t lock;
-        pthread_cond_t work, ended;
-        struct list ready, done;
-        pthread_t thread[THREADS];
-        unsigned n_threads, n_ended, n_busy, n_ready;
-        bool stop;
+        struct loop_timer *tick;
+        bool ticks;
+        unsigned n_threads, most, n_busy, n_waiting, turn;
+        _Atomic(struct closer_entry *) done; /* the last one first: threads push, the loop thread takes all */
+        atomic_bool stop;
         struct closer *abandoned; /* the one that was abandoned before this one */
+        struct closer_thread thread[];
 };
 
 /* What threads may still use until the process ends. It is kept here so that a leak checker finds it. */
 static struct closer *volatile abandoned;
 
-/* The next entry of the lane whose turn it is. */
-static struct closer_entry *closer_begin(struct closer *closer) {
-        struct closer_lane *lane = list_entry(closer->ready.next, struct closer_lane, ready);
-        struct closer_entry *entry = list_entry(lane->waiting.next, struct closer_entry, link);
+/* ---- the threads ---- */
 
-        list_remove(&lane->ready);
-        closer->n_ready--;
-        closer->n_busy++;
-        list_remove(&entry->link);
-        return entry;
-}
-
-static void closer_make_ready(struct closer *closer, struct closer_lane *lane) {
-        lane->busy = true;
-        list_append(&closer->ready, &lane->ready);
-        closer->n_ready++;
-}
-
-static void closer_end(struct closer *closer, struct closer_entry *entry) {
-        struct closer_lane *lane = entry->lane;
+/* The entry is the loop thread's from then on. */
+static void closer_tell_done(struct closer *closer, struct closer_entry *entry) {
+        struct closer_entry *before = atomic_load_explicit(&closer->done, memory_order_relaxed);
         uint64_t one = 1;
 
-        closer->n_busy--;
-        list_append(&closer->done, &entry->link);
-        if (list_empty(&lane->waiting))
-                lane->busy = false;
-        else
-                closer_make_ready(closer, lane);
+        do
+                entry->next = before;
+        while (!atomic_compare_exchange_weak_explicit(&closer->done, &before, entry, memory_order_release,
+                                                      memory_order_relaxed));
+        if (before != NULL)
+                return; /* the loop thread has been told, and has not looked yet */
         while (write(closer->event, &one, sizeof(one)) < 0 && errno == EINTR)
                 ;
 }
 
 static void *closer_run(void *data) {
-        struct closer *closer = data;
+        struct closer_thread *thread = data;
+        struct closer *closer = thread->closer;
 
-        pthread_mutex_lock(&closer->lock);
-        while (!list_empty(&closer->ready) || !closer->stop) {
-                struct closer_entry *entry;
-
-                if (list_empty(&closer->ready)) {
-                        pthread_cond_wait(&closer->work, &closer->lock);
-                        continue;
+        atomic_store(&thread->tid, (int)syscall(SYS_gettid));
+        for (;;) {
+                while (sem_wait(&thread->go) < 0) /* EINTR: a signal came late */
+                        ;
+                if (atomic_load(&closer->stop))
+                        return NULL;
+                for (struct closer_entry *entry = thread->first, *next; entry != NULL; entry = next) {
+                        next = entry->next;
+                        closer->close(entry->fd);
+                        atomic_fetch_add_explicit(&thread->closed, 1, memory_order_relaxed);
+                        closer_tell_done(closer, entry);
                 }
-                entry = closer_begin(closer);
-                pthread_mutex_unlock(&closer->lock);
-                closer->close(entry->fd);
-                pthread_mutex_lock(&closer->lock);
-                closer_end(closer, entry);
         }
-        closer->n_ended++;
-        pthread_cond_signal(&closer->ended);
-        pthread_mutex_unlock(&closer->lock);
-        return NULL;
 }
 
-/* Signals are the loop thread's. */
+/* Signals are the loop thread's, but for the one that ends waits. */
 static int closer_start_thread(struct closer *closer) {
+        struct closer_thread *thread = &closer->thread[closer->n_threads];
         pthread_attr_t attributes;
         long least = sysconf(_SC_THREAD_STACK_MIN);
         sigset_t all, before;
@@ -143,13 +168,85 @@ static int closer_start_thread(struct closer *closer) {
                 return r;
         r = -pthread_attr_setstacksize(&attributes, least > (long)STACK ? (size_t)least : STACK);
         sigfillset(&all);
+        sigdelset(&all, HURRY_SIGNAL);
         pthread_sigmask(SIG_SETMASK, &all, &before);
+        thread->closer = closer;
+        sem_init(&thread->go, 0, 0);
         if (r == 0)
-                r = -pthread_create(&closer->thread[closer->n_threads], &attributes, closer_run, closer);
+                r = -pthread_create(&thread->thread, &attributes, closer_run, thread);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         pthread_attr_destroy(&attributes);
-        if (r == 0)
-                pthread_setname_np(closer->thread[closer->n_threads++], "gs-closer");
+        if (r < 0) {
+                sem_destroy(&thread->go);
+                return r;
+        }
+        pthread_setname_np(thread->thread, "gs-closer");
+        closer->n_threads++;
+        return 0;
+}
+
+/* ---- who works on what ---- */
+
+static struct closer_thread *closer_resting(struct closer *closer) {
+        for (unsigned i = 0; i < closer->n_threads; i++)
+                if (closer->thread[i].queue == NULL)
+                        return &closer->thread[i];
+        return NULL;
+}
+
+/* The first entries of the queue whose turn it is. */
+static void thread_give(struct closer_thread *thread) {
+        struct closer *closer = thread->closer;
+        struct closer_queue *queue = list_entry(closer->ready.next, struct closer_queue, ready);
+        struct closer_entry *entry = NULL, **end = &thread->first;
+
+        for (unsigned i = 0; i < BATCH && !list_empty(&queue->waiting); i++) {
+                entry = list_entry(queue->waiting.next, struct closer_entry, link);
+                list_remove(&entry->link);
+                *end = entry;
+                end = &entry->next;
+        }
+        *end = NULL;
+        entry->last = true;
+        list_remove(&queue->ready);
+        queue->worker = thread;
+        thread->queue = queue;
+        thread->seen = atomic_load_explicit(&thread->closed, memory_order_relaxed);
+        thread->looks = 0;
+        closer->n_busy++;
+        sem_post(&thread->go);
+}
+
+static void closer_arm(struct closer *closer) {
+        if (!closer->ticks)
+                closer->ticks = loop_timer_arm(closer->tick, TICK) == 0;
+}
+
+static bool thread_is_in_a_hurry(const struct closer_thread *thread) {
+        const struct closer_queue *queue = thread->queue;
+
+        return queue != NULL && queue->hastes && queue->n > CLOSER_SLACK + 1;
+}
+
+/* To threads that are there, and, if that is not enough, to another one. 0, or a negative errno: there is
+ * none. */
+static int closer_dispatch(struct closer *closer) {
+        bool hurry = false;
+        int r = 0;
+
+        while (r == 0 && !list_empty(&closer->ready) && closer->n_busy - closer->n_waiting < ACTIVE) {
+                struct closer_thread *thread = closer_resting(closer);
+
+                if (thread != NULL) {
+                        thread_give(thread);
+                        hurry |= thread_is_in_a_hurry(thread);
+                } else if (closer->n_threads == closer->most)
+                        break;
+                else
+                        r = closer_start_thread(closer);
+        }
+        if (hurry || !list_empty(&closer->ready))
+                closer_arm(closer);
         return r;
 }
 
@@ -163,8 +260,11 @@ static struct closer_lane *lane_of(struct closer *closer, uid_t uid) {
         lane = calloc(1, sizeof(*lane));
         if (lane == NULL)
                 return NULL;
-        list_init(&lane->ready);
-        list_init(&lane->waiting);
+        for (unsigned i = 0; i < QUEUES; i++) {
+                list_init(&lane->queue[i].ready);
+                list_init(&lane->queue[i].waiting);
+        }
+        lane->queue[CONNECTIONS].hastes = true;
         lane->user = user;
         user_ref(user);
         user->lane = lane;
@@ -189,6 +289,7 @@ static void lane_free_unused(struct closer_lane *lane) {
 static void entry_free(struct closer_entry *entry) {
         struct closer_lane *lane = entry->lane;
 
+        entry->queue->n--;
         lane->overdrawn -= entry->overdrawn;
         lane->entries--;
         charge_release(&entry->charge);
@@ -198,34 +299,109 @@ static void entry_free(struct closer_entry *entry) {
         lane_free_unused(lane);
 }
 
+static void thread_rest(struct closer_thread *thread) {
+        struct closer *closer = thread->closer;
+        struct closer_queue *queue = thread->queue;
+
+        closer->n_waiting -= thread->waits;
+        closer->n_busy--;
+        thread->waits = false;
+        thread->queue = NULL;
+        queue->worker = NULL;
+        if (!list_empty(&queue->waiting))
+                list_append(&closer->ready, &queue->ready);
+}
+
 /* Gives back the charges of what has been closed. */
 static void closer_settle(struct closer *closer) {
-        struct list done = LIST_INIT(done);
+        struct closer_entry *entry, *next;
         uint64_t count;
 
         if (read(closer->event, &count, sizeof(count)) < 0)
                 assert(errno == EAGAIN || errno == EINTR);
-        pthread_mutex_lock(&closer->lock);
-        while (!list_empty(&closer->done)) {
-                struct list *link = closer->done.next;
-
-                list_remove(link);
-                list_append(&done, link);
+        for (entry = atomic_exchange_explicit(&closer->done, NULL, memory_order_acquire); entry != NULL;
+             entry = next) {
+                next = entry->next;
+                if (entry->last)
+                        thread_rest(entry->queue->worker);
+                entry_free(entry);
         }
-        pthread_mutex_unlock(&closer->lock);
-        while (!list_empty(&done))
-                entry_free(list_entry(done.next, struct closer_entry, link));
+        closer_dispatch(closer); /* a thread rests, or all are busy */
 }
 
 static void closer_on_done(void *data, int fd, unsigned events) {
         closer_settle(data);
 }
 
-static void closer_on_hurry(int signal) {}
+static void closer_on_signal(int signal) {}
+
+static bool thread_sleeps(struct closer_thread *thread) {
+        int tid = atomic_load(&thread->tid);
+
+        return tid != 0 && strcmp(proc_state(tid), "running") != 0;
+}
+
+/* One that waited, and has closed nothing since, waits for the same thing still. */
+static void thread_look(struct closer_thread *thread) {
+        struct closer *closer = thread->closer;
+        unsigned closed = atomic_load_explicit(&thread->closed, memory_order_relaxed);
+        bool same = closed == thread->seen;
+
+        thread->seen = closed;
+        thread->looks = same ? thread->looks + 1 : 0;
+        if (same && thread->waits)
+                return;
+        closer->n_waiting -= thread->waits;
+        thread->waits = thread->looks >= LONG || thread_sleeps(thread);
+        closer->n_waiting += thread->waits;
+}
+
+/* How many connections wait behind those that wait for a signal. */
+static unsigned closer_look(struct closer *closer) {
+        unsigned behind = 0;
+
+        for (unsigned i = 0; i < closer->n_threads; i++) {
+                struct closer_thread *thread = &closer->thread[i];
+
+                if (thread->queue != NULL)
+                        thread_look(thread);
+                if (thread_is_in_a_hurry(thread))
+                        behind += thread->queue->n;
+        }
+        return behind;
+}
+
+/* A signal to some of the threads that have more than a few entries behind what they work on, by turns; to
+ * the more of them the more wait. All at once would take the processors from others. */
+static void closer_hurry(struct closer *closer, unsigned behind) {
+        unsigned left = HURRIED + behind / BEHIND;
+
+        for (unsigned i = 0; i < closer->n_threads && left > 0; i++) {
+                const struct closer_thread *thread = &closer->thread[closer->turn++ % closer->n_threads];
+
+                if (thread->waits && thread_is_in_a_hurry(thread)) {
+                        pthread_kill(thread->thread, HURRY_SIGNAL);
+                        left--;
+                }
+        }
+}
+
+/* As long as queues wait for a thread, or connections for a signal. */
+static void closer_on_tick(void *data) {
+        struct closer *closer = data;
+
+        closer->ticks = false;
+        unsigned behind = closer_look(closer);
+        if (behind > 0) {
+                closer_hurry(closer, behind);
+                closer_arm(closer);
+        }
+        closer_dispatch(closer);
+}
 
 static int closer_open_timer(struct closer *closer) {
         struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = HURRY_SIGNAL };
-        struct sigaction action = { .sa_handler = closer_on_hurry }; /* without SA_RESTART */
+        struct sigaction action = { .sa_handler = closer_on_signal }; /* without SA_RESTART */
         sigset_t set;
 
         event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
@@ -237,43 +413,34 @@ static int closer_open_timer(struct closer *closer) {
         return timer_create(CLOCK_MONOTONIC, &event, &closer->timer) < 0 ? -errno : 0;
 }
 
-static void closer_init_lock(struct closer *closer) {
-        pthread_condattr_t attributes;
-
-        pthread_mutex_init(&closer->lock, NULL);
-        pthread_cond_init(&closer->work, NULL);
-        pthread_condattr_init(&attributes);
-        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-        pthread_cond_init(&closer->ended, &attributes);
-        pthread_condattr_destroy(&attributes);
-}
-
 static void closer_deinit(struct closer *closer) {
-        pthread_cond_destroy(&closer->work);
-        pthread_cond_destroy(&closer->ended);
-        pthread_mutex_destroy(&closer->lock);
         fd_close(closer->event);
         free(closer);
 }
 
-int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struct closer **ret) {
-        struct closer *closer = calloc(1, sizeof(*closer));
+int closer_new(struct loop *loop, struct users *users, unsigned at_once, closer_close_fn fn,
+               struct closer **ret) {
+        unsigned most = QUEUES * at_once;
+        struct closer *closer = calloc(1, sizeof(*closer) + most * sizeof(closer->thread[0]));
 
         if (closer == NULL)
                 return -ENOMEM;
         closer->loop = loop;
         closer->users = users;
+        closer->most = most;
         closer->close = fn;
         list_init(&closer->entries);
         list_init(&closer->ready);
-        list_init(&closer->done);
-        closer_init_lock(closer);
         closer->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         int r = closer->event < 0 ? -errno : closer_open_timer(closer);
         if (r == 0) {
                 r = loop_io_new(loop, closer->event, LOOP_READ, closer_on_done, closer, &closer->io);
-                if (r < 0)
+                if (r == 0)
+                        r = loop_timer_new(loop, closer_on_tick, closer, &closer->tick);
+                if (r < 0) {
+                        loop_io_free(closer->io);
                         timer_delete(closer->timer);
+                }
         }
         if (r < 0) {
                 closer_deinit(closer);
@@ -283,24 +450,32 @@ int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struc
         return 0;
 }
 
-/* Whether all threads have ended within a moment. */
-static bool closer_await_threads(struct closer *closer) {
-        struct timespec until;
+/* Whether everything is closed within a moment. */
+static bool closer_finish(struct closer *closer) {
+        struct pollfd done = { .fd = closer->event, .events = POLLIN };
+        uint64_t until = clock_now() + FAREWELL;
 
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += FAREWELL * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_mutex_lock(&closer->lock);
-        closer->stop = true;
-        pthread_cond_broadcast(&closer->work);
-        while (closer->n_ended < closer->n_threads &&
-               pthread_cond_timedwait(&closer->ended, &closer->lock, &until) != ETIMEDOUT)
-                ;
-        /* else no thread could be had */
-        bool all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);
-        pthread_mutex_unlock(&closer->lock);
-        return all;
+        while (!list_empty(&closer->entries)) {
+                uint64_t now = clock_now();
+
+                if (now >= until)
+                        return false;
+                poll(&done, 1, TICK / USEC_PER_MSEC);
+                closer_settle(closer);
+                closer_look(closer);
+                closer_dispatch(closer);
+        }
+        return true;
+}
+
+static void closer_end_threads(struct closer *closer) {
+        atomic_store(&closer->stop, true);
+        for (unsigned i = 0; i < closer->n_threads; i++)
+                sem_post(&closer->thread[i].go);
+        for (unsigned i = 0; i < closer->n_threads; i++) {
+                pthread_join(closer->thread[i].thread, NULL);
+                sem_destroy(&closer->thread[i].go);
+        }
 }
 
 /* Threads still use it, so it stays as it is, except for charges and users. */
@@ -308,7 +483,7 @@ static void closer_abandon(struct closer *closer) {
         struct closer_entry *entry;
 
         for (unsigned i = 0; i < closer->n_threads; i++)
-                pthread_detach(closer->thread[i]);
+                pthread_detach(closer->thread[i].thread);
         list_for_each(entry, &closer->entries, all_link) {
                 if (entry->lane->user != NULL)
                         lane_leave_user(entry->lane);
@@ -321,16 +496,16 @@ static void closer_abandon(struct closer *closer) {
 struct closer *closer_free(struct closer *closer) {
         if (closer == NULL)
                 return NULL;
+        bool all = closer_finish(closer);
+
         loop_io_free(closer->io);
+        loop_timer_free(closer->tick);
         timer_delete(closer->timer);
-        if (!closer_await_threads(closer)) {
+        if (!all) {
                 closer_abandon(closer);
                 return NULL;
         }
-        for (unsigned i = 0; i < closer->n_threads; i++)
-                pthread_join(closer->thread[i], NULL);
-        closer_settle(closer);
-        assert(list_empty(&closer->entries));
+        closer_end_threads(closer);
         closer_deinit(closer);
         return NULL;
 }
@@ -347,58 +522,74 @@ static int entry_charge(struct closer *closer, struct closer_entry *entry, uid_t
         return entry->lane->overdrawn > CLOSER_SLACK ? r : 0;
 }
 
-int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
-        struct closer_lane *lane = lane_of(closer, uid);
-        struct closer_entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
-        int started = 0;
-
-        if (entry == NULL) {
-                if (lane != NULL)
-                        lane_free_unused(lane);
-                closer_hang_up(closer, fd); /* nothing better can be done without memory */
-                return 0;
-        }
-        *entry = (struct closer_entry){ .lane = lane, .fd = fd };
-        list_init(&entry->link);
-        list_append(&closer->entries, &entry->all_link);
-        lane->entries++;
-        int r = entry_charge(closer, entry, uid, refusal);
-        pthread_mutex_lock(&closer->lock);
-        list_append(&lane->waiting, &entry->link);
-        if (!lane->busy)
-                closer_make_ready(closer, lane);
-        if (closer->n_ready > closer->n_threads - closer->n_busy && closer->n_threads < THREADS)
-                started = closer_start_thread(closer);
-        pthread_cond_signal(&closer->work);
-        pthread_mutex_unlock(&closer->lock);
-        if (started < 0 && flood_admits(FLOOD_FAILED, uid, clock_now()))
-                log_error("no thread can be started to close descriptors that clients have sent: %s",
-                          strerror(-started));
-        return r;
-}
-
-bool closer_is_overdrawn(const struct closer *closer, uid_t uid) {
-        const struct user *user = user_find(closer->users, uid);
-
-        return user != NULL && user->lane != NULL && user->lane->overdrawn > CLOSER_SLACK;
-}
-
 static void closer_set_timer(struct closer *closer, long ns) {
         struct itimerspec time = { .it_interval = { .tv_nsec = ns }, .it_value = { .tv_nsec = ns } };
 
         timer_settime(closer->timer, 0, &time, NULL);
 }
 
-void closer_hurry(struct closer *closer) {
+void closer_close_at_once(struct closer *closer, int fd) {
         closer_set_timer(closer, HURRY_NS);
-}
-
-void closer_calm(struct closer *closer) {
+        fd_close(fd);
         closer_set_timer(closer, 0);
 }
 
-void closer_hang_up(struct closer *closer, int sock) {
-        closer_hurry(closer);
-        fd_close(sock);
-        closer_calm(closer);
+/* NULL: no memory. */
+static struct closer_entry *entry_new(struct closer *closer, int fd, uid_t uid, unsigned queue) {
+        struct closer_lane *lane = lane_of(closer, uid);
+        struct closer_entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
+
+        if (entry == NULL) {
+                if (lane != NULL)
+                        lane_free_unused(lane);
+                return NULL;
+        }
+        *entry = (struct closer_entry){ .lane = lane, .queue = &lane->queue[queue], .fd = fd };
+        list_init(&entry->link);
+        list_append(&closer->entries, &entry->all_link);
+        lane->entries++;
+        return entry;
+}
+
+static void closer_enqueue(struct closer *closer, struct closer_entry *entry, uid_t uid) {
+        struct closer_queue *queue = entry->queue;
+
+        if (queue->worker == NULL && list_empty(&queue->waiting))
+                list_append(&closer->ready, &queue->ready);
+        list_append(&queue->waiting, &entry->link);
+        queue->n++;
+        int r = closer_dispatch(closer);
+        if (queue->worker != NULL && thread_is_in_a_hurry(queue->worker))
+                closer_arm(closer);
+        if (r < 0 && flood_admits(FLOOD_FAILED, uid, clock_now()))
+                log_error("no thread can be started to close descriptors that clients have sent: %s",
+                          strerror(-r));
+}
+
+int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
+        struct closer_entry *entry = entry_new(closer, fd, uid, THINGS);
+
+        if (entry == NULL) {
+                closer_close_at_once(closer, fd); /* nothing better can be done without memory */
+                return 0;
+        }
+        int r = entry_charge(closer, entry, uid, refusal);
+        closer_enqueue(closer, entry, uid);
+        return r;
+}
+
+void closer_hang_up(struct closer *closer, int sock, uid_t uid) {
+        struct closer_entry *entry = entry_new(closer, sock, uid, CONNECTIONS);
+
+        if (entry == NULL) {
+                closer_close_at_once(closer, sock);
+                return;
+        }
+        shutdown(sock, SHUT_RDWR); /* the client sees the end now, and sends nothing more */
+        charge_force(&entry->charge, closer->users, uid, ACCOUNT_FDS, 1);
+        closer_enqueue(closer, entry, uid);
+}
+
+bool closer_is_overdrawn(const struct user *user) {
+        return user->lane != NULL && user->lane->overdrawn > CLOSER_SLACK;
 }

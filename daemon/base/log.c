@@ -20,6 +20,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "proto/names.h"
+
 #if HAVE_SYSTEMD
 #define SD_JOURNAL_SUPPRESS_LOCATION
 #include <systemd/sd-journal.h>
@@ -59,25 +61,24 @@ const char *log_target(void) {
         return to_journal ? "journal" : "stderr";
 }
 
-/* Length of the control character at `text` (C0, DEL, or C1 in UTF-8), 0 if it is none. */
-static size_t log_control_length(const char *text) {
-        unsigned char c = (unsigned char)text[0], next = c ? (unsigned char)text[1] : 0;
-
-        if (c < 0x20 || c == 0x7F)
-                return 1;
-        return c == 0xC2 && next >= 0x80 && next < 0xA0 ? 2 : 0;
-}
-
-/* Appends `text` at `used` with control characters as \xNN; cuts at the end of the buffer. Returns what is
- * then used. */
+/* Appends `text` at `used`, with \\xNN for bytes of what could deceive a reader, or is no UTF-8; cuts at
+ * the end of the buffer. Returns what is then used. */
 static size_t log_append_escaped(char *buffer, size_t size, size_t used, const char *text) {
-        while (*text && used + 9 < size) { /* room for two escapes and the end */
-                size_t control = log_control_length(text);
-                if (control == 0)
-                        buffer[used++] = *text++;
-                for (; control > 0; control--)
-                        used += (size_t)snprintf(buffer + used, size - used, "\\x%02x",
-                                                 (unsigned char)*text++);
+        size_t left = strlen(text);
+
+        while (left > 0 && used + 17 < size) { /* room for four escapes and the end */
+                uint32_t point;
+                size_t length = utf8_decode(text, left, &point);
+                bool shown = length > 0 && !text_is_deceptive(point);
+
+                length = length > 0 ? length : 1;
+                left -= length;
+                for (; length > 0; length--, text++)
+                        if (shown)
+                                buffer[used++] = *text;
+                        else
+                                used += (size_t)snprintf(buffer + used, size - used, "\\x%02x",
+                                                         (unsigned)(unsigned char)*text);
         }
         buffer[used] = '\0';
         return used;

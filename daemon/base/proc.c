@@ -134,6 +134,12 @@ void proc_usage(struct proc_usage *ret) {
                 ret->open_fds = (uint64_t)st.st_size;
 }
 
+int proc_peer(int sock, struct ucred *ret) {
+        socklen_t size = sizeof(*ret);
+
+        return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, ret, &size) < 0 ? -errno : 0;
+}
+
 int proc_peer_pidfd(int sock) {
         int fd = -1;
         socklen_t size = sizeof(fd);

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 /* "running", "sleeping" (also for waiting on a device), "stopped", "traced", "zombie" or "gone"; never NULL.
@@ -28,6 +29,8 @@ struct proc_usage {
 
 void proc_usage(struct proc_usage *ret);
 
+/* Whose process is at the other end of a Unix socket, from the kernel. */
+int proc_peer(int sock, struct ucred *ret);
 /* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD).
  * -ENOTSUP (and the like) where the kernel has no such thing: then the client sends its own, to be checked
  * with proc_pidfd_is(). */

@@ -25,6 +25,9 @@ bool turn_take(struct turn *turn, uint64_t pass, uint64_t *next);
 static inline void turn_charge(struct turn *turn, uint64_t us) {
         turn->spent += us;
 }
+static inline uint64_t turn_left(const struct turn *turn) {
+        return turn->spent < TURN_BUDGET ? TURN_BUDGET - turn->spent : 0;
+}
 static inline bool turn_is_over(const struct turn *turn) {
-        return turn->spent >= TURN_BUDGET;
+        return turn_left(turn) == 0;
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int users_new(const uint64_t limits[ACCOUNT_SLOTS], struct users **ret) {
         struct users *users = calloc(1, sizeof(*users));
@@ -78,12 +79,23 @@ struct user *user_get(struct users *users, uid_t uid) {
                         return NULL;
                 user->users = users;
                 user->uid = uid;
+                line_queue_init(&user->line);
                 if (users->strangers == USERS_STRANGERS)
                         users_forget_one(users);
                 users->strangers++;
         }
         list_append(&users->list, &user->link);
         return user;
+}
+
+bool user_is_trusted(const struct user *user, uid_t uid) {
+        return uid == 0 || uid == geteuid() || (user != NULL && user->operators > 0);
+}
+
+enum line_class user_class(const struct user *user) {
+        if (user_is_trusted(user, user->uid))
+                return LINE_OPERATORS;
+        return user->running > 0 ? LINE_RUNNING : LINE_OTHERS;
 }
 
 void user_ref(struct user *user) {

@@ -3,12 +3,13 @@
  * The users that the daemon knows now, by uid: what each of them holds, and how fast it has been lately. A
  * user lives while something refers to it: a charge, a burst in the log, descriptors that wait to be closed.
  * A user that nothing refers to is remembered for a while for the pace of its connections. What the numbers
- * mean is the business of account.h, flood.h, pace.h, turn.h and closer.h. Loop thread only.
+ * mean is the business of account.h, flood.h, pace.h, line.h, turn.h and closer.h. Loop thread only.
  */
 #pragma once
 
 #include "account.h"
 #include "flood.h"
+#include "line.h"
 #include "list.h"
 #include "pace.h"
 #include "turn.h"
@@ -21,6 +22,13 @@ struct users {
         struct list list; /* the user that has stayed away for longest comes first */
         unsigned strangers;
         uint64_t limits[ACCOUNT_SLOTS];
+        struct users_pool {
+                uint64_t shared, most; /* 0: no bound */
+                uint64_t own;          /* what each user finds in any case */
+                uint64_t beyond;       /* what all of them hold beyond that */
+        } pool[ACCOUNT_POOLS];
+        uint64_t most,
+                present; /* users with file descriptors, as a connection is: how many may be, and are */
         uint64_t total[ACCOUNT_SLOTS], refused[ACCOUNT_SLOTS], noted[ACCOUNT_REFUSALS];
 };
 
@@ -29,10 +37,15 @@ struct user {
         struct users *users;
         uid_t uid;
         uint64_t references;
+        /* Jobs of it that have formed and not ended: the job layer counts them. */
+        uint64_t running;
+        /* Connections of it with the rights of an operator: the socket layer counts them. */
+        uint64_t operators;
         uint64_t used[ACCOUNT_SLOTS];
         struct flood_burst burst[FLOOD_KINDS];
         struct pace pace;
         struct turn turn;
+        struct line_queue line;
         struct closer_lane *lane; /* NULL: no descriptor of this user waits to be closed */
 };
 
@@ -47,5 +60,10 @@ struct user *user_find(const struct users *users, uid_t uid);
 /* The same, for a uid that has just done something: makes the user if it is not known. NULL: no memory.
  * Without a reference it stays valid until the next call. */
 struct user *user_get(struct users *users, uid_t uid);
+/* Root, the daemon's own user, and operators: whoever has to look after the daemon. `user` may be NULL: the
+ * uid is not known. */
+bool user_is_trusted(const struct user *user, uid_t uid);
+/* Where it stands in line. */
+enum line_class user_class(const struct user *user);
 void user_ref(struct user *user);
 void user_unref(struct user *user);

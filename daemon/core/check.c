@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/loop.h"
+#include "core/ceiling.h"
 #include "link/link.h"
 
 #define CONNECT_WAIT (5 * USEC_PER_SEC)
@@ -281,11 +282,19 @@ static void check_coordinator(struct check *check) {
         loop_free(check->loop);
 }
 
-int check_cluster(const struct config *config, FILE *to) {
+static void check_ceiling(struct check *check) {
+        char text[256];
+
+        if (ceiling_is_low(check->config->limits[ACCOUNT_OWN], text, sizeof(text)))
+                check_say(check, "warn", "memory limit", CEILING_REMEDY, "%s", text);
+}
+
+int check_settings(const struct config *config, FILE *to) {
         struct check check = { .config = config, .to = to };
         bool elsewhere = config->coordinator[0] != '\0' && strcmp(config->coordinator, "self") != 0;
         bool tcp = elsewhere && strncmp(config->coordinator, "unix:", 5) != 0;
 
+        check_ceiling(&check);
         if (config->coordinator[0] == '\0' && config->listen[0] == '\0')
                 return EXIT_SUCCESS;
         check_addresses(&check, &tcp);

@@ -468,19 +468,17 @@ struct hub *cluster_hub(struct cluster *cluster) {
 /* ---- what people are shown ---- */
 
 struct shown_to {
-        void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation);
+        sessions_far_fn *fn;
         void *to;
 };
 
 static void shown_job(void *to, const struct hub_job *job) {
         const struct shown_to *shown = to;
 
-        shown->fn(shown->to, job->uid, job->name, job->incarnation);
+        shown->fn(shown->to, job->number, job->uid, job->name, job->incarnation);
 }
 
-static void cluster_each_job(void *data,
-                             void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
-                             void *to) {
+static void cluster_each_job(void *data, sessions_far_fn *fn, void *to) {
         const struct cluster *cluster = data;
 
         if (cluster->coordinators != NULL)

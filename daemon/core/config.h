@@ -36,6 +36,7 @@ struct config {
         uint64_t stall_notice; /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];
         uint64_t connects_per_uid; /* new connections a second */
+        uint64_t uids;             /* connected at once */
         uint64_t staging_bytes;    /* of one member */
         char *coordinator;         /* address of the cluster's coordinator; "self": this daemon; "": none */
         char *listen;              /* addresses, between commas, where daemons of the cluster connect; "" */

@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
         else if (action == CONFIG_VERSION)
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
         else if (action == CONFIG_CHECK)
-                status = check_cluster(&config, stdout);
+                status = check_settings(&config, stdout);
         else
                 status = main_run(&config, &source);
         config_deinit(&config);

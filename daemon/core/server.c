@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 
@@ -24,6 +25,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "base/user.h"
+#include "core/ceiling.h"
 #include "core/cluster.h"
 #include "core/exporter.h"
 #include "core/identity.h"
@@ -34,6 +36,7 @@
 #include "socket/listener.h"
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)
+#define CLUSTER_FDS 512u /* descriptors of a cluster's connections and helpers */
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
 #define PAST_KEPT (3600 * USEC_PER_SEC) /* members wait no longer for a daemon that follows */
 
@@ -120,6 +123,7 @@ static int server_open_identity(struct server *server, char *error, size_t size)
                 return r < 0 ? r : 0;
         for (size_t i = 0; i < IDENTITY_NODE; i++)
                 sprintf(&server->node[2 * i], "%02x", identity_node(server->identity)[i]);
+        sessions_use_key(server->sessions, identity_key(server->identity));
         server->shown.starts = server->jobs->config.instance = identity_instance(server->identity);
         return 0;
 }
@@ -350,6 +354,20 @@ static void server_apply_limits(struct server *server) {
         if (limits[ACCOUNT_DEVICE] == 0 && backend != NULL && backend->ops->gpu(backend, &gpu))
                 limits[ACCOUNT_DEVICE] = gpu.bytes / 2;
         accounts_set_limits(server->users, limits);
+        accounts_set_most(server->users, server->config.uids);
+        accounts_set_pool(server->users, POOL_OWN, limits[ACCOUNT_OWN], limits[ACCOUNT_OWN]);
+}
+
+/* Descriptors for users: all but those that the daemon has by now for itself, and will need. No client is
+ * here yet, and the lowest number that is free is how many it has. */
+static void server_share_fds(struct server *server) {
+        uint64_t most = server->conns.fds_room, own = server->cluster != NULL ? CLUSTER_FDS : CONN_OWN_FDS;
+        int fd = eventfd(0, EFD_CLOEXEC);
+
+        own += fd < 0 ? 0 : (unsigned)fd;
+        fd_close(fd);
+        own = own < most / 2 ? own : most / 2;
+        accounts_set_pool(server->users, POOL_FDS, most - own, most);
 }
 
 /* Settings that may change at run time. */
@@ -376,7 +394,8 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .staging_bytes = server->config.staging_bytes,
         };
 
-        if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
+        if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance) ||
+            getrandom(&config.proof_key, sizeof(config.proof_key), 0) != sizeof(config.proof_key))
                 return server_fail(-errno, "cannot draw an instance id", error, size);
         int r = sessions_new(&config, &server->sessions);
         if (r == 0)
@@ -553,7 +572,8 @@ static int server_start(struct server *server, char *error, size_t size) {
                 r = users_new(server->config.limits, &server->users);
         if (r == 0) {
                 flood_begin(server->users);
-                r = closer_new(server->loop, server->users, close, &server->closer);
+                r = closer_new(server->loop, server->users, (unsigned)server->config.uids, close,
+                               &server->closer);
         }
         if (r == 0)
                 r = server_watch_signals(server);
@@ -578,6 +598,7 @@ static int server_start(struct server *server, char *error, size_t size) {
                 r = server_open_exporter(server, error, size);
         if (r < 0)
                 return r;
+        server_share_fds(server);
         r = server_start_timers(server);
         return r < 0 ? server_fail(r, "cannot start", error, size) : 0;
 }
@@ -606,6 +627,7 @@ int server_new(struct config *config, const struct config_source *source, struct
 int server_run(struct server *server) {
         struct backend *device = server->backends.device;
         struct backend_gpu gpu;
+        char text[256];
 
         if (device != NULL && device->ops->gpu(device, &gpu) && gpu.mps)
                 log_info("the GPU is used through an MPS server: a GPU fault of one of its clients ends the "
@@ -620,6 +642,8 @@ int server_run(struct server *server) {
         if (server->no_identity[0] != '\0')
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);
+        if (ceiling_is_low(server->config.limits[ACCOUNT_OWN], text, sizeof(text)))
+                log_warning("%s; %s", text, CEILING_REMEDY);
         notify_ready("no clients");
         int r = loop_run(server->loop);
         if (r < 0)

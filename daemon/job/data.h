@@ -23,6 +23,7 @@
 #include "job/plan/holding.h"
 #include "job/plan/memory.h"
 #include "job/plan/nonfinite.h"
+#include "job/plan/parameters.h"
 #include "job/plan/tasks.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
@@ -207,7 +208,8 @@ struct job {
         struct nonfinite blame;
         struct recovery recovery;
         struct charge charge; /* one job */
-        struct charge self;   /* the struct and its name; the machine has its own */
+        struct charge self;   /* the struct and its name, and communicators; the machine has its own */
+        struct charge fds;    /* of communicators */
         char loss_text[512];
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */
@@ -250,6 +252,7 @@ struct jobs {
         struct jobs_config config;
         struct list list;
         struct holdings holdings;
+        struct parameters_home parameters;
         void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
         struct records ended; /* what jobs that are gone have left */
         uint32_t next_job;

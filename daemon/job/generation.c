@@ -10,11 +10,16 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "base/user.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/restart/takeover.h"
 #include "job/restart/verdict.h"
+
+static bool state_runs(enum job_state state) {
+        return state == JOB_RUNNING || state == JOB_REPLACING;
+}
 
 void job_set_state(struct job *job, enum job_state state) {
         static const unsigned before[] = {
@@ -26,7 +31,13 @@ void job_set_state(struct job *job, enum job_state state) {
         };
 
         assert(before[state] >> job->state & 1);
+        job->charge.user->running += state_runs(state);
+        job->charge.user->running -= state_runs(job->state);
         job->state = state;
+}
+
+void job_forget_state(struct job *job) {
+        job->charge.user->running -= state_runs(job->state);
 }
 
 static void log_formed(const struct job *job, const char *what) {

@@ -23,7 +23,31 @@
 #include "job/restart/takeover.h"
 #include "job/restart/verdict.h"
 
+/* The engine may have one communicator and the one before it, each in a process of its own: a socket and a
+ * pidfd, and what such a process has for itself. */
+#define COMM_FDS 4u
+#define COMM_BYTES (4u << 20)
+
 static void settle(void *data);
+
+static int job_charge(struct job *job, size_t size, struct refusal *refusal) {
+        const struct jobs_config *config = &job->table->config;
+        bool engine = job->cluster && config->engine != NULL;
+        int r = charge_take(&job->charge, config->accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
+
+        if (r == 0)
+                r = charge_take(&job->self, config->accounts, job->uid, ACCOUNT_OWN,
+                                size + (engine ? COMM_BYTES : 0), refusal);
+        if (r == 0 && engine)
+                r = charge_take(&job->fds, config->accounts, job->uid, ACCOUNT_FDS, COMM_FDS, refusal);
+        return r;
+}
+
+static void job_discharge(struct job *job) {
+        charge_release(&job->fds);
+        charge_release(&job->self);
+        charge_release(&job->charge);
+}
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
         size_t size = sizeof(struct job) + strlen(join->name) + 1;
@@ -44,14 +68,11 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->name = strcpy((char *)(job + 1), join->name);
         job->cluster = join->cluster;
         job->token = *join->token;
-        int r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
-        if (r == 0)
-                r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        int r = job_charge(job, size, refusal);
         if (r == 0)
                 r = machine_init(job, join->membership.incarnation, refusal);
         if (r != 0) {
-                charge_release(&job->self);
-                charge_release(&job->charge);
+                job_discharge(job);
                 free(job);
                 return r;
         }
@@ -78,8 +99,8 @@ struct job *job_free(struct job *job) {
         takeover_free(job->takeover);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
-        charge_release(&job->self);
-        charge_release(&job->charge);
+        job_forget_state(job);
+        job_discharge(job);
         list_remove(&job->link);
         machine_deinit(&job->machine);
         free(job);

@@ -73,11 +73,13 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         list_init(&jobs->list);
         list_init(&jobs->holdings.list);
         records_init(&jobs->ended);
-        int r = effects_init(&jobs->effects, EFFECTS_ROOM);
+        int r = parameters_home_init(&jobs->parameters, config->accounts, config->loop);
+        if (r == 0)
+                r = effects_init(&jobs->effects, EFFECTS_ROOM);
         if (r == 0)
                 r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
-                effects_deinit(&jobs->effects);
+                effects_deinit(&jobs->effects); /* the home has nothing to let go of yet */
                 free(jobs);
                 return r;
         }
@@ -95,6 +97,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
                 job_free(job);
         carry_let_go(jobs);
         holdings_deinit(&jobs->holdings);
+        parameters_home_deinit(&jobs->parameters);
         records_deinit(&jobs->ended);
         state_free(jobs->state);
         past_free(jobs->past);

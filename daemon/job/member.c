@@ -31,7 +31,7 @@ int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
 
         if (member == NULL)
                 return -ENOMEM;
-        int r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+        int r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_OWN,
                             sizeof(*member), refusal);
         if (r != 0) {
                 free(member);

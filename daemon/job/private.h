@@ -17,8 +17,9 @@ void job_renounce(struct job *job, const struct refusal *why);
 /* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
 void job_interrupt(struct job *job);
 
-/* The only writers of these states. */
+/* The only writers of these states. A user has a count of its jobs that run. */
 void job_set_state(struct job *job, enum job_state state);
+void job_forget_state(struct job *job); /* before its end: it counts no more */
 void member_set_state(struct member *member, enum member_state state);
 
 struct member *member_of_id(const struct job *job, uint64_t id);

@@ -77,7 +77,7 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
 
         if (takeover == NULL)
                 return -ENOMEM;
-        int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_OWN, size, refusal);
         if (r == 0)
                 r = machine_reserve(job, n + job->machine.node.n, 0, refusal);
         for (uint32_t local = 0; local < n && r == 0; local++)
@@ -275,11 +275,36 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         part->here = true;
         part->request = request_of(job, rejoin);
         takeover->ended |= part->word.ended;
+        takeover->proven |= rejoin->proven;
         job->history |= part->history;
         if (rejoin->has_lost)
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
                 rejoin_check_joins(job, clock_now());
+}
+
+/* A process without the job's token has been faster. Nobody but a former member can show that it was one;
+ * a job in which nobody has is not the former daemon's. */
+static bool rejoin_finds_usurper(const struct job *job, const struct job_rejoin *rejoin) {
+        bool others = job->takeover != NULL && job->takeover->proven;
+
+        return rejoin->proven && !others && !token_equal(&job->token, rejoin->join.token);
+}
+
+/* One that had not formed leaves nothing for later: the member's own job may have its name at once. */
+static void rejoin_end_usurper(struct job *job) {
+        bool formed = job->state != JOB_FORMING;
+        struct refusal why;
+
+        refuse(&why, WIRE__CODE__DENIED,
+               "job '%s' of uid %u belongs to processes with another token, which have come back after a "
+               "restart of gradsyncd: set their token, or choose another name",
+               job->name, (unsigned)job->uid);
+        job_renounce(job, &why);
+        if (formed)
+                machine_end(job, WIRE__CAUSE__EVICTED);
+        else
+                job_free(job);
 }
 
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
@@ -290,6 +315,10 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         if (r == 0 && jobs->gate == GATE_STOPPING)
                 r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
                            "gradsyncd is stopping and takes no more members");
+        if (r == 0 && job != NULL && rejoin_finds_usurper(job, rejoin)) {
+                rejoin_end_usurper(job);
+                job = NULL;
+        }
         if (r == 0 && job != NULL)
                 r = job_check_token(job, rejoin->join.token, refusal);
         if (r == 0)

@@ -15,6 +15,7 @@ struct job_rejoin {
         uint32_t world;       /* of the generation that it knows */
         struct ticket ticket; /* in a job of the cluster */
         uint64_t stable;      /* its member id */
+        bool proven;          /* it has shown that the id is its own */
         uint64_t wait;        /* us */
         bool has_lost;        /* `lost` is a rank that nobody has to wait for */
         uint32_t lost;

@@ -5,8 +5,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan/plan.h"
 
-/* Mean share of its time that the member was blocked, over its plans, and the sum of that time. */
-static double view_exposed(const struct member *member, uint64_t *ret_us) {
+double view_exposed(const struct member *member, uint64_t *ret_us) {
         struct plan *plan;
         uint64_t times[2];
         double sum = 0;
@@ -55,6 +54,13 @@ static const char *view_job_state(const struct job *job, const struct job_view *
                                                                                                  : "running";
 }
 
+const char *view_state(struct job *job, uint64_t now) {
+        struct job_view view;
+
+        view.n_waits = job_waits(job, view.wait, 1);
+        return view_job_state(job, &view, now);
+}
+
 static bool view_engine(const struct job *job, struct engine_view *ret) {
         struct engine *engine = job->table->config.engine;
 
@@ -100,7 +106,7 @@ static const char *view_doing(const struct member *member) {
         return waiting ? "waiting" : mapped ? "computing" : "planning";
 }
 
-static const char *view_state(const struct member *member, bool late) {
+static const char *view_member_state(const struct member *member, bool late) {
         switch (member->state) {
         case MEMBER_JOINING: return member_waits(member) ? "spare" : "joining";
         case MEMBER_LEFT: return "left";
@@ -113,7 +119,7 @@ static const char *view_state(const struct member *member, bool late) {
 struct member_view view_member(const struct member *member, const struct job_view *job) {
         struct member_view view = { .late = member->state != MEMBER_JOINING && view_is_late(member, job) };
 
-        view.state = view_state(member, view.late);
+        view.state = view_member_state(member, view.late);
         view.exposed = view_exposed(member, &view.exposed_us);
         return view;
 }

@@ -29,5 +29,10 @@ struct member_view {
 };
 
 void view_job(struct job *job, uint64_t now, struct job_view *ret);
+/* The state alone, without looking at all of its members. */
+const char *view_state(struct job *job, uint64_t now);
+/* Mean share of its time that the member was blocked, over its plans, and the sum of that time; negative: not
+ * known. */
+double view_exposed(const struct member *member, uint64_t *ret_us);
 /* `job` is that of the member's job. */
 struct member_view view_member(const struct member *member, const struct job_view *job);

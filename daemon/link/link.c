@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "link.pb-c.h"
 #include "proto/frame.h"
 #include "proto/names.h"
@@ -535,10 +536,10 @@ static int peer_new(struct links *links, int sock, struct tls *tls, bool dialled
 /* Over a Unix socket the kernel says who it is. */
 static bool peer_check_local(struct peer *peer) {
         struct ucred who;
-        socklen_t length = sizeof(who);
+        int r = proc_peer(peer->sock, &who);
 
-        if (getsockopt(peer->sock, SOL_SOCKET, SO_PEERCRED, &who, &length) < 0) {
-                peer_hang_up(peer, "the kernel does not say whose process it is: %s", strerror(errno));
+        if (r < 0) {
+                peer_hang_up(peer, "the kernel does not say whose process it is: %s", strerror(-r));
                 return false;
         }
         peer->uid = who.uid;

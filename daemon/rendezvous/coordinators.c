@@ -31,7 +31,7 @@ struct coordination {
         struct list nodes;        /* their attachments, in the order of their addresses */
         struct list publications; /* for the latest communicator that any of them builds */
         uid_t uid;
-        uint64_t incarnation;
+        uint64_t incarnation, number;
         struct sha256 token;
         uint32_t n_nodes;
         uint64_t due, ticked;
@@ -48,7 +48,7 @@ struct coordinators {
         struct list list;
         struct effects effects; /* of all coordinators */
         struct inquiries inquiries;
-        uint64_t due;
+        uint64_t due, last; /* number */
 };
 
 static struct coordinators *table_of(struct hub *hub) {
@@ -96,7 +96,7 @@ static void coordination_run(struct coordination *coordination) {
 static int coordination_allocate(struct coordination *coordination, const struct coordinator_config *config,
                                  void **ret, struct charge *charge, struct refusal *refusal) {
         size_t bytes = coordinator_bytes(config);
-        int r = charge_take(charge, coordination->table->config.accounts, coordination->uid, ACCOUNT_BYTES,
+        int r = charge_take(charge, coordination->table->config.accounts, coordination->uid, ACCOUNT_OWN,
                             bytes, refusal);
 
         if (r != 0)
@@ -141,7 +141,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         config.name = strcpy(coordination->name, job->name);
         list_init(&coordination->nodes);
         list_init(&coordination->publications);
-        int r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_BYTES, size,
+        int r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_OWN, size,
                             refusal);
         if (r == 0)
                 r = coordination_allocate(coordination, &config, &coordination->memory, &coordination->charge,
@@ -153,6 +153,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         }
         config.room.memory = coordination->memory;
         coordination_begin(coordination, config);
+        coordination->number = ++table->last;
         list_append(&table->list, &coordination->link);
         *ret = coordination;
         return 0;
@@ -349,7 +350,7 @@ static void coordination_keep(struct coordination *coordination, const struct ge
                 return;
         *publication = (struct publication){ .from = from, .comm = *comm, .bytes = bytes };
         if (charge_take(&publication->charge, coordination->table->config.accounts, coordination->uid,
-                        ACCOUNT_BYTES, sizeof(*publication) + bytes, NULL) != 0) {
+                        ACCOUNT_OWN, sizeof(*publication) + bytes, NULL) != 0) {
                 free(publication);
                 return;
         }
@@ -433,6 +434,7 @@ static struct hub_job coordination_job(const struct coordination *coordination) 
         return (struct hub_job){ .uid = coordination->uid,
                                  .name = coordination->name,
                                  .incarnation = coordination->incarnation,
+                                 .number = coordination->number,
                                  .address = HUB_UNKNOWN };
 }
 

@@ -62,6 +62,7 @@ struct hub_job { /* which one; nodes that say the same meet the same coordinator
         uid_t uid;
         const char *name;
         uint64_t incarnation;
+        uint64_t number;  /* ascending in the order in which the coordinator met them; 0: not known */
         uint32_t address; /* of the node, if the caller knows it; HUB_UNKNOWN: the hub does */
         /* Digest of the job's token with its identity, all 0: it has none. That of the first node is the
          * job's, whatever its incarnation: all others say the same, or are refused. */

@@ -14,6 +14,7 @@
 #include "session/private.h"
 
 enum scope {
+        SCOPE_ANSWER,   /* an answer alone: not for a client whose process has ended */
         SCOPE_CLIENT,   /* the client itself */
         SCOPE_PLACE,    /* a place that it asks for; not answered if the next daemon will be asked */
         SCOPE_MEMBER,   /* a membership of it, in any state */
@@ -61,8 +62,8 @@ static const struct dispatch_row table[] = {
         MEMBER(STAGING, Staging, 0, RUNNING, WHOLE, on_staging),
         MEMBER(STAGING_MAPPED, StagingMapped, 0, RUNNING, WHOLE, on_staging_mapped),
         MEMBER(OPERATION, Operation, 0, PLANNING, WHOLE, on_operation),
-        CLIENT(STATUS, 0, CLIENT, 0, on_status),
-        CLIENT(TRACE, 0, CLIENT, 0, on_trace),
+        CLIENT(STATUS, 0, ANSWER, 0, on_status),
+        CLIENT(TRACE, 0, ANSWER, 0, on_trace),
         CLIENT(CONTROL, 0, CLIENT, 0, on_control),
         CLIENT(REJOIN, 0, PLACE, FRAME_MINOR_1, on_rejoin),
         MEMBER(REJOIN_PLAN, RejoinPlan, 2, MEMBER, FURTHER, on_rejoin_plan),
@@ -109,6 +110,8 @@ static const struct dispatch_row *dispatch_admit(struct session *session, const 
 }
 
 static bool dispatch_drops(const struct session *session, const struct dispatch_row *row, uint32_t request) {
+        if (row->scope == SCOPE_ANSWER)
+                return session->cause == WIRE__CAUSE__EXITED;
         if (row->scope == SCOPE_PLACE)
                 return session->returns && session->sessions->config.jobs->gate == GATE_STOPPING;
         return row->piece == PIECE_FURTHER && request != 0 && request == session->refused_plan;
@@ -189,6 +192,8 @@ static void dispatch(struct session *session, const struct frame_header *header,
         request.fds = fds;
         request.n_fds = n_fds;
         request.member = NULL;
+        if (row->type != WIRE__MESSAGE_TYPE__READY && row->type != WIRE__MESSAGE_TYPE__OPERATION)
+                session->aside = clock_now();
         int r = dispatch_permit(session, row, &request, message);
         if (r == 0)
                 r = row->handler(session, &request, message);

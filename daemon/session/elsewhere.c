@@ -63,7 +63,7 @@ static void rows_add(struct rows *rows, struct users *accounts, uid_t uid, const
         uint8_t *more;
 
         if (bytes > VIEW_MOST - rows->bytes ||
-            charge_take(&charge, accounts, uid, ACCOUNT_BYTES, rows->bytes + bytes, NULL) != 0)
+            charge_take(&charge, accounts, uid, ACCOUNT_OWN, rows->bytes + bytes, NULL) != 0)
                 return;
         more = realloc(rows->data, rows->bytes + bytes);
         if (more == NULL) {

@@ -9,6 +9,7 @@
 #include "job/watch/waits.h"
 #include "session/contents.h"
 #include "session/private.h"
+#include "session/proof.h"
 
 /* The latest ticket of the member, in memory that lasts until the next one; false: it needs none. */
 static bool events_ticket_of(const struct member *member, ProtobufCBinaryData *ret) {
@@ -33,7 +34,9 @@ static void events_ticket(struct member *member) {
 }
 
 static void events_joined(struct member *member) {
+        struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
+        struct sha256 proof;
         uint32_t list[LIMIT_PLANS], next, n;
 
         SET(message, job, member->job->id);
@@ -53,7 +56,10 @@ static void events_joined(struct member *member) {
         SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
         message.has_ticket = events_ticket_of(member, &message.ticket);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
+        message.has_proof = proof_make(session->sessions, member->job->uid, member->job->name,
+                                       member->job->incarnation, member->stable, &proof) == 0;
+        message.proof = (ProtobufCBinaryData){ .len = sizeof(proof), .data = proof.byte };
+        session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
 /* Whom the job still lacks stands in the refusal; a node knows also where they are not. */

@@ -44,6 +44,7 @@ struct fetch {
         uint32_t wanted;
         char job[LIMIT_NAME + 16];
         bool found;
+        struct charge charge;
         uint32_t n;
         struct fetch_node node[HUB_NODES];
 };
@@ -51,6 +52,7 @@ struct fetch {
 static void fetch_free(struct fetch *fetch) {
         list_remove(&fetch->link);
         loop_timer_free(fetch->timer);
+        charge_release(&fetch->charge);
         free(fetch);
 }
 
@@ -165,7 +167,8 @@ struct fetch_question {
         bool found, asked;
 };
 
-static void fetch_ask_coordinated(void *to, uid_t uid, const char *name, uint64_t incarnation) {
+static void fetch_ask_coordinated(void *to, uint64_t number, uid_t uid, const char *name,
+                                  uint64_t incarnation) {
         struct fetch_question *question = to;
         const struct sessions_cluster *cluster = &question->session->sessions->cluster;
 
@@ -280,8 +283,11 @@ int fetch_begin(struct session *session, struct request *request, const Wire__Tr
         fetch->wanted = trace->node;
         snprintf(fetch->job, sizeof(fetch->job), "%s", trace->job);
         list_append(&sessions->fetches, &fetch->link);
-        int r = loop_timer_new(sessions->config.loop, fetch_on_time, fetch, &fetch->timer);
-        if (r < 0) {
+        int r = charge_take(&fetch->charge, sessions->config.accounts, fetch->uid, ACCOUNT_OWN,
+                            sizeof(*fetch), &request->refusal);
+        if (r == 0)
+                r = loop_timer_new(sessions->config.loop, fetch_on_time, fetch, &fetch->timer);
+        if (r != 0) {
                 fetch_free(fetch);
                 return r;
         }

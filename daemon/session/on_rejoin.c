@@ -6,6 +6,7 @@
 #include "job/restart/takeover.h"
 #include "session/contents.h"
 #include "session/private.h"
+#include "session/proof.h"
 
 static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
         return (struct returned){
@@ -68,6 +69,9 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         struct membership_request *wish = &what.join.membership;
         struct member *member;
         struct token token;
+        what.proven = rejoin->has_proof && rejoin->job != NULL &&
+                      proof_holds(session->sessions, session->peer.uid, rejoin->job, rejoin->incarnation,
+                                  rejoin->member, &rejoin->proof);
         int r = session_begin_join(session, request, rejoin->job, rejoin->min_world, rejoin->max_world,
                                    rejoin->token, &token, &what.join);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STATUS. Of jobs that span daemons the other nodes are asked first, and the answer waits for theirs: in
+ * STATUS. A client that knows pieces gets one of bounded size and time, and asks for the next one; nothing is
+ * remembered of it. An older one gets all in one answer, as far as there is room for what waits to be read by
+ * it. Of jobs that span daemons the other nodes are asked first, and the first piece waits for theirs: in
  * elsewhere.h it has an end.
  */
 #include <errno.h>
@@ -8,9 +10,13 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "session/private.h"
+#include "session/walk.h"
 
-#define PARKED 8u /* of one client; what it asks for beyond is answered with what is known */
+#define PARKED 8u               /* of one client; what it asks for beyond is answered with what is known */
+#define PIECE_BYTES (96u << 10) /* of frames; the piece ends with the one that goes beyond */
+#define PIECE_TIME 500u         /* us; the same */
+#define RESERVE                                                                                              \
+        (2u * FRAME_MAX) /* of the room for an answer in one: its last row, and what says why it ends */
 
 struct reply {
         struct session *to;
@@ -25,12 +31,76 @@ static void on_status_row(void *data, uint16_t type, const ProtobufCMessage *row
         session_send(reply->to, type, reply->request, row);
 }
 
-static void on_status_reply(struct session *session, uint32_t request, const char *asked) {
-        struct reply reply = { .to = session, .request = request };
-        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+static struct answer on_status_begin(struct reply *reply, const char *asked) {
+        struct session *session = reply->to;
 
-        SET(end, found, status_describe(session->sessions, session, asked, on_status_row, &reply));
+        return (struct answer){ .sessions = session->sessions,
+                                .viewer = session,
+                                .asked = asked,
+                                .now = clock_now(),
+                                .row = on_status_row,
+                                .data = reply,
+                                .whole = true,
+                                .found.looks = ANSWER_LOOKS };
+}
+
+static void on_status_send_piece(struct session *session, uint32_t request, const char *asked,
+                                 struct place place) {
+        struct reply reply = { .to = session, .request = request };
+        struct answer answer = on_status_begin(&reply, asked);
+        Wire__StatusPlace next = WIRE__STATUS_PLACE__INIT;
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        bool found;
+
+        answer.pieces = true;
+        answer.most = PIECE_BYTES;
+        answer.end = answer.now + PIECE_TIME;
+        if (!walk(&answer, &place, &found)) {
+                SET(next, part, place.part);
+                SET(next, thing, place.thing);
+                SET(next, row, place.row);
+                SET(next, until, place.until);
+                end.next = &next;
+        }
+        SET(end, found, found);
         on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+}
+
+static void on_status_refuse(const struct reply *reply, size_t told) {
+        struct session *session = reply->to;
+        struct refusal refusal;
+
+        refuse(&refusal, WIRE__CODE__QUOTA,
+               "client pid %d, uid %u: after %zu bytes of the answer to STATUS there is no room for more "
+               "that waits to be read; ask for one job, or use the gradsyncctl of gradsyncd %s, which asks "
+               "in pieces",
+               (int)session->peer.pid, (unsigned)session->peer.uid, told, GRADSYNC_RELEASE);
+        session_send_refused(session, reply->request, &refusal);
+}
+
+static void on_status_send_all(struct session *session, uint32_t request, const char *asked) {
+        struct reply reply = { .to = session, .request = request };
+        struct answer answer = on_status_begin(&reply, asked);
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        size_t room = session->ops->room(session->transport);
+        struct place place = { 0 };
+        bool found;
+
+        answer.most = room > RESERVE ? room - RESERVE : 0;
+        answer.end = UINT64_MAX;
+        if (answer.most == 0 || !walk(&answer, &place, &found)) {
+                on_status_refuse(&reply, answer.bytes);
+                return;
+        }
+        SET(end, found, found);
+        on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+}
+
+static void on_status_reply(struct session *session, uint32_t request, const char *asked, bool pieces) {
+        if (pieces)
+                on_status_send_piece(session, request, asked, (struct place){ 0 });
+        else
+                on_status_send_all(session, request, asked);
 }
 
 /* An answer of other nodes is complete. What a client asks after another STATUS waits for that one. */
@@ -43,19 +113,33 @@ static void on_status_told(void *data) {
                         continue;
                 list_remove(&parked->link);
                 parked->session->n_parked--;
-                on_status_reply(parked->session, parked->request, parked->job);
+                on_status_reply(parked->session, parked->request, parked->job, parked->pieces);
                 free(parked);
         }
 }
 
+static bool on_status_goes_on(const Wire__Status *status) {
+        return status->from != NULL && (status->from->has_part || status->from->has_thing);
+}
+
+static struct place on_status_place(const Wire__StatusPlace *from) {
+        return (struct place){
+                .part = from->part, .row = from->row, .thing = from->thing, .until = from->until
+        };
+}
+
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const char *asked = (CAST(Wire__Status, message))->job;
+        const Wire__Status *status = CAST(Wire__Status, message);
         struct sessions *sessions = session->sessions;
         uint64_t after = clock_now() - ELSEWHERE_FRESH;
         struct parked *parked;
 
-        if (session->n_parked == PARKED || others_refresh(sessions, session, asked, after, true) == 0) {
-                on_status_reply(session, request->id, asked);
+        if (on_status_goes_on(status)) {
+                on_status_send_piece(session, request->id, status->job, on_status_place(status->from));
+                return 0;
+        }
+        if (session->n_parked == PARKED || others_refresh(sessions, session, status->job, after, true) == 0) {
+                on_status_reply(session, request->id, status->job, status->from != NULL);
                 return 0;
         }
         parked = calloc(1, sizeof(*parked));
@@ -64,7 +148,8 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         parked->session = session;
         parked->request = request->id;
         parked->after = after;
-        snprintf(parked->job, sizeof(parked->job), "%s", asked != NULL ? asked : "");
+        parked->pieces = status->from != NULL;
+        snprintf(parked->job, sizeof(parked->job), "%s", status->job != NULL ? status->job : "");
         session->n_parked++;
         list_append(&sessions->parked, &parked->link);
         elsewhere_on_complete(sessions->elsewhere, on_status_told, sessions);

@@ -101,8 +101,8 @@ struct wanted {
         unsigned open;
 };
 
-static struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
-                                   uint64_t incarnation) {
+struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
+                            uint64_t incarnation) {
         struct job *job;
 
         list_for_each(job, &sessions->config.jobs->list, link)
@@ -117,7 +117,8 @@ static bool others_awaits(const struct view *view, uint64_t after) {
 }
 
 /* A job whose coordinator is here; if it has a node here, that asks. */
-static void others_refresh_coordinated(void *to, uid_t uid, const char *name, uint64_t incarnation) {
+static void others_refresh_coordinated(void *to, uint64_t number, uid_t uid, const char *name,
+                                       uint64_t incarnation) {
         struct wanted *wanted = to;
         const struct sessions_cluster *cluster = &wanted->sessions->cluster;
 

@@ -24,6 +24,7 @@ struct parked {
         struct session *session;
         uint32_t request;
         uint64_t after;            /* they are to be asked then or later */
+        bool pieces;               /* it asks for the first piece */
         char job[LIMIT_NAME + 16]; /* that is asked for; "": none */
 };
 
@@ -59,6 +60,7 @@ struct session {
         struct list members;
         uint32_t n_parked;
         uint32_t minor;
+        uint64_t aside;        /* clock_now() of what it has sent last that belongs to no step */
         uint32_t refused_plan; /* request of the last plan that was refused: what still comes of
                                            it is not answered again */
         bool admin;
@@ -129,10 +131,7 @@ session_handler on_register, on_unregister;
 session_handler on_ready, on_staging, on_staging_mapped, on_operation;
 session_handler on_status, on_control, on_trace;
 
-/* status.c. Everything except the end of the answer; whether the job asked for is there. */
-bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
-                     sessions_row_fn row, void *data);
-/* What there is here of one job. */
+/* status.c. What there is here of one job. */
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
 
 /* others.c: what other nodes say. See struct jobs_events. */
@@ -140,6 +139,9 @@ bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
 void others_missing(struct job *job, char *text, size_t size);
 struct view *others_view(const struct job *job);
+/* The part in a job of the cluster that this daemon has; NULL: none. */
+struct job *others_find_job(const struct sessions *sessions, uid_t uid, const char *name,
+                            uint64_t incarnation);
 /* Of the jobs that the viewer sees and asks for, how many answers are outstanding that are of `after` or
  * later; `ask`: they are asked for, unless they are there. */
 unsigned others_refresh(struct sessions *sessions, const struct session *viewer, const char *job,
@@ -175,4 +177,10 @@ unsigned far_send_waits(struct view *view, uint32_t job, bool waiting, sessions_
 bool far_send_job(struct view *view, uint32_t job, sessions_row_fn row, void *data);
 
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
-bool status_asks_for(const char *asked, uid_t uid, const char *name);
+static inline bool status_asks_for_all(const char *asked) {
+        return asked == NULL || asked[0] == '\0';
+}
+
+static inline bool status_asks_for(const char *asked, uid_t uid, const char *name) {
+        return status_asks_for_all(asked) || job_is_named(asked, uid, name);
+}

@@ -39,10 +39,10 @@ static struct job *report_find_job(const struct jobs *jobs, uint32_t id) {
 
 void report_flush(struct report *report) {
         struct sessions *sessions = report->sessions;
-        struct job *job = report_find_job(sessions->config.jobs, report->job);
 
         if (report->job == 0)
                 return;
+        struct job *job = report_find_job(sessions->config.jobs, report->job);
         report->job = 0;
         if (job == NULL)
                 return;

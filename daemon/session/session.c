@@ -17,6 +17,8 @@
 #include "proto/names.h"
 #include "session/private.h"
 
+#define ASIDE USEC_PER_SEC /* for which a member that asks something passes for one that asks */
+
 int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         struct sessions *sessions = calloc(1, sizeof(*sessions));
 
@@ -66,6 +68,10 @@ void sessions_use_cluster(struct sessions *sessions, const struct sessions_clust
 void sessions_told(struct sessions *sessions, const struct hub_told *told) {
         if (!fetch_told(sessions, told))
                 elsewhere_told(sessions->elsewhere, told);
+}
+
+void sessions_use_key(struct sessions *sessions, const uint8_t *key) {
+        memcpy(&sessions->config.proof_key, key, sizeof(sessions->config.proof_key));
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
@@ -148,12 +154,20 @@ static void session_handshake_late(void *data) {
         session_refuse(session, WIRE__CODE__TIMEOUT, "no HELLO came in time");
 }
 
+void session_drained(struct session *session) {
+        session_begin_end(session, WIRE__CAUSE__EXITED);
+}
+
+/* What a member said last counts for its job; what anybody else did is of no use to anybody now. */
 static void session_process_ended(void *data, int fd, unsigned events) {
         struct session *session = data;
 
         session->cause = WIRE__CAUSE__EXITED;
-        session->ops->drain(session->transport);
-        session_begin_end(session, WIRE__CAUSE__EXITED);
+        loop_io_set(session->pidfd_io, 0);
+        if (list_empty(&session->members))
+                session_drained(session);
+        else
+                session->ops->drain(session->transport);
 }
 
 int session_watch_pidfd(struct session *session, int pidfd) {
@@ -338,6 +352,18 @@ static int session_check_job(const struct session *session, const char *job, uin
                 return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
                               SESSION_MEMBERS);
         return 0;
+}
+
+bool session_is_stepping(const struct session *session) {
+        const struct member *member;
+
+        if (session->state != SESSION_OPEN || list_empty(&session->members) ||
+            clock_now() < session->aside + ASIDE)
+                return false;
+        list_for_each(member, &session->members, owner_link)
+                if (member->state == MEMBER_ACTIVE && member->job->state == JOB_RUNNING)
+                        return true;
+        return false;
 }
 
 int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,

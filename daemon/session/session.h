@@ -13,8 +13,10 @@
 
 #include "base/list.h"
 #include "base/loop.h"
+#include "base/sha256.h"
 #include "job/job.h"
 #include "proto/codec.h"
+#include "proto/metrics.h"
 
 struct session;
 struct sessions;
@@ -24,7 +26,10 @@ struct session_link {
         /* Sends or queues one frame; the kernel duplicates the fds. A link that cannot take it ends the
          * session by itself. */
         void (*send)(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds);
-        /* Hands over whatever has arrived already: the client is dead, and what it said before counts. */
+        /* Bytes of frames that may still wait for the client to read. */
+        size_t (*room)(void *link);
+        /* Hands over what has arrived already, the first of it at once, then calls session_drained():
+         * the client is dead, and what it said before counts. */
         void (*drain)(void *link);
         /* The session is over: close, and free both at the end of the pass. */
         void (*hangup)(void *link);
@@ -62,12 +67,14 @@ struct sessions_traffic {
         unsigned n_refused;
 };
 
+/* A job of the cluster. Those that the coordinator met later have higher numbers. */
+typedef void sessions_far_fn(void *to, uint64_t number, uid_t uid, const char *name, uint64_t incarnation);
+
 /* What a daemon of a cluster shows beyond its own jobs. */
 struct sessions_cluster {
         const char *host; /* this one's name, for people */
-        /* The jobs of the cluster whose coordinator is here. */
-        void (*each)(void *data, void (*fn)(void *to, uid_t uid, const char *name, uint64_t incarnation),
-                     void *to);
+        /* The jobs of the cluster whose coordinator is here, by number. */
+        void (*each)(void *data, sessions_far_fn *fn, void *to);
         /* A question to all nodes of one of these, see hub_ask(); answered by sessions_told(). False: it
          * cannot be asked. */
         bool (*ask)(void *data, uid_t uid, const char *name, uint64_t incarnation, uint32_t id,
@@ -90,6 +97,7 @@ struct sessions_config {
         const char *device, *socket;
         const struct sessions_identity *identity; /* what is shown of it; NULL: nothing */
         uint64_t instance;
+        struct sha256 proof_key; /* drawn at random: see sessions_use_key() */
         uint64_t handshake_timeout;
         uint64_t staging_bytes;
 };
@@ -97,15 +105,31 @@ struct sessions_config {
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
 struct sessions *sessions_free(struct sessions *sessions); /* all sessions must be gone */
 void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster); /* copied */
+/* Members prove by this one that they were members of another run of this daemon, see proof.h; 32 bytes,
+ * copied. */
+void sessions_use_key(struct sessions *sessions, const uint8_t *key);
 void sessions_told(struct sessions *sessions, const struct hub_told *told);
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);
 /* Sends every client the reason why the daemon goes, and hangs up. */
 void sessions_shutdown(struct sessions *sessions, const char *why);
 
-/* All rows of an answer to STATUS except its end, as root sees them; each is valid during its call. */
+/* A row of an answer; it is valid during its call. */
 typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessage *row);
+/* STATUS_DAEMON, as root sees it. */
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data);
+/* What metrics say of the jobs here, one at a time: of the one with the lowest handle that is above
+ * `after`, and below or at `until`. Nothing is looked at that `what` does not need. Of several jobs with
+ * one name and uid the last one is meant. */
+struct sessions_measure {
+        enum metrics_need what;
+        uint32_t after, until;
+        uint32_t job, rank; /* the first rank of that job that is left; 0: none is */
+};
+/* The handle; 0: there is none. */
+uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
+                          void (*fn)(void *data, const struct metrics_job *job), void *data);
+uint32_t sessions_newest_job(const struct sessions *sessions);
 
 /* `pidfd` (or -1) is taken over. The link's send may be called from now on. */
 int session_new(struct sessions *sessions, const struct session_link *ops, void *link,
@@ -113,10 +137,15 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
 struct session *session_free(struct session *session);
 /* One packet with its fds. Those that it keeps are set to -1; the others stay the caller's. */
 void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds);
+/* Whether what comes from this client now is likely to belong to the steps of a running job: it is a
+ * member of one, and has sent nothing else for a while. */
+bool session_is_stepping(const struct session *session);
 /* The packet could not be taken: truncated, or with more fds than are allowed. */
 void session_bad_packet(struct session *session, const char *why);
 /* The peer has hung up, or the link has failed. */
 void session_closed(struct session *session);
+/* Of what the socket held when the client's process ended nothing is left. */
+void session_drained(struct session *session);
 /* The link has given up a client that takes nothing more; it does not hear why. */
 void session_given_up(struct session *session);
 /* What the socket layer says about it in its own refusals. */

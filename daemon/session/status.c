@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The answer to STATUS: a snapshot of the daemon, its clients and jobs, as a row of small frames. A caller
- * sees the clients and jobs of its own uid; root and the admin group see all.
+ * The rows of an answer to STATUS: what is said of the daemon, of a client, of a job. A caller sees the
+ * clients and jobs of its own uid; root and the admin group see all. In which order they come is walk.c's.
  */
+#include "session/status.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,80 +19,32 @@
 #include "job/plan/plan.h"
 #include "job/view.h"
 #include "proto/names.h"
-#include "session/private.h"
-
-/* What is looked at in an answer; in each job of it for a viewer from whom nothing is hidden. */
-#define THREADS 256u
-#define MARKS 131072u
-
-/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes
- * than these, unless the quota is raised. */
-struct found {
-        struct found_process {
-                pid_t pid;
-                bool threads;
-                const char *state; /* NULL: no process has been looked at */
-        } process[256];
-        struct looks looks; /* that may still be taken */
-};
-
-struct answer {
-        struct sessions *sessions;
-        const struct session *viewer; /* NULL: one that sees all */
-        uint64_t now;
-        sessions_row_fn row;
-        void *data;
-        struct found *found;
-        bool whole; /* with what other nodes say */
-};
-
-/* A job that has no node here, with its coordinator here: the handle is nobody else's. */
-#define FAR_JOBS (UINT32_C(1) << 31)
 
 struct far_jobs {
-        const struct answer *answer;
-        const char *asked; /* for the rows; NULL: they are counted */
+        const struct sessions *sessions;
+        const struct session *viewer;
         unsigned n;
-        bool found;
 };
 
-static void status_on_far_job(void *to, uid_t uid, const char *name, uint64_t incarnation) {
+static void status_count_far_job(void *to, uint64_t number, uid_t uid, const char *name,
+                                 uint64_t incarnation) {
         struct far_jobs *jobs = to;
-        const struct answer *answer = jobs->answer;
-        const struct sessions *sessions = answer->sessions;
-        struct job *job;
 
-        list_for_each(job, &sessions->config.jobs->list, link)
-                if (job->cluster && job->uid == uid && job->incarnation == incarnation &&
-                    strcmp(job->name, name) == 0)
-                        return;
-        if (!session_sees(answer->viewer, uid))
-                return;
-        jobs->n++;
-        if (jobs->asked == NULL || !status_asks_for(jobs->asked, uid, name))
-                return;
-        struct view *view = elsewhere_find(sessions->elsewhere, uid, name, incarnation);
-        if (view != NULL && far_send_job(view, FAR_JOBS + jobs->n, answer->row, answer->data))
-                jobs->found = true;
+        jobs->n += session_sees(jobs->viewer, uid) &&
+                   others_find_job(jobs->sessions, uid, name, incarnation) == NULL;
 }
 
-/* Those with their coordinator here, and no node. */
-static struct far_jobs status_far_jobs(const struct answer *answer, const char *asked) {
-        const struct sessions_cluster *cluster = &answer->sessions->cluster;
-        struct far_jobs jobs = { .answer = answer, .asked = asked };
-
-        if (answer->whole && cluster->each != NULL)
-                cluster->each(cluster->data, status_on_far_job, &jobs);
-        return jobs;
-}
-
+/* With those that have their coordinator here, and no node. */
 static unsigned status_visible_jobs(const struct answer *answer) {
-        struct job *job;
-        unsigned n = status_far_jobs(answer, NULL).n;
+        const struct sessions_cluster *cluster = &answer->sessions->cluster;
+        struct far_jobs jobs = { answer->sessions, answer->viewer, 0 };
+        const struct job *job;
 
         list_for_each(job, &answer->sessions->config.jobs->list, link)
-                n += session_sees(answer->viewer, job->uid);
-        return n;
+                jobs.n += session_sees(answer->viewer, job->uid);
+        if (answer->whole && cluster->each != NULL)
+                cluster->each(cluster->data, status_count_far_job, &jobs);
+        return jobs.n;
 }
 
 static unsigned status_visible_clients(const struct answer *answer) {
@@ -103,14 +57,33 @@ static unsigned status_visible_clients(const struct answer *answer) {
         return n;
 }
 
+/* Of all uids, or of the viewer's: what others hold is nobody else's business. */
+static uint64_t status_held(const struct answer *answer, enum account_slot slot) {
+        const struct users *accounts = answer->sessions->config.accounts;
+
+        return session_sees_all(answer->viewer) ? accounts_total(accounts, slot)
+                                                : accounts_used(accounts, answer->viewer->peer.uid, slot);
+}
+
+static uint64_t status_pooled(const struct answer *answer, enum account_pool pool) {
+        const struct users *accounts = answer->sessions->config.accounts;
+
+        return session_sees_all(answer->viewer)
+                       ? accounts_pooled(accounts, pool)
+                       : accounts_pooled_by(accounts, answer->viewer->peer.uid, pool);
+}
+
 /* Of all uids. */
 static void status_add_refusals(const struct users *accounts, Wire__StatusDaemon *row) {
         SET(*row, refused_clients, accounts_refused(accounts, ACCOUNT_CLIENTS));
         SET(*row, refused_jobs, accounts_refused(accounts, ACCOUNT_JOBS));
         SET(*row, refused_arenas, accounts_refused(accounts, ACCOUNT_ARENAS));
         SET(*row, refused_bytes, accounts_refused(accounts, ACCOUNT_BYTES));
+        SET(*row, refused_plans, accounts_refused(accounts, ACCOUNT_PLANS));
         SET(*row, refused_fds, accounts_refused(accounts, ACCOUNT_FDS));
+        SET(*row, refused_own, accounts_refused(accounts, ACCOUNT_OWN));
         SET(*row, refused_connects, accounts_noted(accounts, ACCOUNT_TOO_FAST));
+        SET(*row, refused_uids, accounts_noted(accounts, ACCOUNT_CROWDED));
         SET(*row, denied, accounts_noted(accounts, ACCOUNT_DENIED));
 }
 
@@ -135,8 +108,8 @@ static void status_add_identity(const struct sessions_identity *identity, Wire__
                 row->no_identity = (char *)identity->no_identity;
 }
 
-static void status_add_gpu(const struct sessions_config *config, Wire__StatusDaemon *row,
-                           Wire__StatusGpu *gpu) {
+static void status_add_gpu(const struct answer *answer, Wire__StatusDaemon *row, Wire__StatusGpu *gpu) {
+        const struct sessions_config *config = &answer->sessions->config;
         struct backend_gpu seen;
 
         if (config->backend == NULL || !config->backend->ops->gpu(config->backend, &seen))
@@ -147,7 +120,7 @@ static void status_add_gpu(const struct sessions_config *config, Wire__StatusDae
         SET(*gpu, driver, (uint32_t)seen.driver);
         SET(*gpu, bytes, seen.bytes);
         SET(*gpu, free_bytes, seen.free);
-        SET(*gpu, arena_bytes, accounts_total(config->accounts, ACCOUNT_DEVICE));
+        SET(*gpu, arena_bytes, status_held(answer, ACCOUNT_DEVICE));
         row->gpu = gpu;
 }
 
@@ -186,7 +159,7 @@ static void status_add_engine(const struct jobs_config *config, Wire__StatusDaem
         engine->abilities = (char *)description.abilities;
 }
 
-static void status_send_daemon(const struct answer *answer) {
+void status_send_daemon(struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend != NULL ? config->backend->ops : NULL;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
@@ -205,12 +178,13 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, clients, status_visible_clients(answer));
         SET(row, jobs, status_visible_jobs(answer));
         SET(row, workers, ops != NULL ? ops->workers(config->backend) : 0);
-        SET(row, arenas, (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS));
-        SET(row, arena_bytes, accounts_total(config->accounts, ACCOUNT_BYTES));
+        SET(row, arenas, (uint32_t)status_held(answer, ACCOUNT_ARENAS));
+        SET(row, arena_bytes, status_held(answer, ACCOUNT_BYTES));
+        SET(row, own_bytes, status_pooled(answer, POOL_OWN));
         SET(row, loop_cpu_us, clock_thread_cpu());
         SET(row, worker_cpu_us, ops != NULL ? ops->cpu_us(config->backend) : 0);
         SET(row, process_start_time, answer->sessions->start_time);
-        status_add_gpu(config, &row, &gpu);
+        status_add_gpu(answer, &row, &gpu);
         status_add_engine(&config->jobs->config, &row, &engine);
         status_add_identity(config->identity, &row);
         status_add_process(&row);
@@ -224,10 +198,10 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, draining, config->jobs->gate != GATE_OPEN);
         SET_IF(row, open, answer->viewer != NULL && session_may_drain(answer->viewer),
                jobs_open(config->jobs));
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
-static void status_send_client(const struct answer *answer, const struct session *client) {
+void status_send_client(struct answer *answer, const struct session *client) {
         Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
 
         SET(row, id, client->id);
@@ -240,7 +214,7 @@ static void status_send_client(const struct answer *answer, const struct session
         SET(row, connected_ms, (answer->now - client->connected) / USEC_PER_MSEC);
         SET(row, admin, client->admin);
         SET(row, jobs, list_length(&client->members));
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 
 static void status_add_totals(Wire__StatusJob *row, const struct record *record) {
@@ -312,38 +286,46 @@ static void status_add_peers(Wire__StatusJob *row, const struct engine_view *vie
         row->peers = peers->pointer;
 }
 
-static void status_send_job(const struct answer *answer, const struct job *job, const struct job_view *view) {
+void status_add_facts(Wire__StatusJob *row, const struct job *job, uint64_t now) {
+        SET(*row, job, job->id);
+        row->name = (char *)job->name;
+        SET(*row, uid, job->uid);
+        SET(*row, generation, job->generation);
+        SET(*row, world, job->state == JOB_FORMING ? job->max_world : job->world);
+        SET(*row, step, job->last_step);
+        SET(*row, bytes_reduced, job->bytes_reduced);
+        SET(*row, norm, job->norm);
+        SET(*row, nonfinite, job->nonfinite);
+        SET(*row, void_steps, job->void_steps);
+        SET(*row, incarnation, job->incarnation);
+        SET(*row, operations, job->operations);
+        SET_IF(*row, communicators, job->cluster, job->communicators);
+        status_add_totals(row, job->record);
+        status_add_nonfinite(row, &job->blame);
+        status_add_recovery(row, &job->recovery, now);
+}
+
+static void status_send_job(struct answer *answer, struct job *job, const struct job_view *view) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct status_peers peers;
         char missing[600] = "";
 
-        SET(row, job, job->id);
-        row.name = (char *)job->name;
-        SET(row, uid, job->uid);
+        if (!answer_wants(answer)) {
+                answer_skip(answer);
+                return;
+        }
+        status_add_facts(&row, job, answer->now);
         row.state = (char *)view->state;
-        SET(row, generation, job->generation);
-        SET(row, world, job->state == JOB_FORMING ? job->max_world : job->world);
-        SET(row, step, job->last_step);
         SET(row, buckets, view->buckets);
         SET(row, bytes, view->bytes);
-        SET(row, bytes_reduced, job->bytes_reduced);
         SET(row, step_rate, view->step_rate);
         SET_IF(row, exposed, view->exposed >= 0, view->exposed);
-        SET(row, norm, job->norm);
-        SET(row, nonfinite, job->nonfinite);
-        SET(row, void_steps, job->void_steps);
-        SET(row, incarnation, job->incarnation);
-        SET(row, operations, job->operations);
-        SET_IF(row, communicators, job->cluster, job->communicators);
         if (view->has_engine)
                 status_add_peers(&row, &view->engine, &peers);
         if (answer->whole && job->loss_text[0] == '\0')
-                others_missing((struct job *)(uintptr_t)job, missing, sizeof(missing));
-        row.text = missing[0] != '\0' ? missing : (char *)job->loss_text;
-        status_add_totals(&row, job->record);
-        status_add_nonfinite(&row, &job->blame);
-        status_add_recovery(&row, &job->recovery, answer->now);
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
+                others_missing(job, missing, sizeof(missing));
+        row.text = missing[0] != '\0' ? missing : job->loss_text;
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
 /* Where this process is noted, or will be: at a free place, or if there is none, in place of another one. */
@@ -359,9 +341,9 @@ static struct found_process *status_found_at(struct found *found, pid_t pid) {
         return &found->process[home];
 }
 
-static const char *status_process_state(const struct answer *answer, pid_t pid, bool threads) {
-        struct found_process *process = status_found_at(answer->found, pid);
-        struct looks *looks = &answer->found->looks;
+static const char *status_process_state(struct answer *answer, pid_t pid, bool threads) {
+        struct found_process *process = status_found_at(&answer->found, pid);
+        struct looks *looks = &answer->found.looks;
         bool known = process->state != NULL && process->pid == pid;
 
         threads = threads && looks->threads > 0;
@@ -379,8 +361,13 @@ static const char *status_host(const struct answer *answer, const struct job *jo
         return job->cluster ? answer->sessions->cluster.host : NULL;
 }
 
-static void status_send_member(const struct answer *answer, const struct member *member,
-                               const struct job_view *view) {
+static uint64_t status_member_number(const struct member *member) {
+        return member->stable > 0 ? member->stable : member_id_count(member->id);
+}
+
+/* `places`: it stands for so many that are like it, except for their numbers. */
+static void status_send_member(struct answer *answer, const struct member *member,
+                               const struct job_view *view, uint32_t places) {
         const struct job *job = member->job;
         struct member_view seen = view_member(member, view);
         const char *process_state = status_process_state(answer, member->pid, seen.late);
@@ -396,7 +383,7 @@ static void status_send_member(const struct answer *answer, const struct member 
         row.process_state = (char *)process_state;
         row.state = (char *)(stopped ? process_state : seen.state);
         SET(row, step, member->last_step);
-        SET(row, member, member->stable > 0 ? member->stable : member_id_count(member->id));
+        SET(row, member, status_member_number(member));
         SET(row, client, member->client);
         row.program = (char *)member->program;
         row.host = (char *)status_host(answer, job);
@@ -404,7 +391,8 @@ static void status_send_member(const struct answer *answer, const struct member 
         SET_IF(row, exposed_us, seen.exposed >= 0, seen.exposed_us);
         SET(row, unranked, joining);
         SET_IF(row, late_us, job->record != NULL && !joining, job->record->totals.late_us[member->local]);
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+        SET_IF(row, places, places > 1, places);
+        answer_give(answer, places, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
 static uint32_t status_count_placed(const struct plan *plan) {
@@ -415,7 +403,7 @@ static uint32_t status_count_placed(const struct plan *plan) {
         return n;
 }
 
-static void status_send_plan(const struct answer *answer, const struct plan *plan) {
+static void status_send_plan(struct answer *answer, const struct plan *plan) {
         const struct description *d = plan->reference;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
 
@@ -429,80 +417,155 @@ static void status_send_plan(const struct answer *answer, const struct plan *pla
         row.reduce = (char *)reduce_name(d->reduce);
         SET(row, open, plan_unit(plan) != UNIT_IDLE);
         SET(row, placed, status_count_placed(plan));
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
-static void status_look(const struct answer *answer, struct job_wait *wait) {
+static void status_look(struct answer *answer, struct job_wait *wait) {
         if (wait->member == NULL)
                 return;
-        wait->parameter = plan_wait_parameter(wait, &answer->found->looks);
+        wait->parameter = plan_wait_parameter(wait, &answer->found.looks);
         wait->process_state = status_process_state(answer, wait->pid, true);
 }
 
-static void status_send_wait(const struct answer *answer, const struct job *job,
-                             const struct job_wait *wait) {
+/* How many from this one on are for ranks that come one after the other, and differ in nothing else. */
+static uint32_t status_alike_waits(const struct job_view *view, unsigned first) {
+        const struct job_wait *wait = &view->wait[first];
+        uint32_t n = 1;
+
+        while (wait->kind == WAIT_JOIN && first + n < view->n_waits && wait[n].kind == WAIT_JOIN &&
+               wait[n].rank == wait->rank + n && wait[n].since == wait->since)
+                n++;
+        return n;
+}
+
+/* `ranks`: it stands for so many. */
+static void status_send_wait(struct answer *answer, const struct job *job, struct job_wait *wait,
+                             uint32_t ranks) {
         Wire__StatusWait row;
         char text[WAIT_TEXT];
 
+        status_look(answer, wait);
         wait_row(job, wait, answer->now, status_host(answer, job), text, &row);
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+        SET_IF(row, ranks, ranks > 1, ranks);
+        answer_give(answer, ranks, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+}
+
+/* Those for nodes, or all others. */
+static void status_send_waits_of(struct answer *answer, const struct job *job, struct job_view *view,
+                                 bool nodes) {
+        uint32_t n;
+
+        for (unsigned i = 0; i < view->n_waits && !answer->full; i += n) {
+                n = 1;
+                if ((view->wait[i].kind == WAIT_NODES) != nodes)
+                        continue;
+                if (!answer_wants(answer)) {
+                        answer_skip(answer);
+                        continue;
+                }
+                n = answer->pieces ? status_alike_waits(view, i) : 1;
+                status_send_wait(answer, job, &view->wait[i], n);
+        }
+}
+
+static bool status_waits_for_nodes(const struct job_view *view) {
+        for (unsigned i = 0; i < view->n_waits; i++)
+                if (view->wait[i].kind == WAIT_NODES)
+                        return true;
+        return false;
 }
 
 /* What the job waits for on other nodes stands in place of those nodes. */
-static void status_send_waits(const struct answer *answer, const struct job *job, struct view *others,
-                              const struct job_view *view) {
-        bool nodes = false;
-
-        for (unsigned i = 0; i < view->n_waits; i++)
-                if (view->wait[i].kind == WAIT_NODES)
-                        nodes = true;
-                else
-                        status_send_wait(answer, job, &view->wait[i]);
-        if (others != NULL && far_send_waits(others, job->id, nodes, answer->row, answer->data) > 0)
+static void status_send_waits(struct answer *answer, const struct job *job, struct view *others,
+                              struct job_view *view) {
+        status_send_waits_of(answer, job, view, false);
+        if (answer->full)
                 return;
-        for (unsigned i = 0; i < view->n_waits; i++)
-                if (view->wait[i].kind == WAIT_NODES)
-                        status_send_wait(answer, job, &view->wait[i]);
+        if (others == NULL ||
+            far_send_waits(others, job->id, status_waits_for_nodes(view), answer_row, answer) == 0)
+                status_send_waits_of(answer, job, view, true);
+}
+
+/* Nobody has come back to it. */
+static bool status_is_empty(const struct member *member) {
+        return member->state == MEMBER_LOST && member->owner == NULL && member->pid == 0;
+}
+
+static uint64_t status_late(const struct member *member) {
+        return member->job->record != NULL ? member->job->record->totals.late_us[member->local] : 0;
+}
+
+/* How many from this one on are empty, and differ in nothing except their numbers. */
+static uint32_t status_alike_places(const struct job *job, uint32_t first) {
+        const struct member *member = job->local[first];
+        uint32_t n = 1;
+
+        for (; status_is_empty(member) && first + n < job->n_local; n++) {
+                const struct member *next = job->local[first + n];
+
+                if (!status_is_empty(next) || next->rank != member->rank + n ||
+                    next->local_rank != member->local_rank + n || next->last_step != member->last_step ||
+                    status_member_number(next) != status_member_number(member) + n ||
+                    status_late(next) != status_late(member))
+                        break;
+        }
+        return n;
+}
+
+/* The member at this place, or several that are alike; how many. */
+static uint32_t status_send_places(struct answer *answer, const struct job *job, uint32_t local,
+                                   const struct job_view *view) {
+        uint32_t n = answer_wants(answer) && answer->pieces ? status_alike_places(job, local) : 1;
+
+        if (answer_wants(answer))
+                status_send_member(answer, job->local[local], view, n);
+        else
+                answer_skip(answer);
+        return n;
+}
+
+static void status_send_joining(struct answer *answer, const struct job *job, const struct job_view *view) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link) {
+                if (member->state != MEMBER_JOINING)
+                        continue;
+                if (answer_wants(answer))
+                        status_send_member(answer, member, view, 1);
+                else
+                        answer_skip(answer);
+        }
 }
 
 /* By rank, wherever they are, then those that have none. */
-static void status_send_members(const struct answer *answer, const struct job *job, struct view *others,
+static void status_send_members(struct answer *answer, const struct job *job, struct view *others,
                                 const struct job_view *view) {
         struct far_members far = { 0 };
-        const struct member *member;
         unsigned next = 0;
 
         if (others != NULL)
                 far_find_members(others, &far);
-        for (uint32_t local = 0; local < job->n_local; local++) {
+        for (uint32_t local = 0; local < job->n_local && !answer->full;
+             local += status_send_places(answer, job, local, view))
                 for (; next < far.n && !far.member[next].unranked &&
                        far.member[next].rank < job->local[local]->rank;
                      next++)
-                        far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
-                status_send_member(answer, job->local[local], view);
-        }
+                        far_send_member(others, &far.member[next], job->id, answer_row, answer);
         for (; next < far.n && !far.member[next].unranked; next++)
-                far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
-        list_for_each(member, &job->members, link)
-                if (member->state == MEMBER_JOINING)
-                        status_send_member(answer, member, view);
+                far_send_member(others, &far.member[next], job->id, answer_row, answer);
+        status_send_joining(answer, job, view);
         for (; next < far.n; next++)
-                far_send_member(others, &far.member[next], job->id, answer->row, answer->data);
+                far_send_member(others, &far.member[next], job->id, answer_row, answer);
 }
 
-static const struct looks all_looks = { THREADS, MARKS };
-
-/* The job, its members by rank and then those that wait for a place, its agreed plans, and its waits. */
-static void status_send_whole_job(const struct answer *answer, struct job *job) {
+void status_send_whole_job(struct answer *answer, struct job *job) {
         struct view *others = answer->whole && job->cluster ? others_view(job) : NULL;
         const struct plan *plan;
         struct job_view view;
 
         if (session_sees_all(answer->viewer)) /* no user's jobs hide those of another one */
-                answer->found->looks = all_looks;
+                answer->found.looks = ANSWER_LOOKS;
         view_job(job, answer->now, &view);
-        for (unsigned i = 0; i < view.n_waits; i++)
-                status_look(answer, &view.wait[i]);
         status_send_job(answer, job, &view);
         status_send_members(answer, job, others, &view);
         list_for_each(plan, &job->plans, link)
@@ -511,8 +574,8 @@ static void status_send_whole_job(const struct answer *answer, struct job *job) 
         status_send_waits(answer, job, others, &view);
 }
 
-static void status_send_link(void *to, const struct sessions_link *link) {
-        const struct answer *answer = to;
+void status_send_link(void *to, const struct sessions_link *link) {
+        struct answer *answer = to;
         Wire__StatusLink row = WIRE__STATUS_LINK__INIT;
 
         row.role = (char *)link->role;
@@ -529,48 +592,28 @@ static void status_send_link(void *to, const struct sessions_link *link) {
         SET_IF(row, wall_us, link->has_pulse, link->wall);
         SET(row, sent, link->sent);
         SET(row, received, link->received);
-        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_LINK, &row.base);
-}
-
-bool status_asks_for(const char *asked, uid_t uid, const char *name) {
-        return asked == NULL || asked[0] == '\0' || job_is_named(asked, uid, name);
-}
-
-static bool status_send_all(struct sessions *sessions, const struct session *viewer, const char *asked,
-                            bool whole, sessions_row_fn row, void *data) {
-        struct found processes = { .looks = all_looks };
-        struct answer answer = { sessions, viewer, clock_now(), row, data, &processes, whole };
-        bool found = asked == NULL || asked[0] == '\0';
-        struct session *client;
-        struct job *job;
-
-        status_send_daemon(&answer);
-        list_for_each(client, &sessions->list, link)
-                if (session_sees(viewer, client->peer.uid) && client->state == SESSION_OPEN)
-                        status_send_client(&answer, client);
-        if (sessions->cluster.links != NULL)
-                sessions->cluster.links(sessions->cluster.data, status_send_link, &answer);
-        list_for_each(job, &sessions->config.jobs->list, link) {
-                if (!session_sees(viewer, job->uid) || !status_asks_for(asked, job->uid, job->name))
-                        continue;
-                found = true;
-                status_send_whole_job(&answer, job);
-        }
-        return status_far_jobs(&answer, asked != NULL ? asked : "").found || found;
-}
-
-bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
-                     sessions_row_fn row, void *data) {
-        return status_send_all(sessions, viewer, asked, true, row, data);
+        answer_give(answer, 1, WIRE__MESSAGE_TYPE__STATUS_LINK, &row.base);
 }
 
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data) {
-        struct found processes = { .looks = all_looks };
-        struct answer answer = { sessions, NULL, clock_now(), row, data, &processes, false };
+        struct answer answer = { .sessions = sessions,
+                                 .now = clock_now(),
+                                 .row = row,
+                                 .data = data,
+                                 .most = SIZE_MAX,
+                                 .end = UINT64_MAX,
+                                 .found.looks = ANSWER_LOOKS };
 
         status_send_whole_job(&answer, job);
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        status_send_all(sessions, NULL, NULL, false, row, data);
+        struct answer answer = { .sessions = sessions,
+                                 .now = clock_now(),
+                                 .row = row,
+                                 .data = data,
+                                 .most = SIZE_MAX,
+                                 .end = UINT64_MAX };
+
+        status_send_daemon(&answer);
 }

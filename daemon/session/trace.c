@@ -152,7 +152,7 @@ static void trace_name_bucket(struct piece *piece, const struct description *nam
                               Wire__TraceBucket *message) {
         const struct description_bucket *bucket = &names->bucket[index];
 
-        message->parameter = names->param[names->order[bucket->first]].name;
+        message->parameter = (char *)(uintptr_t)description_param(names, names->order[bucket->first])->name;
         SET(*message, parameters, bucket->n);
         piece->bytes += (uint32_t)strlen(message->parameter);
 }

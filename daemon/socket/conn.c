@@ -24,7 +24,7 @@
 #define BATCHES 4u          /* read from one client before the others get their turn */
 #define DRAIN_PACKETS 1024u /* more than a socket's buffer holds */
 #define BATCH_SHARE 4u      /* the fds of one batch are at most this part of what the process may have */
-#define OWN_FDS 64u         /* more than the daemon needs for itself */
+#define OBJECTS 16384u      /* bytes: a session, its timers, what waits there, and what the kernel keeps */
 
 struct packet { /* waiting to be sent */
         struct list link;
@@ -42,14 +42,22 @@ struct conn {
         struct loop_io *io;
         struct session *session;
         struct session_peer peer;
-        struct charge charge, sock_charge, pidfd_charge;
+        struct charge charge, own_charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
-        uint64_t turn;  /* the next round of turns on the event thread that it may take part in */
-        unsigned batch; /* packets that it may send in one go: fewer while they cost much */
-        bool dead;      /* the session knows it; nothing more is read or sent */
+        struct line_place place;
+        uint64_t turn;   /* the next round of turns on the event thread that it may take part in */
+        unsigned batch;  /* packets that it may send in one go: fewer while they cost much */
+        unsigned unread; /* packets that its socket may still hold, once its process has ended */
+        bool dead;       /* the session knows it; nothing more is read or sent */
         struct loop_deferred reap;
 };
+
+static void conn_serve(struct line_place *place);
+
+static enum line_class conns_class(const struct line_queue *queue) {
+        return user_class(container_of(queue, struct user, line));
+}
 
 /* All fds that come with the packets of one batch must have room. */
 static void conns_measure(struct conns *conns) {
@@ -65,8 +73,14 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
         *conns = (struct conns){ .loop = loop, .sessions = sessions, .users = users, .closer = closer };
         conns_measure(conns);
         list_init(&conns->list);
+        int r = line_init(&conns->line, loop, conn_serve, conns_class);
+        if (r < 0)
+                return r;
         conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
-        return conns->buffers != NULL ? tidy_init(&conns->tidy, loop) : -ENOMEM;
+        if (conns->buffers != NULL)
+                return tidy_init(&conns->tidy, loop);
+        line_deinit(&conns->line);
+        return -ENOMEM;
 }
 
 static void packet_free(struct packet *packet) {
@@ -90,9 +104,14 @@ static void conn_free(struct conn *conn) {
         list_for_each_safe(packet, spare, &conn->queue, link)
                 packet_free(packet);
         loop_io_free(conn->io);
-        closer_hang_up(conn->conns->closer, conn->sock); /* with whatever lies unread in it */
+        if (conn->charge.user != NULL) {
+                line_leave(&conn->charge.user->line, &conn->place);
+                conn->charge.user->operators -= conn->peer.in_admin_group;
+        }
+        closer_hang_up(conn->conns->closer, conn->sock, conn->peer.uid); /* with whatever lies unread in it */
         charge_release(&conn->pidfd_charge);
         charge_release(&conn->sock_charge);
+        charge_release(&conn->own_charge);
         charge_release(&conn->charge);
         list_remove(&conn->link);
         tidy_later(&conn->conns->tidy);
@@ -106,6 +125,7 @@ void conns_deinit(struct conns *conns) {
                 return;
         list_for_each_safe(conn, spare, &conns->list, link)
                 conn_free(conn);
+        line_deinit(&conns->line);
         tidy_deinit(&conns->tidy);
         free(conns->buffers);
         conns->buffers = NULL;
@@ -164,7 +184,7 @@ static void conn_fail(struct conn *conn, int error) {
 static int packet_charge(const struct conn *conn, struct packet *packet, size_t size, unsigned n_fds,
                          struct refusal *refusal) {
         struct users *users = conn->conns->users;
-        int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
+        int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_OWN, sizeof(*packet) + size,
                             refusal);
 
         if (r == 0 && n_fds > 0)
@@ -266,6 +286,18 @@ static void conn_refuse_fds(struct conn *conn, const char *text) {
         session_refuse(conn->session, WIRE__CODE__QUOTA, text);
 }
 
+/* The daemon itself has no room for a packet's fds, and none must be received then. */
+static void conn_refuse_room(struct conn *conn) {
+        if (flood_admits(FLOOD_NO_FDS, conn->peer.uid, clock_now()))
+                log_error(
+                        "client pid %d, uid %u is disconnected: no file descriptors are left for those that "
+                        "it sends; raise LimitNOFILE",
+                        (int)conn->peer.pid, (unsigned)conn->peer.uid);
+        session_refuse(conn->session, WIRE__CODE__QUOTA,
+                       "the daemon has no file descriptors left for those that you send; try again, or have "
+                       "LimitNOFILE of its service raised");
+}
+
 /* An fd that nobody wants. */
 static void conn_drop_fd(void *data, int fd) {
         struct conn *conn = data;
@@ -300,26 +332,37 @@ static bool conn_take(struct conn *conn, struct fdpass_packet *packet) {
         return true;
 }
 
-/* The kernel closes fds for which there is no room, and waits for that if it has to. */
-static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets) {
-        struct conns *conns = conn->conns;
-        uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + OWN_FDS;
-        bool scarce = used + (uint64_t)conn->batch * FDPASS_FDS_MAX > conns->fds_room;
+/* How many packets may be read: all fds that may come with them need room, or the kernel would release here
+ * what it has no number for. */
+static unsigned conn_room(const struct conn *conn) {
+        const struct conns *conns = conn->conns;
+        uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + CONN_OWN_FDS;
+        uint64_t room = conns->fds_room > used ? (conns->fds_room - used) / FDPASS_FDS_MAX : 0;
 
-        if (scarce)
-                closer_hurry(conns->closer);
-        int n = fdpass_receive_dropping(conn->sock, packets, conn->batch, conn_drop_fd, conn);
-        if (scarce)
-                closer_calm(conns->closer);
-        return n;
+        return conn->batch < room ? conn->batch : (unsigned)room;
+}
+
+/* Number of packets, at most *ret_most, or negative errno: -EAGAIN if there is none, or none is taken. */
+static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets, unsigned *ret_most) {
+        uint8_t byte;
+
+        *ret_most = conn_room(conn);
+        if (*ret_most == 0 && fdpass_peek(conn->sock, &byte, 1) == -EPROTO) {
+                conn_refuse_room(conn);
+                return -EAGAIN;
+        }
+        if (*ret_most == 0)
+                *ret_most = 1;
+        return fdpass_receive_dropping(conn->sock, packets, *ret_most, conn_drop_fd, conn);
 }
 
 /* One batch; whether there may be more. */
 static bool conn_receive(struct conn *conn) {
         struct fdpass_packet packets[FDPASS_BATCH];
+        unsigned most;
         bool more = true;
 
-        if (closer_is_overdrawn(conn->conns->closer, conn->peer.uid)) {
+        if (closer_is_overdrawn(conn->charge.user)) {
                 conn_refuse_fds(
                         conn,
                         "too many of them wait for that; send none that is neither a memfd nor a pidfd");
@@ -327,77 +370,143 @@ static bool conn_receive(struct conn *conn) {
         }
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
-        int n = conn_receive_packets(conn, packets);
+        int n = conn_receive_packets(conn, packets, &most);
         if (n < 0 && n != -EAGAIN)
                 conn_fail(conn, n);
         for (int i = 0; i < n; i++)
                 more = conn_take(conn, &packets[i]) && more;
-        return more && n == (int)conn->batch;
+        return more && n == (int)most;
+}
+
+static void conn_stand_in_line(struct conn *conn) {
+        loop_io_set(conn->io, 0);
+        line_add(&conn->conns->line, &conn->charge.user->line, &conn->place);
+}
+
+/* One batch of what it has sent before its process ended; the rest, or else its end, comes next. */
+static void conn_drain_batch(struct conn *conn) {
+        conn->batch = conn->conns->batch_most;
+        bool more = !conn->dead && conn_receive(conn) && !conn->dead;
+
+        conn->unread -= conn->unread < conn->batch ? conn->unread : conn->batch;
+        if (more && conn->unread > 0)
+                conn_stand_in_line(conn);
+        else
+                session_drained(conn->session);
 }
 
 /* A dead client sends nothing more, but a child of it may. Reading what a socket can hold is enough. */
 static void conn_drain(void *link) {
         struct conn *conn = link;
 
-        conn->batch = conn->conns->batch_most;
-        for (unsigned packets = 0; packets < DRAIN_PACKETS; packets += conn->batch)
-                if (conn->dead || !conn_receive(conn))
-                        break;
+        conn->unread = DRAIN_PACKETS;
+        conn_drain_batch(conn);
+}
+
+static size_t conn_room_to_send(void *link) {
+        const struct conn *conn = link;
+
+        return CONN_QUEUE_MAX - conn->queued;
 }
 
 static const struct session_link link_ops = {
         .send = conn_transmit,
+        .room = conn_room_to_send,
         .drain = conn_drain,
         .hangup = conn_hang_up,
 };
 
-/* Reads some batches and looks at the time between them. A batch that alone took the whole budget was too
- * large. */
-static void conn_converse(struct conn *conn, struct turn *turn) {
-        uint64_t before = clock_now(), after;
+/* Sends what waits, or reads some batches, and looks at the time between them. A batch that alone took a
+ * whole budget was too large, and one in steps that asks something stands in line with the rest of it.
+ * Returns the time that it took. */
+static uint64_t conn_converse(struct conn *conn, uint64_t budget, bool stepping) {
+        uint64_t begin = clock_now(), before = begin, after = begin;
         bool more = true;
 
-        for (unsigned batch = 0; more && batch < BATCHES && !turn_is_over(turn); batch++) {
+        if (conn->unread > 0) {
+                conn_drain_batch(conn);
+                return clock_now() - begin;
+        }
+
+        if (!list_empty(&conn->queue) && !conn->dead)
+                conn_flush(conn);
+        for (unsigned batch = 0; more && batch < BATCHES && after - begin < budget; batch++) {
                 more = !conn->dead && list_empty(&conn->queue) && conn_receive(conn);
                 after = clock_now();
-                turn_charge(turn, after - before);
                 if (after - before >= TURN_BUDGET)
                         conn->batch = 1;
                 else if (conn->batch * 2 <= conn->conns->batch_most)
                         conn->batch *= 2;
                 before = after;
+                if (stepping && !session_is_stepping(conn->session)) {
+                        conn->batch = 1;
+                        break;
+                }
         }
+        return after - begin;
+}
+
+/* It has stood in line, and the loop was not to report it meanwhile. */
+static void conn_serve(struct line_place *place) {
+        struct conn *conn = container_of(place, struct conn, place);
+
+        if (conn->dead)
+                return;
+        line_charge(&conn->conns->line, &conn->charge.user->line, conn_converse(conn, LINE_BUDGET, false));
+        if (!conn->dead && conn->unread == 0)
+                loop_io_set(conn->io, list_empty(&conn->queue) ? LOOP_READ : LOOP_WRITE);
+}
+
+static void conn_ask(struct conn *conn) {
+        struct line *line = &conn->conns->line;
+        struct line_queue *queue = &conn->charge.user->line;
+        uint64_t left = line_left(line, queue);
+
+        if (left > 0) {
+                line_charge(line, queue, conn_converse(conn, left, false));
+                return;
+        }
+        conn_stand_in_line(conn);
 }
 
 /* The loop reports what is left again in its next pass. */
 static void conn_on_ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
         struct turn *turn = &conn->charge.user->turn;
-        uint64_t before;
 
-        if (!turn_take(turn, loop_passes(conn->conns->loop), &conn->turn))
+        if (conn->dead)
                 return;
-        if ((events & LOOP_WRITE) != 0 && !conn->dead) {
-                before = clock_now();
-                conn_flush(conn);
-                turn_charge(turn, clock_now() - before);
+        if (!session_is_stepping(conn->session)) {
+                conn_ask(conn);
+                return;
         }
-        if ((events & LOOP_READ) != 0)
-                conn_converse(conn, turn);
+        line_stepped(&conn->conns->line);
+        if (turn_take(turn, loop_passes(conn->conns->loop), &conn->turn))
+                turn_charge(turn, conn_converse(conn, turn_left(turn), true));
 }
 
 static int conns_peer(const struct conns *conns, int sock, struct session_peer *ret) {
         struct ucred credentials;
-        socklen_t size = sizeof(credentials);
+        int r = proc_peer(sock, &credentials);
 
-        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
-                return -errno;
+        if (r < 0)
+                return r;
         *ret = (struct session_peer){ .uid = credentials.uid,
                                       .gid = credentials.gid,
                                       .pid = credentials.pid };
         ret->in_admin_group =
                 conns->has_admin_group && proc_peer_in_group(sock, credentials.gid, conns->admin_group);
         return 0;
+}
+
+/* What the client does not read lies in the kernel's buffer, which is full before the last packet that it
+ * takes. That memory is the sender's. */
+static uint64_t conn_bytes(int sock) {
+        int buffer = 0;
+        socklen_t size = sizeof(buffer);
+
+        getsockopt(sock, SOL_SOCKET, SO_SNDBUF, &buffer, &size);
+        return sizeof(struct conn) + OBJECTS + (unsigned)buffer + FRAME_MAX;
 }
 
 static int conn_start(struct conn *conn, struct refusal *refusal) {
@@ -464,6 +573,14 @@ static int conns_check_pace(struct conns *conns, const struct session_peer *peer
                       (unsigned)peer->uid, conns->connects_per_uid);
 }
 
+/* Whoever has to look after the daemon gets in. */
+static int conns_check_room(const struct conns *conns, const struct session_peer *peer,
+                            struct refusal *refusal) {
+        if (peer->in_admin_group || user_is_trusted(NULL, peer->uid))
+                return 0;
+        return accounts_check_uid(conns->users, peer->uid, refusal);
+}
+
 static bool conns_admit(struct conns *conns, int sock, struct session_peer *ret) {
         struct refusal refusal;
         int r = conns_peer(conns, sock, ret);
@@ -472,18 +589,27 @@ static bool conns_admit(struct conns *conns, int sock, struct session_peer *ret)
                 r = conns_check_uid(conns, ret, &refusal);
         if (r == 0)
                 r = conns_check_pace(conns, ret, &refusal);
+        if (r == 0)
+                r = conns_check_room(conns, ret, &refusal);
         if (r > 0)
                 conn_turn_away(sock, ret, &refusal);
         return r == 0;
 }
 
+void conn_shed(struct conns *conns, int sock) {
+        struct session_peer peer = { .uid = CONN_NOBODY };
+
+        conns_peer(conns, sock, &peer);
+        closer_hang_up(conns->closer, sock, peer.uid);
+}
+
 bool conn_accept(struct conns *conns, int sock) {
-        struct session_peer peer;
+        struct session_peer peer = { .uid = CONN_NOBODY };
         struct refusal refusal;
         struct conn *conn = conns_admit(conns, sock, &peer) ? calloc(1, sizeof(*conn)) : NULL;
 
         if (conn == NULL) {
-                closer_hang_up(conns->closer, sock);
+                closer_hang_up(conns->closer, sock, peer.uid);
                 return false;
         }
         conn->conns = conns;
@@ -491,9 +617,15 @@ bool conn_accept(struct conns *conns, int sock) {
         conn->batch = 1;
         conn->reap = (struct loop_deferred){ .fn = conn_reap, .data = conn };
         list_init(&conn->queue);
+        line_place_init(&conn->place);
         list_append(&conns->list, &conn->link);
         conn->peer = peer;
         int r = charge_take(&conn->charge, conns->users, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        if (r == 0)
+                conn->charge.user->operators += peer.in_admin_group;
+        if (r == 0)
+                r = charge_take(&conn->own_charge, conns->users, conn->peer.uid, ACCOUNT_OWN,
+                                conn_bytes(sock), &refusal);
         if (r == 0)
                 r = charge_take(&conn->sock_charge, conns->users, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
         if (r == 0)

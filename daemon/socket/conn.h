@@ -15,6 +15,7 @@
 #include "session/session.h"
 
 #define CONN_QUEUE_MAX (4u << 20) /* bytes queued for one client */
+#define CONN_OWN_FDS 64u          /* more than the daemon itself needs for a moment */
 
 struct conns { /* what all connections share */
         struct loop *loop;
@@ -24,6 +25,7 @@ struct conns { /* what all connections share */
         uint64_t fds_room;   /* fds that the process may have */
         unsigned batch_most; /* packets read at once */
         struct list list;
+        struct line line;
         bool has_admin_group, allow_nobody;
         gid_t admin_group;         /* whose members are operators */
         uint64_t connects_per_uid; /* a second */
@@ -43,3 +45,5 @@ void conns_deinit(struct conns *conns); /* closes all */
 /* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if the
  * client has been turned away: then it is better to let further ones wait for a while. */
 bool conn_accept(struct conns *conns, int sock);
+/* Ends a connection that the daemon has no room for. */
+void conn_shed(struct conns *conns, int sock);

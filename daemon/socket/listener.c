@@ -143,6 +143,12 @@ static int listener_bind_own(struct listener *listener, const struct listener_co
         return r;
 }
 
+/* It is gone while a connection that was taken with it is being closed. */
+static void listener_keep_spare(struct listener *listener) {
+        if (listener->spare < 0)
+                listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 /* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
  * of silence. 0, or why that did not work: -EAGAIN if no client waits. The kernel wants a free fd before it
  * looks for one. */
@@ -151,8 +157,8 @@ static int listener_shed(struct listener *listener) {
         int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
         int r = sock < 0 ? -errno : 0;
         if (sock >= 0)
-                closer_hang_up(listener->conns->closer, sock);
-        listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+                conn_shed(listener->conns, sock);
+        listener_keep_spare(listener);
         if (r != -EAGAIN && flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
                 log_error(
                         "no file descriptors left: new clients are turned away, or wait; raise LimitNOFILE");
@@ -162,6 +168,9 @@ static int listener_shed(struct listener *listener) {
 static void listener_on_rested(void *data) {
         struct listener *listener = data;
 
+        listener_keep_spare(listener);
+        if (listener->spare < 0)
+                loop_timer_arm(listener->rest, REST);
         loop_io_set(listener->io, LOOP_READ);
 }
 
@@ -210,7 +219,8 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
         listener->loop = loop;
         listener->conns = conns;
         listener->fd = config->fd;
-        listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        listener->spare = -1;
+        listener_keep_spare(listener);
         if (listener->fd < 0)
                 r = listener_bind_own(listener, config, error, size);
         else if (fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0)
@@ -239,7 +249,7 @@ struct listener *listener_free(struct listener *listener) {
         if (listener->path != NULL)
                 unlink(listener->path);
         free(listener->path);
-        closer_hang_up(listener->conns->closer, listener->fd);
+        closer_close_at_once(listener->conns->closer, listener->fd); /* with who has not been accepted */
         fd_close(listener->spare);
         free(listener);
         return NULL;

@@ -133,9 +133,10 @@
  *      launch_backward(i, gradsync_gradient(plan, i), stream);
  *      check(gradsync_ready_on(plan, i, stream));
  *
- * Parameters of an absent() are cleared by a stream of the library's own, those of an absent_on() by
- * the caller's. Data of collectives, and pieces of a state, may lie on the GPU or in host memory;
- * work of the caller's streams on them must have ended before the call.
+ * Parameters of an absent() are cleared by a stream of the library's own, so work of the caller's
+ * streams that writes them must have ended before; those of an absent_on() are cleared by the
+ * caller's stream, behind that work. Data of collectives, and pieces of a state, may lie on the GPU
+ * or in host memory; work of the caller's streams on them must have ended before the call.
  *
  * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, or
  * gradsync_device() is called, and finds the daemon's GPU by its UUID. It then has one thread of

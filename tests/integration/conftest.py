@@ -9,6 +9,7 @@ import gpus
 import harness
 import served
 from fixtures import build, daemon, machine, nothing_left, processes, program, scratch  # noqa: F401
+from memory_group import MemoryGroup
 from peer import small_plan
 from returning import Returning
 from teams import GRACE, Team
@@ -41,6 +42,14 @@ def member(build, processes):
         return made
 
     return start
+
+
+@pytest.fixture
+def group():
+    """A memory cgroup for a daemon; without a path where none can be made."""
+    made = MemoryGroup()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -91,13 +100,15 @@ def team(member, daemon, build):
 
 @pytest.fixture
 def pair(peers):
-    """pair(daemon, name, buckets, uid, control) -> two Returning members of one job with a plan, no step
-    begun."""
-    def start(served, name="pair", buckets=2, uid=None, control=False):
+    """pair(daemon, name, buckets, uid, control, token) -> two Returning members of one job with a plan, no
+    step begun."""
+    def start(served, name="pair", buckets=2, uid=None, control=False, token=None):
         made = [peers(Returning(served.socket, uid)) for _ in range(2)]
-        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0) for rank, each in enumerate(made)]
+        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0, token=token)
+                    for rank, each in enumerate(made)]
         for each, request in zip(made, requests):
-            each.name, each.member = name, each.joined(request).member
+            joined = each.joined(request)
+            each.name, each.member, each.proof, each.token = name, joined.member, joined.proof, token
         plans = [small_plan(buckets, control=control) for _ in made]
         requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
         mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]

@@ -23,6 +23,13 @@ int gradients_ready(struct gradsync_plan *plan, uint32_t param) {
         return gradsync_ready(plan, param);
 }
 
+int gradients_absent(struct gradsync_plan *plan, uint32_t param) {
+        if (gpu_stream() != NULL && !gpu_is_waited_for())
+                return gradsync_absent_on(plan, param, gpu_stream());
+        gpu_wait(); /* it is cleared in another stream */
+        return gradsync_absent(plan, param);
+}
+
 void gradients_fill(const struct planned *p, double base, uint32_t first, uint32_t end) {
         for (uint32_t i = first; i < end; i++) {
                 void *at = gradients_view(p, i);

@@ -22,6 +22,8 @@ struct planned {
 void *gradients_view(const struct planned *p, uint32_t i);
 /* Marks it, behind the work of the stream that has made it, if it is on a GPU. */
 int gradients_ready(struct gradsync_plan *plan, uint32_t param);
+/* Marks it as absent, likewise. */
+int gradients_absent(struct gradsync_plan *plan, uint32_t param);
 /* Element j of parameters first to end - 1 becomes base + j % 4. */
 void gradients_fill(const struct planned *p, double base, uint32_t first, uint32_t end);
 /* Says "right" if they are that, else which is not. */

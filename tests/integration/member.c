@@ -310,7 +310,7 @@ static int do_ready(char *out, size_t size) {
 }
 
 static int do_absent(char *out, size_t size) {
-        return mark_list(gradsync_absent);
+        return mark_list(gradients_absent);
 }
 
 static int do_accumulate(char *out, size_t size) {

@@ -404,12 +404,18 @@ class Peer:
         for param in params:
             plan.page.map[64 + param // 8] |= 1 << param % 8
 
+    def staging_with_fd(self):
+        """Maps the member's staging memory, and keeps its fd."""
+        message = self.ask("STAGING", "STAGING_ARENA", job=self.job)
+        fd = self.fds[0]
+        memory = Arena(fd, message.bytes)
+        self.ask("STAGING_MAPPED", "STAGING_READY", job=self.job)
+        return memory, fd
+
     def staging(self):
         """Maps the member's staging memory."""
-        message = self.ask("STAGING", "STAGING_ARENA", job=self.job)
-        memory = Arena(self.fds[0], message.bytes)
-        os.close(self.fds[0])
-        self.ask("STAGING_MAPPED", "STAGING_READY", job=self.job)
+        memory, fd = self.staging_with_fd()
+        os.close(fd)
         return memory
 
     def operation(self, kind, /, **fields):

@@ -37,7 +37,8 @@ class Returning(Peer):
         fields = {"job": old.name, "incarnation": 0, "generation": old.generation, "rank": old.rank,
                   "local_rank": old.rank, "world": old.world, "member": old.member, "min_world": old.world,
                   "max_world": old.world, "asked_rank": True, "asked_slot": False, "rejoin_grace_ms": 0,
-                  "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans), **changes}
+                  "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans),
+                  "token": getattr(old, "token", None), "proof": getattr(old, "proof", None), **changes}
         return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
 
     def rejoin(self, old, **changes):

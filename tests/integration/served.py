@@ -61,7 +61,7 @@ class Served:
         """What the daemon holds now: fds by kind, and its own account."""
         told = self.healthy.peers[0].status()["STATUS_DAEMON"][0]
         return {"fds": self.daemon.fds(), "clients": told.clients, "jobs": told.jobs, "arenas": told.arenas,
-                "bytes": told.arena_bytes}
+                "bytes": told.arena_bytes, "own": told.own_bytes}
 
     def steady(self):
         """What it holds, once it is the same twice: a datagram to the service manager takes a socket for a moment."""

@@ -134,7 +134,7 @@ def test_a_forming_job_says_who_is_missing(daemon, peers, ctl):
 
 
 def test_foreign_names_cannot_drive_the_terminal(fake, ctl):
-    evil = "x\x1b]0;owned\x07\u202ey"
+    evil = "x\x1b]0;owned\x07\u202ey\x9bz"
     served = fake(answer=[("STATUS_CLIENT", wire.pb.StatusClient(pid=5, uid=1, program=evil, library=evil)),
                           ("STATUS_JOB", wire.pb.StatusJob(job=1, name=evil, state=evil, world=1, text=evil)),
                           ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=0, pid=5, state=evil, program=evil)),
@@ -142,9 +142,10 @@ def test_foreign_names_cannot_drive_the_terminal(fake, ctl):
                   device=evil, version=evil)
     for arguments in ([], ["list", "jobs"], ["list", "clients"], ["doctor"]):
         made = ctl(*arguments, socket=served.path)
-        assert r"x\x1b]0;owned\x07\xe2\x80\xaey" in made.out, made.out
-        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", made.out + made.err)
-    assert json.loads(ctl("--json", socket=served.path).out)["jobs"][0]["name"] == evil
+        assert r"x\x1b]0;owned\x07\xe2\x80\xaey\xc2\x9bz" in made.out, made.out
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\x9b\u202e]", made.out + made.err)
+    made = ctl("--json", socket=served.path)
+    assert made.out.isascii() and json.loads(made.out)["jobs"][0]["name"] == evil
 
 
 def test_colours_are_for_terminals(fake, build):
@@ -187,8 +188,9 @@ KEYS = {
     "each": "daemon jobs clients links",
     "link": "device role state text node host address key since_ms heard_ms round_trip_us clock_us "
             "wall_us sent received",
-    "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
-              "loop_cpu_us worker_cpu_us complete draining node starts no_identity gpu engine",
+    "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas "
+              "arena_bytes own_bytes loop_cpu_us worker_cpu_us complete draining node starts no_identity "
+              "gpu engine",
     "engine": "name version library abilities missing",
     "gpu": "uuid name driver bytes free_bytes arena_bytes mode",
     "client": "pid uid gid device program library connected_ms jobs",
@@ -304,8 +306,9 @@ class Outspoken(FakeDaemon):
 
     said = wire.pb.StatusDaemon(
         device="cpu:x", version="9.8.7", pid=1001, uid=1002, uptime_ms=1003, socket="/elsewhere",
-        clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, loop_cpu_us=1009,
-        worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011, no_identity="because",
+        clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, own_bytes=1018,
+        loop_cpu_us=1009, worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011,
+        no_identity="because",
         gpu=wire.pb.StatusGpu(uuid="GPU-1", name="card", driver=1012, bytes=1013, free_bytes=1014,
                               arena_bytes=1015, mode="mps"),
         engine=wire.pb.StatusEngine(name="nccl", version="2.28.9", library="/lib/n", abilities="no grow",
@@ -353,7 +356,8 @@ NO_STEP = {"rank": 6001, "host": None, "pid": None, "process_state": None, "plan
 SHOWN = {
     "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
                "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
-               "arena_bytes": 1008, "loop_cpu_us": 1009, "worker_cpu_us": 1010, "complete": True,
+               "arena_bytes": 1008, "own_bytes": 1018, "loop_cpu_us": 1009, "worker_cpu_us": 1010,
+               "complete": True,
                "draining": False, "node": "ab12", "starts": 1011, "no_identity": "because",
                "gpu": {"uuid": "GPU-1", "name": "card", "driver": 1012, "bytes": 1013, "free_bytes": 1014,
                        "arena_bytes": 1015, "mode": "mps"},

@@ -202,7 +202,7 @@ def test_other_users_do_not_see_it(hosts, member):
 
 
 def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
-    it = hosts("alpha", "beta", "gamma", settings={"stall_notice": "100ms"})
+    it = hosts("alpha", "beta", "gamma", settings={"stall_notice": "1s"})       # by then all three are there
     members = [member(it.nodes[place]) for place in (0, 1, 0)]
     for rank, each in enumerate(members):
         ask(each, "open")

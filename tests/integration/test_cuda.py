@@ -267,7 +267,7 @@ def is_at_work(build, pid):
 @pytest.mark.fake
 def test_kernels_of_a_killed_daemon_are_left_to_end(gpu, member, build, monkeypatch):
     """The fake GPU reports who touches memory that a late kernel still writes."""
-    late = {"FAKE_GPU_DELAY": "60000", "FAKE_GPU_LATE": "200000"}
+    late = {"FAKE_GPU_DELAY": "400000", "FAKE_GPU_LATE": "200000"}   # a look at it takes a process
     served = gpu(env=late)
     members = crew(member, served, 2, params=FLOATS)
     for _ in range(3):

@@ -302,6 +302,20 @@ def test_quota_of_clients(serve):
     served.admitted()
 
 
+@needs_root
+def test_limit_of_users(serve):
+    """Who is here may come again, and whoever looks after the daemon; root's healthy job counts as one."""
+    served = serve(settings={"uids": 3, "socket_mode": "0666"})
+    inside = [served.peer(uid=uid) for uid in (4001, 4002)]
+    outside = served.peer(uid=4003, hello=False)
+    reason = outside.hangup()
+    assert reason.code == "QUOTA" and "uids in section [limits]" in reason.text and "uid 4003" in reason.text
+    served.peer(uid=4002).status()
+    served.peer().status()
+    inside.pop(0).close()
+    served.admitted(uid=4003).status()
+
+
 def test_quota_of_jobs(serve):
     served = serve(settings={"jobs_per_uid": 3})
     crews = [served.crew(f"job{number}", 1) for number in range(2)]
@@ -430,8 +444,8 @@ def test_one_users_full_quota_is_nobody_elses(serve):
 
 
 def test_descriptions_are_charged(serve):
-    """The names that a member sends before anything is agreed count against its bytes."""
-    served = serve(settings={"bytes_per_uid": "1M"})
+    """The names that a member sends before anything is agreed count against a quota of their own."""
+    served = serve(settings={"plan_bytes_per_uid": "1M"})
     crew = served.crew("wordy", 1, plan=None)
     peer = crew.peers[0]
     params = [(f"{number:05}" + "x" * 240, [1], 0) for number in range(20000)]
@@ -439,7 +453,31 @@ def test_descriptions_are_charged(serve):
         answer = peer.refusal(peer.plan_send(Plan(params)))
     except (Hangup, BrokenPipeError, ConnectionResetError):
         raise AssertionError("a quota is no reason to hang up") from None
-    assert answer.code == "QUOTA" and "bytes_per_uid" in answer.text, answer
+    assert answer.code == "QUOTA" and "plan_bytes_per_uid" in answer.text, answer
+    served.go()
+
+
+def test_descriptions_are_shared(serve):
+    """What members say alike is kept once, however far each of them has come; a member that says something
+    else has what follows for itself, and is told from the others by it."""
+    served = serve(settings={"plan_bytes_per_uid": "3M"})
+    crew = served.crew("alike", 5, plan=None)
+    params = [(f"{number:05}" + "x" * 200, [1], 0) for number in range(6000)]         # 1.7 MiB
+    sent = [peer.plan_send(Plan(params), commit=False) for peer in crew.peers]
+    for peer, request in zip(crew.peers, sent):
+        peer.send("PLAN_COMMIT", request, job=peer.job, plan=0)
+    for peer, request in zip(crew.peers, sent):
+        assert peer.expect("PLAN_ARENA", request).bytes
+    for peer in crew.peers:
+        peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+    other = params[:5990] + [(name.upper(), *rest) for name, *rest in params[5990:]]
+    sent = [peer.plan_send(Plan(mine, ordinal=1), commit=False)
+            for peer, mine in zip(crew.peers, [params, other, params, params, params])]
+    for peer, request in zip(crew.peers, sent):
+        peer.send("PLAN_COMMIT", request, job=peer.job, plan=1)
+    answer = crew.peers[1].refusal(sent[1])
+    assert answer.code == "PLAN_MISMATCH", answer
+    assert f'parameter 5990 is "{other[5990][0]}" on rank 1' in answer.text, answer
     served.go()
 
 

@@ -5,10 +5,8 @@ them.
 tests/soak.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
 GRADSYNC_TEST_STEPS).
 """
-import errno
 import os
 import pathlib
-import tempfile
 
 import pytest
 
@@ -230,57 +228,6 @@ def test_the_daemon_is_never_the_first_to_touch_staging(serve):
     assert blocks(fd) == 0 and message.bytes == 8 * MIB
     os.close(fd)
     served.go()
-
-
-class MemoryGroup:
-    """A memory cgroup (v1 or v2) of our own, if this machine lets us make one."""
-
-    def __init__(self):
-        self.path, self.usage = None, None
-        for root, usage in self.places():
-            try:
-                path = pathlib.Path(tempfile.mkdtemp(prefix="gradsync-test-", dir=root))
-            except OSError:
-                continue
-            if (path / usage).exists() and (path / "cgroup.procs").exists():
-                self.path, self.usage = path, path / usage
-                return
-            path.rmdir()
-
-    @staticmethod
-    def places():
-        for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-            left, right = line.split(" - ")
-            point, kind, options = left.split()[4], right.split()[0], right.split()[-1]
-            if kind == "cgroup" and "memory" in options.split(","):
-                yield point, "memory.usage_in_bytes"
-            elif kind == "cgroup2":
-                yield point, "memory.current"
-
-    def shared(self):
-        """Bytes of shared memory charged to this group (v1 counts it as cache)."""
-        found = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        return int(found["shmem"])
-
-    def close(self):
-        if self.path:
-            wait_until(self._removed, "an empty group")
-
-    def _removed(self):
-        try:
-            self.path.rmdir()
-        except OSError as problem:      # its last process is still on its way out
-            if problem.errno != errno.EBUSY:
-                raise
-            return False
-        return True
-
-
-@pytest.fixture
-def group():
-    made = MemoryGroup()
-    yield made
-    made.close()
 
 
 TOUCH = """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics: the text that `gradsyncctl metrics` and the metrics socket give out, taken apart by the rules of OpenMetrics."""
+import contextlib
 import os
 import pathlib
 import re
@@ -117,7 +118,9 @@ def test_void_steps_and_refusals(daemon, peers):
     assert found["gradsync_job_state"][series(job="broken", uid=str(os.geteuid()), gradsync_job_state="lost")] == 1
     if os.geteuid() == 0:
         assert found["gradsync_quota_rejections_total"] == {series(resource=what): 3.0 * (what == "jobs")
-                                                            for what in ("clients", "connects", "jobs", "arenas", "fds", "bytes")}
+                                                            for what in ("clients", "connects", "uids", "jobs",
+                                                                         "arenas", "fds", "bytes",
+                                                                         "plan_bytes", "daemon_bytes")}
 
 
 @needs_root
@@ -142,6 +145,18 @@ def test_refusals_are_told_to_operators_only(daemon, peers):
     told = parse(served.ctl("metrics", uid=BOB))
     assert "gradsync_quota_rejections_total" not in told and "gradsync_auth_failures_total" not in told
     assert told["gradsync_clients"] == {(): 0}
+    assert told["gradsync_arenas"] == told["gradsync_arena_bytes"] == {(): 0}
+
+
+@needs_root
+def test_what_others_hold_is_not_told(daemon, peers):
+    served = daemon(settings={"socket_mode": "0666"})
+    for uid, world in ((ALICE, 1), (BOB, 2)):
+        peers(Crew(served.socket, "own", world, uid=uid))
+    told = {uid: parse(served.ctl("metrics", uid=uid)) for uid in (None, ALICE, BOB)}
+    for what in ("gradsync_arenas", "gradsync_arena_bytes"):
+        alice, bob, all_of_them = (told[uid][what][()] for uid in (ALICE, BOB, None))
+        assert 0 < alice < bob and alice + bob == all_of_them
 
 
 def test_nonfinite_values_have_words(served, peers):
@@ -158,6 +173,13 @@ def test_names_are_escaped(served, peers):
     name = 'a "quoted" \\ name'
     peers(Crew(served.socket, name, 1))
     assert {dict(labels)["job"] for labels in parse(served.ctl("metrics"))["gradsync_members"]} == {name}
+
+
+def test_names_do_not_deceive_a_reader(served, peers):
+    peers(Crew(served.socket, "a\u202eb\u2028c é", 1))
+    text = served.ctl("metrics")
+    named = {dict(labels)["job"] for labels in parse(text)["gradsync_members"]}
+    assert named == {r"a\xe2\x80\xaeb\xe2\x80\xa8c é"}
 
 
 def test_no_series_twice(served, peers):
@@ -187,7 +209,8 @@ def test_the_socket_says_the_same(served, peers):
     first, second = parse(fetch(served.metrics)), parse(served.ctl("metrics"))
     assert set(first) == set(second)
     for name in first:
-        if "cpu" not in name and "uptime" not in name and not name.startswith("process_"):
+        moving = any(word in name for word in ("cpu", "uptime", "own_bytes"))          # who asks costs some
+        if not moving and not name.startswith("process_"):
             assert first[name] == second[name], name
 
 
@@ -217,11 +240,11 @@ def test_http(served):
     status, headers, body = http(fetch(served.metrics, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"))
     assert status == "HTTP/1.1 200 OK" and headers["connection"] == "close"
     assert headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    assert int(headers["content-length"]) == len(body.encode()) and parse(body)
+    assert "content-length" not in headers and parse(body)      # it ends with the connection
     status, _, body = http(fetch(served.metrics, b"GET / HTTP/1.0\r\n\r\n"))
     assert status.endswith("200 OK") and parse(body)
     status, headers, body = http(fetch(served.metrics, b"HEAD /metrics HTTP/1.1\r\n\r\n"))
-    assert status.endswith("200 OK") and int(headers["content-length"]) > 0 and body == ""
+    assert status.endswith("200 OK") and "content-length" not in headers and body == ""
     assert http(fetch(served.metrics, b"GET /secret HTTP/1.1\r\n\r\n"))[0].endswith("404 Not Found")
     assert http(fetch(served.metrics, b"POST /metrics HTTP/1.1\r\n\r\n"))[0].endswith("405 Method Not Allowed")
     assert http(fetch(served.metrics, b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 6000))[0].endswith("200 OK")
@@ -244,7 +267,8 @@ def test_a_silent_caller_gets_the_text(served):
 
 
 def test_callers_that_hold_on_cost_nothing_else(served, peers):
-    """More callers than are served at a time, none of which ends: jobs go on, and the next caller gets its turn."""
+    """More callers than are served at a time, none of which ends: jobs go on, and who comes next is answered all the
+    same; the first ones of those that hold on have to go."""
     crew = peers(Crew(served.socket, "busy", 2))
     served.wait_notice(lambda text: "2 clients" in text)        # a datagram to the manager takes a socket for a moment
     crew.peers[0].status()
@@ -256,10 +280,14 @@ def test_callers_that_hold_on_cost_nothing_else(served, peers):
         caller.sendall(b"GET /metrics")
         held.append(caller)
     crew.go(5)
-    assert len(served.fds()) <= len(before) + 8
+    harness.wait_until(lambda: len(served.fds()) <= len(before) + 8, "the end of the others")
+    assert parse(fetch(served.metrics))["gradsync_steps_total"]
+    with contextlib.suppress(ConnectionResetError):
+        assert held[0].recv(1) == b""
+    held[-1].sendall(b" HTTP/1.1\r\n\r\n")
+    assert held[-1].recv(15) == b"HTTP/1.1 200 OK"
     for caller in held:
         caller.close()
-    assert parse(fetch(served.metrics))["gradsync_steps_total"]
     harness.wait_until(lambda: served.fds() == before, "the callers' descriptors closed")
 
 
@@ -299,6 +327,48 @@ def test_access(served, daemon, scratch, program):
 def test_there_is_none_by_default(daemon):
     served = daemon()
     assert sorted(path.name for path in served.directory.iterdir() if path.is_socket()) == ["notify", "socket"]
+
+
+@needs_root
+def test_metrics_are_made_as_they_are_read(daemon, peers, scratch):
+    """A caller that reads later gets what is there later: the daemon keeps a piece of the text for it. Jobs
+    that end meanwhile are not in the families that follow, and the text stays valid."""
+    served = daemon(settings={"socket_mode": "0666", "metrics_socket": scratch / "metrics"})
+    jobs = 64
+
+    def party(uid, jobs, name):
+        """One client that is alone in so many jobs, which end with it."""
+        made = peers(Peer(served.socket, uid))
+        for number in range(jobs):
+            made.ask("JOIN", "JOINED", job=f"{name}{number}", min_world=1, max_world=1)
+        return made
+
+    goes, _, _ = (party(uid, jobs, "m" * 200) for uid in (ALICE, BOB, 0))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(harness.DEADLINE)
+        caller.connect(str(scratch / "metrics"))
+        caller.shutdown(socket.SHUT_WR)
+        out = caller.recv(1024)
+        goes.close()
+        operator = peers(Peer(served.socket))
+        harness.wait_until(lambda: operator.status()["STATUS_DAEMON"][0].jobs == 2 * jobs, "one user's end")
+        party(ALICE, 1, "late")
+        while part := caller.recv(65536):
+            out += part
+    found = parse(out.decode())
+    users = [{int(dict(labels)["uid"]) for labels in found[name]}
+             for name in ("gradsync_job_state", "gradsync_nonfinite_steps_total")]
+    assert users == [{ALICE, BOB, 0}, {BOB, 0}]
+    assert len(found["gradsync_nonfinite_steps_total"]) == 2 * jobs
+
+
+def test_metrics_of_many_ranks(served, peers):
+    """More than are written at a time: each comes once."""
+    crew = peers(Crew(served.socket, "many", 70))
+    crew.go(1)
+    for text in (served.ctl("metrics"), fetch(served.metrics)):
+        ranks = [int(dict(labels)["rank"]) for labels in parse(text)["gradsync_rank_lateness_seconds_total"]]
+        assert sorted(ranks) == list(range(70))
 
 
 @needs_root

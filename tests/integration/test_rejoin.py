@@ -243,6 +243,17 @@ def test_memory_that_cannot_be(daemon, pair, peers, tmp_path):
     go([made, other], 1)
 
 
+def test_memory_that_another_member_has_brought(daemon, pair, peers):
+    """Both would write their gradients there."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    first = back(peers, served, old[0], 0, 0)
+    second = peers(Returning(served.socket))
+    second.rejoin(old[1])
+    refused(second, second.offer(old[1].plans[0], first.memory[0], 0, 0), "INVALID", "brought back already")
+
+
 def test_plans_that_differ_after_a_restart(daemon, pair, peers):
     served = daemon()
     old = pair(served)

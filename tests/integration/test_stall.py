@@ -271,7 +271,8 @@ def test_everybody_missing_is_listed(serve):
 
 @needs_root
 def test_jobs_of_many_parameters_hide_no_one_elses(serve):
-    """There is a bound for what is looked at in one answer; for operators, who see everybody's jobs, in each job."""
+    """There is a bound for what is looked at in one piece of an answer; for operators, who see everybody's jobs,
+    in each job."""
     served = serve(settings={"socket_mode": "0666"})
     many = [(str(number), [1], 0) for number in range(65536)]
     hers = served.crew("many", 3, lambda ordinal: Plan(many), uid=ALICE), served.crew("few", uid=ALICE)
@@ -287,7 +288,8 @@ def test_jobs_of_many_parameters_hide_no_one_elses(serve):
 
     first = small_plan().params[0][0]
     assert told(uid=BOB) == {"his": [first]}
-    assert told(uid=ALICE) == {"many": [None, None], "few": [None]}
+    alice = told(uid=ALICE)
+    assert alice["many"] == [None, None] and alice["few"] in ([None], [first]), "one piece, or two"
     assert told() == {"healthy": [], "many": [None, None], "few": [first], "his": [first]}
     served.go()
 

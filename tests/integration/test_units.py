@@ -77,6 +77,8 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     assert not service.keys() & {"RuntimeDirectory"}, "it would take the socket's folder away when the service stops"
     assert service["Type"] == ["notify"] and "WatchdogSec" in service and service["ExecReload"] == ["kill -HUP $MAINPID"]
     assert service["LimitMEMLOCK"] == ["infinity"]
+    assert service["MemoryMax"] == ["1536M"], "the default of daemon_bytes, and 512M more"
+    assert "MemoryHigh" not in service, "it would make the event thread wait"
     assert service["StateDirectory"] == ["gradsync/%i"] and service["StateDirectoryMode"] == ["0700"]
     assert set(service["RestrictAddressFamilies"][0].split()) == {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"}
     devices = {value.split()[0] for value in service["DeviceAllow"]}
@@ -95,6 +97,7 @@ def test_a_coordinator_differs_in_what_it_has_no_use_for(units):
     assert differ == {"Description", "Requires", "After", "Wants", "ExecStart", "LoadCredential",
                       "StateDirectory", "LimitMEMLOCK", "PrivateDevices", "DeviceAllow", "RemoveIPC", "Also",
                       "DefaultInstance"}
+    assert its["MemoryMax"] == ours["MemoryMax"]
     assert {"--device=none", "--config=/etc/gradsync/coordinator.conf"} <= set(its["ExecStart"][0].split())
     assert its["LoadCredential"] == ["gradsync-key:/etc/gradsync/key"] and its["PrivateDevices"] == ["yes"]
 

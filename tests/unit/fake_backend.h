@@ -43,7 +43,7 @@ struct fake_task {
         struct backend_task task;
         struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
         bool cancelled;
-        unsigned withdrawn; /* as in struct backend_result; set by the test */
+        unsigned withdrawn; /* number of the input of which some is missing, plus 1; set by the test */
 };
 
 struct fake_backend {
@@ -302,7 +302,7 @@ static inline void fake_end_one(struct fake_backend *fake) {
         for (unsigned i = 0; i < ended.task.n_outputs; i++)
                 fake_live(ended.output[i].memory)->tasks--;
         fake_result(fake, &ended.task, ended.cancelled || ended.withdrawn > 0, &result);
-        result.withdrawn = ended.withdrawn;
+        result.withdrawn = ended.withdrawn > 0 ? ended.input[ended.withdrawn - 1].memory : NULL;
         fake->done(fake->owner, &result);
 }
 

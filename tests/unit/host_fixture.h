@@ -27,7 +27,7 @@ struct done {
         struct {
                 uint64_t id;
                 bool cancelled;
-                unsigned withdrawn;
+                const struct backend_memory *withdrawn;
                 uint64_t found;
                 double sum_squares;
                 unsigned n_inputs;

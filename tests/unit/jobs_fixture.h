@@ -193,7 +193,13 @@ static void assert_heard(const char *what) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
+                                                        4,
+                                                        8,
+                                                        UINT64_C(1) << 30,
+                                                        100,
+                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
+                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = { .events = &events,
                                       .step_deadline = 3600 * USEC_PER_SEC,

@@ -665,7 +665,13 @@ static void setup_station(struct station *station) {
 }
 
 static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 64, UINT64_C(1) << 30, 100 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
+                                                        4,
+                                                        64,
+                                                        UINT64_C(1) << 30,
+                                                        100,
+                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
+                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
 
         cluster = calloc(1, sizeof(*cluster));
         cluster->n = nodes;

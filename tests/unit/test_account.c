@@ -8,7 +8,7 @@
 #include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 2000 };
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 2000, 3000, 4000 };
 
 static void charges_add_up_and_come_back(void **state) {
         struct users *users;
@@ -92,6 +92,7 @@ static void a_refusal_names_the_key_of_its_slot(void **state) {
                 [ACCOUNT_CLIENTS] = "clients_per_uid", [ACCOUNT_JOBS] = "jobs_per_uid",
                 [ACCOUNT_ARENAS] = "arenas_per_uid",   [ACCOUNT_BYTES] = "bytes_per_uid",
                 [ACCOUNT_FDS] = "fds_per_uid",         [ACCOUNT_DEVICE] = "device_bytes_per_uid",
+                [ACCOUNT_OWN] = "daemon_bytes",        [ACCOUNT_PLANS] = "plan_bytes_per_uid",
         };
         struct users *users;
         struct charge charge = { 0 };
@@ -128,6 +129,148 @@ static void refusals_are_cut_between_characters(void **state) {
         assert_int_equal(refuse(NULL, 9, "nobody listens"), 9);
 }
 
+static void users_are_counted_while_they_hold_descriptors(void **state) {
+        struct users *users;
+        struct charge first = { 0 }, second = { 0 }, other = { 0 };
+        struct refusal refusal;
+
+        assert_int_equal(users_new(limits, &users), 0);
+        accounts_set_most(users, 2);
+        assert_int_equal(accounts_check_uid(users, 1, &refusal), 0);
+        assert_int_equal(charge_take(&first, users, 1, ACCOUNT_FDS, 1, &refusal), 0);
+        assert_int_equal(charge_take(&second, users, 1, ACCOUNT_FDS, 1, &refusal), 0);
+        assert_int_equal(charge_take(&other, users, 2, ACCOUNT_FDS, 1, &refusal), 0);
+        assert_int_equal(accounts_check_uid(users, 3, &refusal), WIRE__CODE__QUOTA);
+        assert_non_null(strstr(refusal.text, "2 users are connected, and uid 3"));
+        assert_int_equal(accounts_noted(users, ACCOUNT_CROWDED), 1);
+        assert_int_equal(accounts_check_uid(users, 2, &refusal), 0); /* it is here */
+        charge_release(&first);
+        assert_int_equal(accounts_check_uid(users, 3, &refusal), WIRE__CODE__QUOTA);
+        charge_release(&second);
+        assert_int_equal(accounts_check_uid(users, 3, &refusal), 0);
+        charge_release(&other);
+        users_free(users);
+}
+
+/* Takes one charge after the other of that user until one is refused; how many there were. */
+static unsigned fill(struct users *users, uid_t uid, struct charge *charges, struct refusal *refusal) {
+        unsigned n = 0;
+
+        while (charge_take(&charges[n], users, uid, ACCOUNT_FDS, 1, refusal) == 0)
+                n++;
+        return n;
+}
+
+static void let_go(struct charge *charges, unsigned n) {
+        for (unsigned i = 0; i < n; i++)
+                charge_release(&charges[i]);
+}
+
+static struct users *sharing(uint64_t fds, uint64_t bytes) {
+        static const uint64_t wide[ACCOUNT_SLOTS] = {
+                [ACCOUNT_FDS] = 100000, [ACCOUNT_OWN] = 1000000, [ACCOUNT_CLIENTS] = 10
+        };
+        struct users *users;
+
+        assert_int_equal(users_new(wide, &users), 0);
+        accounts_set_pool(users, POOL_FDS, fds, fds + 100);
+        accounts_set_pool(users, POOL_OWN, bytes, bytes);
+        return users;
+}
+
+/* Of 3200 a sixteenth is not for users; of 3000 each of ten has 150, and what one has beyond is as much as is
+ * free then of three quarters of 1500. */
+static void a_user_has_a_share(void **state) {
+        struct users *users = sharing(3200, 0);
+        static struct charge first[2000], second[2000], third[2000];
+        struct refusal refusal = { 0 };
+
+        accounts_set_most(users, 10);
+        assert_int_equal(fill(users, 70001, first, &refusal), 150 + 562);
+        assert_non_null(strstr(refusal.text, "uid 70001 holds 712 file descriptors and asks for 1 more, its "
+                                             "share is 712 while all users hold 712 of 3200"));
+        assert_non_null(strstr(refusal.text, "raise LimitNOFILE"));
+        assert_int_equal(refusal.code, WIRE__CODE__QUOTA);
+        assert_int_equal(accounts_refused(users, ACCOUNT_FDS), 1);
+        assert_int_equal(fill(users, 70002, second, &refusal), 150 + 281);
+        assert_int_equal(fill(users, 70003, third, &refusal), 150 + 141);
+        assert_int_equal(charge_take(&first[712], users, 70001, ACCOUNT_FDS, 1, &refusal), WIRE__CODE__QUOTA);
+        let_go(first, 712);
+        assert_int_equal(accounts_pooled(users, POOL_FDS), 431 + 291);
+        assert_int_equal(accounts_pooled_by(users, 70002, POOL_FDS), 431);
+        assert_int_equal(fill(users, 70003, third + 291, &refusal), 281 - 141 + 141);
+        let_go(second, 431);
+        let_go(third, 572);
+        users_free(users);
+}
+
+/* However many have filled all they may: each of those that may be here finds its part, one with a running
+ * job finds more, and root finds what it needs. */
+static void there_is_always_a_share(void **state) {
+        struct users *users = sharing(3200, 0);
+        static struct charge charges[3400], more[5];
+        struct refusal refusal;
+        unsigned n = 0;
+
+        accounts_set_most(users, 250);
+        for (uid_t uid = 70000; uid < 70249; uid++) {
+                unsigned before = n;
+                n += fill(users, uid, charges + n, &refusal);
+                assert_true(n - before >= 6);
+        }
+        assert_int_equal(charge_take(&more[0], users, 60000, ACCOUNT_CLIENTS, 1, &refusal), 0);
+        assert_int_equal(charge_take(&more[1], users, 60000, ACCOUNT_FDS, 6, &refusal), 0);
+        assert_int_equal(charge_take(&more[2], users, 60000, ACCOUNT_FDS, 5, &refusal), WIRE__CODE__QUOTA);
+        more[0].user->running = 1;
+        assert_int_equal(charge_take(&more[2], users, 60000, ACCOUNT_FDS, 290, &refusal), 0);
+        assert_int_equal(charge_take(&more[3], users, 0, ACCOUNT_FDS, 100, &refusal), 0);
+        more[0].user->running = 0;
+        assert_int_equal(charge_take(&more[4], users, 60000, ACCOUNT_FDS, 1, &refusal), WIRE__CODE__QUOTA);
+        more[0].user->operators = 1;
+        assert_int_equal(charge_take(&more[4], users, 60000, ACCOUNT_FDS, 1, &refusal), 0);
+        let_go(more, 5);
+        let_go(charges, n);
+        users_free(users);
+}
+
+/* Another number of users, or of descriptors, while some are held. */
+static void parts_may_change(void **state) {
+        struct users *users = sharing(3200, 0);
+        static struct charge charges[2000], more;
+        struct refusal refusal;
+        unsigned n = fill(users, 70001, charges, &refusal);
+
+        assert_int_equal(n, 1125); /* nothing is divided */
+        accounts_set_most(users, 10);
+        assert_int_equal(charge_take(&more, users, 70002, ACCOUNT_FDS, 226, &refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(charge_take(&more, users, 70002, ACCOUNT_FDS, 225, &refusal), 0);
+        charge_release(&more);
+        accounts_set_pool(users, POOL_FDS, 6400, 6400);
+        assert_int_equal(charge_take(&charges[n], users, 70001, ACCOUNT_FDS, 300 + 1125 - n, &refusal), 0);
+        let_go(charges, n + 1);
+        users_free(users);
+}
+
+/* All slots of the daemon's own memory count together, and what is charged in any case, too. */
+static void own_memory_is_shared(void **state) {
+        struct users *users = sharing(0, 160000);
+        struct charge a = { 0 }, b = { 0 }, root = { 0 };
+        struct refusal refusal;
+
+        assert_int_equal(charge_take(&a, users, 70001, ACCOUNT_OWN, 56251, &refusal), WIRE__CODE__QUOTA);
+        assert_non_null(strstr(refusal.text, "raise daemon_bytes"));
+        assert_int_equal(charge_take(&a, users, 70001, ACCOUNT_OWN, 56250, &refusal), 0);
+        charge_force(&b, users, 70002, ACCOUNT_OWN, 98750);
+        assert_int_equal(charge_take(&root, users, 0, ACCOUNT_OWN, 5001, &refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(charge_take(&root, users, 0, ACCOUNT_OWN, 5000, &refusal), 0);
+        charge_release(&a);
+        assert_int_equal(charge_take(&a, users, 70003, ACCOUNT_OWN, 1, &refusal), 0);
+        charge_release(&a);
+        charge_release(&b);
+        charge_release(&root);
+        users_free(users);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(charges_add_up_and_come_back),
@@ -136,6 +279,11 @@ int main(void) {
                 cmocka_unit_test(lower_limits_leave_what_is_held),
                 cmocka_unit_test(a_refusal_names_the_key_of_its_slot),
                 cmocka_unit_test(refusals_are_cut_between_characters),
+                cmocka_unit_test(users_are_counted_while_they_hold_descriptors),
+                cmocka_unit_test(a_user_has_a_share),
+                cmocka_unit_test(there_is_always_a_share),
+                cmocka_unit_test(parts_may_change),
+                cmocka_unit_test(own_memory_is_shared),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

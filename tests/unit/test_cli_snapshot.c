@@ -87,6 +87,61 @@ static void wrong_order_is_an_error(void **state) {
         snapshot_deinit(&snapshot);
 }
 
+/* A daemon tells places without a process, and waits for them, together. */
+static void places_that_are_alike_are_told_apart(void **state) {
+        Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
+        Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
+        struct snapshot snapshot = { 0 };
+
+        feed_daemon(&snapshot);
+        feed_job(&snapshot, "empty", 1);
+        SET(member, rank, 1);
+        SET(member, local_rank, 2);
+        SET(member, member, 5);
+        SET(member, places, 3);
+        member.state = (char *)"lost";
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &member.base), 0);
+        SET(wait, rank, 1);
+        SET(wait, ranks, 3);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_WAIT, &wait.base), 0);
+        const struct snapshot_job *job = &snapshot.job[0];
+        assert_int_equal(job->n_members, 4);
+        assert_int_equal(job->n_waits, 3);
+        for (unsigned i = 1; i < 4; i++) {
+                assert_int_equal(job->member[i]->rank, i);
+                assert_int_equal(job->member[i]->local_rank, i + 1);
+                assert_int_equal(job->member[i]->member, i + 4);
+                assert_string_equal(job->member[i]->state, "lost");
+                assert_false(job->member[i]->has_places);
+                assert_int_equal(job->wait[i - 1]->rank, i);
+        }
+        SET(member, places, LIMIT_WORLD + 1);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &member.base), -EPROTO);
+        snapshot_deinit(&snapshot);
+}
+
+/* The rows that begin a piece may be those of the job that ended the one before. */
+static void pieces_are_put_together(void **state) {
+        Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
+        Wire__StatusPlace next = WIRE__STATUS_PLACE__INIT;
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        struct snapshot snapshot = { 0 };
+
+        feed_daemon(&snapshot);
+        feed_job(&snapshot, "long", 1);
+        SET(end, found, true);
+        SET(next, thing, 7);
+        end.next = &next;
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_END, &end.base), 1);
+        assert_int_equal(snapshot.end->next->thing, 7);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &member.base), 0);
+        feed_end(&snapshot, false);
+        assert_null(snapshot.end->next);
+        assert_true(snapshot.found);
+        assert_int_equal(snapshot.job[0].n_members, 2);
+        snapshot_deinit(&snapshot);
+}
+
 static void json_has_the_promised_fields(void **state) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { &snapshot, 1 };
@@ -147,6 +202,8 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(members_belong_to_the_job_before_them),
                 cmocka_unit_test(wrong_order_is_an_error),
+                cmocka_unit_test(places_that_are_alike_are_told_apart),
+                cmocka_unit_test(pieces_are_put_together),
                 cmocka_unit_test(json_has_the_promised_fields),
                 cmocka_unit_test(large_jobs_are_shown_in_short),
         };

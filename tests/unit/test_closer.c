@@ -15,6 +15,7 @@
 #include "proto/gradsync.pb-c.h"
 
 #define LIMIT 3u
+#define AT_ONCE 60u
 #define ALICE 1000u
 #define MALLORY 2000u
 
@@ -55,6 +56,13 @@ static void await(const unsigned *count, unsigned value) {
         pthread_mutex_unlock(&lock);
 }
 
+static bool is(const unsigned *count, unsigned value) {
+        pthread_mutex_lock(&lock);
+        bool is = *count == value;
+        pthread_mutex_unlock(&lock);
+        return is;
+}
+
 static void release(void) {
         pthread_mutex_lock(&lock);
         let_go = true;
@@ -72,7 +80,7 @@ static int set_up(void **state) {
         *state = &world;
         if (loop_new(&world.loop) < 0 || users_new(limits, &world.accounts) < 0)
                 return -1;
-        return closer_new(world.loop, world.accounts, close_slowly, &world.closer);
+        return closer_new(world.loop, world.accounts, AT_ONCE, close_slowly, &world.closer);
 }
 
 static int tear_down(void **state) {
@@ -105,26 +113,38 @@ static uint64_t used(const struct world *world, uid_t uid) {
 struct awaited {
         struct world *world;
         struct loop_deferred look;
+        unsigned waiting; /* 0: of the account: */
         uid_t uid;
         uint64_t used;
 };
 
 static void look(void *data) {
         struct awaited *awaited = data;
+        bool done = awaited->waiting > 0 ? is(&waiting, awaited->waiting)
+                                         : used(awaited->world, awaited->uid) <= awaited->used;
 
-        if (used(awaited->world, awaited->uid) == awaited->used)
+        if (done)
                 loop_exit(awaited->world->loop, 0);
         else
                 loop_defer(awaited->world->loop, &awaited->look);
 }
 
-/* Runs the loop until so many are on the account. */
-static void await_used(struct world *world, uid_t uid, uint64_t value) {
-        struct awaited awaited = { .world = world, .uid = uid, .used = value };
+static void await_in_loop(struct awaited *awaited) {
+        struct loop *loop = awaited->world->loop;
 
-        awaited.look = (struct loop_deferred){ .fn = look, .data = &awaited };
-        loop_defer(world->loop, &awaited.look);
-        assert_int_equal(loop_run(world->loop), 0);
+        awaited->look = (struct loop_deferred){ .fn = look, .data = awaited };
+        loop_defer(loop, &awaited->look);
+        assert_int_equal(loop_run(loop), 0);
+}
+
+/* Runs the loop until no more than so many are on the account. */
+static void await_used(struct world *world, uid_t uid, uint64_t value) {
+        await_in_loop(&(struct awaited){ .world = world, .uid = uid, .used = value });
+}
+
+/* Runs the loop until so many threads wait in close. */
+static void await_waiting(struct world *world, unsigned value) {
+        await_in_loop(&(struct awaited){ .world = world, .waiting = value });
 }
 
 static void all_are_closed(void **state) {
@@ -161,16 +181,22 @@ static void who_waits_makes_nobody_else_wait(void **state) {
 static void several_can_wait_at_a_time(void **state) {
         struct world *world = *state;
 
-        for (unsigned i = 0; i < 10; i++) {
+        for (unsigned i = 0; i < AT_ONCE; i++) {
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
         }
-        await(&waiting, 10); /* one of each */
+        await_waiting(world, AT_ONCE); /* one of each */
         assert_int_equal(take(world, 0, ALICE), 0);
         await_used(world, ALICE, 0);
         release();
-        for (unsigned i = 0; i < 10; i++)
+        for (unsigned i = 0; i < AT_ONCE; i++)
                 await_used(world, MALLORY + i, 0);
+}
+
+static bool is_overdrawn(const struct world *world, uid_t uid) {
+        const struct user *user = user_find(world->accounts, uid);
+
+        return user != NULL && closer_is_overdrawn(user);
 }
 
 static void too_many_are_charged_and_told(void **state) {
@@ -182,15 +208,15 @@ static void too_many_are_charged_and_told(void **state) {
         for (unsigned i = 0; i < CLOSER_SLACK; i++)
                 /* as is what comes with a request that is refused */
                 assert_int_equal(take(world, WAITING, MALLORY), 0);
-        assert_false(closer_is_overdrawn(world->closer, MALLORY));
+        assert_false(is_overdrawn(world, MALLORY));
         assert_int_equal(take(world, WAITING, MALLORY), WIRE__CODE__QUOTA);
         assert_non_null(strstr(world->refusal.text, "fds_per_uid"));
         assert_int_equal(used(world, MALLORY), LIMIT + CLOSER_SLACK + 1);
-        assert_true(closer_is_overdrawn(world->closer, MALLORY));
-        assert_false(closer_is_overdrawn(world->closer, ALICE));
+        assert_true(is_overdrawn(world, MALLORY));
+        assert_false(is_overdrawn(world, ALICE));
         release();
         await_used(world, MALLORY, 0);
-        assert_false(closer_is_overdrawn(world->closer, MALLORY));
+        assert_false(is_overdrawn(world, MALLORY));
         assert_int_equal(closed, LIMIT + CLOSER_SLACK + 1);
 }
 
@@ -203,7 +229,7 @@ static void the_end_does_not_wait(void **state) {
         world->closer = closer_free(world->closer);
         assert_int_equal(used(world, MALLORY), 0);
         release();
-        await(&closed, 2); /* its threads still find what they need */
+        await(&closed, 1); /* its thread still finds what it needs */
 }
 
 /* A socket whose close waits for hours, unless a signal comes. */
@@ -230,16 +256,102 @@ static int lingering(int *ret_other) {
 
 static void a_hurry_ends_waits(void **state) {
         struct world *world = *state;
-        int other[2], sock[2];
+        int other, sock = lingering(&other);
 
-        for (unsigned i = 0; i < 2; i++)
-                sock[i] = lingering(&other[i]);
-        closer_hang_up(world->closer, sock[0]); /* or this test does not end */
-        closer_hurry(world->closer);
-        close(sock[1]);
-        closer_calm(world->closer);
-        for (unsigned i = 0; i < 2; i++)
+        closer_close_at_once(world->closer, sock); /* or this test does not end */
+        close(other);
+}
+
+/* A connection with a descriptor in it that nobody has received. */
+static int connection_with(int fd) {
+        union {
+                struct cmsghdr header;
+                char space[CMSG_SPACE(sizeof(int))];
+        } control = { .space = { 0 } };
+        char byte = 0;
+        struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+        struct msghdr message = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
+        int pair[2];
+
+        control.header = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+                                           .cmsg_type = SCM_RIGHTS,
+                                           .cmsg_len = CMSG_LEN(sizeof(int)) };
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        assert_int_equal(sendmsg(pair[1], &message, 0), 1);
+        close(pair[1]);
+        close(fd);
+        return pair[0];
+}
+
+static void connections_do_not_wait_for_things(void **state) {
+        struct world *world = *state;
+
+        assert_int_equal(take(world, WAITING, MALLORY), 0);
+        await(&waiting, 1);
+        closer_hang_up(world->closer, connection_with(make(0)), MALLORY);
+        await(&closed, 1);
+        await_used(world, MALLORY, 1);
+        release();
+        await_used(world, MALLORY, 0);
+}
+
+static void a_connection_ends_at_once_for_its_client(void **state) {
+        struct world *world = *state;
+        int pair[2];
+        char byte;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+        int sock = fcntl(pair[1], F_DUPFD_CLOEXEC, WAITING);
+        assert_true(sock >= WAITING);
+        close(pair[1]);
+        closer_hang_up(world->closer, sock, MALLORY);
+        assert_int_equal(recv(pair[0], &byte, 1, 0), 0);
+        assert_int_equal(send(pair[0], &byte, 1, MSG_NOSIGNAL), -1);
+        release();
+        await_used(world, MALLORY, 0);
+        close(pair[0]);
+}
+
+/* The last ones wait for hours, unless there is a signal: when few are left, nothing drives them any more. */
+static void many_connections_are_in_a_hurry(void **state) {
+        struct world *world = *state;
+        int other[2 * CLOSER_SLACK];
+
+        for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
+                closer_hang_up(world->closer, connection_with(lingering(&other[i])), MALLORY);
+        await_used(world, MALLORY, CLOSER_SLACK + 1);
+        for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
                 close(other[i]);
+        await_used(world, MALLORY, 0);
+}
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+/* All threads wait for others when it begins, for longer than it takes to look again. */
+static void a_hurry_lasts_until_there_is_a_thread(void **state) {
+        struct world *world = *state;
+        int other[2 * CLOSER_SLACK];
+        struct loop_timer *timer = NULL;
+
+        for (unsigned i = 0; i < 2 * AT_ONCE; i++)
+                assert_int_equal(take(world, WAITING, 3000 + i), 0);
+        await_waiting(world, 2 * AT_ONCE);
+        for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
+                closer_hang_up(world->closer, connection_with(lingering(&other[i])), MALLORY);
+        assert_int_equal(loop_timer_new(world->loop, leave_loop, world->loop, &timer), 0);
+        assert_int_equal(loop_timer_arm(timer, 20000), 0);
+        assert_int_equal(loop_run(world->loop), 0);
+        loop_timer_free(timer);
+        release();
+        await_used(world, MALLORY, CLOSER_SLACK + 1);
+        for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
+                close(other[i]);
+        await_used(world, MALLORY, 0);
 }
 
 int main(void) {
@@ -251,6 +363,10 @@ int main(void) {
                 TEST(too_many_are_charged_and_told),
                 TEST(the_end_does_not_wait),
                 TEST(a_hurry_ends_waits),
+                TEST(connections_do_not_wait_for_things),
+                TEST(a_connection_ends_at_once_for_its_client),
+                TEST(many_connections_are_in_a_hurry),
+                TEST(a_hurry_lasts_until_there_is_a_thread),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,7 @@ static void defaults(void **state) {
         assert_int_equal(config.limits[ACCOUNT_JOBS], 64);
         assert_int_equal(config.limits[ACCOUNT_ARENAS], 1024);
         assert_int_equal(config.limits[ACCOUNT_BYTES], memory / 2);
+        assert_int_equal(config.limits[ACCOUNT_OWN], UINT64_C(1) << 30);
 }
 
 static void every_key_is_taken(void **state) {
@@ -81,9 +82,11 @@ static void every_key_is_taken(void **state) {
                                "[limits]\n"
                                "clients_per_uid = 1\n"
                                "connects_per_uid = 6\n"
+                               "uids = 7\n"
                                "jobs_per_uid = 2\n"
                                "arenas_per_uid = 3\n"
                                "fds_per_uid = 5\n"
+                               "daemon_bytes = 300M\n"
                                "bytes_per_uid = 4GiB"),
                          0);
         assert_string_equal(config.device, "cpu:left");
@@ -104,9 +107,11 @@ static void every_key_is_taken(void **state) {
         assert_int_equal(config.limits[ACCOUNT_ARENAS], 3);
         assert_int_equal(config.limits[ACCOUNT_FDS], 5);
         assert_int_equal(config.connects_per_uid, 6);
+        assert_int_equal(config.uids, 7);
         assert_string_equal(config.admin_group, "staff");
         assert_true(config.allow_nobody);
         assert_true(config.limits[ACCOUNT_BYTES] == UINT64_C(4) << 30);
+        assert_int_equal(config.limits[ACCOUNT_OWN], 300 << 20);
 }
 
 static void an_empty_affinity_takes_it_back(void **state) {

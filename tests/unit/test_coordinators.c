@@ -125,17 +125,19 @@ static void join(struct daemon *d, uint64_t member, uint32_t least, uint32_t mos
 }
 
 static uint64_t used(uid_t uid) {
-        return accounts_used(accounts, uid, ACCOUNT_BYTES);
+        return accounts_used(accounts, uid, ACCOUNT_OWN);
 }
 
 static void limit(uint64_t bytes) {
-        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, bytes, 100 };
+        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, 0, 100, [ACCOUNT_OWN] = bytes };
 
         accounts_set_limits(accounts, limits);
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,  4,
+                                                        8,   UINT64_C(1) << 30,
+                                                        100, [ACCOUNT_OWN] = UINT64_C(1) << 30 };
         struct coordinators_config config = {
                 .clock = clock_stands, .term = next_term, .nonce = 9, .due = note_due
         };
@@ -160,7 +162,7 @@ static int teardown(void **state) {
                 effects_deinit(&daemons[i].effects);
                 free(daemons[i].memory);
         }
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_OWN), 0);
         coordinators_free(table);
         users_free(accounts);
         return 0;

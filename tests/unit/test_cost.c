@@ -52,11 +52,17 @@ void __wrap_free(void *block) {
 }
 
 static uint64_t used(const struct fixture *f) {
-        return accounts_used(f->accounts, 1000, ACCOUNT_BYTES);
+        return accounts_used(f->accounts, 1000, ACCOUNT_OWN);
 }
 
 static void limit(struct fixture *f, uint64_t bytes) {
-        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 100, bytes, 100 };
+        const uint64_t limits[ACCOUNT_SLOTS] = { 10,
+                                                 4,
+                                                 100,
+                                                 UINT64_C(1) << 30,
+                                                 100,
+                                                 [ACCOUNT_OWN] = bytes,
+                                                 [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
 
         accounts_set_limits(f->accounts, limits);
 }
@@ -117,12 +123,12 @@ static void assert_refused(const struct fixture *f, int r, uint64_t quota) {
 
         assert_int_equal(r, WIRE__CODE__QUOTA);
         assert_int_equal(sscanf(f->refusal.text,
-                                "uid 1000 holds %u bytes of shared memory and plans and asks for %u more, "
+                                "uid 1000 holds %u bytes of the daemon's own memory and asks for %u more, "
                                 "the limit is %u:",
                                 &held, &asked, &most),
                          3);
         assert_true(held >= used(f) && held <= quota && held + asked > quota && most == quota);
-        assert_non_null(strstr(f->refusal.text, "bytes_per_uid"));
+        assert_non_null(strstr(f->refusal.text, "daemon_bytes"));
 }
 
 /* Of the job, of its machine, of each member, and of the machine that has become too small. */

@@ -34,6 +34,7 @@
 struct seen {
         unsigned n_done, n_made, n_failed;
         struct backend_result done;
+        uint64_t ids[512];                 /* in the order of their ends */
         double input_sums[4], squares[64]; /* of tasks from the id SQUARES on: of their results */
         uint64_t nonfinite[4];
         struct memory_result made;
@@ -47,6 +48,8 @@ static cuda_context context;
 
 static void on_done(void *owner, const struct backend_result *result) {
         seen.done = *result;
+        if (seen.n_done < array_size(seen.ids))
+                seen.ids[seen.n_done] = result->id;
         for (unsigned i = 0; i < result->n_inputs && i < 4; i++) {
                 seen.input_sums[i] = result->input_sum_squares[i];
                 seen.nonfinite[i] = result->input_nonfinite[i];
@@ -449,6 +452,33 @@ static void test_memory_goes_whatever_the_gpu_is_doing(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
+/* However many turns the other one has. No two neighbours of its tasks share a launch, so that soon no more
+ * can be under way on a GPU that does not move. */
+static void test_users_take_turns(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_range range = { make(backend, MIB), 0 };
+        struct backend_task task = task_of(&range, 1, 16);
+        struct backend_result ignored;
+        unsigned at = 0;
+
+        hold(true);
+        task.statistics = false;
+        for (unsigned i = 0; i < 65; i++) {
+                task.id = 1000 + i;
+                task.user = i < 64 ? 7 : 8;
+                task.turn = 4 * i; /* all in one lane */
+                task.reduce = i % 2 == 0 ? WIRE__REDUCE__SUM : WIRE__REDUCE__PROD;
+                assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
+        }
+        hold(false);
+        wait_until(backend, &seen.n_done, 65);
+        while (seen.ids[at] != 1064)
+                at++;
+        assert_in_range(at, 0, 10); /* eight launches are under way, at most */
+        let_go(backend, range.memory);
+        assert_null(backend->ops->close(backend));
+}
+
 /* Each in a process of its own: the driver is initialised once, with the environment of that moment. */
 static void in_child(const char *name, const char *value, const char *device, const char *text) {
         pid_t pid = fork();
@@ -594,6 +624,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(test_bad_memory_is_refused_by_name),
                 cmocka_unit_test(test_own_memory_holds_what_it_is_to),
                 cmocka_unit_test(test_memory_goes_whatever_the_gpu_is_doing),
+                cmocka_unit_test(test_users_take_turns),
         };
 
         if (argc == 3)

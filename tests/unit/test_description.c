@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans as members describe them: what is refused, and how two are told apart. */
-#include "unit.h"
+#include "home_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/user.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/description.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, UINT64_C(1) << 30 };
-
 struct fixture {
-        struct users *accounts;
+        struct at_home at;
         struct offer begin;
-        struct refusal refusal;
 };
 
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
 
-        users_new(limits, &f->accounts);
+        home_open(&f->at);
         f->begin.params = 2;
         f->begin.buckets = 1;
         f->begin.arena_bytes = 8192;
@@ -33,14 +29,13 @@ static int setup(void **state) {
 static int teardown(void **state) {
         struct fixture *f = *state;
 
-        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
-        users_free(f->accounts);
+        home_close(&f->at);
         free(f);
         return 0;
 }
 
 static int begin(struct fixture *f, struct description **ret) {
-        return description_new(&f->begin, f->accounts, 1000, ret, &f->refusal);
+        return description_new(&f->begin, &f->at.home, 1000, NULL, ret, &f->at.refusal);
 }
 
 static int add_param(struct fixture *f, struct description *d, const char *name, unsigned dtype,
@@ -53,7 +48,7 @@ static int add_param(struct fixture *f, struct description *d, const char *name,
         param.dims = 2;
         param.shape = shape;
         param.bucket = bucket;
-        return description_add_params(d, &param, 1, &f->refusal);
+        return description_add_params(d, &param, 1, &f->at.refusal);
 }
 
 static int add_bucket(struct fixture *f, struct description *d, uint64_t offset, uint64_t bytes,
@@ -64,7 +59,7 @@ static int add_bucket(struct fixture *f, struct description *d, uint64_t offset,
         bucket.offset = offset;
         bucket.bytes = bytes;
         bucket.payload = payload;
-        return description_add_buckets(d, &bucket, 1, &f->refusal);
+        return description_add_buckets(d, &bucket, 1, &f->at.refusal);
 }
 
 /* Two parameters of 10 and 20 f32 in one bucket. */
@@ -75,7 +70,7 @@ static struct description *good(struct fixture *f, const char *second, uint64_t 
         assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
         assert_int_equal(add_param(f, d, second, WIRE__DTYPE__F32, rows, 5, 0), 0);
         assert_int_equal(add_bucket(f, d, 4096, 64 + rows * 20, 40 + rows * 20), 0);
-        assert_int_equal(description_complete(d, &f->refusal), 0);
+        assert_int_equal(description_complete(d, &f->at.refusal), 0);
         return d;
 }
 
@@ -94,9 +89,9 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         bucket.bytes = 64 + rows * 20;
         bucket.payload = 40 + rows * 20;
         bucket.memory = 3;
-        assert_int_equal(description_add_buckets(d, &bucket, 1, &f->refusal), expected);
+        assert_int_equal(description_add_buckets(d, &bucket, 1, &f->at.refusal), expected);
         if (expected == 0)
-                assert_int_equal(description_complete(d, &f->refusal), 0);
+                assert_int_equal(description_complete(d, &f->at.refusal), 0);
         return d;
 }
 
@@ -121,7 +116,7 @@ static void buckets_in_registered_memory(void **state) {
         description_free(far);
         description_free(longer);
         description_free(placed(f, 4, 32, WIRE__CODE__INVALID));
-        assert_non_null(strstr(f->refusal.text, "not a multiple of 64"));
+        assert_non_null(strstr(f->at.refusal.text, "not a multiple of 64"));
         description_free(placed(f, 4, UINT64_MAX - 63, WIRE__CODE__INVALID));
 }
 
@@ -131,8 +126,9 @@ static void a_sound_plan_is_taken(void **state) {
 
         assert_int_equal(d->payload, 120);
         assert_int_equal(d->bucket[0].n, 2);
+        assert_int_equal(description_settle(d), 0);
         assert_int_equal(d->order[1], 1);
-        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) > 0);
+        assert_true(home_cost(&f->at) > 0);
         description_free(d);
 }
 
@@ -164,10 +160,10 @@ static void wrong_counts_and_sizes_are_refused_at_once(void **state) {
 
 static void the_announced_cost_is_charged(void **state) {
         struct fixture *f = *state;
-        static const uint64_t tight[ACCOUNT_SLOTS] = { 1, 1, 1, 4096 };
+        static const uint64_t tight[ACCOUNT_SLOTS] = { [ACCOUNT_PLANS] = 4096 };
         struct description *d;
 
-        accounts_set_limits(f->accounts, tight);
+        accounts_set_limits(f->at.accounts, tight);
         f->begin.params = 1000;
         assert_int_equal(begin(f, &d), WIRE__CODE__QUOTA);
 }
@@ -181,7 +177,7 @@ static void wrong_parameters_are_named(void **state) {
         assert_int_equal(add_param(f, d, "a\nb", WIRE__DTYPE__F32, 1, 1, 0), WIRE__CODE__INVALID);
         assert_int_equal(add_param(f, d, NULL, WIRE__DTYPE__F32, 1, 1, 0), WIRE__CODE__INVALID);
         assert_int_equal(add_param(f, d, "w", 99, 1, 1, 0), WIRE__CODE__INVALID);
-        assert_non_null(strstr(f->refusal.text, "\"w\""));
+        assert_non_null(strstr(f->at.refusal.text, "\"w\""));
         assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, UINT64_MAX, 2, 0), WIRE__CODE__INVALID);
         assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, 0, 2, 0), WIRE__CODE__INVALID);
         assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, 1, 2, 1), WIRE__CODE__INVALID);
@@ -211,7 +207,7 @@ static void wrong_buckets_are_named(void **state) {
         assert_int_equal(add_bucket(f, d, 8192, 64, 4), WIRE__CODE__INVALID); /* overlaps the first */
         assert_int_equal(add_bucket(f, d, 12288, 64, 4), 0);
         assert_int_equal(add_bucket(f, d, 12288, 64, 4), WIRE__CODE__INVALID); /* more than announced */
-        assert_int_equal(description_complete(d, &f->refusal),
+        assert_int_equal(description_complete(d, &f->at.refusal),
                          WIRE__CODE__INVALID); /* parameters are missing */
         description_free(d);
 }
@@ -224,23 +220,22 @@ static void the_layout_must_hold_together(void **state) {
         add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
         add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
         assert_int_equal(add_bucket(f, d, 4096, 128, 120), 0);
-        assert_int_equal(description_complete(d, &f->refusal),
+        assert_int_equal(description_complete(d, &f->at.refusal),
                          WIRE__CODE__INVALID); /* "b" starts at 64 and ends at 144 */
-        assert_non_null(strstr(f->refusal.text, "\"b\""));
+        assert_non_null(strstr(f->at.refusal.text, "\"b\""));
         description_free(d);
 
         assert_int_equal(begin(f, &d), 0);
         add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
-        add_param(f, d, "a", WIRE__DTYPE__F32, 4, 5, 0);
-        assert_int_equal(add_bucket(f, d, 4096, 192, 120), 0);
-        assert_int_equal(description_complete(d, &f->refusal), WIRE__CODE__INVALID); /* one name twice */
+        assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 4, 5, 0), WIRE__CODE__INVALID);
+        assert_non_null(strstr(f->at.refusal.text, "two parameters are called \"a\""));
         description_free(d);
 
         assert_int_equal(begin(f, &d), 0);
         add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
         add_param(f, d, "b", WIRE__DTYPE__F64, 4, 5, 0);
         assert_int_equal(add_bucket(f, d, 4096, 256, 120), 0);
-        assert_int_equal(description_complete(d, &f->refusal),
+        assert_int_equal(description_complete(d, &f->at.refusal),
                          WIRE__CODE__INVALID); /* another dtype than its bucket */
         description_free(d);
 
@@ -248,7 +243,7 @@ static void the_layout_must_hold_together(void **state) {
         add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
         add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
         assert_int_equal(add_bucket(f, d, 4096, 192, 124), 0);
-        assert_int_equal(description_complete(d, &f->refusal),
+        assert_int_equal(description_complete(d, &f->at.refusal),
                          WIRE__CODE__INVALID); /* a payload that is not theirs */
         description_free(d);
 }
@@ -272,7 +267,7 @@ static void differences_are_told(void **state) {
         add_param(f, longer, "b", WIRE__DTYPE__F32, 4, 5, 0);
         add_param(f, longer, "d", WIRE__DTYPE__F32, 1, 1, 0);
         add_bucket(f, longer, 4096, 256, 124);
-        assert_int_equal(description_complete(longer, &f->refusal), 0);
+        assert_int_equal(description_complete(longer, &f->at.refusal), 0);
         assert_false(description_equal(a, "rank 0", longer, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "parameter 2 \"d\""));
         assert_string_equal(parameter, "d");

@@ -467,6 +467,22 @@ static void test_copy(void **state) {
         free(bench);
 }
 
+/* The input changes between two outputs: here because it lies in the first one. */
+static void test_copy_reads_once(void **state) {
+        enum { BYTES = 2048, SHIFT = 64 };
+        unsigned char shared[SHIFT + BYTES], second[BYTES], third[BYTES], before[BYTES];
+        const unsigned char *inputs[] = { shared };
+        unsigned char *outputs[] = { shared + SHIFT, second, third };
+        struct kernel_slice slice = { .inputs = inputs, .outputs = outputs, .n_inputs = 1, .n_outputs = 3 };
+        for (unsigned i = 0; i < BYTES; i++)
+                shared[i] = before[i] = (unsigned char)(i * 7 + i / 256);
+        slice.elements = BYTES;
+        kernel_find("baseline")->copy[WIRE__DTYPE__U8](&slice);
+        assert_memory_equal(shared + SHIFT, before, BYTES);
+        assert_memory_equal(second, before, BYTES);
+        assert_memory_equal(third, before, BYTES);
+}
+
 static void copy_uncached(struct bench *bench, unsigned dtype, size_t elements, size_t first) {
         struct shape shape = { dtype, WIRE__REDUCE__REDUCE_NONE, 3, elements, false, true };
         size_t skip = first * kernel_size(dtype);
@@ -673,6 +689,7 @@ int main(void) {
                 cmocka_unit_test(test_every_half),
                 cmocka_unit_test(test_statistics_repeat),
                 cmocka_unit_test(test_copy),
+                cmocka_unit_test(test_copy_reads_once),
                 cmocka_unit_test(test_uncached),
                 cmocka_unit_test(test_pieces),
                 cmocka_unit_test(test_statistics_of_a_result),

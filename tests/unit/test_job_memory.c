@@ -11,7 +11,13 @@
 
 /* A job of two members. */
 static int setup_pair(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 12, UINT64_C(1) << 30, 100 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
+                                                        4,
+                                                        12,
+                                                        UINT64_C(1) << 30,
+                                                        100,
+                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
+                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
         static const struct token none;
         struct fixture *f;
 
@@ -126,7 +132,9 @@ static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucke
 
 /* What lies there, to an account of its own; what belongs to it on the host, as ever. */
 static void memory_of_a_gpu_is_charged(void **state) {
-        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 12, 8 * PAGE, 100, 20 * PAGE };
+        const uint64_t limits[ACCOUNT_SLOTS] = {
+                10, 4, 12, 8 * PAGE, 100, 20 * PAGE, 8 * PAGE, [ACCOUNT_PLANS] = UINT64_C(64) << 20
+        };
         struct fixture *f = *state;
         uint32_t handle;
 
@@ -257,7 +265,6 @@ static void memory_punched_in_a_reduction_voids_the_step(void **state) {
         for (unsigned turn = 0; turn < 2; turn++)
                 for (uint32_t rank = 0; rank < 2; rank++)
                         assert_int_equal(ready(f, rank, 1, turn), 0);
-        assert_true(f->fake.task[0].task.watch);
         f->fake.task[0].withdrawn = 2;
         fake_end_one(&f->fake);
         assert_heard("evict 1;");

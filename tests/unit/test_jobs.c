@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "base/user.h"
+
 /* For the sanitizers: what cannot be allocated is NULL, as without them. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
@@ -33,6 +35,30 @@ static void a_job_forms_and_agrees(void **state) {
         assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
         assert_int_equal(plan_mapped(f->member[1], 0, 9, &f->refusal), 0);
         assert_heard("agreed 0;agreed 1;");
+}
+
+/* From the moment that it has formed, until nobody can go on with it. */
+static void a_user_has_a_running_job(void **state) {
+        struct fixture *f = *state;
+        struct charge hold = { 0 };
+
+        assert_int_equal(charge_take(&hold, f->accounts, 1000, ACCOUNT_CLIENTS, 1, NULL), 0);
+        assert_int_equal(join(f, 0, 2, 0), 0);
+        assert_int_equal(hold.user->running, 0);
+        assert_int_equal(join(f, 1, 2, 0), 0);
+        pass(f);
+        assert_int_equal(hold.user->running, 1);
+        member_gone(f->member[0], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_int_equal(hold.user->running, 0);
+        member_gone(f->member[1], WIRE__CAUSE__LEAVING);
+        pass(f);
+        form(f, 1);
+        assert_int_equal(hold.user->running, 1);
+        member_gone(f->member[0], WIRE__CAUSE__LEAVING);
+        pass(f);
+        assert_int_equal(hold.user->running, 0);
+        charge_release(&hold);
 }
 
 /* What could be no place in any job supersedes none. */
@@ -134,14 +160,14 @@ static void failed_plans_do_not_pile_up(void **state) {
         uint32_t ordinal = 0;
 
         form(f, 2);
-        before = accounts_total(f->accounts, ACCOUNT_BYTES);
+        before = accounts_total(f->accounts, ACCOUNT_OWN);
         while (spoil(f, 1, ordinal) == WIRE__CODE__INVALID && ordinal < 1000)
                 ordinal++;
         assert_int_equal(spoil(f, 1, ordinal), WIRE__CODE__QUOTA);
-        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) >= before + ordinal * sizeof(struct plan));
+        assert_true(accounts_total(f->accounts, ACCOUNT_OWN) >= before + ordinal * sizeof(struct plan));
         for (uint32_t i = 0; i < ordinal; i++)
                 assert_int_equal(spoil(f, 0, i), WIRE__CODE__INVALID);
-        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), before);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_OWN), before);
 }
 
 /* Ordinals do not wrap. */
@@ -244,7 +270,11 @@ static void a_plan_without_memory_for_its_steps_fails_for_all(void **state) {
         struct fixture *f = *state;
         int fd;
 
-        accounts_set_limits(f->accounts, (uint64_t[ACCOUNT_SLOTS]){ 10, 4, 8, UINT64_C(1) << 60, 100 });
+        accounts_set_limits(
+                f->accounts,
+                (uint64_t[ACCOUNT_SLOTS]){
+                        10, 4, 8, UINT64_C(1) << 60,
+                        100, [ACCOUNT_OWN] = UINT64_C(1) << 60, [ACCOUNT_PLANS] = UINT64_C(64) << 20 });
         form(f, 2);
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(describe(f, rank, 0, "b", &fd), 0);
@@ -281,7 +311,7 @@ static void a_nonfinite_value_is_searched_for(void **state) {
         assert_heard("");
         assert_int_equal(f->fake.n_tasks, 1);
         assert_int_equal(f->fake.task[0].task.reduce, WIRE__REDUCE__REDUCE_NONE);
-        assert_true(f->fake.task[0].task.find && f->fake.task[0].task.watch);
+        assert_true(f->fake.task[0].task.find);
         assert_int_equal(f->fake.task[0].input[0].offset, 2 * 4096);
         assert_int_equal(f->fake.task[0].task.elements, 1);
         f->fake.counts[0] = 1;
@@ -572,6 +602,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
                 TEST(a_job_forms_and_agrees),
+                TEST(a_user_has_a_running_job),
                 TEST(a_join_that_is_refused_ends_no_job),
                 TEST(different_plans_fail_for_all),
                 TEST(an_untouched_arena_fails_the_plan),

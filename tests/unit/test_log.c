@@ -78,10 +78,11 @@ static void control_characters_never_get_through(void **state) {
 
         log_open(LOG_INFO);
         context.job = "a\nb";
-        log_write(LOG_INFO, &context, "says %s", "x\n<0>fake\r\x1b[2J\x7f\xc2\x9bz \xc3\xa9");
-        assert_string_equal(
-                written(),
-                "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9 [job=a\\x0ab]\n");
+        log_write(LOG_INFO, &context, "says %s",
+                  "x\n<0>fake\r\x1b[2J\x7f\xc2\x9bz \xc3\xa9"
+                  "\xe2\x80\xae\xe2\x80\xa8\xff");
+        assert_string_equal(written(), "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9"
+                                       "\\xe2\\x80\\xae\\xe2\\x80\\xa8\\xff [job=a\\x0ab]\n");
 }
 
 static void long_messages_are_one_line(void **state) {

@@ -164,9 +164,9 @@ static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
         until(job_on(1) == NULL);
         settle();
         assert_int_equal(fake->n_going, 1);
-        assert_true(accounts_total(accounts, ACCOUNT_BYTES) > 0);
+        assert_true(accounts_total(accounts, ACCOUNT_OWN) > 0);
         fake_let_go_of_shared(fake);
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_OWN), 0);
         fake->slow = false;
 }
 

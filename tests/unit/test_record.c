@@ -15,13 +15,13 @@
 static struct users *accounts;
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, 32 << 20 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { [ACCOUNT_OWN] = 32 << 20 };
 
         return users_new(limits, &accounts);
 }
 
 static int teardown(void **state) {
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_OWN), 0);
         users_free(accounts);
         return 0;
 }
@@ -193,17 +193,17 @@ static void test_times_do_not_wrap(void **state) {
 }
 
 static void test_it_is_charged_while_the_job_lives(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, sizeof(struct record) + 1 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { [ACCOUNT_OWN] = sizeof(struct record) + 1 };
         struct record *record = make(UID, "j"), *second;
         struct records records;
         struct refusal refusal;
 
-        assert_int_equal(accounts_used(accounts, UID, ACCOUNT_BYTES), sizeof(struct record));
+        assert_int_equal(accounts_used(accounts, UID, ACCOUNT_OWN), sizeof(struct record));
         accounts_set_limits(accounts, limits);
         assert_true(record_new(accounts, UID, "k", &second, &refusal) > 0);
         records_init(&records);
         records_keep(&records, record);
-        assert_int_equal(accounts_used(accounts, UID, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_used(accounts, UID, ACCOUNT_OWN), 0);
         records_deinit(&records);
 }
 

@@ -23,6 +23,7 @@
 struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
+        bool asked; /* questions, which had not been read when its process ended */
         unsigned n_frames, results;
         uint16_t type; /* of the last frame */
         uint32_t request, code, job;
@@ -115,9 +116,37 @@ static void on_hangup(void *link) {
         wire->hung_up = true;
 }
 
-static void on_drain(void *link) {}
+static void ask(struct wire *wire, uint16_t type, const ProtobufCMessage *message) {
+        ssize_t size = codec_pack(fixture->frame, type, 7, 0, message);
+        int fd = -1;
 
-static const struct session_link ops = { .send = on_send, .drain = on_drain, .hangup = on_hangup };
+        assert_true(size > 0);
+        session_packet(wire->session, fixture->frame, (size_t)size, &fd, 0);
+}
+
+static void ask_all(struct wire *wire) {
+        Wire__Status status = WIRE__STATUS__INIT;
+        Wire__Trace trace = WIRE__TRACE__INIT;
+
+        trace.job = (char *)"j";
+        ask(wire, WIRE__MESSAGE_TYPE__STATUS, &status.base);
+        ask(wire, WIRE__MESSAGE_TYPE__TRACE, &trace.base);
+}
+
+static void on_drain(void *link) {
+        struct wire *wire = link;
+
+        if (wire->asked)
+                ask_all(wire);
+}
+
+static size_t on_room(void *link) {
+        return SIZE_MAX;
+}
+
+static const struct session_link ops = {
+        .send = on_send, .room = on_room, .drain = on_drain, .hangup = on_hangup
+};
 
 static void leave_loop(void *data) {
         loop_exit(data, 0);
@@ -146,7 +175,13 @@ static void hello(struct fixture *f, unsigned who, int fd) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
+                                                        4,
+                                                        8,
+                                                        UINT64_C(1) << 30,
+                                                        100,
+                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
+                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config jobs = { .step_deadline = 3600 * USEC_PER_SEC,
@@ -193,7 +228,7 @@ static int teardown(void **state) {
         fake_backend_close(&f->fake);
         coordinating_end(&f->coordinating);
         sessions_free(f->sessions);
-        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_OWN), 0);
         users_free(f->accounts);
         loop_free(f->loop);
         codec_deinit(&f->codec);
@@ -294,6 +329,36 @@ static void a_pidfd_of_somebody_else_is_refused(void **state) {
         assert_int_equal(fcntl(fd, F_GETFD), -1);
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* What an ended process did counts; what it asked interests nobody any more. */
+static void ended_processes_get_no_answers(void **state) {
+        struct fixture *f = *state;
+        struct wire wire = { .asked = true };
+        pid_t pid = fork();
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = pid };
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        assert_true(fd >= 0);
+        assert_int_equal(session_new(f->sessions, &ops, &wire, &peer, fd, &wire.session), 0);
+        ask(&wire, WIRE__MESSAGE_TYPE__HELLO, &message.base);
+        ask_all(&wire);
+        unsigned answered = wire.n_frames;
+        assert_true(answered > 3); /* WELCOME, and at least one to each */
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        while (!wire.hung_up)
+                pass(f);
+        assert_int_equal(wire.n_frames, answered);
+        session_closed(wire.session);
+        pass(f);
+        session_free(wire.session);
 }
 
 static void an_own_pidfd_is_kept(void **state) {
@@ -617,6 +682,7 @@ int main(void) {
                 TEST(replies_are_not_requests),
                 TEST(fds_come_only_where_they_belong),
                 TEST(a_pidfd_of_somebody_else_is_refused),
+                TEST(ended_processes_get_no_answers),
                 TEST(an_own_pidfd_is_kept),
                 TEST(wrong_joins_are_answered),
                 TEST(an_instance_belongs_to_a_rank),

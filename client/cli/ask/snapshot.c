@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/cli/ask/snapshot.h"
+#include "proto/cleanup.h"
 
 /* Appends to an array of pointers. On failure the message is freed. */
 static int snapshot_push(void *array, size_t *n, ProtobufCMessage *message) {
@@ -56,6 +57,68 @@ static bool snapshot_in_order(const struct snapshot *snapshot, uint16_t type) {
         }
 }
 
+/* The row, with a number that is `by` more than its own. */
+static ProtobufCMessage *snapshot_copy(const ProtobufCMessage *message, uint32_t by) {
+        size_t size = protobuf_c_message_get_packed_size(message);
+        _cleanup_(freep) uint8_t *bytes = malloc(size + 1);
+
+        if (!bytes)
+                return NULL;
+        protobuf_c_message_pack(message, bytes);
+        ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
+        if (copy && copy->descriptor == &wire__status_member__descriptor) {
+                ((Wire__StatusMember *)copy)->rank += by;
+                ((Wire__StatusMember *)copy)->local_rank += by;
+                ((Wire__StatusMember *)copy)->member += by;
+        } else if (copy) {
+                ((Wire__StatusWait *)copy)->rank += by;
+        }
+        return copy;
+}
+
+/* A row that stands for `n`. */
+static int snapshot_push_alike(void *array, size_t *n_array, ProtobufCMessage *message, uint32_t n) {
+        const size_t first = *n_array;
+        int r = n > LIMIT_WORLD ? -EPROTO : 0;
+
+        if (r < 0)
+                protobuf_c_message_free_unpacked(message, NULL);
+        else
+                r = snapshot_push(array, n_array, message);
+        for (uint32_t i = 1; i < n && r == 0; i++) {
+                ProtobufCMessage *copy = snapshot_copy((*(ProtobufCMessage ***)array)[first], i);
+
+                r = copy ? snapshot_push(array, n_array, copy) : -ENOMEM;
+        }
+        return r;
+}
+
+static int snapshot_push_member(struct snapshot_job *job, ProtobufCMessage *message) {
+        Wire__StatusMember *member = (Wire__StatusMember *)message;
+        uint32_t places = member->places;
+
+        member->has_places = false;
+        member->places = 0;
+        return snapshot_push_alike(&job->member, &job->n_members, message, places);
+}
+
+static int snapshot_push_wait(struct snapshot_job *job, ProtobufCMessage *message) {
+        Wire__StatusWait *wait = (Wire__StatusWait *)message;
+        uint32_t ranks = wait->ranks;
+
+        wait->has_ranks = false;
+        wait->ranks = 0;
+        return snapshot_push_alike(&job->wait, &job->n_waits, message, ranks);
+}
+
+static int snapshot_take_end(struct snapshot *snapshot, ProtobufCMessage *message) {
+        if (snapshot->end)
+                protobuf_c_message_free_unpacked(&snapshot->end->base, NULL);
+        snapshot->end = (Wire__StatusEnd *)message;
+        snapshot->found = snapshot->found || snapshot->end->found;
+        return 1;
+}
+
 int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload, size_t length) {
         struct snapshot_job *job = snapshot->n_jobs ? &snapshot->job[snapshot->n_jobs - 1] : NULL;
 
@@ -70,13 +133,10 @@ int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload,
         case WIRE__MESSAGE_TYPE__STATUS_LINK:
                 return snapshot_push(&snapshot->link, &snapshot->n_links, message);
         case WIRE__MESSAGE_TYPE__STATUS_JOB: return snapshot_push_job(snapshot, message);
-        case WIRE__MESSAGE_TYPE__STATUS_MEMBER: return snapshot_push(&job->member, &job->n_members, message);
+        case WIRE__MESSAGE_TYPE__STATUS_MEMBER: return snapshot_push_member(job, message);
         case WIRE__MESSAGE_TYPE__STATUS_PLAN: return snapshot_push(&job->plan, &job->n_plans, message);
-        case WIRE__MESSAGE_TYPE__STATUS_WAIT: return snapshot_push(&job->wait, &job->n_waits, message);
-        default:
-                snapshot->found = ((Wire__StatusEnd *)message)->found;
-                protobuf_c_message_free_unpacked(message, NULL);
-                return 1;
+        case WIRE__MESSAGE_TYPE__STATUS_WAIT: return snapshot_push_wait(job, message);
+        default: return snapshot_take_end(snapshot, message);
         }
 }
 
@@ -121,29 +181,44 @@ void snapshot_deinit(struct snapshot *snapshot) {
         snapshot_free_list(snapshot->link, snapshot->n_links);
         if (snapshot->daemon)
                 protobuf_c_message_free_unpacked(&snapshot->daemon->base, NULL);
+        if (snapshot->end)
+                protobuf_c_message_free_unpacked(&snapshot->end->base, NULL);
         free(snapshot->path);
         *snapshot = (struct snapshot){ 0 };
 }
 
-enum talk_result snapshot_fetch(struct talk *talk, const char *path, const char *job, struct snapshot *ret) {
+/* One piece, from where the one before has ended; an older daemon sends all. */
+static enum talk_result snapshot_fetch_piece(struct talk *talk, const char *job, struct snapshot *snapshot) {
+        Wire__StatusPlace first = WIRE__STATUS_PLACE__INIT;
         Wire__Status request = WIRE__STATUS__INIT;
         struct talk_reply reply;
         int fed = 0;
 
-        *ret = (struct snapshot){ .path = strdup(path) };
         request.job = (char *)job;
+        request.from = snapshot->end ? snapshot->end->next : &first;
         enum talk_result r = talk_send(talk, WIRE__MESSAGE_TYPE__STATUS, &request.base);
+        talk->answered = snapshot->daemon != NULL;
         while (!r && fed == 0) {
                 r = talk_receive(talk, &reply);
                 if (!r)
-                        fed = snapshot_feed(ret, reply.type, reply.payload, reply.length);
+                        fed = snapshot_feed(snapshot, reply.type, reply.payload, reply.length);
         }
         if (!r && fed == -EPROTO)
                 r = talk_fail(talk, TALK_BROKEN, "the daemon's answer is out of order");
-        else if (!r && (fed < 0 || !ret->path))
+        else if (!r && fed < 0)
                 r = talk_fail(talk, TALK_FAILED, "out of memory");
-        if (!r && !job)
-                ret->found = true;
+        return r;
+}
+
+enum talk_result snapshot_fetch(struct talk *talk, const char *path, const char *job, struct snapshot *ret) {
+        enum talk_result r;
+
+        *ret = (struct snapshot){ .path = strdup(path), .found = !job };
+        do
+                r = snapshot_fetch_piece(talk, job, ret);
+        while (!r && ret->end->next);
+        if (!r && !ret->path)
+                r = talk_fail(talk, TALK_FAILED, "out of memory");
         if (r)
                 snapshot_deinit(ret);
         return r;

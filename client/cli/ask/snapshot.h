@@ -26,11 +26,12 @@ struct snapshot {
         Wire__StatusLink **link;     /* connections to other daemons */
         struct snapshot_job *job;
         size_t n_clients, n_links, n_jobs;
-        bool found; /* the job asked for is there; true if none was asked for */
+        Wire__StatusEnd *end; /* of the latest piece; NULL: none has ended */
+        bool found;           /* the job asked for is there; true if none was asked for */
 };
 
-/* Takes one reply: 0 more to come, 1 that was the last, -EPROTO out of order or not a reply to STATUS,
- * -ENOMEM. */
+/* Takes one reply: 0 more to come, 1 that was the last of a piece, -EPROTO out of order or not a reply to
+ * STATUS, -ENOMEM. Where a row stands for several places or waits, there are as many here. */
 int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload, size_t length);
 void snapshot_deinit(struct snapshot *snapshot);
 

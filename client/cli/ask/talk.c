@@ -86,6 +86,7 @@ enum talk_result talk_send(struct talk *talk, uint16_t type, const ProtobufCMess
         enum talk_result r;
 
         talk->request++;
+        talk->answered = false;
         ssize_t size = codec_pack(talk->buffer, type, talk->request, 0, message);
         if (size < 0)
                 return talk_fail(talk, TALK_FAILED, "the request does not fit into one frame");
@@ -114,13 +115,23 @@ static enum talk_result talk_refused(struct talk *talk, const Wire__Refused *ref
         return talk_fail(talk, refusal->code == WIRE__CODE__DENIED ? TALK_DENIED : TALK_REFUSED, "%s", text);
 }
 
+/* Nobody but the daemon's log knows why. */
+static enum talk_result talk_hung_up(struct talk *talk) {
+        if (!talk->answered)
+                return talk_fail(talk, TALK_GONE, "the daemon has hung up");
+        return talk_fail(talk, TALK_CUT,
+                         "the daemon (pid %d) has hung up in the middle of an answer; its log says why, "
+                         "if it has not ended at that moment",
+                         (int)talk->pid);
+}
+
 static enum talk_result talk_receive_packet(struct talk *talk, int64_t deadline,
                                             struct fdpass_packet *packet) {
         for (;;) {
                 *packet = (struct fdpass_packet){ .data = talk->buffer };
                 int n = fdpass_receive(talk->fd, packet, 1);
                 if (n == -ECONNRESET || (n == 1 && packet->size == 0 && !packet->error))
-                        return talk_fail(talk, TALK_GONE, "the daemon has hung up");
+                        return talk_hung_up(talk);
                 if (n == 1 && packet->error)
                         return talk_fail(talk, TALK_BROKEN,
                                          "the daemon sent a packet that breaks the protocol");
@@ -168,8 +179,10 @@ enum talk_result talk_receive(struct talk *talk, struct talk_reply *ret) {
                 if (header.type == WIRE__MESSAGE_TYPE__REFUSED &&
                     (header.request == talk->request || !header.request))
                         return talk_refused(talk, (const Wire__Refused *)ret->message);
-                if (header.request == talk->request)
+                if (header.request == talk->request) {
+                        talk->answered = true;
                         return TALK_OK;
+                }
         }
 }
 

@@ -16,6 +16,7 @@ enum talk_result {
         TALK_DENIED,  /* there, but not for this user */
         TALK_SILENT,  /* it did not answer in time */
         TALK_GONE,    /* it has ended meanwhile, or is about to */
+        TALK_CUT,     /* it has hung up in the middle of an answer */
         TALK_BROKEN,  /* it spoke something else */
         TALK_VERSION, /* it speaks another version */
         TALK_REFUSED, /* it refused the request */
@@ -29,6 +30,7 @@ struct talk {
         uint8_t *buffer;
         unsigned timeout_ms; /* for each wait */
         uint32_t request;    /* last one sent */
+        bool answered;       /* something of the answer to it has come */
         unsigned minor;      /* of this connection */
         char *version;       /* of the daemon */
         char *device;

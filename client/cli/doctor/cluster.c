@@ -109,8 +109,8 @@ static pid_t doctor_cluster_start(const struct doctor_command *command, FILE **r
 
 /* RESULT TAB CHECK TAB TEXT TAB FIX. False: it is no such line. */
 static bool doctor_cluster_take_line(char *line, struct findings *findings) {
-        static const char *const known[] = { "cluster address", "cluster key", "coordinator",
-                                             "cluster clock" };
+        static const char *const known[] = { "cluster address", "cluster key", "coordinator", "cluster clock",
+                                             "memory limit" };
         char *part[4], *rest = line;
         const char *check = NULL;
 

@@ -28,8 +28,10 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
                                     format_new("gradsyncd answers at %s (device %s)", checkup->path,
                                                checkup->talk.device),
                                     NULL);
-        char *what = format_new("no daemon at %s%s%s%s: %s", checkup->path, *source ? " (" : "", source,
-                                *source ? ")" : "", checkup->talk.error);
+        char *what = format_new("no %s at %s%s%s%s: %s",
+                                checkup->result == TALK_CUT ? "whole answer of the daemon" : "daemon",
+                                checkup->path, *source ? " (" : "", source, *source ? ")" : "",
+                                checkup->talk.error);
         switch (checkup->result) {
         case TALK_ABSENT:
         case TALK_GONE:
@@ -44,6 +46,11 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
                 break;
         case TALK_DENIED: fix = format_new("see \"permissions\""); break;
         case TALK_VERSION: fix = format_new("see \"version\""); break;
+        case TALK_CUT:
+                fix = format_new(
+                        "look why: journalctl -u 'gradsyncd@%s', or its standard error; then ask again",
+                        device);
+                break;
         case TALK_SILENT:
                 fix = format_new(
                         "continue it if it is stopped (kill -CONT), else: systemctl restart 'gradsyncd@%s'",

@@ -38,9 +38,10 @@ static json_t *document_daemon(const struct snapshot *snapshot) {
         return OBJECT(TEXT(d, device), TEXT(d, version), WHOLE(d, pid), WHOLE(d, uid), WHOLE(d, uptime_ms),
                       AS("socket", value_text(snapshot->path)), WHOLE(d, clients), WHOLE(d, jobs),
                       WHOLE(d, workers), TEXT(d, simd), WHOLE(d, arenas), WHOLE(d, arena_bytes),
-                      WHOLE(d, loop_cpu_us), WHOLE(d, worker_cpu_us), BOOLEAN(d, complete),
-                      BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts), TEXT(d, no_identity),
-                      AS("gpu", document_gpu(d->gpu)), AS("engine", document_engine(d->engine)));
+                      WHOLE(d, own_bytes), WHOLE(d, loop_cpu_us), WHOLE(d, worker_cpu_us),
+                      BOOLEAN(d, complete), BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts),
+                      TEXT(d, no_identity), AS("gpu", document_gpu(d->gpu)),
+                      AS("engine", document_engine(d->engine)));
 }
 
 static json_t *document_client(const struct snapshot *snapshot, const Wire__StatusClient *c) {
@@ -196,7 +197,7 @@ json_t *document_links(const struct observation *observation) {
 int document_print(json_t *document, bool one_line) {
         if (!document)
                 return cli_out_of_memory();
-        int r = json_dumpf(document, stdout, one_line ? JSON_COMPACT : JSON_INDENT(2));
+        int r = json_dumpf(document, stdout, JSON_ENSURE_ASCII | (one_line ? JSON_COMPACT : JSON_INDENT(2)));
         json_decref(document);
         return r == 0 && putchar('\n') != EOF && fflush(stdout) == 0 ? CLI_OK : CLI_ERROR;
 }

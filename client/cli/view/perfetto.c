@@ -52,7 +52,7 @@ static void perfetto_emit(struct perfetto *trace, json_t *event) {
         }
         fputs(trace->first ? "\n" : ",\n", trace->to);
         trace->first = false;
-        json_dumpf(event, trace->to, JSON_COMPACT);
+        json_dumpf(event, trace->to, JSON_COMPACT | JSON_ENSURE_ASCII);
         json_decref(event);
 }
 

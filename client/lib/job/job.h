@@ -64,6 +64,9 @@ struct gradsync_job {
         /* The number by which the daemon knows the job. 0: it does not. */
         uint32_t handle;
         uint64_t member;
+        /* That it is this member, for the next daemon: none, or LIMIT_PROOF bytes. */
+        size_t proof_bytes;
+        uint8_t proof[LIMIT_PROOF];
         /* WIRE__SCOPE__…, as the daemon says; NONE: an older one, which knows only jobs of a host. */
         unsigned scope;
         struct standing standing;

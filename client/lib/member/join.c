@@ -49,6 +49,9 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         job->scope = joined->scope;
         if (joined->has_ticket)
                 job_keep_ticket(job, &joined->ticket);
+        job->proof_bytes = joined->has_proof && joined->proof.len == LIMIT_PROOF ? LIMIT_PROOF : 0;
+        if (job->proof_bytes > 0)
+                memcpy(job->proof, joined->proof.data, job->proof_bytes);
         join_take_plans(job, joined);
         job->standing.claims = joined->history ? STANDING_HISTORY : 0;
         return GRADSYNC_OK;

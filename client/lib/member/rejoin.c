@@ -101,7 +101,7 @@ static void rejoin_memory_refused(struct request *request) {
         rejoin_end_refused(OWNER(request, struct gradsync_memory, again)->job, request->text);
 }
 
-static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
+static void rejoin_fill(struct gradsync_job *job, Wire__Rejoin *rejoin) {
         const struct standing *standing = &job->standing;
         const struct wish *wish = &job->wish;
         bool failed;
@@ -134,6 +134,8 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         if (job->ticket != NULL)
                 rejoin->ticket =
                         (ProtobufCBinaryData){ .len = job->ticket->bytes, .data = job->ticket->data };
+        rejoin->has_proof = job->proof_bytes > 0;
+        rejoin->proof = (ProtobufCBinaryData){ .len = job->proof_bytes, .data = job->proof };
         SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);
         SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
         SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);

@@ -30,8 +30,10 @@ _Static_assert(RESULT_WORDS <= GRID_SCRATCH_WORDS,
                "what has room for its results has some in the scratch memory");
 
 struct errand {           /* one task */
-        struct list link; /* of its lane, of its launch, or of what is done */
-        uint64_t id, first;
+        struct list link; /* of its lane: the first one of its user; of its launch, or of what is done */
+        struct errand *behind,
+                *last; /* next of the same user in the lane; the last one (valid in the first) */
+        uint64_t id, user, first;
         bool own; /* this memory is not the room of its description */
         bool cancelled;
         bool statistics, find;
@@ -53,7 +55,7 @@ struct slot {
 struct lane {
         cuda_stream stream;
         cuda_address scratch;
-        struct list waiting;
+        struct list waiting; /* the first errand of each user that has some */
         struct slot slot[SLOTS];
         unsigned first, n; /* slots under way */
 };
@@ -92,6 +94,7 @@ static struct errand *errand_new(const struct backend_task *task) {
         outputs = errand->address + task->n_inputs;
         *errand = (struct errand){
                 .id = task->id,
+                .user = task->user,
                 .first = task->first,
                 .own = task->room == NULL,
                 .find = task->find,
@@ -108,6 +111,7 @@ static struct errand *errand_new(const struct backend_task *task) {
                           .statistics = task->statistics,
                           .find = task->find },
         };
+        list_init(&errand->link);
         errand_place(errand->address, task->inputs, task->n_inputs, skip);
         errand_place(outputs, task->outputs, task->n_outputs, skip);
         errand->statistics = task->statistics && !task->find && launch_result_words(&errand->part) > 0;
@@ -128,13 +132,71 @@ static bool errand_is_valid(const struct backend_task *task) {
         return task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
 }
 
+/* Behind what its user has in the lane: so tasks of one turn stay in their order. */
+static void lane_add(struct lane *lane, struct errand *errand) {
+        struct errand *first;
+
+        errand->last = errand;
+        list_for_each(first, &lane->waiting, link)
+                if (first->user == errand->user) {
+                        first->last->behind = errand;
+                        first->last = errand;
+                        return;
+                }
+        list_append(&lane->waiting, &errand->link);
+}
+
+/* Takes the first errand of a user out; the next one takes over, at that place. */
+static void lane_drop_first(struct errand *first, struct list *at) {
+        struct errand *successor = first->behind;
+
+        if (successor != NULL) {
+                successor->last = first->last;
+                list_insert(at, &successor->link);
+        }
+        list_remove(&first->link);
+        first->behind = NULL;
+}
+
+static struct errand *lane_find(struct lane *lane, uint64_t id, struct errand **ret_first,
+                                struct errand **ret_before) {
+        struct errand *first;
+
+        list_for_each(first, &lane->waiting, link) {
+                *ret_first = first;
+                *ret_before = NULL;
+                for (struct errand *at = first; at != NULL; at = at->behind) {
+                        if (at->id == id)
+                                return at;
+                        *ret_before = at;
+                }
+        }
+        return NULL;
+}
+
+/* NULL: it does not wait there. */
+static struct errand *lane_take_out(struct lane *lane, uint64_t id) {
+        struct errand *first, *before, *errand = lane_find(lane, id, &first, &before);
+
+        if (errand == NULL || before == NULL) {
+                if (errand != NULL)
+                        lane_drop_first(errand, &errand->link);
+                return errand;
+        }
+        before->behind = errand->behind;
+        if (first->last == errand)
+                first->last = before;
+        errand->behind = NULL;
+        return errand;
+}
+
 int issuer_submit(struct issuer *issuer, const struct backend_task *task) {
         struct errand *errand = errand_is_valid(task) ? errand_new(task) : NULL;
 
         if (errand == NULL)
                 return errand_is_valid(task) ? -ENOMEM : -EINVAL;
         pthread_mutex_lock(&issuer->lock);
-        list_append(&issuer->lane[task->turn % LANES].waiting, &errand->link);
+        lane_add(&issuer->lane[task->turn % LANES], errand);
         pthread_cond_signal(&issuer->work);
         pthread_mutex_unlock(&issuer->lock);
         return 0;
@@ -150,13 +212,11 @@ static void issuer_end(struct issuer *issuer, struct errand *errand) {
 void issuer_cancel(struct issuer *issuer, uint64_t id) {
         pthread_mutex_lock(&issuer->lock);
         for (unsigned l = 0; l < LANES; l++) {
-                struct errand *errand;
-                list_for_each(errand, &issuer->lane[l].waiting, link)
-                        if (errand->id == id) {
-                                errand->cancelled = true;
-                                issuer_end(issuer, errand);
-                                break;
-                        }
+                struct errand *errand = lane_take_out(&issuer->lane[l], id);
+                if (errand != NULL) {
+                        errand->cancelled = true;
+                        issuer_end(issuer, errand);
+                }
         }
         pthread_mutex_unlock(&issuer->lock);
 }
@@ -210,7 +270,8 @@ static void issuer_fail(struct issuer *issuer, const char *what, cuda_result res
         eventfd_write(issuer->wake, 1);
 }
 
-/* As many of the lane's tasks as go into one launch. False: there are none, or no slot is free. */
+/* As many of the lane's tasks as go into one launch, of one user after the other. False: there are none, or
+ * no slot is free. */
 static bool lane_gather(struct lane *lane, struct slot *slot) {
         struct launch *launch = &slot->launch;
 
@@ -222,7 +283,7 @@ static bool lane_gather(struct lane *lane, struct slot *slot) {
                         launch_init(launch, (unsigned)launch_kernel(&errand->part));
                 if (!launch_add(launch, &errand->part, GRID_SCRATCH_WORDS, RESULT_WORDS))
                         break;
-                list_remove(&errand->link);
+                lane_drop_first(errand, &lane->waiting);
                 list_append(&slot->errands, &errand->link);
         }
         return true;

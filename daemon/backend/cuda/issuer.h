@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thread that gives work to the GPU, the only one that launches kernels. Tasks wait in lanes, by their
- * turn; each lane is a stream, so tasks of one turn end in their order. Tasks that follow each other in a
- * lane and need the same kernel share a launch. The thread learns by events what has ended; it never waits
- * in a call of the driver.
+ * turn; each lane is a stream, so tasks of one turn end in their order. In a lane users take turns, task by
+ * task. Tasks that follow each other then and need the same kernel share a launch. The thread learns by
+ * events what has ended; it never waits in a call of the driver.
  */
 #pragma once
 

@@ -3,7 +3,8 @@
  * Arenas. A memory cgroup charges a page to the process that touches it first, and that must never be the
  * daemon: so an arena is created without a page, and mapped only when the kernel's count of its pages shows
  * that the member has touched all. The seals keep the file's size, so that no access of the daemon can ever
- * meet its end. Nothing keeps a member from giving pages back later, so they are counted again and again.
+ * meet its end. Nothing keeps a member from giving pages back later, so they are counted again and again, and
+ * what is mapped is guarded.
  */
 #include "arena.h"
 
@@ -19,6 +20,7 @@
 #include "backend/backend.h"
 #include "backend/fill.h"
 #include "base/cleanup.h"
+#include "guard.h"
 #include "proto/frame.h"
 #include "proto/gradsync.pb-c.h"
 #include "reaper.h"
@@ -38,8 +40,9 @@ void arena_release(struct arena *arena) {
 struct arena *arena_free(struct arena *arena) {
         if (!arena)
                 return NULL;
-        if (arena->reaper && arena->file.size > SMALL_ARENA)
-                reaper_take(arena->reaper, arena);
+        list_remove(&arena->by_file);
+        if (arena->home->reaper && arena->file.size > SMALL_ARENA)
+                reaper_take(arena->home->reaper, arena);
         else
                 arena_release(arena);
         return NULL;
@@ -88,6 +91,15 @@ static int arena_map(struct arena *arena) {
         return 0;
 }
 
+/* What members can punch holes into. Without the guard tasks look for them. */
+static int arena_map_shared(struct arena *arena) {
+        int r = arena_map(arena);
+
+        if (r == 0)
+                arena->unguarded = guard_add(arena->home->guard, arena->map, arena->bytes) < 0;
+        return r;
+}
+
 static int arena_map_own(struct arena *arena, const struct memory_request *request) {
         int r = arena_map(arena);
 
@@ -113,15 +125,15 @@ static int arena_make(struct arena *arena, const struct memory_request *request)
         return request->kind == MEMORY_OWN ? arena_map_own(arena, request) : 0;
 }
 
-int arena_new(struct reaper *reaper, unsigned place, const struct memory_request *request,
-              struct arena **ret) {
+int arena_new(struct arena_home *home, const struct memory_request *request, struct arena **ret) {
         if (request->bytes == 0 || request->bytes % ARENA_PAGE != 0 || request->bytes > LIMIT_ARENA)
                 return -EINVAL;
         struct arena *arena = calloc(1, sizeof *arena);
         if (!arena)
                 return -ENOMEM;
-        arena->reaper = reaper;
-        arena->place = place % PLACES;
+        arena->home = home;
+        list_init(&arena->by_file);
+        arena->place = home->made++ % PLACES;
         int r = arena_make(arena, request);
         if (r < 0)
                 arena_release(arena);
@@ -135,11 +147,11 @@ int arena_attach(struct arena *arena, struct refusal *refusal) {
         int r = memfd_check_present(arena->fd, &arena->file, text, sizeof text);
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "%s", text);
-        return r < 0 || arena->map ? r : arena_map(arena);
+        return r < 0 || arena->map ? r : arena_map_shared(arena);
 }
 
-int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_request *request,
-                struct arena **ret, struct refusal *refusal) {
+int arena_adopt(struct arena_home *home, const struct memory_request *request, struct arena **ret,
+                struct refusal *refusal) {
         _cleanup_(freep) struct arena *arena = NULL;
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
@@ -153,8 +165,9 @@ int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_reque
         if (!arena)
                 return -ENOMEM;
         *arena = (struct arena){
-                .reaper = reaper, .place = place % PLACES, .fd = request->fds[0], .offset = request->offset
+                .home = home, .place = home->made++ % PLACES, .fd = request->fds[0], .offset = request->offset
         };
+        list_init(&arena->by_file);
         arena->bytes = (request->bytes + page - 1) / page * page;
         int r = memfd_check(arena->fd, request->offset, request->bytes, &arena->file, text, sizeof text);
         if (r > 0)
@@ -180,4 +193,9 @@ int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal) {
         arena->unchecked = 0;
         int r = memfd_check_kept(arena->fd, &arena->file, text, sizeof text);
         return r > 0 ? refuse(refusal, (uint32_t)r, "%s", text) : r;
+}
+
+bool arena_has_holes(const struct arena *arena) {
+        char text[256];
+        return memfd_check_kept(arena->fd, &arena->file, text, sizeof text) > 0;
 }

@@ -7,12 +7,16 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
 #include <time.h>
 
 #include "arena.h"
 #include "backend/backend.h"
 #include "base/cleanup.h"
 #include "base/cpus.h"
+#include "base/log.h"
+#include "guard.h"
 #include "pool.h"
 #include "reaper.h"
 #include "task.h"
@@ -21,6 +25,7 @@
 #define MIDDLING_TRAFFIC (256u << 10) /* some ten microseconds */
 #define MIDDLING_REST 3u              /* times its own duration, before the next one here */
 #define WORKERS_MAX 1024u
+#define FILES 1024u /* lists of arenas by their file */
 
 _Static_assert(MIDDLING_TRAFFIC <= TASK_REUSE_SLICES * KERNEL_SLICE_SMALL,
                "a middling task fits the reusable one");
@@ -29,13 +34,13 @@ struct host {
         struct backend backend;
         const struct kernel_set *kernels;
         struct pool *pool;
-        struct reaper *reaper;
+        struct arena_home arenas;
         backend_done_fn done;
         void *owner;
         struct task *here; /* the one task done on the loop thread, and its result */
         uint64_t nonfinite[LIMIT_LOCAL];
-        unsigned arenas;     /* made so far */
-        uint64_t rest_until; /* nanoseconds: no middling task on the loop thread before */
+        struct list files[FILES]; /* arenas that a daemon has made, this one or a former one */
+        uint64_t rest_until;      /* nanoseconds: no middling task on the loop thread before */
 };
 
 static struct host *host_of(struct backend *backend) {
@@ -51,10 +56,22 @@ static struct backend *host_close(struct backend *backend) {
         if (!host)
                 return NULL;
         pool_free(host->pool);
-        reaper_free(host->reaper);
+        reaper_free(host->arenas.reaper);
+        fd_close(host->arenas.guard);
         task_free(host->here);
         free(host);
         return NULL;
+}
+
+/* Without it tasks look whether members have punched holes, which they may do just after that. */
+static void host_guard(struct host *host) {
+        host->arenas.guard = guard_open();
+        if (host->arenas.guard < 0)
+                log_write(
+                        LOG_NOTICE, NULL,
+                        "userfaultfd(2) cannot be used (%s): a member that punches holes into shared memory "
+                        "while it is being reduced can make gradsyncd allocate some; allow the system call",
+                        strerror(-host->arenas.guard));
 }
 
 /* What has been opened so far stays in *host for host_close(). */
@@ -68,7 +85,8 @@ static int host_init(struct host *host, const struct backend_config *config) {
         host->here = task_reusable();
         if (!host->here)
                 return -ENOMEM;
-        int r = reaper_new(&host->reaper);
+        host_guard(host);
+        int r = reaper_new(&host->arenas.reaper);
         if (r < 0)
                 return r;
         return pool_new(workers, config->has_affinity ? &config->affinity : NULL, &host->pool);
@@ -79,8 +97,11 @@ static int host_open(const struct backend_config *config, struct backend **ret) 
         if (!host)
                 return -ENOMEM;
         host->backend = (struct backend){ &backend_host, backend_host.memory, backend_host.compute };
+        host->arenas.guard = -ENOSYS;
         host->done = config->done;
         host->owner = config->owner;
+        for (unsigned i = 0; i < FILES; i++)
+                list_init(&host->files[i]);
         int r = host_init(host, config);
         if (r < 0) {
                 host_close(&host->backend);
@@ -110,6 +131,35 @@ static void host_dispatch(struct backend *backend) {
         }
 }
 
+static struct list *host_files(struct host *host, const struct arena *arena) {
+        return &host->files[arena->file.inode % FILES];
+}
+
+static bool host_has_file(struct host *host, const struct arena *arena) {
+        const struct arena *other;
+
+        list_for_each(other, host_files(host, arena), by_file)
+                if (other->file.inode == arena->file.inode && other->file.device == arena->file.device)
+                        return true;
+        return false;
+}
+
+/* One memory is one member's, in one plan: two that shared it would write over each other's gradients. */
+static int host_take_back(struct host *host, const struct memory_request *request, struct arena **ret,
+                          struct refusal *refusal) {
+        int r = arena_adopt(&host->arenas, request, ret, refusal);
+
+        if (r != 0 || !host_has_file(host, *ret))
+                return r;
+        request->fds[0] = (*ret)->fd; /* it stays the caller's */
+        (*ret)->fd = -1;
+        *ret = arena_free(*ret);
+        return refuse(
+                refusal, WIRE__CODE__INVALID,
+                "it is an arena, or staging memory, that has been brought back already: each plan of each "
+                "member has its own");
+}
+
 /* Nothing takes long here: pages come and go with those who touch them. What does, giving large memory back,
  * happens afterwards, and nobody waits for it. */
 static int host_request(struct backend *backend, const struct memory_request *request,
@@ -119,14 +169,14 @@ static int host_request(struct backend *backend, const struct memory_request *re
         int r = 0;
         switch (request->kind) {
         case MEMORY_SHARED:
-        case MEMORY_OWN: r = arena_new(host->reaper, host->arenas++, request, &arena); break;
-        case MEMORY_OFFERED:
-        case MEMORY_RETURNED:
-                r = arena_adopt(host->reaper, host->arenas++, request, &arena, &ret->refusal);
-                break;
+        case MEMORY_OWN: r = arena_new(&host->arenas, request, &arena); break;
+        case MEMORY_OFFERED: r = arena_adopt(&host->arenas, request, &arena, &ret->refusal); break;
+        case MEMORY_RETURNED: r = host_take_back(host, request, &arena, &ret->refusal); break;
         case MEMORY_ATTACH: r = arena_attach(arena_of(request->memory), &ret->refusal); break;
         case MEMORY_FREE: arena_free(arena_of(request->memory)); break;
         }
+        if (r == 0 && (request->kind == MEMORY_SHARED || request->kind == MEMORY_RETURNED))
+                list_append(host_files(host, arena), &arena->by_file);
         ret->id = request->id;
         ret->error = r;
         ret->memory = r == 0 && arena ? &arena->memory : NULL;
@@ -171,7 +221,16 @@ static uint64_t host_now_ns(void) {
         return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* The same steps as a worker's, one after the other. */
+static int host_submit_pool(struct host *host, const struct backend_task *description) {
+        struct task *task;
+        int r = task_new(host->kernels, description, &task);
+        if (r == 0)
+                pool_submit(host->pool, task);
+        return r;
+}
+
+/* The same steps as a worker's, one after the other. Where some memory is missing a worker finds that, too:
+ * so it is told in one way only. */
 static int host_run_here(struct host *host, const struct backend_task *description,
                          struct backend_result *ret) {
         bool goes_on = true;
@@ -179,7 +238,8 @@ static int host_run_here(struct host *host, const struct backend_task *descripti
         if (r < 0)
                 return r;
         for (unsigned slice = 0; goes_on && slice < host->here->slices; slice++) {
-                task_run(host->here, slice, host->nonfinite);
+                if (task_run(host->here, slice, host->nonfinite) != NULL)
+                        return host_submit_pool(host, description);
                 goes_on = task_count(host->here, host->nonfinite);
         }
         task_combine(host->here);
@@ -203,17 +263,12 @@ static int host_submit(struct backend *backend, const struct backend_task *descr
                        struct backend_result *ret) {
         struct host *host = host_of(backend);
         uint64_t traffic = task_traffic(description), start;
-        struct task *task;
         if (traffic <= SMALL_TRAFFIC)
                 return host_run_here(host, description, ret);
         if (traffic <= MIDDLING_TRAFFIC && (start = host_now_ns()) >= host->rest_until &&
             pool_empty(host->pool))
                 return host_run_here_middling(host, description, ret, start);
-        int r = task_new(host->kernels, description, &task);
-        if (r < 0)
-                return r;
-        pool_submit(host->pool, task);
-        return 0;
+        return host_submit_pool(host, description);
 }
 
 static void host_cancel(struct backend *backend, uint64_t id) {

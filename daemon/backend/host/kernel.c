@@ -262,17 +262,21 @@ INTEGER(uint8_t, uint8_t)
 
 /* ---- copies ---- */
 
-#define COPY_BLOCK 4096u /* bytes: read once, written to every output */
+#define COPY_BLOCK 4096u /* bytes: read once, written to every output; stays in the first-level cache */
 
 static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t first, size_t elements,
                                      size_t size) {
-        const unsigned char *from = slice->inputs[0] + first * size;
+        _Alignas(64) unsigned char block[COPY_BLOCK];
         size_t bytes = elements * size;
         for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
+                const unsigned char *from = slice->inputs[0] + first * size + at;
                 size_t count = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
+                /* All outputs get the same, whatever the input's owner writes meanwhile. */
+                if (slice->n_outputs > 1)
+                        from = memcpy(block, from, count);
                 for (unsigned i = 0; i < slice->n_outputs; i++)
                         if (slice->outputs[i] != slice->inputs[0])
-                                block_put(slice, slice->outputs[i] + first * size + at, from + at, count);
+                                block_put(slice, slice->outputs[i] + first * size + at, from, count);
         }
 }
 

@@ -52,7 +52,7 @@ struct worker {
 
 struct pool {
         pthread_mutex_t lock;
-        struct list ring; /* the first tasks of all turns that have slices to hand out */
+        struct list users; /* of each user with slices to hand out, the first task of the turn that is next */
         struct list unfinished, done;
         uint64_t backlog; /* slices that are not handed out yet */
         struct worker *idle;
@@ -67,42 +67,69 @@ struct pool {
 
 /* ---- handing out slices; under the lock ---- */
 
-static struct task *pool_ring_find(struct pool *pool, uint64_t turn) {
+static struct task *pool_find_user(struct pool *pool, uint64_t user) {
         struct task *task;
-        list_for_each(task, &pool->ring, ring)
-                if (task->turn == turn)
+        list_for_each(task, &pool->users, users)
+                if (task->user == user)
                         return task;
         return NULL;
 }
 
-static void pool_ring_add(struct pool *pool, struct task *task) {
-        struct task *first = pool_ring_find(pool, task->turn);
-        pool->backlog += task->slices;
-        task->last = task;
-        if (!first) {
-                list_append(&pool->ring, &task->ring);
-                return;
-        }
-        first->last->behind = task;
-        first->last = task;
+static struct task *ring_next(const struct task *task) {
+        return list_entry(task->ring.next, struct task, ring);
 }
 
-/* Takes the first task of a turn out; the next of its turn takes over the place at `at` of the ring. */
-static void pool_ring_drop_first(struct task *first, struct list *at) {
-        struct task *successor = first->behind;
+/* The first task of that turn, if one of its user is given. */
+static struct task *ring_find(struct task *of_user, uint64_t turn) {
+        struct task *task = of_user;
+        while (task && task->turn != turn) {
+                task = ring_next(task);
+                if (task == of_user)
+                        return NULL;
+        }
+        return task;
+}
+
+static void pool_ring_add(struct pool *pool, struct task *task) {
+        struct task *of_user = pool_find_user(pool, task->user), *first = ring_find(of_user, task->turn);
+        pool->backlog += task->slices;
+        task->last = task;
+        if (first) {
+                first->last->behind = task;
+                first->last = task;
+        } else if (of_user) {
+                list_append(&of_user->ring, &task->ring);
+        } else {
+                list_append(&pool->users, &task->users);
+        }
+}
+
+/* Takes the first task of a turn out of its ring; the next of its turn takes over its place. Returns what
+ * comes after it in the ring, NULL if that is empty then. */
+static struct task *ring_leave(struct task *first) {
+        struct task *successor = first->behind, *next;
         if (successor) {
                 successor->last = first->last;
-                list_insert(at, &successor->ring);
+                list_insert(&first->ring, &successor->ring);
         }
+        next = ring_next(first);
         list_remove(&first->ring);
         first->behind = NULL;
+        return next != first ? next : NULL;
+}
+
+static void pool_ring_drop_first(struct task *first) {
+        struct task *successor = first->behind, *next = ring_leave(first);
+        if (!list_empty(&first->users) && next)
+                list_insert(&first->users, successor ? &successor->users : &next->users);
+        list_remove(&first->users);
 }
 
 static void pool_ring_drop(struct pool *pool, struct task *task) {
-        struct task *first = pool_ring_find(pool, task->turn), *before = first;
+        struct task *first = ring_find(pool_find_user(pool, task->user), task->turn), *before = first;
         pool->backlog -= task->slices - task->next;
         if (first == task) {
-                pool_ring_drop_first(task, &task->ring);
+                pool_ring_drop_first(task);
                 return;
         }
         while (before->behind != task)
@@ -113,21 +140,19 @@ static void pool_ring_drop(struct pool *pool, struct task *task) {
         task->behind = NULL;
 }
 
-/* The next slice of the turn whose turn it is; NULL if there is none. */
+/* The next slice of the user, and of the turn of it, whose turn it is; NULL if there is none. */
 static struct task *pool_ring_take(struct pool *pool, unsigned *ret_slice) {
-        struct task *task;
-        if (list_empty(&pool->ring))
+        struct task *task, *next;
+        if (list_empty(&pool->users))
                 return NULL;
-        task = list_entry(pool->ring.next, struct task, ring);
+        task = list_entry(pool->users.next, struct task, users);
         *ret_slice = task->next++;
         task->running++;
         pool->backlog--;
-        if (task->next == task->slices) {
-                pool_ring_drop_first(task, &pool->ring);
-        } else {
-                list_remove(&task->ring);
-                list_append(&pool->ring, &task->ring);
-        }
+        next = task->next == task->slices ? ring_leave(task) : ring_next(task);
+        list_remove(&task->users);
+        if (next)
+                list_append(&pool->users, &next->users);
         return task;
 }
 
@@ -277,11 +302,9 @@ static void worker_run(struct worker *worker, struct task *task, unsigned slice)
         struct worker *other = pool_idle_take_needed(pool);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(other);
-        unsigned withdrawn = task_look(task, slice);
-        if (withdrawn == 0)
-                task_run(task, slice, worker->nonfinite);
+        const struct backend_memory *withdrawn = task_run(task, slice, worker->nonfinite);
         pthread_mutex_lock(&pool->lock);
-        if (withdrawn > 0) {
+        if (withdrawn) {
                 task->withdrawn = withdrawn;
                 pool_drop_rest(pool, task);
         }
@@ -366,6 +389,7 @@ static int workers_start(struct pool *pool, unsigned n, const cpu_set_t *affinit
         if (r == 0 && affinity && !pool->pinned)
                 r = -pthread_attr_setaffinity_np(&attributes, sizeof allowed, &allowed);
         sigfillset(&all);
+        sigdelset(&all, SIGBUS); /* see guard.h */
         pthread_sigmask(SIG_SETMASK, &all, &before);
         for (unsigned i = 0; r == 0 && i < n; i++)
                 r = worker_start(pool, i, &attributes, &allowed);
@@ -383,7 +407,7 @@ int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret) {
                 return -ENOMEM;
         memset(pool, 0, size);
         pthread_mutex_init(&pool->lock, NULL);
-        list_init(&pool->ring);
+        list_init(&pool->users);
         list_init(&pool->unfinished);
         list_init(&pool->done);
         pool->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker threads and what they do next. Turns (a turn is what the caller says it is: one job's work)
- * stand in a ring; a worker takes one slice of the next turn and the ring moves on, so no turn waits for more
- * than one slice of each other one. Within a turn, slices are handed out in the order of submission. Finished
- * tasks wait for pool_take() and make the event fd readable. Called on the loop thread.
+ * The worker threads and what they do next. Users stand in a ring, and the turns of each user (a turn is what
+ * the caller says it is: one job's work) in one of their own; a worker takes one slice of the next user's
+ * next turn, and both rings move on. So no user waits for more than one slice of each other one, however many
+ * turns that has. Within a turn, slices are handed out in the order of submission. Finished tasks wait for
+ * pool_take() and make the event fd readable. Called on the loop thread.
  */
 #pragma once
 

@@ -3,12 +3,14 @@
  * its own or the room that its description brings. */
 #include "task.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arena.h"
 #include "base/cleanup.h"
+#include "guard.h"
 
 static size_t task_slice_elements(const struct backend_task *description) {
         size_t size = kernel_size(description->dtype);
@@ -85,14 +87,8 @@ static bool task_resolve(const struct backend_range *ranges, unsigned n, size_t 
 }
 
 static size_t task_block_size(unsigned n_inputs, unsigned n_outputs, unsigned slices) {
-        return sizeof(struct task) + (2 * n_inputs + n_outputs) * sizeof(void *) +
+        return sizeof(struct task) + 2 * (n_inputs + n_outputs) * sizeof(void *) +
                n_inputs * sizeof(uint64_t) + ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
-}
-
-static const struct arena **task_watch(const struct backend_task *description, const struct arena **arenas) {
-        for (unsigned i = 0; i < description->n_inputs; i++)
-                arenas[i] = arena_of(description->inputs[i].memory);
-        return arenas;
 }
 
 /* Whether the outputs are written around the caches. */
@@ -114,12 +110,14 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
         memset(task, 0, task_block_size(n_in, n_out, task_slice_count(description)));
         list_init(&task->unfinished);
         list_init(&task->ring);
+        list_init(&task->users);
         task->kernel = task_kernel(kernels, description);
         size_t skip = description->first * kernel_size(description->dtype);
         if (!task->kernel || !task_resolve(description->inputs, n_in, skip, inputs) ||
             !task_resolve(description->outputs, n_out, skip, outputs))
                 return -EINVAL;
         task->id = description->id;
+        task->user = description->user;
         task->turn = description->turn;
         task->whole = (struct kernel_slice){
                 .inputs = (const unsigned char *const *)inputs,
@@ -139,9 +137,11 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
         task->statistics = task->whole.measure =
                 description->statistics && task_is_float(description->dtype) && !task->find;
         task->nonfinite = (uint64_t *)(outputs + n_out);
-        if (description->watch)
-                task->watched = task_watch(description, (const struct arena **)(task->nonfinite + n_in));
-        task->totals = (double *)(task->nonfinite + 2 * n_in);
+        task->arenas = (const struct arena **)(task->nonfinite + n_in);
+        for (unsigned i = 0; i < n_in + n_out; i++)
+                task->arenas[i] =
+                        arena_of((i < n_in ? description->inputs[i] : description->outputs[i - n_in]).memory);
+        task->totals = (double *)(task->arenas + n_in + n_out);
         task->sums = task->totals + n_in + 1;
         return 0;
 }
@@ -191,38 +191,64 @@ uint64_t task_traffic(const struct backend_task *description) {
         return description->n_inputs * description->elements * kernel_size(description->dtype);
 }
 
-unsigned task_look(const struct task *task, unsigned slice) {
-        char text[256];
-        if (!task->watched || slice % TASK_LOOK_SLICES != 0)
-                return 0;
-        for (unsigned i = 0; i < task->whole.n_inputs; i++)
-                if (memfd_check_kept(task->watched[i]->fd, &task->watched[i]->file, text, sizeof text) > 0)
-                        return i + 1;
-        return 0;
+/* What the guard does not show. Does not look each time. */
+static const struct backend_memory *task_look(const struct task *task, unsigned slice) {
+        for (unsigned i = 0; slice % TASK_LOOK_SLICES == 0 && i < task->whole.n_inputs; i++)
+                if (task->arenas[i]->unguarded && arena_has_holes(task->arenas[i]))
+                        return &task->arenas[i]->memory;
+        return NULL;
 }
 
-void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
+static const struct backend_memory *task_missing(const struct task *task, const void *address) {
+        const unsigned char *at = address;
+        unsigned i = 0;
+        while (i < task->whole.n_inputs + task->whole.n_outputs &&
+               (at < task->arenas[i]->map || at >= task->arenas[i]->map + task->arenas[i]->bytes))
+                i++;
+        assert(i < task->whole.n_inputs + task->whole.n_outputs); /* no other memory is guarded */
+        return &task->arenas[i]->memory;
+}
+
+struct task_slice {
+        const struct task *task;
+        struct kernel_slice part;
+};
+
+static void task_run_kernel(void *data) {
+        const struct task_slice *slice = data;
+        const struct task *task = slice->task;
+        if (task->find)
+                task->kernel(&slice->part);
+        else
+                kernel_run(task->kernel, &slice->part, task->element_size);
+}
+
+const struct backend_memory *task_run(const struct task *task, unsigned number, uint64_t *nonfinite) {
         /* Kernels add to the sums block by block: not in memory whose cache lines belong to several
          * slices. */
         _Alignas(64) double sums[LIMIT_LOCAL + 8];
-        struct kernel_slice part = task->whole;
-        size_t left, bytes = (part.n_inputs + 1) * sizeof *sums;
-        part.first = slice * task->slice_elements;
-        left = task->whole.elements - part.first;
-        part.elements = left < task->slice_elements ? left : task->slice_elements;
-        if (task->find) {
+        struct task_slice slice = { .task = task, .part = task->whole };
+        size_t left, first = number * task->slice_elements, n = task->whole.n_inputs;
+        const struct backend_memory *withdrawn = task_look(task, number);
+        if (withdrawn)
+                return withdrawn;
+        left = task->whole.elements - first;
+        slice.part.first = first;
+        slice.part.elements = left < task->slice_elements ? left : task->slice_elements;
+        memset(nonfinite, 0, n * sizeof *nonfinite);
+        memset(sums, 0, (n + 1) * sizeof *sums);
+        if (task->find)
                 *nonfinite = BACKEND_NOWHERE;
-                part.found = nonfinite;
-                task->kernel(&part);
-                return;
-        }
-        memset(nonfinite, 0, part.n_inputs * sizeof *nonfinite);
-        memset(sums, 0, bytes);
-        part.input_sums = sums;
-        part.result_sum = sums + part.n_inputs;
-        part.input_nonfinite = nonfinite;
-        kernel_run(task->kernel, &part, task->element_size);
-        memcpy(task->sums + (size_t)slice * (part.n_inputs + 1), sums, bytes);
+        slice.part.found = nonfinite;
+        slice.part.input_sums = sums;
+        slice.part.result_sum = sums + n;
+        slice.part.input_nonfinite = nonfinite;
+        const void *missing = guard_call(task_run_kernel, &slice);
+        if (missing)
+                return task_missing(task, missing);
+        if (!task->find)
+                memcpy(task->sums + (size_t)number * (n + 1), sums, (n + 1) * sizeof *sums);
+        return NULL;
 }
 
 bool task_count(struct task *task, const uint64_t *nonfinite) {

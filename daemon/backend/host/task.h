@@ -15,25 +15,26 @@
 #include "kernel.h"
 
 struct task {
-        uint64_t id, turn;
+        uint64_t id, user, turn;
         kernel_fn kernel;
         struct kernel_slice whole; /* pointers, counts and scale that all slices share */
         size_t element_size, slice_elements;
         unsigned slices;
         bool statistics, find;
-        bool in_room;                 /* its memory is the room of its description */
-        double *sums;                 /* of squares, per slice: of each input, then of the result */
-        double *totals;               /* the same, added up */
-        uint64_t *nonfinite;          /* per input */
-        uint64_t first;               /* see struct backend_task */
-        uint64_t found;               /* after that, in the slices that have run; or BACKEND_NOWHERE */
-        const struct arena **watched; /* per input; NULL: they are not */
-        unsigned withdrawn;           /* see struct backend_result; the pool's */
+        bool in_room;                /* its memory is the room of its description */
+        double *sums;                /* of squares, per slice: of each input, then of the result */
+        double *totals;              /* the same, added up */
+        uint64_t *nonfinite;         /* per input */
+        uint64_t first;              /* see struct backend_task */
+        uint64_t found;              /* after that, in the slices that have run; or BACKEND_NOWHERE */
+        const struct arena **arenas; /* per input, then per output */
+        const struct backend_memory *withdrawn; /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */
         struct list unfinished; /* among all tasks, then among those to be delivered */
-        /* linked while it is the first of its turn and has slices to hand out */
-        struct list ring;
+        /* Of the first of its turn, while it has slices to hand out: the first ones of the user's other
+         * turns. One of them is among the users, too. */
+        struct list ring, users;
         struct task *behind, *last; /* next of the same turn; the last one (valid in the first) */
         unsigned next, running;     /* slice to hand out next; slices at work */
         bool cancelled;
@@ -56,14 +57,11 @@ int task_reuse(struct task *task, const struct kernel_set *kernels, const struct
 /* Bytes of all inputs together: what it costs, roughly. */
 uint64_t task_traffic(const struct backend_task *description);
 
-#define TASK_LOOK_SLICES 16u /* 4 MiB of an input */
+#define TASK_LOOK_SLICES 16u /* 4 MiB of an input: where holes have to be looked for */
 
-/* Before a slice is run: whether some of an input was withdrawn, as in struct backend_result. Does not
- * look each time. */
-unsigned task_look(const struct task *task, unsigned slice);
 /* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts, or with what it
- * has found. */
-void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite);
+ * has found. NULL; or the memory of which some was withdrawn: the slice has not been run, or in part. */
+const struct backend_memory *task_run(const struct task *task, unsigned slice, uint64_t *nonfinite);
 /* False if the slices that have not begun need not run any more. */
 bool task_count(struct task *task, const uint64_t *nonfinite);
 /* Adds the slices up, once all have run. */

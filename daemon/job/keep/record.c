@@ -20,7 +20,7 @@ int record_new(struct users *accounts, uid_t uid, const char *name, struct recor
 
         if (record == MAP_FAILED)
                 return -ENOMEM;
-        int r = charge_take(&record->charge, accounts, uid, ACCOUNT_BYTES, sizeof(*record), refusal);
+        int r = charge_take(&record->charge, accounts, uid, ACCOUNT_OWN, sizeof(*record), refusal);
         if (r != 0) {
                 munmap(record, sizeof(*record));
                 return r;

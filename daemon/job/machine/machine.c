@@ -244,7 +244,7 @@ static size_t machine_bytes(const struct room *room) {
 static int machine_allocate(struct job *job, const struct room *room, struct charge *charge, void **ret,
                             struct refusal *refusal) {
         size_t bytes = machine_bytes(room);
-        int r = charge_take(charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES, bytes, refusal);
+        int r = charge_take(charge, job->table->config.accounts, job->uid, ACCOUNT_OWN, bytes, refusal);
 
         if (r != 0)
                 return r;

@@ -32,6 +32,8 @@ static uint64_t spread_room(const struct job *job) {
 
 /* Of the payload, or of what a node gives of it, all tasks have ended. */
 static void spread_tasks_ended(struct job *job) {
+        if (job->operation.spread.broken)
+                return; /* it ends with the member that is evicted */
         if (job->operation.spread.handing_out)
                 machine_say(job, TRACK_OPERATION, node_landed);
         else if (!job->operation.spread.failed)
@@ -48,12 +50,25 @@ void spread_let_go(struct job *job) {
         machine_say(job, TRACK_OPERATION, node_quiet);
 }
 
+static void spread_break(struct job *job, const struct backend_memory *withdrawn) {
+        job->operation.spread.broken = true;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->staging.arena->memory == withdrawn) {
+                        memory_withdrawn(job->local[local]);
+                        break;
+                }
+        machine_say(job, TRACK_OPERATION, node_spoil);
+}
+
 static void spread_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
         struct job *job = container_of(owner, struct job, operation.owner);
+        bool voiding = machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING;
 
+        if (!voiding && result->withdrawn != NULL)
+                spread_break(job, result->withdrawn);
         if (owner->tasks > 0)
                 return;
-        if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
+        if (voiding)
                 spread_let_go(job);
         else
                 spread_tasks_ended(job);
@@ -61,7 +76,7 @@ static void spread_done(struct task_owner *owner, uint32_t index, const struct b
 
 int spread_prepare(struct job *job, struct refusal *refusal) {
         struct operation *operation = &job->operation;
-        int r = tasks_take(&job->table->tasks, &operation->owner, job->id, spread_done);
+        int r = tasks_take(&job->table->tasks, &operation->owner, job->uid, job->id, spread_done);
 
         if (r < 0 || operation->spread.memory.id != 0 || machine_is_alone(job))
                 return r;
@@ -272,6 +287,7 @@ static int spread_run(struct job *job, bool handing_out, int (*submit)(struct jo
         int r = 0;
 
         operation->spread.handing_out = handing_out;
+        operation->spread.broken = false;
         operation->owner.tasks++;
         if (spread_whole(job) > 0 && job->n_local > 0)
                 r = submit(job);

@@ -18,7 +18,9 @@ struct job;
 
 struct spread {               /* embedded in struct operation */
         struct shared memory; /* what is exchanged; a place for what nobody wants; zeros: as much of each */
-        bool handing_out, failed; /* failed: the backend does not take the inputs */
+        bool handing_out, failed,
+                broken; /* failed: the backend does not take the inputs; broken: a member has
+                                             withdrawn some of them, or of the outputs */
         /* What all have called; no bytes: not the same, or a barrier. */
         unsigned kind, dtype, reduce;
         uint32_t root; /* rank in the communicator */

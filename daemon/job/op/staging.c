@@ -44,7 +44,7 @@ static void staging_late(struct job *job, const struct holder *holder, const str
 
 static int staging_new(struct member *member, struct refusal *refusal) {
         const struct jobs_config *config = &member->job->table->config;
-        struct holding_cost cost = holding_cost(config->staging, config->staging_bytes, 0);
+        struct charges_amount cost = holding_cost(config->staging, config->staging_bytes, 0);
 
         if (member->staging.arena != NULL)
                 return refuse(refusal, WIRE__CODE__STATE,

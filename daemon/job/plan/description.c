@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Collecting, checking and comparing plan descriptions. Offsets and sizes are added in 64 bits after each
- * term was bounded, so no sum can wrap; the memory of a description is bounded by the announced counts and
- * charged before the first chunk arrives.
+ * term was bounded, so no sum can wrap. What is compared are digests of all that comes before an entry.
  */
 #include "job/plan/description.h"
 
@@ -18,10 +17,6 @@
 #include "proto/names.h"
 
 #define INVALID WIRE__CODE__INVALID
-/* A parameter's name, its dimensions, its entries in the arrays. */
-#define PARAM_COST                                                                                           \
-        (sizeof(struct description_param) + sizeof(uint32_t) + LIMIT_NAME + 1 + LIMIT_DIMS * sizeof(uint64_t))
-
 /* The diagnosis pages lie in a control memory, or at the start of the arena. */
 static int check_diagnosis(const struct offer *begin, struct refusal *refusal) {
         uint64_t needed = DIAGNOSIS_BITMAP + (begin->params + 7u) / 8u;
@@ -67,8 +62,8 @@ static int check_begin(const struct offer *begin, struct refusal *refusal) {
         return 0;
 }
 
-int description_new(const struct offer *begin, struct users *accounts, uid_t uid, struct description **ret,
-                    struct refusal *refusal) {
+int description_new(const struct offer *begin, struct parameters_home *home, uid_t uid,
+                    const struct description *like, struct description **ret, struct refusal *refusal) {
         int r = check_begin(begin, refusal);
 
         if (r != 0)
@@ -76,36 +71,33 @@ int description_new(const struct offer *begin, struct users *accounts, uid_t uid
         struct description *d = calloc(1, sizeof(*d));
         if (d == NULL)
                 return -ENOMEM;
-        uint64_t cost =
-                sizeof(*d) + begin->params * PARAM_COST + begin->buckets * sizeof(struct description_bucket);
-        r = charge_take(&d->charge, accounts, uid, ACCOUNT_BYTES, cost, refusal);
-        if (r != 0) {
-                free(d);
-                return r;
-        }
+        r = charge_take(&d->charge, home->accounts, uid, ACCOUNT_PLANS,
+                        sizeof(*d) + begin->buckets * sizeof(struct description_bucket), refusal);
         d->reduce = begin->reduce;
         d->arena_bytes = begin->arena_bytes;
         d->diagnosis_bytes = d->used = begin->diagnosis_bytes;
         d->control_bytes = begin->control_bytes;
         d->n_params = begin->params;
         d->n_buckets = begin->buckets;
-        d->param = calloc(d->n_params, sizeof(*d->param));
-        d->order = calloc(d->n_params, sizeof(*d->order));
-        d->bucket = calloc(d->n_buckets, sizeof(*d->bucket));
-        if (d->param == NULL || d->order == NULL || d->bucket == NULL) {
-                description_free(d);
-                return -ENOMEM;
+        if (r == 0 && like != NULL && like->n_params == d->n_params && like->params->parent == NULL)
+                d->params = parameters_ref(like->params);
+        else if (r == 0)
+                r = parameters_new(home, uid, d->n_params, &d->params, refusal);
+        if (r == 0) {
+                d->bucket = calloc(d->n_buckets, sizeof(*d->bucket));
+                r = d->bucket != NULL ? 0 : -ENOMEM;
         }
-        *ret = d;
-        return 0;
+        if (r != 0)
+                description_free(d);
+        else
+                *ret = d;
+        return r;
 }
 
 struct description *description_free(struct description *d) {
         if (d == NULL)
                 return NULL;
-        for (uint32_t i = 0; i < d->have_params; i++)
-                free(d->param[i].shape);
-        free(d->param);
+        parameters_unref(d->params);
         free(d->order);
         free(d->bucket);
         charge_release(&d->charge);
@@ -114,7 +106,6 @@ struct description *description_free(struct description *d) {
 }
 
 static int add_param(struct description *d, const struct offer_param *from, struct refusal *refusal) {
-        struct description_param *param = &d->param[d->have_params];
         uint32_t index = d->have_params;
         uint64_t elements;
 
@@ -138,20 +129,9 @@ static int add_param(struct description *d, const struct offer_param *from, stru
         if (!reduce_valid(d->reduce, from->dtype))
                 return refuse(refusal, INVALID, "parameter %u \"%s\": the %s of %s is not defined; use a sum",
                               index, from->name, reduce_name(d->reduce), dtype_name(from->dtype));
-        size_t name_bytes = strlen(from->name) + 1;
-        param->shape = malloc(from->dims * sizeof(uint64_t) + name_bytes);
-        if (param->shape == NULL)
-                return -ENOMEM;
-        if (from->dims > 0)
-                memcpy(param->shape, from->shape, from->dims * sizeof(uint64_t));
-        param->name = (char *)(param->shape + from->dims);
-        memcpy(param->name, from->name, name_bytes);
-        param->dims = (uint8_t)from->dims;
-        param->elements = elements;
-        param->dtype = (uint8_t)from->dtype;
-        param->bucket = from->bucket;
-        d->have_params++;
-        return 0;
+        int r = parameters_put(&d->params, index, from, elements, refusal);
+        d->have_params += r == 0;
+        return r;
 }
 
 int description_add_params(struct description *d, const struct offer_param *param, size_t n,
@@ -229,45 +209,35 @@ int description_add_buckets(struct description *d, const struct offer_bucket *bu
         return r;
 }
 
-/* Groups the parameters by bucket, keeping their order: a counting sort. */
-static void order_params(struct description *d) {
-        uint32_t first = 0;
+struct bucket_sum { /* of a bucket's parameters */
+        uint64_t end, payload;
+};
 
-        for (uint32_t i = 0; i < d->n_params; i++)
-                d->bucket[d->param[i].bucket].n++;
-        for (uint32_t b = 0; b < d->n_buckets; b++) {
-                d->bucket[b].first = first;
-                first += d->bucket[b].n;
-                d->bucket[b].n = 0;
-        }
-        for (uint32_t i = 0; i < d->n_params; i++) {
-                struct description_bucket *bucket = &d->bucket[d->param[i].bucket];
+static int check_param(struct description *d, uint32_t index, struct bucket_sum *sum,
+                       struct refusal *refusal) {
+        const struct parameter *param = description_param(d, index);
+        struct description_bucket *bucket = &d->bucket[param->bucket];
+        uint64_t bytes = param->elements * dtype_size(param->dtype);
 
-                d->order[bucket->first + bucket->n++] = i;
-        }
+        if (param->dtype != bucket->dtype)
+                return refuse(refusal, INVALID, "parameter %u \"%s\" is %s but its bucket %u is %s", index,
+                              param->name, dtype_name(param->dtype), param->bucket,
+                              dtype_name(bucket->dtype));
+        bucket->n++;
+        sum->end = (sum->end + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + bytes;
+        sum->payload += bytes;
+        if (sum->end > bucket->bytes)
+                return refuse(refusal, INVALID,
+                              "parameter %u \"%s\" does not fit bucket %u of %" PRIu64 " bytes", index,
+                              param->name, param->bucket, bucket->bytes);
+        return 0;
 }
 
-static int check_bucket(struct description *d, uint32_t index, struct refusal *refusal) {
+static int check_bucket(struct description *d, uint32_t index, uint64_t payload, struct refusal *refusal) {
         const struct description_bucket *bucket = &d->bucket[index];
-        uint64_t end = 0, payload = 0;
 
         if (bucket->n == 0)
                 return refuse(refusal, INVALID, "bucket %u holds no parameter", index);
-        for (uint32_t i = 0; i < bucket->n; i++) {
-                const struct description_param *param = &d->param[d->order[bucket->first + i]];
-                uint64_t bytes = param->elements * dtype_size(param->dtype);
-
-                if (param->dtype != bucket->dtype)
-                        return refuse(refusal, INVALID, "parameter %u \"%s\" is %s but its bucket %u is %s",
-                                      d->order[bucket->first + i], param->name, dtype_name(param->dtype),
-                                      index, dtype_name(bucket->dtype));
-                end = (end + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + bytes;
-                payload += bytes;
-                if (end > bucket->bytes)
-                        return refuse(refusal, INVALID,
-                                      "parameter %u \"%s\" does not fit bucket %u of %" PRIu64 " bytes",
-                                      d->order[bucket->first + i], param->name, index, bucket->bytes);
-        }
         if (payload != bucket->payload)
                 return refuse(refusal, INVALID,
                               "bucket %u: its payload is said to be %" PRIu64
@@ -277,23 +247,17 @@ static int check_bucket(struct description *d, uint32_t index, struct refusal *r
         return 0;
 }
 
-static int by_name(const void *left, const void *right) {
-        return strcmp(*(char *const *)left, *(char *const *)right);
-}
+static int check_layout(struct description *d, struct refusal *refusal) {
+        _cleanup_(freep) struct bucket_sum *sum = calloc(d->n_buckets, sizeof(*sum));
+        int r = 0;
 
-static int check_names(const struct description *d, struct refusal *refusal) {
-        _cleanup_(freep) const char **name = malloc(d->n_params * sizeof(*name));
-
-        if (name == NULL)
+        if (sum == NULL)
                 return -ENOMEM;
-        for (uint32_t i = 0; i < d->n_params; i++)
-                name[i] = d->param[i].name;
-        qsort(name, d->n_params, sizeof(*name), by_name);
-        for (uint32_t i = 1; i < d->n_params; i++)
-                if (strcmp(name[i - 1], name[i]) == 0)
-                        return refuse(refusal, INVALID,
-                                      "two parameters are called \"%s\"; give each its own name", name[i]);
-        return 0;
+        for (uint32_t i = 0; i < d->n_params && r == 0; i++)
+                r = check_param(d, i, &sum[description_param(d, i)->bucket], refusal);
+        for (uint32_t b = 0; b < d->n_buckets && r == 0; b++)
+                r = check_bucket(d, b, sum[b].payload, refusal);
+        return r;
 }
 
 int description_complete(struct description *d, struct refusal *refusal) {
@@ -301,17 +265,27 @@ int description_complete(struct description *d, struct refusal *refusal) {
                 return refuse(refusal, INVALID,
                               "the plan announced %u parameters and %u buckets, %u and %u came", d->n_params,
                               d->n_buckets, d->have_params, d->have_buckets);
-        order_params(d);
-        int r = 0;
-        for (uint32_t b = 0; b < d->n_buckets && r == 0; b++)
-                r = check_bucket(d, b, refusal);
-        return r == 0 ? check_names(d, refusal) : r;
+        return check_layout(d, refusal);
 }
 
-static bool equal_param(const struct description_param *a, const struct description_param *b) {
-        return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->dims == b->dims &&
-               a->bucket == b->bucket &&
-               (a->dims == 0 || memcmp(a->shape, b->shape, a->dims * sizeof(uint64_t)) == 0);
+/* Groups the parameters by bucket, keeping their order: a counting sort. */
+int description_settle(struct description *d) {
+        uint32_t first = 0;
+
+        d->order = calloc(d->n_params, sizeof(*d->order));
+        if (d->order == NULL)
+                return -ENOMEM;
+        for (uint32_t b = 0; b < d->n_buckets; b++) {
+                d->bucket[b].first = first;
+                first += d->bucket[b].n;
+                d->bucket[b].n = 0;
+        }
+        for (uint32_t i = 0; i < d->n_params; i++) {
+                struct description_bucket *bucket = &d->bucket[description_param(d, i)->bucket];
+
+                d->order[bucket->first + bucket->n++] = i;
+        }
+        return 0;
 }
 
 static uint64_t without_diagnosis(const struct description *d, uint64_t bytes) {
@@ -348,20 +322,36 @@ static bool equal_whole(const struct description *a, const struct description *b
         return a->n_params == b->n_params && a->n_buckets == b->n_buckets && a->reduce == b->reduce;
 }
 
+/* The first of so many parameters that differs; `common`: none does. */
+static uint32_t first_difference(const struct description *a, const struct description *b, uint32_t common) {
+        uint32_t same = 0, end = common;
+
+        if (parameters_prefix(a->params, common) == parameters_prefix(b->params, common))
+                return common;
+        while (end - same > 1) {
+                uint32_t middle = same + (end - same) / 2;
+
+                if (parameters_prefix(a->params, middle) == parameters_prefix(b->params, middle))
+                        same = middle;
+                else
+                        end = middle;
+        }
+        return same;
+}
+
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size, const char **ret_parameter) {
-        uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params, index = 0;
+        uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
+        uint32_t index = first_difference(a, b, common);
         struct plan_facts facts_a, facts_b;
 
         *ret_parameter = NULL;
-        while (index < common && equal_param(&a->param[index], &b->param[index]))
-                index++;
         if (index == common && equal_whole(a, b))
                 return equal_layout(a, name_a, b, name_b, text, size);
         facts_a = description_facts(a, index);
         facts_b = description_facts(b, index);
         if (facts_differ(&facts_a, name_a, &facts_b, name_b, text, size) != NULL)
-                *ret_parameter = index < b->n_params ? b->param[index].name : a->param[index].name;
+                *ret_parameter = description_param(index < b->n_params ? b : a, index)->name;
         return false;
 }
 
@@ -373,7 +363,7 @@ struct plan_facts description_facts(const struct description *d, uint32_t index)
                                     .placed = d->placed };
 
         if (index < d->n_params) {
-                const struct description_param *param = &d->param[index];
+                const struct parameter *param = description_param(d, index);
 
                 memcpy(facts.name, param->name, strlen(param->name) + 1);
                 memcpy(facts.shape, param->shape, param->dims * sizeof(*param->shape));
@@ -386,25 +376,9 @@ struct plan_facts description_facts(const struct description *d, uint32_t index)
         return facts;
 }
 
-static uint64_t digest_add(uint64_t digest, const void *data, size_t size) {
-        const unsigned char *byte = data;
-
-        for (size_t i = 0; i < size; i++)
-                digest = (digest ^ byte[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
-        return digest;
-}
-
 uint64_t description_prefix(const struct description *d, uint32_t n) {
-        uint64_t digest = UINT64_C(0xcbf29ce484222325);
+        uint64_t digest = parameters_prefix(d->params, n < d->n_params ? n : d->n_params);
 
-        for (uint32_t i = 0; i < d->n_params && i < n; i++) {
-                const struct description_param *param = &d->param[i];
-                uint32_t kind[] = { param->bucket, param->dtype, param->dims };
-
-                digest = digest_add(digest, param->name, strlen(param->name) + 1);
-                digest = digest_add(digest, kind, sizeof(kind));
-                digest = digest_add(digest, param->shape, param->dims * sizeof(*param->shape));
-        }
         for (uint32_t b = 0; b < d->n_buckets && d->n_params + b < n; b++)
                 digest = digest_add(digest, &d->bucket[b].bytes, sizeof(d->bucket[b].bytes));
         return digest;

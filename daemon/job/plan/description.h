@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/account.h"
+#include "job/plan/parameters.h"
 #include "proto/frame.h"
 #include "rendezvous/facts.h"
 
@@ -23,32 +24,16 @@ struct offer {
         bool void_on_loss;
 };
 
-struct offer_param {
-        const char *name;
-        const uint64_t *shape;
-        size_t dims;
-        uint32_t bucket;
-        unsigned dtype;
-};
-
 struct offer_bucket {
         uint64_t offset, bytes, payload;
         uint32_t memory;
         unsigned dtype;
 };
 
-struct description_param {
-        char *name;
-        uint64_t *shape; /* `dims` values, in the allocation of `name` */
-        uint64_t elements;
-        uint32_t bucket;
-        uint8_t dtype, dims;
-};
-
 struct description_bucket {
         uint64_t offset, bytes, payload;
         uint32_t memory;   /* the registered one in which `offset` counts; 0: the arena */
-        uint32_t first, n; /* its parameters: order[first .. first+n) */
+        uint32_t first, n; /* its parameters: order[first .. first+n), once it is settled */
         uint8_t dtype;
 };
 
@@ -62,15 +47,21 @@ struct description {
         bool placed;                  /* some bucket lies in registered memory */
         uint32_t n_params, n_buckets; /* announced; what has come so far is below */
         uint32_t have_params, have_buckets;
-        struct description_param *param;
+        struct parameters *params; /* it may have more than have_params, of other members */
         struct description_bucket *bucket;
-        uint32_t *order;      /* parameter indices grouped by bucket, in registration order within one */
-        struct charge charge; /* the worst case of what was announced */
+        uint32_t *order; /* parameter indices grouped by bucket, in registration order within one; NULL: it
+                                 is not settled */
+        struct charge charge; /* for all but the parameters */
 };
 
-/* 0; INVALID or QUOTA with *refusal; -ENOMEM. The whole cost is charged before anything is kept. */
-int description_new(const struct offer *begin, struct users *accounts, uid_t uid, struct description **ret,
-                    struct refusal *refusal);
+static inline const struct parameter *description_param(const struct description *d, uint32_t index) {
+        return parameters_at(d->params, index);
+}
+
+/* `like` is another member's of the same plan, with which it shares what is the same; NULL: there is none. 0;
+ * INVALID or QUOTA with *refusal; -ENOMEM. */
+int description_new(const struct offer *begin, struct parameters_home *home, uid_t uid,
+                    const struct description *like, struct description **ret, struct refusal *refusal);
 struct description *description_free(struct description *description);
 
 /* One chunk. INVALID with *refusal names the parameter or bucket. */
@@ -80,6 +71,8 @@ int description_add_buckets(struct description *d, const struct offer_bucket *bu
                             struct refusal *refusal);
 /* All chunks are there: checks the layout as a whole. */
 int description_complete(struct description *d, struct refusal *refusal);
+/* It is the plan's: finds out which parameters each bucket has. 0 or -ENOMEM. */
+int description_settle(struct description *d);
 
 /* Whether b is the same plan as a; where buckets lie is compared if all are in arenas. If not, `text` names
  * the first difference; `name_a` and `name_b` ("rank 0 (pid 7)") are the members that gave them.

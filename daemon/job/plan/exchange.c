@@ -213,7 +213,7 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
 
         exchange->tail_bytes = longest_tail(exchange, plan);
         bytes = cut_block(exchange, plan, room, NULL);
-        int r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+        int r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_OWN,
                             sizeof(*exchange) + bytes, refusal);
         if (r != 0)
                 return r;

@@ -31,18 +31,22 @@ static void holding_discharge(struct holding *holding) {
         charges_release(&holding->charges);
 }
 
-struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside) {
+#define PAGE_TABLE_SHARE 512u /* of what is mapped: eight bytes for each page */
+
+struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside) {
         struct backend_gpu gpu;
         bool device = backend->ops->gpu(backend, &gpu);
 
-        return (struct holding_cost){ .bytes = beside + (device ? 0 : bytes),
-                                      .device = device ? frame_round_up(bytes, gpu.granularity) : 0,
-                                      .arenas = bytes > 0,
-                                      .fds = bytes > 0 ? backend->memory->n_fds : 0 };
+        return (struct charges_amount){ .bytes = device ? 0 : bytes,
+                                        .own = sizeof(struct holding) + beside +
+                                               (device ? 0 : bytes / PAGE_TABLE_SHARE),
+                                        .device = device ? frame_round_up(bytes, gpu.granularity) : 0,
+                                        .arenas = bytes > 0,
+                                        .fds = bytes > 0 ? backend->memory->n_fds : 0 };
 }
 
 int holding_new(struct job *job, const struct member *member, uint32_t number, struct backend *backend,
-                const struct holding_cost *cost, holding_done_fn done, struct holding **ret,
+                const struct charges_amount *cost, holding_done_fn done, struct holding **ret,
                 struct refusal *refusal) {
         struct holdings *holdings = &job->table->holdings;
         struct holding *holding = calloc(1, sizeof(*holding));
@@ -57,8 +61,7 @@ int holding_new(struct job *job, const struct member *member, uint32_t number, s
                                            .number = number };
         holding->done = done;
         list_append(&holdings->list, &holding->link);
-        r = charges_take(&holding->charges, job->table->config.accounts, job->uid, cost->arenas,
-                         sizeof(*holding) + cost->bytes, cost->fds, cost->device, refusal);
+        r = charges_take(&holding->charges, job->table->config.accounts, job->uid, cost, refusal);
         if (r != 0) {
                 holding_discharge(holding);
                 free(holding);

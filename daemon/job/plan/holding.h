@@ -62,17 +62,13 @@ struct holdings { /* embedded */
         uint64_t last;
 };
 
-struct holding_cost {
-        uint64_t bytes, device; /* in the daemon's own kind of memory; on a GPU */
-        unsigned arenas, fds;
-};
-
 /* Charges the job's user. 0; QUOTA with *refusal; -ENOMEM. `member` may be NULL. */
 int holding_new(struct job *job, const struct member *member, uint32_t number, struct backend *backend,
-                const struct holding_cost *cost, holding_done_fn done, struct holding **ret,
+                const struct charges_amount *cost, holding_done_fn done, struct holding **ret,
                 struct refusal *refusal);
-/* One memory of so many bytes, where this backend has it, and what belongs to it on the host. */
-struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside);
+/* One memory of so many bytes, where this backend has it, that clients touch first; and what the daemon has
+ * beside it: so many bytes on the host, and the page tables that map it. */
+struct charges_amount holding_cost(const struct backend *backend, uint64_t bytes, uint64_t beside);
 /* A request about it, without an id: anything but MEMORY_FREE. 0: it is done, or, if it is busy then, done()
  * will be called. A code with *refusal, or a negative errno: it came to nothing. */
 int holding_ask(struct holding *holding, const struct job *job, const struct memory_request *what,

@@ -76,7 +76,7 @@ static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, st
                       struct refusal *refusal) {
         struct memory *memory = calloc(1, sizeof(*memory));
         struct backend *backend = config_of(member)->backend;
-        struct holding_cost cost = holding_cost(backend, bytes, sizeof(*memory));
+        struct charges_amount cost = holding_cost(backend, bytes, sizeof(*memory));
 
         if (memory == NULL)
                 return -ENOMEM;

@@ -31,7 +31,6 @@ static int nonfinite_find(struct plan *plan, uint32_t bucket, uint64_t first, st
                                      .n_inputs = 1,
                                      .inputs = &range,
                                      .find = true,
-                                     .watch = true,
                                      .room = plan->bucket[bucket].room };
 
         return tasks_submit(&plan->owner, bucket, plan->job->table->config.backend, &task, ret);
@@ -46,7 +45,7 @@ static bool nonfinite_place(struct plan *plan, uint32_t bucket, uint64_t found, 
         size_t size = dtype_size(place->dtype);
 
         for (; found != BACKEND_NOWHERE && state->param < place->n; state->param++) {
-                const struct description_param *param = &d->param[d->order[place->first + state->param]];
+                const struct parameter *param = description_param(d, d->order[place->first + state->param]);
                 uint64_t start = (state->end + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 
                 if (found * size < start) {

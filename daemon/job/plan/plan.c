@@ -84,7 +84,7 @@ int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusa
         struct plan *plan = calloc(1, sizeof(*plan));
         if (plan == NULL)
                 return -ENOMEM;
-        r = charge_take(&plan->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+        r = charge_take(&plan->self, job->table->config.accounts, job->uid, ACCOUNT_OWN,
                         sizeof(*plan) + parts, refusal);
         if (r == 0)
                 plan->part = calloc(1, parts);

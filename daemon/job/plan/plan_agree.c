@@ -141,6 +141,15 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
         return end_part(plan, member->local, why);
 }
 
+/* With which others are compared: the reference, or one that is still coming; NULL: this is the first. */
+static const struct description *plan_description(const struct plan *plan) {
+        const struct description *found = plan->reference;
+
+        for (uint32_t local = 0; local < plan->job->n_local && found == NULL; local++)
+                found = plan->part[local].description;
+        return found;
+}
+
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
         struct job *job = member->job;
         struct plan *plan = plan_find(job, begin->plan);
@@ -180,7 +189,8 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
         part->timeout = begin->timeout;
         part->deadline = begin->timeout > 0 ? clock_now() + part->timeout : UINT64_MAX;
         member->plans++;
-        r = description_new(begin, job->table->config.accounts, job->uid, &part->description, refusal);
+        r = description_new(begin, &job->table->parameters, job->uid, plan_description(plan),
+                            &part->description, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -246,16 +256,20 @@ static int compare(struct plan *plan, struct member *member, struct refusal *ref
 }
 
 /* The first description becomes the reference; each other one is given back. */
-static void keep_reference(struct plan *plan, uint32_t local) {
+static int keep_reference(struct plan *plan, uint32_t local) {
         struct plan_part *part = &plan->part[local];
 
         if (plan->reference != NULL) {
                 part->description = description_free(part->description);
-                return;
+                return 0;
         }
+        int r = description_settle(part->description);
+        if (r < 0)
+                return r;
         plan->reference = part->description;
         plan->reference_local = local;
         part->description = NULL;
+        return 0;
 }
 
 static int plan_go_on(struct plan *plan, struct member *member, int r, struct refusal *refusal);
@@ -311,9 +325,10 @@ int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struc
         r = compare(plan, member, refusal);
         if (r == 0)
                 r = plan_provide(plan, member, refusal);
+        if (r == 0)
+                r = keep_reference(plan, member->local);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
-        keep_reference(plan, member->local);
         part_set_state(part, PART_ALLOCATING);
         part->request = request;
         return plan_ask(plan, member, &what, bytes, refusal);
@@ -436,9 +451,10 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
         uint64_t bytes = part->description->arena_bytes;
         what.n_fds = n_fds - (part->description->control_bytes > 0);
         int r = plan_take_back(plan, member, said, fds, n_fds, refusal);
+        if (r == 0)
+                r = keep_reference(plan, member->local);
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
-        keep_reference(plan, member->local);
         if (!plan->agreed)
                 plan->track = said->track;
         part->said_step = said->step;

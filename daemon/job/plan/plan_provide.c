@@ -36,13 +36,13 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
-/* Of this member's own beside the arena: the control memory, what belongs to each bucket, and the claims. */
+/* What the daemon has beside the memories that clients share: what belongs to each bucket, and the claims. */
 static uint64_t cost_beside(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 
         if (has_places(plan, d))
                 each += sizeof(struct backend_range) + sizeof(struct memory_claim) + MEMORY_SPAN_COST;
-        return d->control_bytes + d->n_buckets * each;
+        return d->n_buckets * each;
 }
 
 /* All that the part needs besides its memory, and the charges. */
@@ -50,8 +50,9 @@ static int provide_part(struct plan *plan, struct member *member, struct refusal
         struct backend *backend = plan->job->table->config.backend;
         struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
-        struct holding_cost cost = holding_cost(backend, d->arena_bytes, cost_beside(plan, d));
+        struct charges_amount cost = holding_cost(backend, d->arena_bytes, cost_beside(plan, d));
 
+        cost.bytes += d->control_bytes;
         cost.fds = memories_of(backend, d);
         int r = holding_new(plan->job, member, plan->ordinal, backend, &cost, plan_late, &part->arena,
                             refusal);
@@ -129,13 +130,13 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
                 return r;
         if (plan->job->table->state != NULL)
                 bytes += state_bytes(&key, most);
-        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
+        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_OWN, bytes, refusal);
         if (r != 0)
                 return r;
         plan->bucket = buckets_new(plan->reference, config->backend, most);
-        r = plan->bucket != NULL
-                    ? tasks_take(&plan->job->table->tasks, &plan->owner, plan->job->id, step_done)
-                    : -ENOMEM;
+        r = plan->bucket != NULL ? tasks_take(&plan->job->table->tasks, &plan->owner, plan->job->uid,
+                                              plan->job->id, step_done)
+                                 : -ENOMEM;
         if (r < 0) {
                 free(plan->bucket);
                 plan->bucket = NULL;

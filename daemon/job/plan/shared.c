@@ -37,7 +37,10 @@ static int shared_ask(struct shared *shared, struct job *job, struct backend *ba
 
         request.kind = MEMORY_OWN;
         request.bytes = (what->bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-        struct holding_cost cost = holding_cost(backend, request.bytes, request.beside);
+        struct charges_amount cost = holding_cost(backend, request.bytes, request.beside);
+
+        cost.own += cost.bytes; /* no client touches it */
+        cost.bytes = 0;
         int r = holding_new(job, NULL, number, backend, &cost, late, &shared->holding, refusal);
 
         return r == 0 ? holding_ask(shared->holding, job, &request, refusal) : r;

@@ -178,11 +178,15 @@ static void step_not_full(struct plan *plan) {
         plan->n_full -= plan->n_full > 0;
 }
 
-/* A bucket has no result, because of this member: the step is void with its loss, or now, if it is lost
- * already. */
-static void break_for(struct plan *plan, uint32_t local) {
+/* A bucket has no result, or not all members have it, because of the one whose memory this is: the step is
+ * void with its loss, or now, if it is lost already. */
+static void step_break(struct plan *plan, uint32_t bucket, const struct backend_memory *withdrawn) {
         step_not_full(plan);
-        memory_withdrawn(plan->job->local[local]);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan_range(plan, local, bucket).memory == withdrawn) {
+                        memory_withdrawn(plan->job->local[local]);
+                        break;
+                }
         machine_say(plan->job, plan->track, node_spoil);
 }
 
@@ -233,7 +237,6 @@ static int bucket_launch(struct plan *plan, uint32_t index, uint64_t now) {
                                      .inputs = range,
                                      .outputs = range,
                                      .statistics = true,
-                                     .watch = true,
                                      .room = plan->bucket[index].room };
         struct backend_result result;
         int r = 0;
@@ -326,8 +329,7 @@ static int piece_launch(struct plan *plan, const struct bucket_piece *piece) {
                                      .n_inputs = plan->job->n_local,
                                      .n_outputs = 1,
                                      .inputs = range,
-                                     .outputs = &slot,
-                                     .watch = true };
+                                     .outputs = &slot };
         struct backend_result result;
         uint64_t now = clock_now();
 
@@ -448,8 +450,11 @@ void step_done(struct task_owner *owner, uint32_t index, const struct backend_re
                         step_let_go(plan);
                 return;
         }
-        if (result->withdrawn > 0) {
-                break_for(plan, result->withdrawn - 1);
+        if (result->withdrawn != NULL) {
+                step_break(plan,
+                           index < n ? index
+                                     : exchange_piece(plan->exchange, plan->reference, index - n).bucket,
+                           result->withdrawn);
                 return;
         }
         if (index >= n) {

@@ -11,7 +11,8 @@ void tasks_deinit(struct tasks *tasks) {
         free(tasks->slot);
 }
 
-int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t turn, task_done_fn done) {
+int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t user, uint64_t turn,
+               task_done_fn done) {
         struct task_owner **grown;
         uint32_t slot = 1;
 
@@ -30,7 +31,7 @@ int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t turn, tas
                 tasks->n = n;
         }
         tasks->slot[slot] = owner;
-        *owner = (struct task_owner){ .done = done, .turn = turn, .slot = slot };
+        *owner = (struct task_owner){ .done = done, .user = user, .turn = turn, .slot = slot };
         return 0;
 }
 
@@ -48,6 +49,7 @@ static uint64_t task_id(const struct task_owner *owner, uint32_t index) {
 int tasks_submit(struct task_owner *owner, uint32_t index, struct backend *backend, struct backend_task *task,
                  struct backend_result *ret) {
         task->id = task_id(owner, index);
+        task->user = owner->user;
         task->turn = owner->turn;
         int r = backend->compute->submit(backend, task, ret);
         owner->tasks += r == 0;

@@ -14,9 +14,9 @@ typedef void (*task_done_fn)(struct task_owner *owner, uint32_t index, const str
 
 struct task_owner {
         task_done_fn done;
-        uint64_t turn;  /* of its tasks, see backend.h */
-        uint32_t slot;  /* 0: none */
-        uint32_t tasks; /* unfinished ones */
+        uint64_t user, turn; /* of its tasks, see backend.h */
+        uint32_t slot;       /* 0: none */
+        uint32_t tasks;      /* unfinished ones */
 };
 
 struct tasks { /* embedded; all zero: no slots */
@@ -26,7 +26,8 @@ struct tasks { /* embedded; all zero: no slots */
 
 void tasks_deinit(struct tasks *tasks);
 /* A slot, if it has none yet. 0 or -ENOMEM. */
-int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t turn, task_done_fn done);
+int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t user, uint64_t turn,
+               task_done_fn done);
 void tasks_give(struct tasks *tasks, struct task_owner *owner);
 /* Gives the backend a task as that number of its owner. As submit() of the backend. */
 int tasks_submit(struct task_owner *owner, uint32_t index, struct backend *backend, struct backend_task *task,

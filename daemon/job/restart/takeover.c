@@ -170,6 +170,8 @@ bool takeover_is_awaiting(const struct job *job) {
 uint32_t takeover_find(const struct job *job, uint32_t rank) {
         uint32_t local = 0;
 
+        if (rank < job->n_local && job->local[rank]->rank == rank)
+                return rank; /* as in a job that is all here */
         while (local < job->n_local && job->local[local]->rank != rank)
                 local++;
         return local;

@@ -38,6 +38,7 @@ struct takeover {
         uint32_t generation;             /* the latest one that any member knows */
         struct membership_request first; /* of the one that came first */
         uint64_t deadline; /* after it missing members are lost, those that have not told all evicted */
+        bool proven;       /* some member has shown that it was in the job */
         bool ended;        /* some member knows that this generation was at its end */
         bool restored;     /* the machine has got all of it, and has judged */
         bool voided;       /* some step is void */

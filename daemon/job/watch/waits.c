@@ -84,7 +84,7 @@ static const char *missing_parameter(const struct plan *plan, uint32_t local, ui
                 uint32_t param = plan->reference->order[bucket->first + i];
 
                 if (read.page.step != plan->step + 1 || !diagnosis_marked(&read.page, param))
-                        return plan->reference->param[param].name;
+                        return description_param(plan->reference, param)->name;
         }
         return "";
 }

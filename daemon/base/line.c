@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For each class a list of users, each with a list of places: the first place of the first user is next. */
+#include "line.h"
+
+#include <assert.h>
+
+#include "clock.h"
+
+#define LINE_MOST (int64_t)(LINE_BUDGET * LINE_PART)
+
+static uint64_t line_pass_budget(struct line *line) {
+        uint64_t pass = loop_passes(line->loop);
+
+        if (line->pass != pass) {
+                line->pass = pass;
+                line->spent = 0;
+        }
+        return line->spent < LINE_BUDGET ? LINE_BUDGET - line->spent : 0;
+}
+
+/* What is asked beside steps gets so much in the long run: a bucket that time fills, up to one budget. */
+static uint64_t line_share(struct line *line) {
+        uint64_t now = clock_now();
+
+        if (now - line->stepped > LINE_CALM)
+                line->left = LINE_MOST;
+        else
+                line->left += (int64_t)(now - line->looked);
+        line->looked = now;
+        if (line->left > LINE_MOST)
+                line->left = LINE_MOST;
+        return line->left > 0 ? (uint64_t)line->left / LINE_PART : 0;
+}
+
+static uint64_t line_budget(struct line *line, enum line_class kind) {
+        uint64_t budget = line_pass_budget(line);
+        uint64_t share = budget > 0 && kind != LINE_OPERATORS ? line_share(line) : budget;
+
+        return budget < share ? budget : share;
+}
+
+/* Nobody stands in this class. */
+static bool line_lacks(const struct line *line, enum line_class kind) {
+        return list_empty(&line->users[kind]);
+}
+
+static bool line_is_empty(const struct line *line) {
+        for (enum line_class kind = 0; kind < LINE_CLASSES; kind++)
+                if (!line_lacks(line, kind))
+                        return false;
+        return true;
+}
+
+static void line_append(struct line *line, struct line_queue *queue) {
+        list_append(&line->users[line->class_of(queue)], &queue->link);
+}
+
+static bool line_may_serve(struct line *line, enum line_class kind) {
+        return !line_lacks(line, kind) && line_budget(line, kind) > 0;
+}
+
+/* The class whose turn it is, of those that may be served in this pass; LINE_CLASSES: none. */
+static enum line_class line_whose_turn(struct line *line) {
+        enum line_class whose = LINE_CLASSES, kind = LINE_CLASSES;
+        bool behind = false; /* of the one whose turn it is there is somebody */
+
+        while (kind-- > 0) {
+                if (!line_may_serve(line, kind) || (whose != LINE_CLASSES && line->turns[kind] == LINE_FIRST))
+                        continue;
+                behind = whose != LINE_CLASSES;
+                whose = kind;
+        }
+        if (whose == LINE_CLASSES)
+                return whose;
+        for (kind = 0; kind < whose; kind++)
+                line->turns[kind] = 0;
+        line->turns[whose] = behind ? line->turns[whose] + 1 : 0;
+        return whose;
+}
+
+/* NULL: the rest waits. */
+static struct line_place *line_next(struct line *line) {
+        enum line_class kind = line_whose_turn(line);
+
+        if (kind == LINE_CLASSES)
+                return NULL;
+        struct line_queue *queue = list_entry(line->users[kind].next, struct line_queue, link);
+        struct line_place *place = list_entry(queue->places.next, struct line_place, link);
+        list_remove(&place->link);
+        list_remove(&queue->link);
+        if (!list_empty(&queue->places))
+                line_append(line, queue);
+        return place;
+}
+
+/* In the next pass, or when there is something of their part of the time again. */
+static void line_serve_later(struct line *line) {
+        if (!line_lacks(line, LINE_OPERATORS) || line_share(line) > 0 ||
+            loop_timer_arm(line->due, (uint64_t)((int64_t)LINE_PART - line->left)) < 0)
+                loop_defer(line->loop, &line->serving);
+}
+
+static void line_serve(void *data) {
+        struct line *line = data;
+        struct line_place *place;
+
+        while ((place = line_next(line)) != NULL)
+                line->serve(place);
+        if (!line_is_empty(line))
+                line_serve_later(line);
+}
+
+int line_init(struct line *line, struct loop *loop, void (*serve)(struct line_place *place),
+              enum line_class (*class_of)(const struct line_queue *queue)) {
+        *line = (struct line){ .loop = loop,
+                               .serve = serve,
+                               .class_of = class_of,
+                               .serving = { .fn = line_serve, .data = line } };
+        for (enum line_class kind = 0; kind < LINE_CLASSES; kind++)
+                list_init(&line->users[kind]);
+        return loop_timer_new(loop, line_serve, line, &line->due);
+}
+
+void line_deinit(struct line *line) {
+        assert(line_is_empty(line));
+        loop_defer_cancel(line->loop, &line->serving);
+        line->due = loop_timer_free(line->due);
+}
+
+void line_stepped(struct line *line) {
+        line_share(line);
+        line->stepped = line->looked;
+}
+
+uint64_t line_left(struct line *line, const struct line_queue *queue) {
+        enum line_class kind = line->class_of(queue);
+
+        if (kind == LINE_OPERATORS ? line_lacks(line, kind) : line_is_empty(line))
+                return line_budget(line, kind);
+        return 0;
+}
+
+void line_charge(struct line *line, const struct line_queue *queue, uint64_t us) {
+        line_pass_budget(line);
+        line->spent += us;
+        if (line->class_of(queue) == LINE_OPERATORS)
+                return;
+        line_share(line);
+        line->left -= (int64_t)(us * LINE_PART);
+        if (line->left < -LINE_MOST) /* more than a budget: the thread was not running all that time */
+                line->left = -LINE_MOST;
+}
+
+void line_add(struct line *line, struct line_queue *queue, struct line_place *place) {
+        if (!list_empty(&place->link))
+                return;
+        if (list_empty(&queue->places))
+                line_append(line, queue);
+        list_append(&queue->places, &place->link);
+        loop_defer(line->loop, &line->serving);
+}
+
+void line_leave(struct line_queue *queue, struct line_place *place) {
+        if (list_empty(&place->link))
+                return;
+        list_remove(&place->link);
+        if (list_empty(&queue->places))
+                list_remove(&queue->link);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See ceiling.h. */
+#include "core/ceiling.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "proto/cgroup.h"
+
+/* "max", and the huge number by which version 1 says the same, are no limits. */
+#define NO_LIMIT (UINT64_C(1) << 60)
+
+static void ceiling_look(void *data, const char *folder, bool unified) {
+        uint64_t *least = data, limit = 0;
+        char path[PATH_MAX + 32];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, unified ? "memory.max" : "memory.limit_in_bytes");
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+                return;
+        if (fscanf(file, "%" SCNu64, &limit) == 1 && limit < NO_LIMIT && (*least == 0 || limit < *least))
+                *least = limit;
+        fclose(file);
+}
+
+uint64_t ceiling_read(const char *sysfs_root, const char *proc_cgroup) {
+        uint64_t least = 0;
+
+        cgroup_walk(sysfs_root, proc_cgroup, "memory", ceiling_look, &least);
+        return least;
+}
+
+bool ceiling_is_low(uint64_t daemon_bytes, char *text, size_t size) {
+        uint64_t limit = ceiling_read("/sys/fs/cgroup", "/proc/self/cgroup");
+
+        if (limit == 0 || daemon_bytes + CEILING_REST <= limit)
+                return false;
+        snprintf(text, size,
+                 "the control group of this gradsyncd may have %" PRIu64
+                 " MiB of memory, and daemon_bytes is %" PRIu64
+                 " MiB: the kernel may kill it before it refuses anybody",
+                 limit >> 20, daemon_bytes >> 20);
+        return true;
+}

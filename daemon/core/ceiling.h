@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The limit of memory under which the daemon runs: of its control group, or of one above. Beyond it the
+ * kernel kills the daemon, and with it the jobs of all users, so what the daemon gives out itself
+ * (daemon_bytes) has to end well before.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a daemon needs beside daemon_bytes: its program, libraries, threads, and pages of arenas that clients
+ * did not touch first. */
+#define CEILING_REST (UINT64_C(512) << 20)
+#define CEILING_REMEDY                                                                                       \
+        "set MemoryMax of the service to 512 MiB more than daemon_bytes (systemctl edit), or lower "         \
+        "daemon_bytes"
+
+/* The least limit. 0: there is none. Tests lay out trees of their own, as for cgroup_walk(). */
+uint64_t ceiling_read(const char *sysfs_root, const char *proc_cgroup);
+/* Whether this process may not have daemon_bytes and the rest; then a sentence is in `text`. */
+bool ceiling_is_low(uint64_t daemon_bytes, char *text, size_t size);

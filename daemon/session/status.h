@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of an answer to STATUS about one thing each. */
+#pragma once
+
+#include "session/answer.h"
+
+void status_send_daemon(struct answer *answer);
+void status_send_client(struct answer *answer, const struct session *client);
+/* For sessions_cluster.links, with the answer as the receiver. */
+void status_send_link(void *answer, const struct sessions_link *link);
+/* The job, its members by rank and then those that wait for a place, its agreed plans, and its waits. */
+void status_send_whole_job(struct answer *answer, struct job *job);
+/* What metrics show of a job: all of its row except what has to be looked at, see view.h. */
+void status_add_facts(Wire__StatusJob *row, const struct job *job, uint64_t now);

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+What every attack is made of. An attack is a class; each of its processes, which are of one or of several
+uids, has an object of it, calls prepare() once and round() until its time is over, and counts what it has
+done. Whatever a round adopts is closed when the round is over; what the daemon refuses in it, or hangs up, is
+counted and ends the round.
+"""
+import collections
+import contextlib
+import ctypes
+import fcntl
+import os
+import select
+import socket
+import struct
+import termios
+import time
+
+import wire
+from hostile import HELLO_FRAME, STATUS, frame
+from peer import Hangup, Peer, Refused
+from returning import Returning
+from rig import GIB, KIB
+
+libc = ctypes.CDLL(None, use_errno=True)
+SMALL = 8 * KIB                         # of a step of the probe
+UNREAD_FOR_S = 0.005                    # what has not been read for so long will not be
+SPARE = 2 * GIB                         # of the machine's memory, which no attack takes
+PATIENCE_S = 10                         # with an answer
+ENDS = (Hangup, ConnectionError, FileNotFoundError, PermissionError, TimeoutError, BlockingIOError)
+
+ATTACKS = {}
+
+
+class Impatient:
+    """Whoever is not answered goes."""
+
+    def _receive(self, deadline):
+        if not select.select([self.sock], [], [], min(deadline, PATIENCE_S))[0]:
+            raise TimeoutError(f"no answer within {PATIENCE_S} s")
+        return super()._receive(deadline)
+
+
+class Client(Impatient, Peer):
+    pass
+
+
+class Latecomer(Impatient, Returning):
+    """It can come back after a restart, and keeps the descriptors of its arenas for that."""
+
+
+class Keeping(Latecomer):
+    """The same, for a Crew, which says more of each peer."""
+
+    def __init__(self, path, uid=None, **_):
+        super().__init__(path, uid)
+
+
+class Attack:
+    """The docstring of an attack says what it does, in one sentence."""
+
+    users = 1                           # uids that take part,
+    processes = 1                       # each with so many processes
+    uid = None                          # in place of uids of their own
+    probe_bytes = SMALL
+    token = None                        # of the probe's job
+    nofile = None                       # of the daemon; None: as of this process
+    proof = ("rounds",)                 # what must have been counted at least once, or it did not attack
+
+    def __init_subclass__(cls, name=None, **options):
+        super().__init_subclass__(**options)
+        if name:
+            cls.name = name
+            ATTACKS[name] = cls
+
+    def __init__(self, server, number, seconds):
+        self.socket, self.metrics, self.number, self.seconds = server.socket, server.metrics, number, seconds
+        self.counts, self.why = collections.Counter(), None
+        self.lasting = contextlib.ExitStack()
+        self.stack = self.lasting
+        self.end = 0
+
+    @staticmethod
+    def beside(server, counts):
+        """What root does meanwhile, in turns with what else it has to do; also in the quiet period."""
+
+    def prepare(self):
+        pass
+
+    def round(self):
+        raise NotImplementedError
+
+    def over(self):
+        return time.monotonic() >= self.end
+
+    def attempt(self):
+        try:
+            with contextlib.ExitStack() as self.stack:
+                self.round()
+            self.counts["rounds"] += 1
+        except Refused as refused:
+            self.counts["refused"] += 1
+            self.counts[f"refused_{refused.code}"] += 1
+            self.why = str(refused)
+        except TimeoutError:
+            self.counts["unanswered"] += 1
+        except ENDS:
+            self.counts["hung_up"] += 1
+            time.sleep(0.001)           # the daemon is asked again, not this processor
+
+    def run(self, told):
+        self.prepare()
+        told()
+        began, cpu = time.monotonic(), time.process_time()
+        self.end = began + self.seconds
+        while not self.over():
+            self.attempt()
+        self.lasting.close()
+        return {"counts": self.counts, "why": self.why, "cpu_s": time.process_time() - cpu}
+
+    # -- what attacks have in common
+
+    def adopt(self, thing):
+        """Closed with the round, or, in prepare(), at the end."""
+        self.stack.callback(thing.close)
+        return thing
+
+    def peer(self, **options):
+        return self.adopt(Client(self.socket, minor=wire.MINOR, **options))
+
+    def latecomer(self):
+        return self.adopt(Latecomer(self.socket))
+
+    def raw(self, path=None, kind=socket.SOCK_SEQPACKET):
+        sock = self.adopt(socket.socket(socket.AF_UNIX, kind | socket.SOCK_CLOEXEC))
+        sock.connect(path or self.socket)
+        sock.setblocking(False)
+        return sock
+
+    def greeted(self):
+        """A connection that has said HELLO and reads nothing."""
+        sock = self.raw()
+        sock.send(HELLO_FRAME)
+        return sock
+
+    def deaf(self):
+        """A connection from which the daemon reads nothing any more, because nothing is read from it
+        either."""
+        sock = self.greeted()
+        since = None
+        while since is None or time.monotonic() - since < UNREAD_FOR_S:
+            if unread(sock) == 0 or since is None:
+                with contextlib.suppress(BlockingIOError):
+                    sock.send(frame(STATUS))
+                since = time.monotonic()
+            time.sleep(0.0005)
+        return sock
+
+    def hand_over(self, sock, fds):
+        """Descriptors that are the daemon's to close from here on, as far as it did not refuse them
+        before."""
+        socket.send_fds(sock, [frame(STATUS)], fds)
+        self.counts["descriptors"] += len(fds)
+
+
+def unread(sock):
+    """Whether something that was sent lies there unread: its bytes, as the kernel counts them."""
+    return struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+
+
+def wait_for_memory(size):
+    """What was given away before may not be released yet."""
+    while available() < size + SPARE:
+        time.sleep(0.01)
+
+
+def available():
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return next(int(line.split()[1]) * KIB for line in f if line.startswith("MemAvailable:"))
+
+
+def memfd(size):
+    """Memory all of whose pages are there."""
+    wait_for_memory(size)
+    fd = os.memfd_create("attack", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.posix_fallocate(fd, 0, size)
+    return fd
+
+
+def inotify():
+    fd = libc.inotify_init1(os.O_CLOEXEC)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "inotify_init1")
+    return fd
+
+
+def close_fds(fds):
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""STATUS in pieces, and metrics likewise: however much users hold, an operator sees all of it, and no answer
+is long."""
+import os
+
+import pytest
+
+import harness
+import wire
+from exposition import parse
+from fake import FakeDaemon
+from peer import Peer, Refused
+from returning import Returning
+from test_metrics import fetch
+
+USERS = (61001, 61002, 61003)
+JOBS, WORLD = 64, 256
+PIECE = 96 << 10
+ROW = 4096                              # more than a row of these tests has
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+
+
+def place(name, world=WORLD, **changes):
+    """The first member of a job of a former daemon, whose others have not come back."""
+    return {"job": name, "incarnation": 0, "generation": 3, "rank": 0, "local_rank": 0, "world": world,
+            "member": 1, "min_world": 1, "max_world": world, "wait_ms": 3600000, **changes}
+
+
+def crowd(served, peers, uid, jobs=JOBS, name="job", world=WORLD):
+    """One client that takes back so many jobs."""
+    made = peers(Returning(served.socket, uid))
+    for number in range(jobs):
+        made.ask("REJOIN", "REJOINED", **place(f"{name}{number}", world))
+    return made
+
+
+def party(served, peers, uid, jobs=JOBS, name="job"):
+    """One client that is alone in so many jobs, which end with it."""
+    made = peers(Peer(served.socket, uid))
+    for number in range(jobs):
+        made.ask("JOIN", "JOINED", job=f"{name}{number}", min_world=1, max_world=1)
+    return made
+
+
+def piece(peer, job=None, begin=None):
+    """One piece: its frames, and where the next one begins (None: that was all)."""
+    asked = {"job": job} if job else {}
+    request = peer.send("STATUS", **{"from": begin or wire.pb.StatusPlace()}, **asked)
+    frames = []
+    while True:
+        frame = peer.receive()
+        if frame.request != request:
+            continue
+        if frame.kind == "REFUSED":
+            raise Refused(frame.message)
+        frames.append(frame)
+        if frame.kind == "STATUS_END":
+            return frames, frame.message.next if frame.message.HasField("next") else None
+
+
+def pieces(peer, job=None, begin=None):
+    """All pieces from there on, one after the other."""
+    frames, begin = piece(peer, job, begin)
+    yield frames
+    while begin is not None:
+        frames, begin = piece(peer, job, begin)
+        yield frames
+
+
+def count(operator):
+    """All jobs that there are."""
+    return piece(operator, "nobody's")[0][0].message.jobs
+
+
+def size(frames):
+    return sum(wire.HEADER.size + frame.message.ByteSize() for frame in frames)
+
+
+def jobs_of(frames):
+    return [frame.message for frame in frames if frame.kind == "STATUS_JOB"]
+
+
+def named(frames):
+    return [(job.uid, job.name) for job in jobs_of(frames)]
+
+
+@needs_root
+def test_an_operator_is_not_blinded(daemon, peers, scratch):
+    """What users took back after a restart, each as much as its quota allows, is shown whole by all
+    commands."""
+    served = daemon(settings={"socket_mode": "0666", "metrics_socket": scratch / "metrics"})
+    for uid in USERS:
+        crowd(served, peers, uid)
+    everything = {(uid, f"job{number}") for uid in USERS for number in range(JOBS)}
+    told = served.status()
+    assert {(job["uid"], job["name"]) for job in told["jobs"]} == everything
+    assert len(told["jobs"]) == len(everything)
+    for job in told["jobs"]:
+        assert [member["rank"] for member in job["members"]] == list(range(WORLD))
+        assert [member["local_rank"] for member in job["members"]] == list(range(WORLD))
+        assert [wait["rank"] for wait in job["waiting_for"]] == list(range(1, WORLD))
+        assert {member["state"] for member in job["members"][1:]} == {"lost"}
+    listed = [line.split() for line in served.ctl("list", "jobs").splitlines()[1:] if line]
+    assert {(int(words[1]), words[0]) for words in listed} == everything
+    assert all(f"{WORLD}/{WORLD}" in words for words in listed)
+    for text in (served.ctl("metrics"), fetch(scratch / "metrics")):
+        found = parse(text)
+        shown = map(dict, found["gradsync_world_size"])
+        assert {(int(labels["uid"]), labels["job"]) for labels in shown} == everything
+        assert set(found["gradsync_members"].values()) == {WORLD}
+        assert "gradsync_rank_lateness_seconds_total" not in found
+
+
+@needs_root
+def test_pieces_are_small(daemon, peers):
+    """Names as long as they may be, so that all of it is many pieces; and empty places cost as good as
+    nothing."""
+    served = daemon(settings={"socket_mode": "0666"})
+    for uid in USERS:
+        crowd(served, peers, uid, name="x" * 250)
+    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    all_of_it = list(pieces(operator))
+    assert all(size(frames) < PIECE + ROW for frames in all_of_it)
+    together = [frame for frames in all_of_it for frame in frames]
+    assert PIECE < size(together) < 1500 * JOBS * len(USERS)
+    assert len(named(together)) == len(set(named(together))) == JOBS * len(USERS)
+    places = [frame.message for frame in together if frame.kind == "STATUS_MEMBER"]
+    assert sum(member.places or 1 for member in places) == WORLD * JOBS * len(USERS)
+    waits = [frame.message for frame in together if frame.kind == "STATUS_WAIT"]
+    assert sum(wait.ranks or 1 for wait in waits) == (WORLD - 1) * JOBS * len(USERS)
+    assert sum(frame.kind == "STATUS_DAEMON" for frame in together) == 1
+    clients = [frame.message.id for frame in together if frame.kind == "STATUS_CLIENT"]
+    assert len(clients) == len(set(clients)) == len(USERS) + 1
+
+
+@needs_root
+def test_what_is_asked_for_by_name_is_little(daemon, peers):
+    """The job, who is in it, and the daemon: nothing of the others."""
+    served = daemon(settings={"socket_mode": "0666"})
+    for uid in USERS:
+        crowd(served, peers, uid)
+    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    answers = list(pieces(operator, f"{USERS[1]}/job7"))
+    together = [frame for frames in answers for frame in frames]
+    assert named(together) == [(USERS[1], "job7")] and size(together) < 2 * ROW
+    assert [frame.message.uid for frame in together if frame.kind == "STATUS_CLIENT"] == [USERS[1]]
+    assert any(frame.message.found for frame in together if frame.kind == "STATUS_END")
+    assert not any(frames[-1].message.found for frames in pieces(operator, "nobody's"))
+    told = served.ctl("status", f"{USERS[1]}/job7")
+    assert "job7  replacing" in told and "job8" not in told
+
+
+@needs_root
+def test_own_jobs_come_first(daemon, peers):
+    served = daemon(settings={"socket_mode": "0666"})
+    for uid in USERS[:2]:
+        crowd(served, peers, uid, 8)
+    crowd(served, peers, 0, 2, "mine")
+    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    order = named([frame for frames in pieces(operator) for frame in frames])
+    assert order[:2] == [(0, "mine0"), (0, "mine1")]
+    assert order[2:] == [(uid, f"job{number}") for uid in USERS[:2] for number in range(8)]
+
+
+@needs_root
+def test_jobs_come_and_go_between_pieces(daemon, peers):
+    """Those that are there all the time are told once each. One that is told half goes on where it was left,
+    and those that begin meanwhile are left out, so that the walk ends."""
+    served = daemon(settings={"socket_mode": "0666"})
+    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    stay = peers(Returning(served.socket, USERS[0]))
+    goes = []
+    for number in range(JOBS):
+        goes.append(party(served, peers, USERS[1], 1, "g" * 250 + str(number)))
+        stay.ask("REJOIN", "REJOINED", **place("s" * 250 + str(number), 2))
+    found, begin, n, left = [], None, 0, 2 * JOBS
+    while True:
+        frames, begin = piece(operator, None, begin)
+        found += named(frames)
+        if begin is None:
+            break
+        if not found:                   # jobs are told after the rest, and from then on none are added
+            continue
+        for each in goes[n:JOBS:4]:     # the one that is told now may be among them
+            each.close()
+        left -= len(goes[n:JOBS:4]) if n < 4 else 0
+        harness.wait_until(lambda: count(operator) == left + n, "the end of their jobs")
+        party(served, peers, USERS[2], 1, f"late{n}")
+        n += 1
+    assert n > 0
+    assert len(found) == len(set(found))
+    assert [uid_name for uid_name in found if uid_name[0] == USERS[0]] == \
+        [(USERS[0], "s" * 250 + str(number)) for number in range(JOBS)]
+    assert not any(name.startswith("late") for _, name in found)
+
+
+def test_a_large_job_is_told_in_pieces(daemon, peers):
+    """A piece may end in the middle of a job: the next one goes on with its members, each once."""
+    served = daemon()
+    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    members = [peers(Peer(served.socket, program="p" * 60)) for _ in range(3)]
+    for rank, each in enumerate(members):
+        each.join_send("large", 4, rank)
+        each.silent()
+    frames = [frame for frames in pieces(operator, "large") for frame in frames]
+    ranks = [frame.message.rank for frame in frames if frame.kind == "STATUS_MEMBER"]
+    assert ranks == [0, 1, 2]
+    job = jobs_of(frames)[0].job
+    for row in range(1, 5):             # wherever it is taken up, the rest of it comes
+        begin = wire.pb.StatusPlace(part=4, thing=job, row=row, until=job)
+        rest = [frame for frames in pieces(operator, "large", begin) for frame in frames]
+        ranks = [frame.message.rank for frame in rest if frame.kind == "STATUS_MEMBER"]
+        assert ranks == list(range(row - 1, 3))
+        assert [frame.message.rank for frame in rest if frame.kind == "STATUS_WAIT"] == [3]
+        assert not jobs_of(rest)
+
+
+@pytest.mark.parametrize("odd", [{"part": 4294967295}, {"part": 99, "row": 5}, {"thing": 7, "row": 7},
+                                 {"part": 4, "thing": 2**64 - 1, "until": 2**64 - 1},
+                                 {"part": 1, "row": 4294967295, "until": 2**64 - 1}])
+def test_a_place_that_nobody_has_told(daemon, peers, odd):
+    """It is what a client says, and no more is believed of it than that."""
+    served = daemon()
+    peer = peers(Peer(served.socket, minor=wire.MINOR))
+    assert sum(len(frames) for frames in pieces(peer, None, wire.pb.StatusPlace(**odd))) < 20
+    assert peer.status()["STATUS_DAEMON"]
+
+
+@needs_root
+def test_an_older_client_hears_why(daemon, peers):
+    """It asks for all in one. That is what it gets, empty places one by one, as far as there is room; then a
+    reason, and the connection stays."""
+    served = daemon(settings={"socket_mode": "0666"})
+    crowd(served, peers, USERS[0], 4)
+    older = peers(Peer(served.socket, minor=2))
+    told = older.status()
+    assert len(told["STATUS_MEMBER"]) == 4 * WORLD and len(told["STATUS_WAIT"]) == 4 * (WORLD - 1)
+    assert not any(member.HasField("places") for member in told["STATUS_MEMBER"])
+    crowd(served, peers, USERS[0], JOBS - 4, "more")
+    for uid in USERS[1:]:
+        crowd(served, peers, uid)
+    request = older.send("STATUS")
+    while (head := wire.split(data := older.sock.recv(wire.FRAME_MAX))[0]).type != wire.pb.REFUSED:
+        assert head.request == request and head.type != wire.pb.STATUS_END
+    refused = Refused(wire.parse(data)[1])
+    assert head.request == request and refused.code == "QUOTA" and f"pid {os.getpid()}" in refused.text
+    assert "there is no room for more that waits to be read" in refused.text
+    request = older.send("STATUS", job=f"{USERS[0]}/job1")
+    assert older.expect("STATUS_DAEMON", request).jobs == JOBS * len(USERS)
+
+
+class Cutting(FakeDaemon):
+    """Hangs up in the middle of an answer."""
+
+    def _send(self, client, head, kind, message):
+        if kind == "STATUS_END":
+            raise BrokenPipeError
+        super()._send(client, head, kind, message)
+
+
+class Halving(FakeDaemon):
+    """Hangs up after a piece."""
+
+    def _send(self, client, head, kind, message):
+        if kind == "STATUS_END":
+            message = wire.pb.StatusEnd(found=True, next=wire.pb.StatusPlace(part=1))
+        super()._send(client, head, kind, message)
+        if kind == "STATUS_END":
+            raise BrokenPipeError
+
+
+@pytest.mark.parametrize("kind", [Cutting, Halving])
+def test_a_daemon_that_hangs_up_in_an_answer(kind, program, scratch):
+    """It is there, so nobody is told to start one."""
+    made = kind(scratch / "cutting")
+    try:
+        for words in (("status",), ("list", "jobs"), ("metrics",)):
+            ctl = program(harness.CTL, *words, socket=made.path)
+            assert ctl.wait() == 1 and ctl.out == ""
+            assert f"{made.path}: the daemon (pid {os.getpid()}) has hung up in the middle of" in ctl.err
+            assert "log" in ctl.err and "no daemon" not in ctl.err and "Start" not in ctl.err
+        ctl = program(harness.CTL, "doctor", socket=made.path)
+        assert ctl.wait() == 1 and "hung up in the middle of an answer" in ctl.out and "journalctl" in ctl.out
+    finally:
+        made.close()

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host backend where userfaultfd(2) is not allowed: tasks look for holes before their first slice, and
+ * again after some. */
+#include "host_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "backend/host/guard.h"
+#include "backend/host/task.h"
+
+/* For good, so it is called before anything else. */
+static void forbid_userfaultfd(void) {
+        struct sock_filter filter[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = { .len = sizeof(filter) / sizeof(filter[0]), .filter = filter };
+
+        assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+        assert_int_equal(guard_open(), -EPERM);
+}
+
+static uint64_t touched(const struct backend_memory *memory) {
+        struct stat info;
+
+        assert_int_equal(fstat(fd_of(memory), &info), 0);
+        return (uint64_t)info.st_blocks * 512;
+}
+
+static void holes_are_looked_for(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(2, done);
+        uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
+        struct member member[3];
+        struct backend_range range[3];
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__SUM,
+                                     .elements = bytes / 4,
+                                     .n_inputs = 3,
+                                     .n_outputs = 3,
+                                     .inputs = range,
+                                     .outputs = range };
+
+        for (unsigned i = 0; i < 3; i++) {
+                member[i] = member_new(backend, bytes);
+                range[i] = (struct backend_range){ member[i].arena, 0 };
+        }
+        fixture_run(backend, done, &task);
+        assert_false(done->at[0].cancelled);
+        assert_null(done->at[0].withdrawn);
+        assert_int_equal(fallocate(fd_of(member[1].arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                   (off_t)bytes),
+                         0);
+        fixture_run(backend, done, &task);
+        assert_true(done->at[1].cancelled);
+        assert_ptr_equal(done->at[1].withdrawn, member[1].arena);
+        /* By the other worker, while the first looks; in huge pages it is the whole of what lies before
+         * the next look. */
+        assert_true(touched(member[1].arena) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
+        for (unsigned i = 0; i < 3; i++)
+                member_free(backend, &member[i]);
+        backend->ops->close(backend);
+        free(done);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = { cmocka_unit_test(holes_are_looked_for) };
+
+        forbid_userfaultfd();
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who stands in line: users take turns, and no more is done in a pass than there is a budget for. */
+#include "unit.h"
+
+#include "base/clock.h"
+#include "base/line.h"
+
+#define USERS 3u
+#define PLACES 4u
+
+struct customer {
+        struct line_place place;
+        char name;
+};
+
+static struct world {
+        struct loop *loop;
+        struct line line;
+        struct line_queue queue[USERS];
+        enum line_class class[USERS];
+        struct customer customer[USERS][PLACES];
+        uint64_t cost;
+        char served[64];
+        uint64_t pass[64];
+        unsigned n, wanted;
+} world;
+
+static void serve(struct line_place *place) {
+        const struct customer *customer = (const struct customer *)place;
+        size_t user = (size_t)(customer - world.customer[0]) / PLACES;
+
+        world.pass[world.n] = loop_passes(world.loop);
+        world.served[world.n++] = customer->name;
+        line_charge(&world.line, &world.queue[user], world.cost);
+        if (world.n == world.wanted)
+                loop_exit(world.loop, 0);
+}
+
+static enum line_class class_of(const struct line_queue *queue) {
+        return world.class[queue - world.queue];
+}
+
+static int set_up(void **state) {
+        world = (struct world){ .cost = LINE_BUDGET, .class = { LINE_OTHERS, LINE_OTHERS, LINE_OTHERS } };
+        if (loop_new(&world.loop) < 0)
+                return -1;
+        if (line_init(&world.line, world.loop, serve, class_of) < 0)
+                return -1;
+        for (unsigned u = 0; u < USERS; u++) {
+                line_queue_init(&world.queue[u]);
+                for (unsigned p = 0; p < PLACES; p++) {
+                        line_place_init(&world.customer[u][p].place);
+                        world.customer[u][p].name = (char)('a' + u * PLACES + p);
+                }
+        }
+        return 0;
+}
+
+static int tear_down(void **state) {
+        line_deinit(&world.line);
+        loop_free(world.loop);
+        return 0;
+}
+
+static void add(unsigned user, unsigned place) {
+        line_add(&world.line, &world.queue[user], &world.customer[user][place].place);
+}
+
+static void all_stand(void) {
+        for (unsigned p = 0; p < PLACES; p++)
+                for (unsigned u = 0; u < USERS; u++)
+                        add(u, p);
+}
+
+static void run(unsigned wanted) {
+        world.wanted = wanted;
+        assert_int_equal(loop_run(world.loop), 0);
+}
+
+static void users_take_turns(void **state) {
+        for (unsigned p = 0; p < PLACES; p++)
+                add(0, p);
+        add(1, 0);
+        add(2, 0);
+        add(2, 1);
+        run(7);
+        assert_memory_equal(world.served,
+                            "aei"
+                            "bj"
+                            "c"
+                            "d",
+                            7);
+}
+
+static void some_users_come_first(void **state) {
+        world.class[1] = world.class[2] = LINE_RUNNING;
+        all_stand();
+        run(12);
+        assert_memory_equal(world.served,
+                            "eif"
+                            "a"
+                            "jgk"
+                            "b"
+                            "hl"
+                            "cd",
+                            12);
+}
+
+/* Of each two classes the first has its turns for each one behind it. */
+static void operators_come_before_all(void **state) {
+        world.class[1] = LINE_RUNNING;
+        world.class[2] = LINE_OPERATORS;
+        all_stand();
+        run(12);
+        assert_memory_equal(world.served,
+                            "ijk"
+                            "e"
+                            "l"
+                            "fg"
+                            "a"
+                            "h"
+                            "bcd",
+                            12);
+}
+
+/* Those that have waited with nobody before them owe no turn, and a user's rights are those of the moment. */
+static void who_comes_first_may_change(void **state) {
+        for (unsigned p = 0; p < PLACES; p++) {
+                add(0, p);
+                add(1, p);
+        }
+        world.wanted = 1;
+        assert_int_equal(loop_run(world.loop), 0);
+        world.class[1] = LINE_RUNNING;
+        run(8);
+        assert_memory_equal(world.served,
+                            "ae"
+                            "fgh"
+                            "bcd",
+                            8);
+}
+
+static void a_pass_has_a_budget(void **state) {
+        world.cost = LINE_BUDGET / 2;
+        for (unsigned p = 0; p < PLACES; p++)
+                add(0, p);
+        run(4);
+        assert_int_equal(world.pass[0], world.pass[1]);
+        assert_int_equal(world.pass[2], world.pass[0] + 1);
+        assert_int_equal(world.pass[3], world.pass[2]);
+}
+
+static void who_comes_first_need_not_stand(void **state) {
+        assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET);
+        line_charge(&world.line, &world.queue[0], LINE_BUDGET - 1);
+        assert_int_equal(line_left(&world.line, &world.queue[0]), 1);
+        line_charge(&world.line, &world.queue[0], 50);
+        assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
+        add(0, 0);
+        run(1);
+        assert_int_equal(world.pass[0], 1); /* there was nothing left before */
+}
+
+static void nobody_passes_those_who_stand(void **state) {
+        add(0, 0);
+        assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
+        line_leave(&world.queue[0], &world.customer[0][0].place);
+        assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET);
+}
+
+static void one_can_leave(void **state) {
+        add(0, 0);
+        add(0, 1);
+        add(0, 1); /* it stands there already */
+        add(1, 0);
+        line_leave(&world.queue[0], &world.customer[0][0].place);
+        line_leave(&world.queue[0], &world.customer[0][0].place);
+        line_leave(&world.queue[1], &world.customer[1][0].place);
+        run(1);
+        assert_int_equal(world.served[0], 'b');
+}
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+static void pass(void) {
+        struct loop_deferred exit = { .fn = leave_loop, .data = world.loop };
+
+        loop_defer(world.loop, &exit);
+        assert_int_equal(loop_run(world.loop), 0);
+}
+
+/* What is asked beside steps is paid for with time. */
+static void steps_leave_a_part_of_the_time(void **state) {
+        line_charge(&world.line, &world.queue[0], LINE_BUDGET);
+        assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
+        pass();
+        assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET); /* nobody is in steps */
+        line_stepped(&world.line);
+        line_charge(&world.line, &world.queue[0], 1000000); /* as much as that cannot be: a budget is owed */
+        assert_int_equal(world.line.left, -(int64_t)(LINE_BUDGET * LINE_PART));
+        pass();
+        uint64_t left;
+        do { /* again, if this process was kept waiting for so long that no steps go on */
+                world.line.looked = world.line.stepped = clock_now();
+                world.line.left = -1000000000;
+                left = line_left(&world.line, &world.queue[0]);
+        } while (clock_now() - world.line.stepped > LINE_CALM);
+        assert_int_equal(left, 0);
+        world.line.left = -2000;
+        add(0, 0);
+        run(1);
+        assert_int_equal(world.n, 1);
+}
+
+/* What they ask is not paid for with time, and they pass those that have to wait. */
+static void operators_need_no_part_of_the_time(void **state) {
+        world.class[1] = LINE_OPERATORS;
+        line_stepped(&world.line);
+        line_charge(&world.line, &world.queue[0], LINE_BUDGET);
+        assert_int_equal(line_left(&world.line, &world.queue[1]), 0);
+        pass();
+        world.line.looked = world.line.stepped = clock_now();
+        world.line.left = -(int64_t)(LINE_BUDGET * LINE_PART);
+        add(0, 0);
+        assert_int_equal(line_left(&world.line, &world.queue[1]), LINE_BUDGET);
+        line_charge(&world.line, &world.queue[1], LINE_BUDGET - 1);
+        assert_int_equal(line_left(&world.line, &world.queue[1]), 1);
+        add(1, 0);
+        assert_int_equal(line_left(&world.line, &world.queue[1]), 0);
+        run(1);
+        assert_int_equal(world.served[0], 'e');
+        run(2);
+        assert_int_equal(world.served[1], 'a');
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        const struct CMUnitTest tests[] = {
+                TEST(steps_leave_a_part_of_the_time),
+                TEST(users_take_turns),
+                TEST(some_users_come_first),
+                TEST(operators_come_before_all),
+                TEST(operators_need_no_part_of_the_time),
+                TEST(who_comes_first_may_change),
+                TEST(a_pass_has_a_budget),
+                TEST(who_comes_first_need_not_stand),
+                TEST(nobody_passes_those_who_stand),
+                TEST(one_can_leave),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
