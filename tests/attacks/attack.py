@@ -65,6 +65,7 @@ class Attack:
     probe_bytes = SMALL
     token = None                        # of the probe's job
     nofile = None                       # of the daemon; None: as of this process
+    needs_probe = False                 # it has something in mind with the probe's own job
     proof = ("rounds",)                 # what must have been counted at least once, or it did not attack
 
     def __init_subclass__(cls, name=None, **options):

@@ -118,7 +118,7 @@ class Measured:
         if self.cpus >= rig.IDLE:
             count = self.attack.users * self.attack.processes
             self.beside("busy", rig.busy_processes(self.cpus, count, self.wall))
-        if self.above() > self.doubt:
+        if self.above() > self.doubt and not self.attack.needs_probe:
             self.elsewhere()
 
     def forked(self, server, number):

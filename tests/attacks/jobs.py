@@ -172,6 +172,7 @@ class Thieves(Attack, name="rejoin-without-token"):
     processes = 3
     token = "a secret of the probe's members"
     proof = ("claims", "restarts")
+    needs_probe = True
 
     @staticmethod
     def beside(server, counts):

@@ -55,6 +55,13 @@ def test_in_doubt_another_daemon_is_attacked(build):
     assert row["worst_above_ms"] == round(row["probe_worst_ms"] - row["elsewhere_worst_ms"], 3)
 
 
+def test_who_is_after_the_probe_has_nothing_to_do_elsewhere(build):
+    made = run("run.sh", build, "--json", "--seconds", "1", "--only", "rejoin-without-token", "--doubt",
+               "-3600000")
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["elsewhere_worst_ms"] is None
+
+
 def test_the_table(build):
     made = run("run.sh", build, "--seconds", "1", "--only", "garbage", "lies")
     assert made.returncode == 0, made.stderr
