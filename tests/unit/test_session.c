@@ -23,7 +23,7 @@
 struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
-        bool asked; /* questions, which had not been read when its process ended */
+        bool drained; /* read on after the end of its process */
         unsigned n_frames, results;
         uint16_t type; /* of the last frame */
         uint32_t request, code, job;
@@ -124,20 +124,11 @@ static void ask(struct wire *wire, uint16_t type, const ProtobufCMessage *messag
         session_packet(wire->session, fixture->frame, (size_t)size, &fd, 0);
 }
 
-static void ask_all(struct wire *wire) {
-        Wire__Status status = WIRE__STATUS__INIT;
-        Wire__Trace trace = WIRE__TRACE__INIT;
-
-        trace.job = (char *)"j";
-        ask(wire, WIRE__MESSAGE_TYPE__STATUS, &status.base);
-        ask(wire, WIRE__MESSAGE_TYPE__TRACE, &trace.base);
-}
-
 static void on_drain(void *link) {
         struct wire *wire = link;
 
-        if (wire->asked)
-                ask_all(wire);
+        wire->drained = true;
+        session_drained(wire->session);
 }
 
 static size_t on_room(void *link) {
@@ -331,12 +322,11 @@ static void a_pidfd_of_somebody_else_is_refused(void **state) {
         assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* What an ended process did counts; what it asked interests nobody any more. */
-static void ended_processes_get_no_answers(void **state) {
-        struct fixture *f = *state;
-        struct wire wire = { .asked = true };
+/* A client whose process ends; `member`: of a job that forms. */
+static void end_process(struct fixture *f, struct wire *wire, bool member) {
+        Wire__Hello hello = WIRE__HELLO__INIT;
+        Wire__Join join = WIRE__JOIN__INIT;
         pid_t pid = fork();
-        Wire__Hello message = WIRE__HELLO__INIT;
 
         if (pid == 0) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -346,19 +336,31 @@ static void ended_processes_get_no_answers(void **state) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = pid };
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         assert_true(fd >= 0);
-        assert_int_equal(session_new(f->sessions, &ops, &wire, &peer, fd, &wire.session), 0);
-        ask(&wire, WIRE__MESSAGE_TYPE__HELLO, &message.base);
-        ask_all(&wire);
-        unsigned answered = wire.n_frames;
-        assert_true(answered > 3); /* WELCOME, and at least one to each */
+        assert_int_equal(session_new(f->sessions, &ops, wire, &peer, fd, &wire->session), 0);
+        ask(wire, WIRE__MESSAGE_TYPE__HELLO, &hello.base);
+        join.job = (char *)"ended";
+        SET(join, min_world, 2);
+        SET(join, max_world, 2);
+        if (member)
+                ask(wire, WIRE__MESSAGE_TYPE__JOIN, &join.base);
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
-        while (!wire.hung_up)
+        while (!wire->hung_up)
                 pass(f);
-        assert_int_equal(wire.n_frames, answered);
-        session_closed(wire.session);
+        session_closed(wire->session);
         pass(f);
-        session_free(wire.session);
+        session_free(wire->session);
+}
+
+/* What a member did before its process ended counts for its job; what others asked interests nobody. */
+static void what_ended_processes_sent_is_read_of_members_alone(void **state) {
+        struct wire member = { 0 }, other = { 0 };
+
+        end_process(*state, &member, true);
+        assert_true(member.drained);
+        end_process(*state, &other, false);
+        assert_false(other.drained);
+        assert_int_equal(other.n_frames, 1); /* WELCOME */
 }
 
 static void an_own_pidfd_is_kept(void **state) {
@@ -682,7 +684,7 @@ int main(void) {
                 TEST(replies_are_not_requests),
                 TEST(fds_come_only_where_they_belong),
                 TEST(a_pidfd_of_somebody_else_is_refused),
-                TEST(ended_processes_get_no_answers),
+                TEST(what_ended_processes_sent_is_read_of_members_alone),
                 TEST(an_own_pidfd_is_kept),
                 TEST(wrong_joins_are_answered),
                 TEST(an_instance_belongs_to_a_rank),
