@@ -34,13 +34,19 @@ def is_alone(thief, old):
     thief.joined(thief.join_send(old.name, 1))
 
 
-@pytest.mark.parametrize("way", [comes_back, claims_a_proof, joins, is_alone], ids=lambda way: way.__name__)
-def test_who_was_in_the_job_has_it(daemon, pair, peers, way):
+def robbed(daemon, pair, peers, way):
+    """(daemon, members from before, thief): it was restarted, and one without the token came first."""
     served = daemon()
     old = pair(served, token=TOKEN)
     again(served)
     thief = peers(Returning(served.socket))
     way(thief, old[0])
+    return served, old, thief
+
+
+@pytest.mark.parametrize("way", [comes_back, claims_a_proof, joins, is_alone], ids=lambda way: way.__name__)
+def test_who_was_in_the_job_has_it(daemon, pair, peers, way):
+    served, old, _ = robbed(daemon, pair, peers, way)
     new = [back(peers, served, each, 0, 0) for each in old]
     for each in new:
         each.generation = each.expect("RESUMED").generation
@@ -53,11 +59,7 @@ def test_who_was_in_the_job_has_it(daemon, pair, peers, way):
 
 @pytest.mark.parametrize("way", [joins, is_alone], ids=lambda way: way.__name__)
 def test_the_other_one_hears_why(daemon, pair, peers, way):
-    served = daemon()
-    old = pair(served, token=TOKEN)
-    again(served)
-    thief = peers(Returning(served.socket))
-    way(thief, old[0])
+    served, old, thief = robbed(daemon, pair, peers, way)
     back(peers, served, old[0], 0, 0)
     told = thief.expect("LOST") if way is is_alone else thief.refusal(thief.waiting)
     assert "have come back after a restart" in told.text
