@@ -5,8 +5,8 @@
 # shellcheck disable=SC2034
 BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev
         libevent-dev libinih-dev libssl-dev libsystemd-dev libjansson-dev libsmartcols-dev
-        zlib1g-dev g++ libgloo-dev"
-TEST_PACKAGES="g++ clang clang-format-14 llvm libclang-rt-14-dev libcmocka-dev scdoc mandoc python3
+        zlib1g-dev g++ libgloo-dev scdoc"
+TEST_PACKAGES="g++ clang clang-format-14 llvm libclang-rt-14-dev libcmocka-dev mandoc python3
         python3-pip python3-venv python3-pytest python3-pytest-xdist python3-protobuf protobuf-compiler
         libnss-wrapper systemd systemd-container debootstrap util-linux procps iproute2
         nftables openssl git"

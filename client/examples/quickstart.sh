@@ -53,7 +53,8 @@ build() {
         say "Build in $BUILD/"
         [ -f "$BUILD/build.ninja" ] || quietly meson setup "$BUILD"
         quietly meson configure "$BUILD" -Dexamples=true -Dcli=enabled
-        quietly ninja -C "$BUILD" daemon/core/gradsyncd client/cli/gradsyncctl client/examples/digits
+        quietly ninja -C "$BUILD" daemon/core/gradsyncd client/cli/gradsyncctl \
+                client/examples/hello client/examples/digits
         echo "gradsyncd, gradsyncctl and the example are ready"
 }
 
@@ -149,6 +150,7 @@ sum_up
 train_with_torch
 cat <<END
 
-Where to go from here: $BUILD/client/cli/gradsyncctl demo shows what happens when a trainer stops, or dies.
-client/examples/hello.c is the smallest program that takes part, README.md the way around.
+Where to go from here: "meson devenv -C $BUILD" opens a shell that finds these programs. There,
+"gradsyncctl demo" shows what happens when a trainer stops, or dies, and "gradsyncctl run -n 3 -- hello"
+starts the smallest program that takes part, client/examples/hello.c. README.md is the way around.
 END

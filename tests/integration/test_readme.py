@@ -2,6 +2,8 @@
 """What the README, the tour and the manual of the settings say about files, commands and settings is so."""
 import pathlib
 import re
+import shutil
+import subprocess
 
 import harness
 
@@ -35,6 +37,35 @@ def test_settings_and_defaults_are_those_of_the_daemon(program):
     computed = re.findall(r"^\*([a-z_]+)\* = half of ", SETTINGS, re.M)
     assert sorted(key.replace("_", "-") for key in [*dict(rows), *computed]) == sorted(flags)
     assert {key: default for key, default in rows if flags[key.replace("_", "-")] != default} == {}
+
+
+def test_what_building_needs_is_one_line():
+    done = subprocess.run(["sh", "-c", ". tests/packages.sh; echo $BUILD_PACKAGES"], cwd=SOURCE,
+                          stdout=subprocess.PIPE, text=True, check=True)
+    (line,) = re.findall(r"^apt install (.*)$", README.replace("\\\n", " "), re.M)
+    assert line.split() == done.stdout.split()
+
+
+def test_its_programs_are_found_in_the_build_tree(program, build):
+    """As it says: in the shell that meson opens."""
+    shell = program(shutil.which("meson"), "devenv", "-C", build, "sh", "-c",
+                    "gradsyncctl run --private -n 3 -- hello && gradsyncd --version && "
+                    "/usr/bin/python3 -c 'import gradsync; print(gradsync.library_version())'")
+    assert shell.wait() == 0, shell.err
+    said = re.findall(r"^\[\d\] (rank \d of 3: the average is 2)$", shell.out, re.M)
+    assert sorted(said) == [f"rank {rank} of 3: the average is 2" for rank in range(3)], shell.out
+
+
+def test_its_examples_are_found_without_a_path(program):
+    for command, said in ((["hello"], "rank 0 of 1: the average is 1"),
+                          (["digits", "--help"], "usage: digits")):
+        run = program(harness.CTL, "run", "--private", "-n", 1, "--", *command)
+        assert run.wait() == 0, run.err
+        assert said in run.out.lower()
+    for name in ("", "examples", "mlp.c", "./hello", "hello.p"):
+        run = program(harness.CTL, "run", "--private", "-n", 1, "--", name)
+        assert run.wait() in (126, 127), (name, run.out)
+        assert f"cannot run {name}" in run.err
 
 
 def test_subcommands_exist(program):

@@ -52,8 +52,9 @@ def readme_commands():
     """The lines of "Installing it" that come after the installation itself, without their comments."""
     text = (SOURCE / "README.md").read_text("utf-8")
     block = re.search(r"^## Installing it\n\n```sh\n(.*?)^```$", text, re.S | re.M)[1].splitlines()
-    assert "meson install" in block[0] and len(block) > 3
-    return [line.split("   #")[0].strip() for line in block[1:]]
+    (last,) = [i for i, line in enumerate(block) if "meson install" in line]
+    assert block[0].startswith("apt install ") and len(block) > last + 3
+    return [line.split("   #")[0].strip() for line in block[last + 1:]]
 
 
 def discard(folder):

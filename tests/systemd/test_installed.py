@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there after an administrator did what "Installing it" in the README says."""
+import re
+
 HELLO = "/opt/trainers/hello"
 
 
@@ -36,6 +38,14 @@ def test_the_smallest_member_is_served(installed):
                                                 for rank in range(3)]
     record = installed.wait_journal(r"formed with 3 members", "_SYSTEMD_UNIT=gradsyncd@cpu.service")
     assert record["_UID"] == installed.uid("gradsync")
+
+
+def test_the_examples_are_found_by_name(installed):
+    done = installed.run("gradsyncctl", "run", "-n", "2", "--", "hello", user="alice")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] rank {rank} of 2: the average is 1.5"
+                                                for rank in range(2)]
+    done = installed.run("gradsyncctl", "run", "-n", "2", "--", "digits", "--epochs", "1", user="alice")
+    assert len(re.findall(r"\[\d\] rank \d: accuracy ", done.stdout)) == 2, done.stdout
 
 
 def test_others_are_refused_and_told_what_to_do(installed):

@@ -23,6 +23,7 @@ def expected(libdir):
         "include/gradsync/types.h": FILE,
         "libexec/gradsync/demo.py": PROGRAM,
         "libexec/gradsync/digits": PROGRAM,
+        "libexec/gradsync/hello": PROGRAM,
         "libexec/gradsync/gradsync-gloo": PROGRAM,
         "share/gradsync/digits.csv.gz": FILE,
         "share/gradsync/digits.md": FILE,

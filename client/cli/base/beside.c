@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/cli/base/beside.h"
@@ -40,4 +41,22 @@ char *beside_daemon(void) {
         char *found = beside_executable(beside, array_size(beside));
 
         return found ? found : strdup("gradsyncd");
+}
+
+char *beside_example(const char *name) {
+        static const char *const folder[] = { "%s/" GRADSYNC_LIBEXEC, "%s/../examples" };
+        char *found = NULL;
+
+        if (!*name || strchr(name, '/'))
+                return NULL;
+        for (size_t i = 0; i < array_size(folder) && !found; i++) {
+                _cleanup_(freep) char *at = beside_path(folder[i]);
+                char *path = at ? format_new("%s/%s", at, name) : NULL;
+                struct stat file;
+                if (path && stat(path, &file) == 0 && S_ISREG(file.st_mode) && access(path, X_OK) == 0)
+                        found = path;
+                else
+                        free(path);
+        }
+        return found;
 }

@@ -12,3 +12,6 @@ char *beside_executable(const char *const *patterns, size_t n);
 /* The gradsyncd beside this program (installed or in a build tree), else the name, to be looked for in PATH.
  * NULL if memory is short. */
 char *beside_daemon(void);
+/* The example program of that name, installed or in a build tree: NULL if there is none. A name with a "/" is
+ * none. */
+char *beside_example(const char *name);

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "client/cli/base/beside.h"
 #include "client/cli/run/run.h"
 
 /* Only the first member reads this program's input, and not from a terminal: it is not in the terminal's
@@ -44,6 +45,8 @@ _Noreturn static void run_member_become(const struct run *run, unsigned rank, co
         sigprocmask(SIG_SETMASK, &run->mask, NULL);
         run_set_member_variables(rank);
         execvp(run->options->command[0], run->options->command);
+        if (errno == ENOENT && run->example)
+                execv(run->example, run->options->command);
         int error = errno;
         ssize_t told = write(report, &error, sizeof error);
         _exit(told == sizeof error ? 127 : 126);
@@ -122,6 +125,7 @@ int run_members_start(struct run *run) {
         int code = CLI_OK;
 
         run_set_common_variables(run);
+        run->example = beside_example(run->options->command[0]);
         for (unsigned rank = 0; rank < run->options->members && !code; rank++)
                 code = run_member_start(run, rank);
         return code;
@@ -187,4 +191,6 @@ void run_members_end(struct run *run) {
         for (unsigned i = 0; i < run->n_members; i++)
                 run_member_deinit(&run->member[i]);
         run->n_members = 0;
+        free(run->example);
+        run->example = NULL;
 }

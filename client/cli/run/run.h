@@ -80,6 +80,7 @@ struct run {
         unsigned n_members; /* started */
         const char *socket;
         const char *job;
+        char *example; /* the example program that the command names, if PATH has no program of that name */
         sigset_t mask; /* before any signal was blocked: what children get */
         int signal_fd;
         int epoll_fd;
