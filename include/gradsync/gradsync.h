@@ -607,6 +607,7 @@ int gradsync_leave(struct gradsync_job *job);
  * Name and member id are fixed from join to leave. The others change with the generation, which
  * finish() or a collective reports by VOID_RETRY or VOID_BEHIND. All are 0, or "", for NULL.
  */
+const char *gradsync_job_name(const struct gradsync_job *job);
 uint32_t gradsync_rank(const struct gradsync_job *job);
 uint32_t gradsync_local_rank(const struct gradsync_job *job);
 uint32_t gradsync_world_size(const struct gradsync_job *job);
@@ -614,7 +615,6 @@ uint32_t gradsync_world_size(const struct gradsync_job *job);
 uint32_t gradsync_generation(const struct gradsync_job *job);
 /* Stays with a member for as long as the job lives. */
 uint64_t gradsync_member_id(const struct gradsync_job *job);
-const char *gradsync_job_name(const struct gradsync_job *job);
 
 /* ---- Plans ------------------------------------------------------------------------------- */
 
@@ -742,10 +742,10 @@ int gradsync_plan_free(struct gradsync_plan *plan);
  */
 uint32_t gradsync_plan_params(const struct gradsync_plan *plan);
 uint32_t gradsync_plan_buckets(const struct gradsync_plan *plan);
-/* Payload: all parameters, without padding. */
-uint64_t gradsync_plan_bytes(const struct gradsync_plan *plan);
 uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t param);
 void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param);
+/* Payload: all parameters, without padding. */
+uint64_t gradsync_plan_bytes(const struct gradsync_plan *plan);
 
 /* ---- Steps ------------------------------------------------------------------------------- */
 

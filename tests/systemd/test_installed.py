@@ -61,5 +61,6 @@ def test_others_are_refused_and_told_what_to_do(installed):
 
 def test_manual_pages_are_found(installed):
     """By name below the prefix; the reader itself is not part of so small a system."""
-    for page in ("man1/gradsyncctl.1", "man3/gradsync.3", "man5/gradsyncd.conf.5", "man8/gradsyncd.8"):
+    for page in ("man1/gradsyncctl.1", "man3/gradsync.3", "man3/gradsync_ready.3", "man3/gradsync_finish.3",
+                 "man5/gradsyncd.conf.5", "man7/gradsync.7", "man8/gradsyncd.8"):
         installed.run("test", "-s", f"/usr/local/share/man/{page}")

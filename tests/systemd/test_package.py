@@ -12,6 +12,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MULTIARCH = "lib/x86_64-linux-gnu"
 VERSION = re.search(r"version: '([\d.]+)'", (SOURCE / "meson.build").read_text("utf-8"))[1]
 FILE, PROGRAM, LINK = "-rw-r--r--", "-rwxr-xr-x", "lrwxrwxrwx"
+CALLS = re.findall(r"^\s+(gradsync_\w+);", (SOURCE / "client/lib/libgradsync.map").read_text("utf-8"), re.M)
 
 
 def expected(libdir):
@@ -42,7 +43,9 @@ def expected(libdir):
         "share/bash-completion/completions/gradsyncctl": FILE,
         "share/man/man1/gradsyncctl.1": FILE,
         "share/man/man3/gradsync.3": FILE,
+        **{f"share/man/man3/{call}.3": FILE for call in CALLS},
         "share/man/man5/gradsyncd.conf.5": FILE,
+        "share/man/man7/gradsync.7": FILE,
         "share/man/man8/gradsyncd.8": FILE,
     }
 
