@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pwd
 import resource
 import signal
 import socket
@@ -153,7 +154,7 @@ def test_permissions_of_the_socket(doctor, daemon):
     served = daemon(settings={"socket_mode": "0600"})
     doctor.socket = served.socket
     result, text, fix = doctor.one("permissions", uid=NOBODY)
-    assert result == "fail" and "0600" in text and f"chmod g+rw {served.socket}" in fix
+    assert result == "fail" and "0600" in text and f"chmod g+rw {served.socket}" in fix and "group root" not in fix
     assert doctor.one("socket", uid=NOBODY)[0] == "fail"
     subprocess.run(["chmod", "g+rw", served.socket], check=True)
     os.chown(served.socket, 0, GROUP)
@@ -163,27 +164,67 @@ def test_permissions_of_the_socket(doctor, daemon):
     doctor.green("socket", uid=NOBODY, groups=[GROUP])
 
 
-@needs_root
-@pytest.mark.heavy  # a library is preloaded, which sanitizers do not like in front of their own
-def test_group_since_the_last_login(doctor, daemon, scratch):
-    """In the group's list, but not yet in the process's: log in again. The lists are the test's own, through nss_wrapper."""
-    served = daemon()
-    os.chown(served.socket, 0, GROUP)
-    (scratch / "group").write_text(f"gradsync:x:{GROUP}:visitor\n")
-    (scratch / "passwd").write_text("visitor:x:61235:61235::/:/bin/sh\n")
-    lists = {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_PASSWD": scratch / "passwd", "NSS_WRAPPER_GROUP": scratch / "group"}
+class Lists:
+    """Users and groups of the test's own, through nss_wrapper."""
 
-    def look(groups):
-        made = subprocess.run(["setpriv", "--reuid", "61235", "--regid", "61235", "--groups", groups, doctor.ctl, "doctor", "--json"],
-                              capture_output=True, check=False, stdin=subprocess.DEVNULL,
-                              env=harness.environment({"GRADSYNC_SOCKET": served.socket, "TMPDIR": doctor.tmp, **lists}))
+    def __init__(self, doctor, scratch, passwd, group):
+        (scratch / "group").write_text(group)
+        (scratch / "passwd").write_text(passwd)
+        self.doctor = doctor
+        self.names = {"LD_PRELOAD": "libnss_wrapper.so", "NSS_WRAPPER_PASSWD": scratch / "passwd",
+                      "NSS_WRAPPER_GROUP": scratch / "group"}
+
+    def look(self, served, groups, uid=61235):
+        """The finding of "permissions" for a user who is in these groups."""
+        made = subprocess.run(["setpriv", "--reuid", str(uid), "--regid", str(uid), "--groups", groups, self.doctor.ctl,
+                               "doctor", "--json"], capture_output=True, check=False, stdin=subprocess.DEVNULL,
+                              env=harness.environment({"GRADSYNC_SOCKET": served.socket, "TMPDIR": self.doctor.tmp,
+                                                       **self.names}))
         finding, = [each for each in json.loads(made.stdout)["checks"] if each["check"] == "permissions"]
         return finding
 
-    finding = look("61235")
+
+@needs_root
+@pytest.mark.heavy  # a library is preloaded, which sanitizers do not like in front of their own
+def test_group_since_the_last_login(doctor, daemon, scratch):
+    """In the group's list, but not yet in the process's: log in again."""
+    served = daemon()
+    os.chown(served.socket, 0, GROUP)
+    lists = Lists(doctor, scratch, "visitor:x:61235:61235::/:/bin/sh\n", f"gradsync:x:{GROUP}:visitor\n")
+    finding = lists.look(served, "61235")
     assert finding["result"] == "fail" and "group gradsync" in finding["text"] and "log in again" in finding["fix"]
     assert "usermod" not in finding["fix"]
-    assert look(str(GROUP))["result"] == "ok"
+    assert lists.look(served, str(GROUP))["result"] == "ok"
+
+
+@needs_root
+def test_the_owner_of_the_socket_is_named(doctor, daemon):
+    """All three have names in the system's own lists: the owner, the group, and the user who asks, who is another one."""
+    served = daemon(settings={"socket_group": "daemon"})
+    doctor.socket = served.socket
+    os.chown(served.socket, pwd.getpwnam("sync").pw_uid, -1)
+    result, text, fix = doctor.one("permissions", uid=pwd.getpwnam("bin").pw_uid)
+    assert result == "fail", text
+    assert "is for user sync and group daemon (mode 0660)" in text
+    assert "join group daemon" in fix and "usermod -aG daemon bin" in fix
+
+
+@needs_root
+@pytest.mark.heavy
+@pytest.mark.parametrize("group, mode, commands", [
+    ("", 0o660, "groupadd --system gradsync && chgrp gradsync {0} && usermod -aG gradsync visitor"),
+    (f"gradsync:x:{GROUP}:\n", 0o660, "chgrp gradsync {0} && usermod -aG gradsync visitor"),
+    (f"gradsync:x:{GROUP}:visitor\n", 0o660, "chgrp gradsync {0}"),
+    (f"gradsync:x:{GROUP}:\n", 0o600, "chgrp gradsync {0} && chmod g+rw {0} && usermod -aG gradsync visitor"),
+], ids=["no group", "a group", "a member", "mode"])
+def test_nobody_is_to_join_root(doctor, daemon, scratch, group, mode, commands):
+    served = daemon(settings={"socket_mode": f"{mode:o}"})
+    lists = Lists(doctor, scratch, "root:x:0:0::/:/bin/sh\nvisitor:x:61235:61235::/:/bin/sh\n",
+                  f"root:x:0:\nvisitor:x:61235:\n{group}")
+    finding = lists.look(served, "61235")
+    assert finding["result"] == "fail" and "is for user root and group root" in finding["text"]
+    assert finding["fix"].startswith(f"give it to group gradsync, as root: {commands.format(served.socket)}; then")
+    assert "socket_group = gradsync" in finding["fix"] and "group root" not in finding["fix"]
 
 
 @needs_root

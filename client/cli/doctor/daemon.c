@@ -14,6 +14,10 @@
 #include "client/cli/base/format.h"
 #include "client/cli/doctor/doctor.h"
 
+#define NAME_SIZE 256u
+/* The group that units and packages give the socket to. */
+#define SOCKET_GROUP "gradsync"
+
 static void doctor_daemon_socket(const struct checkup *checkup, struct findings *findings) {
         const char *device = sockets_device(checkup->cli),
                    *source = sockets_source_name(checkup->sockets.source);
@@ -63,18 +67,25 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
 
 /* ---- permissions ---- */
 
-static const char *doctor_daemon_group_name(gid_t gid, char buffer[static 32]) {
+/* Names are copied: the lists of users and groups are read into one place each. */
+static const char *doctor_daemon_group_name(gid_t gid, char buffer[static NAME_SIZE]) {
         const struct group *group = getgrgid(gid);
 
-        snprintf(buffer, 32, "%u", (unsigned)gid);
-        return group ? group->gr_name : buffer;
+        if (group)
+                snprintf(buffer, NAME_SIZE, "%s", group->gr_name);
+        else
+                snprintf(buffer, NAME_SIZE, "%u", (unsigned)gid);
+        return buffer;
 }
 
-static const char *doctor_daemon_user_name(uid_t uid, char buffer[static 32]) {
+static const char *doctor_daemon_user_name(uid_t uid, char buffer[static NAME_SIZE]) {
         const struct passwd *user = getpwuid(uid);
 
-        snprintf(buffer, 32, "%u", (unsigned)uid);
-        return user ? user->pw_name : buffer;
+        if (user)
+                snprintf(buffer, NAME_SIZE, "%s", user->pw_name);
+        else
+                snprintf(buffer, NAME_SIZE, "%u", (unsigned)uid);
+        return buffer;
 }
 
 /* Whether this process has the group. */
@@ -109,9 +120,30 @@ static bool doctor_daemon_finds_closed_directory(const char *path, char ret[PATH
         return false;
 }
 
-static char *doctor_daemon_group_fix(const struct stat *info, const char *path) {
-        char group[32], user[32];
+/* The socket belongs to root's group, which is nothing to join: so it goes to the users' group first. */
+static char *doctor_daemon_root_group_fix(const struct stat *info, const char *path) {
+        const struct group *group = getgrnam(SOCKET_GROUP);
+        bool made = group, joined = group && doctor_daemon_is_granted_group(group->gr_gid);
+        char user[NAME_SIZE];
+        _cleanup_(freep) char *mode =
+                info->st_mode & S_IWGRP ? strdup("") : format_new(" && chmod g+rw %s", path);
+        _cleanup_(freep) char *join = joined ? strdup("")
+                                             : format_new(" && usermod -aG " SOCKET_GROUP " %s",
+                                                          doctor_daemon_user_name(geteuid(), user));
 
+        return !mode || !join
+                       ? NULL
+                       : format_new("give it to group " SOCKET_GROUP ", as root: %schgrp " SOCKET_GROUP
+                                    " %s%s%s; then log in again (socket_group = " SOCKET_GROUP
+                                    " in gradsyncd.conf keeps it so)",
+                                    made ? "" : "groupadd --system " SOCKET_GROUP " && ", path, mode, join);
+}
+
+static char *doctor_daemon_group_fix(const struct stat *info, const char *path) {
+        char group[NAME_SIZE], user[NAME_SIZE];
+
+        if (info->st_gid == 0)
+                return doctor_daemon_root_group_fix(info, path);
         if (!(info->st_mode & S_IWGRP))
                 return format_new(
                         "let its group connect: set socket_mode = 0660 in gradsyncd.conf, or chmod g+rw %s",
@@ -126,7 +158,7 @@ static char *doctor_daemon_group_fix(const struct stat *info, const char *path) 
 
 static void doctor_daemon_permissions(const struct checkup *checkup, struct findings *findings) {
         const char *check = "permissions";
-        char directory[PATH_MAX], owner[32], group[32];
+        char directory[PATH_MAX], owner[NAME_SIZE], group[NAME_SIZE];
         struct stat info;
 
         if (!checkup->path)
