@@ -332,6 +332,8 @@
  *   torchrun               TORCHELASTIC_RUN_ID        WORLD_SIZE           RANK
  *   srun (Slurm step)      SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS SLURM_PROCID
  *                          (SLURM_LOCALID is set, too)
+ *   mpirun of Open MPI     PMIX_NAMESPACE             OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK
+ *   mpiexec of MPICH       GRADSYNC_JOB               PMI_SIZE             PMI_RANK
  *   Kubernetes indexed job GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  JOB_COMPLETION_INDEX
  *   a launcher of spares   GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  none; GRADSYNC_SPARE=1
  *
@@ -343,12 +345,19 @@
  * another's jobs. The first member's token is the job's, and every process that joins must bring
  * the same. It is compared, never shown.
  *
- * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. The local rank is taken from
- * GRADSYNC_LOCAL_RANK, LOCAL_RANK or SLURM_LOCALID, the incarnation from GRADSYNC_INCARNATION,
+ * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. An mpirun that starts its ranks from
+ * within a Slurm step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID: the row of srun, which
+ * would be that of one process on each host, does not count then. MPICH's own variables are those of
+ * PMI, which has no name for the job, so GRADSYNC_JOB has to be exported to all ranks. What a name
+ * of a job may not have is written as %XX in that of PMIX_NAMESPACE, as are '%' and what is not ASCII.
+ *
+ * The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK, SLURM_LOCALID,
+ * OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID, the incarnation from GRADSYNC_INCARNATION,
  * TORCHELASTIC_RESTART_COUNT or SLURM_RESTART_COUNT of the same row, if set. GRADSYNC_INSTANCE is
  * how many processes the launcher has started for this rank before (0, 1, ...). It stands beside
  * any row, and counts if the rank is taken from there. A variable that is not a number, or a row
- * that is set in part only, is an error that names the variable.
+ * that is set in part only, is an error that names the variable; a size without a rank, or a rank
+ * without a size, names both.
  *
  * The socket is gradsync_options.socket, else GRADSYNC_SOCKET, else
  * $XDG_RUNTIME_DIR/gradsync/DEVICE/socket, else /run/gradsync/DEVICE/socket. DEVICE is
@@ -362,7 +371,8 @@
  * Alone: if no launcher's variable is set, no socket was named, and no daemon listens, the handle
  * is a world of one in which every call works on this process's memory (collectives: on a GPU's,
  * too), so that a trainer can be tried without anything running. With a launcher's variable set a
- * missing daemon is always an error: a job never becomes smaller silently.
+ * missing daemon is always an error, and with a daemon a job that nothing names is one (INVALID): a
+ * job never becomes smaller silently, and two processes never become two jobs.
  *
  *
  * ERRORS, AND WHAT TO REBUILD
@@ -571,8 +581,8 @@ struct gradsync_join_options {
  * its name or world size is. A rank that is asked for is granted or refused, never replaced. A
  * handle can join up to 64 jobs, each once; a call that returned AGAIN or INTERRUPTED is recognised
  * by the job's name. On success *job is freed by gradsync_leave() or gradsync_close().
- *   INVALID      no job is named, the options or a variable make no sense, or the job's members
- *                here have another scope
+ *   INVALID      no job is named (a handle that stands alone needs none), the options or a variable
+ *                make no sense, or the job's members here have another scope
  *   STATE        the job has been joined over this handle already
  *   TIMEOUT      not all members came; the text names the missing ranks. This process is no member
  *                any more

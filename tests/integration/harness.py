@@ -39,7 +39,8 @@ SANITIZER = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread|Memory)Sanitizer|
                        r"SUMMARY: \w+Sanitizer")
 
 # Variables that would tell a process of another job, daemon or terminal than the test's own.
-FOREIGN = re.compile(r"^(GRADSYNC_(?!BUILD$|TEST_)|SLURM_|TORCHELASTIC_|JOB_COMPLETION_INDEX$|WORLD_SIZE$|"
+FOREIGN = re.compile(r"^(GRADSYNC_(?!BUILD$|TEST_)|SLURM_|OMPI_|PMIX_|PMI_|MPI_LOCAL|TORCHELASTIC_|"
+                     r"JOB_COMPLETION_INDEX$|WORLD_SIZE$|"
                      r"RANK$|LOCAL_RANK$|MASTER_|NOTIFY_SOCKET$|WATCHDOG_|LISTEN_|XDG_RUNTIME_DIR$|"
                      r"JOURNAL_STREAM$|NO_COLOR$|CLICOLOR)")
 

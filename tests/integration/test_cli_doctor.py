@@ -348,6 +348,21 @@ def test_shared_memory(doctor, daemon):
     ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}, "SLURM_STEP_NUM_TASKS is not", {"SLURM_STEP_NUM_TASKS": "1"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "1", "TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "0"},
      "GRADSYNC_RANK=1 counts, RANK=0 does not", {"TORCHELASTIC_RUN_ID": None}),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE is set, but OMPI_COMM_WORLD_RANK is not",
+     {"OMPI_COMM_WORLD_RANK": "1"}),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": "0"}, "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not",
+     {"OMPI_COMM_WORLD_RANK": None}),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, "PMIX_NAMESPACE is not", {"PMIX_NAMESPACE": "n"}),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "2"},
+     "OMPI_COMM_WORLD_RANK is 2, but OMPI_COMM_WORLD_SIZE is 2", {"OMPI_COMM_WORLD_SIZE": "3"}),
+    ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "GRADSYNC_JOB is not", {"GRADSYNC_JOB": "j"}),
+    ({"GRADSYNC_JOB": "j", "PMI_SIZE": "2"}, "PMI_SIZE is set, but PMI_RANK is not", {"PMI_RANK": "1"}),
+    ({"GRADSYNC_JOB": "j", "PMI_RANK": "0"}, "PMI_RANK is set, but PMI_SIZE is not", {"PMI_SIZE": "1"}),
+    # srun speaks PMI, too, and needs no name beside its own; mpirun within a step counts, and the step does not
+    ({"PMI_SIZE": "2", "PMI_RANK": "1", "SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
+     "SLURM_PROCID is not", {"SLURM_PROCID": "1"}),
+    ({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "PMIX_NAMESPACE": "n",
+      "OMPI_COMM_WORLD_RANK": "3"}, "OMPI_COMM_WORLD_SIZE is not", {"OMPI_COMM_WORLD_SIZE": "4"}),
     ({"XDG_RUNTIME_DIR": "/nonexistent"}, "XDG_RUNTIME_DIR points to /nonexistent", {"XDG_RUNTIME_DIR": None}),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_environment(doctor, daemon, broken, said, fixed):

@@ -675,6 +675,40 @@ def test_a_malformed_environment_is_named(daemon, member, env, named):
     assert named in ask(one, "join", "INVALID")
 
 
+@pytest.mark.parametrize("env, named", [
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_SIZE": 2}, "OMPI_COMM_WORLD_SIZE is set but OMPI_COMM_WORLD_RANK is not"),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": 0}, "OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not"),
+    ({"PMI_SIZE": 2, "PMI_RANK": 0}, "GRADSYNC_JOB is not"),
+    ({"GRADSYNC_JOB": "a", "PMI_SIZE": 2}, "PMI_SIZE is set but PMI_RANK is not"),
+    ({"PMI_RANK": 0}, "PMI_RANK is set but PMI_SIZE is not"),
+    ({"PMIX_NAMESPACE": "n", "PMIX_RANK": 0}, "only where no gradsyncd listens"),
+    ({}, "only where no gradsyncd listens"),
+], ids=lambda value: "-".join(value) if isinstance(value, dict) else "")
+def test_beside_a_daemon_nobody_is_alone(daemon, member, env, named):
+    served = daemon()
+    one = member(served, env=env)
+    ask(one, "open")
+    text = ask(one, "join", "INVALID")
+    assert "which job?" in text and named in text and "mpirun" in text
+    assert fields(ask(one, "join name=named world=1"))["name"] == "named"   # and nothing is lost
+    assert [job["name"] for job in served.status()["jobs"]] == ["named"]
+
+
+@pytest.mark.parametrize("launched", [
+    [{"PMIX_NAMESPACE": "4711/x", "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": rank} for rank in range(2)],
+    [{"GRADSYNC_JOB": "4711%2Fx", "PMI_SIZE": 2, "PMI_RANK": rank} for rank in range(2)],
+], ids=["openmpi", "pmi"])
+def test_ranks_of_an_mpi_launcher_are_one_job(daemon, member, launched):
+    served = daemon()
+    members = [member(served, env=env) for env in launched]
+    for each in members:
+        ask(each, "open")
+        each.say("join")
+    said = [fields(each.line().split(" ", 1)[1]) for each in members]
+    assert [(each["rank"], each["world"], each["name"]) for each in said] == [("0", "2", "4711%2Fx"), ("1", "2", "4711%2Fx")]
+    assert len(served.status()["jobs"]) == 1
+
+
 # --- without a daemon
 
 
@@ -714,6 +748,7 @@ def test_alone(program, scratch, nonblocking):
 
 @pytest.mark.parametrize("env", [
     {"GRADSYNC_JOB": "a"}, {"WORLD_SIZE": "1"}, {"TORCHELASTIC_RUN_ID": "x"}, {"SLURM_STEP_NUM_TASKS": "1"}, {"JOB_COMPLETION_INDEX": "0"},
+    {"OMPI_COMM_WORLD_SIZE": "1"}, {"OMPI_COMM_WORLD_RANK": "0"}, {"PMI_SIZE": "1"}, {"PMI_RANK": "0"},
 ], ids=lambda env: next(iter(env)))
 def test_not_alone_under_a_launcher(program, scratch, env):
     one = program("tests/integration/member", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere", **env})

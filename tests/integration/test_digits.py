@@ -70,6 +70,31 @@ def test_any_number_of_members_is_the_same_training(single, daemon, program, bui
     assert job["buckets"] == start["buckets"] == 3
 
 
+def mpirun(program, build, scratch, env, *arguments, socket=None):
+    """The training as two ranks of Open MPI, on however few CPUs. Each has a file of its own, because mpirun passes on what
+    comes, not lines."""
+    run = program("/usr/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", 2, "sh", "-c",
+                  'exec "$0" "$@" >"$SAID.$OMPI_COMM_WORLD_RANK"', build / harness.DIGITS, *SETTING, *arguments, socket=socket,
+                  env={"OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1, "SAID": scratch / "said", **env})
+    status = run.wait(harness.LONG)
+    return status, [events((scratch / f"said.{rank}").read_text()) for rank in range(2)], run.err
+
+
+def test_mpirun_starts_one_job(single, daemon, program, build, scratch):
+    status, found, text = mpirun(program, build, scratch, {}, "--epochs", 2, socket=daemon().socket)
+    assert status == 0, text
+    assert [kind(said, "start", rank)[0]["world"] for rank, said in enumerate(found)] == [2, 2]
+    assert difference(curve(single)[:2], curve(found[0])) < TOLERANCE
+    assert kind(found[0], "end", 0)[0]["hash"] == kind(found[1], "end", 1)[0]["hash"]
+
+
+def test_mpirun_without_a_daemon_is_refused(program, build, scratch):
+    """Else there would be as many trainings as ranks."""
+    status, found, text = mpirun(program, build, scratch, {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
+    assert status == 1 and found == [[], []], text
+    assert "no gradsyncd is reachable" in text and "OMPI_COMM_WORLD_SIZE is set" in text, text
+
+
 def test_three_members_for_a_short_while(single, daemon, program, build):
     """An odd number, and few epochs: what a thread sanitizer can follow in a short time."""
     status, found, text = run_together(program, build, daemon(), 3, "--epochs", 2)

@@ -4,6 +4,7 @@
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,17 +66,74 @@ static void test_each_row(void **state) {
         assert_int_equal(job().incarnation, 6);
         assert_int_equal(job().world, 2);
         assert_int_equal(job().local_rank, 0);
+        SET("PMIX_NAMESPACE", "1460600833", "OMPI_COMM_WORLD_SIZE", "5", "OMPI_COMM_WORLD_RANK", "4",
+            "OMPI_COMM_WORLD_LOCAL_RANK", "1");
+        assert_string_equal(job().name, "1460600833");
+        assert_int_equal(job().world, 5);
+        assert_int_equal(job().rank, 4);
+        assert_int_equal(job().local_rank, 1);
+        SET("GRADSYNC_JOB", "m", "PMI_SIZE", "6", "PMI_RANK", "5", "MPI_LOCALRANKID", "3");
+        assert_string_equal(job().name, "m");
+        assert_int_equal(job().world, 6);
+        assert_int_equal(job().rank, 5);
+        assert_int_equal(job().local_rank, 3);
         SET("GRADSYNC_JOB", "k", "GRADSYNC_WORLD_SIZE", "3", "JOB_COMPLETION_INDEX", "2");
         assert_string_equal(job().name, "k");
         assert_int_equal(job().rank, 2);
 }
 
+/* The step's own processes are those that start the ranks, so what it says is not about these. */
+static void test_mpirun_within_a_step(void **state) {
+        SET("SLURM_JOB_ID", "71", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "1",
+            "SLURM_LOCALID", "0", "PMIX_NAMESPACE", "space", "OMPI_COMM_WORLD_SIZE", "8",
+            "OMPI_COMM_WORLD_RANK", "7");
+        assert_string_equal(job().name, "space");
+        assert_int_equal(job().rank, 7);
+        unsetenv("OMPI_COMM_WORLD_RANK"); /* srun with PMIx */
+        unsetenv("OMPI_COMM_WORLD_SIZE");
+        assert_string_equal(job().name, "71.0");
+        SET("SLURM_JOB_ID", "71", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "1",
+            "SLURM_LOCALID", "0", "PMI_SIZE", "2", "PMI_RANK", "1", "GRADSYNC_JOB", "m");
+        assert_string_equal(job().name, "71.0"); /* srun with PMI */
+        setenv("MPI_LOCALRANKID", "0", 1);
+        assert_string_equal(job().name, "m");
+}
+
+static void test_any_namespace_is_a_name(void **state) {
+        char longest[300];
+        struct environ_job ret;
+
+        SET("PMIX_NAMESPACE", "prterun-host-12345@1", "OMPI_COMM_WORLD_SIZE", "1", "OMPI_COMM_WORLD_RANK",
+            "0");
+        assert_string_equal(job().name, "prterun-host-12345@1");
+        setenv("PMIX_NAMESPACE", "a/b%c d\n\xff", 1);
+        assert_string_equal(job().name, "a%2Fb%25c%20d%0A%FF");
+        memset(longest, 'x', sizeof(longest));
+        longest[255] = '\0';
+        setenv("PMIX_NAMESPACE", longest, 1);
+        assert_string_equal(job().name, longest);
+        memset(longest, '/', 255);
+        setenv("PMIX_NAMESPACE", longest, 1);
+        assert_int_equal(environ_job(&ret), GRADSYNC_INVALID);
+        assert_non_null(strstr(fail_text(), "PMIX_NAMESPACE"));
+}
+
 /* Each of them alone says that this process is not. */
 static void test_each_variable_of_a_launcher(void **state) {
         static const char *const variables[] = {
-                "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
-                "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
-                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
+                "GRADSYNC_JOB",
+                "GRADSYNC_WORLD_SIZE",
+                "GRADSYNC_RANK",
+                "TORCHELASTIC_RUN_ID",
+                "WORLD_SIZE",
+                "RANK",
+                "SLURM_STEP_NUM_TASKS",
+                "OMPI_COMM_WORLD_SIZE",
+                "OMPI_COMM_WORLD_RANK",
+                "PMI_SIZE",
+                "PMI_RANK",
+                "JOB_COMPLETION_INDEX",
+                "GRADSYNC_SPARE",
         };
 
         for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
@@ -179,8 +237,46 @@ static void test_what_is_missing(void **state) {
         environ_missing(text, sizeof(text));
         assert_string_equal(text, "GRADSYNC_WORLD_SIZE is set but GRADSYNC_RANK is not");
         assert_string_equal(environ_launcher_variable(), "GRADSYNC_JOB");
-        SET("SLURM_NTASKS", "4", "SLURM_JOB_ID", "3");
+        SET("SLURM_NTASKS", "4", "SLURM_JOB_ID", "3", "SLURM_PROCID", "0");
         assert_null(environ_launcher_variable()); /* a batch script is no step */
+        environ_missing(text, sizeof(text));
+        assert_null(strstr(text, "SLURM_STEP_NUM_TASKS is not"));
+        SET("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1");
+        environ_missing(text, sizeof(text));
+        assert_string_equal(text, "OMPI_COMM_WORLD_RANK is set but PMIX_NAMESPACE is not");
+        SET("PMI_RANK", "0", "PMI_SIZE", "1");
+        environ_missing(text, sizeof(text));
+        assert_string_equal(text, "PMI_RANK is set but GRADSYNC_JOB is not");
+}
+
+/* Whatever else is missing: both are named. */
+static void test_half_of_size_and_rank(void **state) {
+        static const struct {
+                const char *set, *missing;
+        } halves[] = {
+                { "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
+                { "GRADSYNC_RANK", "GRADSYNC_WORLD_SIZE" },
+                { "WORLD_SIZE", "RANK" },
+                { "RANK", "WORLD_SIZE" },
+                { "SLURM_STEP_NUM_TASKS", "SLURM_PROCID" },
+                { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" },
+                { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
+                { "PMI_SIZE", "PMI_RANK" },
+                { "PMI_RANK", "PMI_SIZE" },
+                { "JOB_COMPLETION_INDEX", "GRADSYNC_WORLD_SIZE" },
+        };
+        char text[256], wanted[256];
+
+        for (size_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++) {
+                SET(halves[i].set, "1", "PMIX_NAMESPACE", "space", "SLURM_JOB_ID", "1", "SLURM_STEP_ID", "0");
+                snprintf(wanted, sizeof(wanted), "%s is set but %s is not", halves[i].set, halves[i].missing);
+                assert_null(job().launcher);
+                environ_missing(text, sizeof(text));
+                assert_string_equal(text, wanted);
+        }
+        SET("GRADSYNC_WORLD_SIZE", "2", "JOB_COMPLETION_INDEX", "1");
+        environ_missing(text, sizeof(text));
+        assert_string_equal(text, "JOB_COMPLETION_INDEX is set but GRADSYNC_JOB is not");
 }
 
 static void test_grace(void **state) {
@@ -270,6 +366,9 @@ int main(void) {
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),
+                cmocka_unit_test_setup(test_half_of_size_and_rank, clean),
+                cmocka_unit_test_setup(test_mpirun_within_a_step, clean),
+                cmocka_unit_test_setup(test_any_namespace_is_a_name, clean),
                 cmocka_unit_test_setup(test_grace, clean),
                 cmocka_unit_test_setup(test_the_scope, clean),
                 cmocka_unit_test_setup(test_sockets, clean),

@@ -18,12 +18,16 @@ struct launcher {
         const char *world, *rank;
         const char *job;  /* NULL: not needed */
         const char *sign; /* a variable that only this launcher sets; NULL: any of the others is */
+        bool lends_job;   /* another launcher may have set `job`, so it is no sign */
+        bool follows;     /* says nothing where another launcher has said all: srun speaks PMI, too */
 };
 
 static const struct launcher launchers[] = {
-        { "gradsync", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK", "GRADSYNC_JOB", NULL },
-        { "torchrun", "WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RUN_ID" },
-        { "slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID" },
+        { "gradsync", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK", "GRADSYNC_JOB", NULL, false, false },
+        { "torchrun", "WORLD_SIZE", "RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RUN_ID", false, false },
+        { "slurm", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", false, false },
+        { "open mpi", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE", NULL, true, false },
+        { "pmi", "PMI_SIZE", "PMI_RANK", "GRADSYNC_JOB", NULL, true, true },
 };
 
 static bool doctor_environment_whole_number(const char *text, unsigned long *ret) {
@@ -51,12 +55,26 @@ static void doctor_environment_missing(struct findings *findings, const char *se
                      format_new("export %s, or unset %s", unset, set));
 }
 
+/* Whether MPICH's launcher starts the ranks: it has no name for the job and leaves that to GRADSYNC_JOB. */
+static bool doctor_environment_has_pmi(void) {
+        return cli_variable("PMI_SIZE") || cli_variable("PMI_RANK");
+}
+
+/* An mpirun within a step of Slurm: what Slurm says is about the processes that start the ranks. */
+static bool doctor_environment_is_mpirun_in_a_step(const struct launcher *launcher) {
+        return strcmp(launcher->name, "slurm") == 0 &&
+               (cli_variable("OMPI_COMM_WORLD_RANK") || cli_variable("MPI_LOCALRANKID"));
+}
+
 /* Whether the launcher has spoken at all. */
 static bool doctor_environment_present(const struct launcher *launcher) {
+        if (doctor_environment_is_mpirun_in_a_step(launcher))
+                return false;
         if (launcher->sign)
                 return cli_variable(launcher->sign);
+        bool lends = launcher->lends_job || doctor_environment_has_pmi();
         return cli_variable(launcher->world) || cli_variable(launcher->rank) ||
-               (launcher->job && cli_variable(launcher->job));
+               (launcher->job && !lends && cli_variable(launcher->job));
 }
 
 /* A value that is no number, or a rank that the world has no room for. */
@@ -90,6 +108,15 @@ static bool doctor_environment_numbers_fit(const struct launcher *launcher, cons
         return true;
 }
 
+/* Whether one of the launchers before this one has said all. */
+static bool doctor_environment_comes_late(const struct launcher *launcher) {
+        for (const struct launcher *l = launchers; l < launcher; l++)
+                if (doctor_environment_present(l) && cli_variable(l->world) && cli_variable(l->job) &&
+                    cli_variable(doctor_environment_rank_variable(l)))
+                        return true;
+        return false;
+}
+
 /* True if nothing is wrong with what this launcher says. */
 static bool doctor_environment_launcher_fits(const struct launcher *launcher, struct findings *findings) {
         const char *rank = doctor_environment_rank_variable(launcher);
@@ -97,9 +124,10 @@ static bool doctor_environment_launcher_fits(const struct launcher *launcher, st
         const char *set = NULL;
         bool whole = true;
 
-        if (!doctor_environment_present(launcher))
+        if (!doctor_environment_present(launcher) ||
+            (launcher->follows && doctor_environment_comes_late(launcher)))
                 return true;
-        for (size_t i = 0; i < array_size(needed); i++)
+        for (size_t i = launcher->lends_job ? 1 : 0; i < array_size(needed); i++)
                 if (needed[i] && cli_variable(needed[i]) && !set)
                         set = needed[i];
         for (size_t i = 0; i < array_size(needed); i++)
@@ -119,7 +147,8 @@ static bool doctor_environment_launchers_agree(struct findings *findings) {
         for (size_t i = 0; i < array_size(launchers); i++) {
                 const struct launcher *l = &launchers[i];
                 const char *rank = doctor_environment_rank_variable(l);
-                if (!doctor_environment_present(l) || !cli_variable(l->world) || !cli_variable(rank))
+                if (!doctor_environment_present(l) || !cli_variable(l->world) || !cli_variable(rank) ||
+                    (l->follows && doctor_environment_comes_late(l)))
                         continue;
                 if (!first) {
                         first = l;

@@ -15,13 +15,14 @@
 #include "proto/names.h"
 
 #define VARIABLES 5u
+#define OTHERS 2u
 
 struct row {
         const char *launcher;
         /* The row counts if all of these are set. */
         const char *needs[VARIABLES];
-        /* The row does not count if this one is set. */
-        const char *unless;
+        /* The row does not count if one of these is set. */
+        const char *unless[OTHERS];
         /* One of the needed variables, which counts as not set if it is 0. NULL: none. */
         const char *flag;
         /* `rank` is NULL if the row has none. */
@@ -56,6 +57,19 @@ static void environ_name_slurm(char *text, size_t size) {
         snprintf(text, size, "%s.%s", environ_get("SLURM_JOB_ID"), environ_get("SLURM_STEP_ID"));
 }
 
+/* Any text may be a namespace. What a job's name may not have is written as %XX, and so is the '%', so that two
+ * namespaces never become one job. */
+static void environ_name_pmix(char *text, size_t size) {
+        const char *space = environ_get("PMIX_NAMESPACE");
+        size_t n = 0;
+
+        for (; *space != '\0' && n + 1 < size; space++) {
+                bool plain = *space > ' ' && *space < 0x7f && *space != '/' && *space != '%';
+
+                n += (size_t)snprintf(text + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*space);
+        }
+}
+
 static const struct row rows[] = {
         { .launcher = "gradsyncctl run",
           .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
@@ -74,20 +88,34 @@ static const struct row rows[] = {
         { .launcher = "srun",
           .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
                      "SLURM_LOCALID" },
+          /* An mpirun starts one process on each host, as a step, and that one the ranks. */
+          .unless = { "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID" },
           .world = "SLURM_STEP_NUM_TASKS",
           .rank = "SLURM_PROCID",
           .local_rank = "SLURM_LOCALID",
           .incarnation = "SLURM_RESTART_COUNT",
           .name = environ_name_slurm },
+        { .launcher = "mpirun of Open MPI",
+          .needs = { "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" },
+          .world = "OMPI_COMM_WORLD_SIZE",
+          .rank = "OMPI_COMM_WORLD_RANK",
+          .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+          .name = environ_name_pmix },
+        { .launcher = "mpiexec of MPICH",
+          .needs = { "GRADSYNC_JOB", "PMI_SIZE", "PMI_RANK" },
+          .world = "PMI_SIZE",
+          .rank = "PMI_RANK",
+          .local_rank = "MPI_LOCALRANKID",
+          .name = environ_name_gradsync },
         { .launcher = "a Kubernetes indexed job",
           .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "JOB_COMPLETION_INDEX" },
-          .unless = "GRADSYNC_RANK",
+          .unless = { "GRADSYNC_RANK" },
           .world = "GRADSYNC_WORLD_SIZE",
           .rank = "JOB_COMPLETION_INDEX",
           .name = environ_name_gradsync },
         { .launcher = "whoever starts spares",
           .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SPARE" },
-          .unless = "GRADSYNC_RANK",
+          .unless = { "GRADSYNC_RANK" },
           .flag = "GRADSYNC_SPARE",
           .world = "GRADSYNC_WORLD_SIZE",
           .incarnation = "GRADSYNC_INCARNATION",
@@ -108,12 +136,19 @@ static unsigned environ_count_set(const struct row *row, const char **ret_missin
         return n;
 }
 
+static bool environ_is_overruled(const struct row *row) {
+        for (unsigned i = 0; i < OTHERS; i++)
+                if (environ_get(row->unless[i]) != NULL)
+                        return true;
+        return false;
+}
+
 static const struct row *environ_find_row(void) {
         const char *missing;
 
         for (size_t i = 0; i < array_size(rows); i++) {
                 environ_count_set(&rows[i], &missing);
-                if (missing == NULL && environ_get(rows[i].unless) == NULL &&
+                if (missing == NULL && !environ_is_overruled(&rows[i]) &&
                     (rows[i].flag == NULL || strcmp(environ_get(rows[i].flag), "0") != 0))
                         return &rows[i];
         }
@@ -233,22 +268,57 @@ const char *environ_job_token(void) {
         return environ_get("GRADSYNC_JOB_TOKEN");
 }
 
-const char *environ_launcher_variable(void) {
-        static const char *const telling[] = {
-                "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
-                "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
-                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
-        };
+/* Of Slurm's variables the one that a batch script does not have. */
+static const char *const telling[] = {
+        "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",        "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",
+        "RANK",         "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE",
+        "PMI_RANK",     "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
+};
 
+static bool environ_tells(const char *variable) {
+        for (size_t i = 0; i < array_size(telling); i++)
+                if (strcmp(telling[i], variable) == 0)
+                        return environ_get(variable) != NULL;
+        return false;
+}
+
+const char *environ_launcher_variable(void) {
         for (size_t i = 0; i < array_size(telling); i++)
                 if (environ_get(telling[i]) != NULL)
                         return telling[i];
         return NULL;
 }
 
+/* Whether another row has the rank, or needs none, for this row's world size. */
+static bool environ_has_another_rank(const struct row *row) {
+        for (size_t i = 0; i < array_size(rows); i++)
+                if (&rows[i] != row && strcmp(rows[i].world, row->world) == 0 &&
+                    environ_get(rows[i].rank != NULL ? rows[i].rank : rows[i].flag) != NULL)
+                        return true;
+        return false;
+}
+
+/* A size without a rank, or a rank without a size: *ret_set is there, *ret_missing is not. */
+static bool environ_find_half(const char **ret_set, const char **ret_missing) {
+        for (size_t i = 0; i < array_size(rows); i++) {
+                const struct row *row = &rows[i];
+
+                if (row->rank == NULL)
+                        continue;
+                bool size = environ_tells(row->world), rank = environ_tells(row->rank);
+                if ((rank && environ_get(row->world) == NULL) ||
+                    (size && environ_get(row->rank) == NULL && !environ_has_another_rank(row))) {
+                        *ret_set = rank ? row->rank : row->world;
+                        *ret_missing = rank ? row->world : row->rank;
+                        return true;
+                }
+        }
+        return false;
+}
+
 void environ_missing(char *text, size_t size) {
         const char *missing, *best = NULL, *set = NULL;
-        unsigned most = 0;
+        unsigned most = environ_find_half(&set, &best) ? VARIABLES : 0;
 
         for (size_t i = 0; i < array_size(rows); i++) {
                 unsigned n = environ_count_set(&rows[i], &missing);

@@ -16,7 +16,8 @@
 #define DEFAULT_LAST_CALL_MS 2000
 
 /* Fields that the options leave open are taken from the launcher's variables. */
-static int wish_from_environment(struct wish *wish, const struct gradsync_join_options *options) {
+static int wish_from_environment(struct wish *wish, const struct gradsync_join_options *options,
+                                 bool standalone) {
         bool named = options->name != NULL;
         struct environ_job found;
         char missing[256];
@@ -38,7 +39,8 @@ static int wish_from_environment(struct wish *wish, const struct gradsync_join_o
                 wish->incarnation = wish->incarnation >= 0 ? wish->incarnation : found.incarnation;
                 return GRADSYNC_OK;
         }
-        if (environ_launcher_variable() == NULL && !named && wish->min_world <= 1 && !wish->spare) {
+        if (standalone && environ_launcher_variable() == NULL && !named && wish->min_world <= 1 &&
+            !wish->spare) {
                 snprintf(wish->name, sizeof(wish->name), "alone.%d", (int)getpid());
                 wish->min_world = wish->max_world = 1;
                 return GRADSYNC_OK;
@@ -46,8 +48,11 @@ static int wish_from_environment(struct wish *wish, const struct gradsync_join_o
         environ_missing(missing, sizeof(missing));
         return fail(GRADSYNC_INVALID,
                     "which job? Neither the join options nor the environment say its %s%s%s%s. Start the "
-                    "program with gradsyncctl run, torchrun or srun, or set name and min_world",
-                    named ? "world size" : "name", *missing ? " (" : "", missing, *missing ? ")" : "");
+                    "program with gradsyncctl run, torchrun, srun or mpirun, or set name and min_world%s",
+                    named ? "world size" : "name", *missing ? " (" : "", missing, *missing ? ")" : "",
+                    environ_launcher_variable() == NULL && !standalone
+                            ? "; a process is a job of its own only where no gradsyncd listens"
+                            : "");
 }
 
 static int wish_check(const struct wish *wish) {
@@ -102,7 +107,7 @@ static int wish_spare(struct wish *wish, const struct gradsync_join_options *opt
         return r;
 }
 
-int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
+int wish_make(struct wish *wish, const struct gradsync_join_options *options, bool standalone) {
         bool named = options->name != NULL;
         int r = GRADSYNC_OK;
 
@@ -134,7 +139,7 @@ int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
         if (wish->min_world == 0)
                 wish->min_world = wish->max_world;
         if (!named || wish->min_world == 0)
-                r = wish_from_environment(wish, options);
+                r = wish_from_environment(wish, options, standalone);
         if (wish->incarnation < 0)
                 wish->incarnation = 0;
         if (r == GRADSYNC_OK)

@@ -183,8 +183,9 @@ int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *given
         int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given,
                              "struct gradsync_join_options");
         if (r == GRADSYNC_OK)
-                r = wish_make(&wish, &options);
-        if (r == GRADSYNC_OK)
                 r = context_enter(gs);
-        return r != GRADSYNC_OK ? r : context_leave(gs, join_perform(gs, &wish, job));
+        if (r != GRADSYNC_OK)
+                return r;
+        r = wish_make(&wish, &options, gs->standalone);
+        return context_leave(gs, r != GRADSYNC_OK ? r : join_perform(gs, &wish, job));
 }
