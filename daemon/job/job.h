@@ -58,7 +58,7 @@ void member_gone(struct member *member, uint32_t cause);
 const char *cause_text(uint32_t cause);
 /* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms, or the member
  * waits for a place in it: it has no rank then; VOID_RETRY while a lost member is replaced. */
-int member_check(const struct member *member, struct refusal *refusal);
+int member_check(struct member *member, struct refusal *refusal);
 
 /* The call of an operation comes while the generation is at its end, or crosses the news of the next one, and
  * members may go on as if nothing had happened: it is called again then, or else refused. False: it is to be

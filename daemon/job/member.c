@@ -114,7 +114,7 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
                 member_fence(member, refusal);
 }
 
-int member_check(const struct member *member, struct refusal *refusal) {
+int member_check(struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
         if (job->state == JOB_FORMING)
@@ -123,5 +123,8 @@ int member_check(const struct member *member, struct refusal *refusal) {
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': pid %d has no place in it yet; wait for the answer to its join",
                               job->name, (int)member->pid);
-        return job->state == JOB_RUNNING ? 0 : operation_refuse_void(job, refusal);
+        if (job->state == JOB_RUNNING)
+                return 0;
+        member->waits_in = job->generation;
+        return operation_refuse_void(job, refusal);
 }

@@ -92,14 +92,21 @@ static bool view_is_late(const struct member *member, const struct job_view *vie
         return false;
 }
 
+/* The job lacks a member: what this one has begun cannot end before another one has its place. */
+static bool view_waits_for_place(const struct member *member) {
+        return member->job->state == JOB_REPLACING &&
+               (member->waits_in == member->job->generation || member->operation.deferred != 0);
+}
+
 /* A member waits once it has sent everything that it can in some open step. */
 static const char *view_doing(const struct member *member) {
-        bool mapped = false, waiting = member->operation.pending;
+        bool mapped = false, waiting = member->operation.pending || view_waits_for_place(member);
         struct plan *plan;
 
         list_for_each(plan, &member->job->plans, link) {
                 const struct plan_part *part = &plan->part[member->local];
 
+                waiting |= !plan->agreed && part->request != 0 && member->job->state == JOB_REPLACING;
                 mapped |= plan->agreed && part->state == PART_MAPPED;
                 waiting |= plan_is_open(plan) && part->n_ready == plan->reference->n_buckets;
         }

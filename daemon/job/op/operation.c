@@ -321,6 +321,9 @@ void operation_voided(struct job *job) {
                 refusal = job->operation.refusal;
         else
                 operation_refuse_void(job, &refusal);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->operation.pending)
+                        job->local[local]->waits_in = job->generation;
         if (!job->passed_on) /* its members call again at the next daemon */
                 refuse_pending(job, &refusal);
         job->operation.n_calls = 0;

@@ -91,7 +91,16 @@ static void forget_ready(struct plan *plan) {
                                 plan->part[local].ready[b] = 0;
 }
 
+/* A member that has begun the step waits for the next generation; so does one that is told that it is void,
+ * when it comes to it. */
+static void step_note_waiting(struct plan *plan, bool told) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].n_ready > 0 || (told && plan->part[local].state == PART_MAPPED))
+                        plan->job->local[local]->waits_in = plan->job->generation;
+}
+
 void step_unbegun(struct plan *plan) {
+        step_note_waiting(plan, false);
         nonfinite_void(plan);
         record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
@@ -118,6 +127,7 @@ void step_voided(struct plan *plan) {
 
         job->void_steps++;
         recovery_void(&job->recovery);
+        step_note_waiting(plan, true);
         step_unbegun(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
 }
@@ -561,8 +571,10 @@ static int step_check_place(const struct plan *plan, const struct member *member
 int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal) {
         struct job *job = member->job;
 
-        if (ready->generation < job->generation || job->state != JOB_RUNNING)
+        if (ready->generation < job->generation || job->state != JOB_RUNNING) {
+                member->waits_in = ready->generation;
                 return 0; /* absorbed: its step is void, or will be */
+        }
         struct plan *plan = plan_find(job, ready->plan);
         int r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
