@@ -12,6 +12,7 @@ from fixtures import build, daemon, machine, nothing_left, processes, program, s
 from memory_group import MemoryGroup
 from peer import small_plan
 from returning import Returning
+from running import Runner
 from teams import GRACE, Team
 
 
@@ -42,6 +43,12 @@ def member(build, processes):
         return made
 
     return start
+
+
+@pytest.fixture
+def runner(build, program, scratch):
+    """gradsyncctl run: see running.py."""
+    return Runner(build, program, scratch)
 
 
 @pytest.fixture

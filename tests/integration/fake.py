@@ -15,6 +15,7 @@ class FakeDaemon:
         self.answer, self.version, self.device, self.major, self.refuse = list(answer), version, device, major, refuse
         self.trace, self.minor = list(trace), minor
         self.asked = []                 # jobs asked for
+        self.refused = 0                # clients
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.listener.bind(self.path)
         self.listener.listen(8)
@@ -45,6 +46,7 @@ class FakeDaemon:
                 return
             head, message = wire.parse(data)
             if self.refuse:
+                self.refused += 1
                 self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.refuse[0]), text=self.refuse[1]))
                 return
             if head.type == wire.pb.HELLO:

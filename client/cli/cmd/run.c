@@ -94,6 +94,7 @@ static int cmd_run_job(struct run *run, const struct cli *cli) {
                 relay_run(run);
                 code = run->result;
         }
+        missed_deinit(&run->missed);
         run_members_end(run);
         run_daemon_stop(&run->daemon);
         return code;
@@ -103,6 +104,7 @@ int cmd_run_with(const struct cli *cli, const struct run_options *options) {
         _cleanup_(freep) struct run_member *members = calloc(options->members, sizeof *members);
         struct run run = { .options = options,
                            .daemon = RUN_DAEMON_INIT,
+                           .missed = MISSED_INIT,
                            .member = members,
                            .color = { cli->color, cli->color_err } };
         char name[32];

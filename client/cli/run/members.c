@@ -16,6 +16,8 @@
 #include "client/cli/base/beside.h"
 #include "client/cli/run/run.h"
 
+#define ANCESTORS 32u /* of a process that are looked at */
+
 /* Only the first member reads this program's input, and not from a terminal: it is not in the terminal's
  * foreground group. */
 static void run_member_set_stdin(unsigned rank) {
@@ -149,10 +151,10 @@ int run_member_restart(struct run *run, unsigned rank) {
         return run_member_start(run, rank);
 }
 
-static pid_t run_member_parent_of(const char *pid) {
+static pid_t run_member_parent_of(pid_t pid) {
         char path[64], text[512];
 
-        snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
         _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
         ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
         if (n <= 0)
@@ -164,6 +166,14 @@ static pid_t run_member_parent_of(const char *pid) {
         return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : -1;
 }
 
+bool run_member_has(const struct run_member *member, pid_t pid) {
+        if (getpgid(pid) == member->pid)
+                return true;
+        for (unsigned depth = 0; depth < ANCESTORS && pid > 1 && pid != member->pid; depth++)
+                pid = run_member_parent_of(pid);
+        return pid == member->pid;
+}
+
 /* Kills and reaps each child except the daemon, and returns how many there were. What those leave becomes a
  * child of this process in turn, because it is a subreaper. */
 static unsigned run_member_kill_children(pid_t spared) {
@@ -173,7 +183,7 @@ static unsigned run_member_kill_children(pid_t spared) {
 
         while (proc && (entry = readdir(proc))) {
                 pid_t pid = entry->d_name[0] >= '0' && entry->d_name[0] <= '9' ? atoi(entry->d_name) : 0;
-                if (pid <= 0 || pid == spared || run_member_parent_of(entry->d_name) != getpid())
+                if (pid <= 0 || pid == spared || run_member_parent_of(pid) != getpid())
                         continue;
                 if (kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid)
                         n++;

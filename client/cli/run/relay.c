@@ -19,7 +19,7 @@
 #define CHUNK 4096    /* a pipe that is writable takes so much without blocking */
 
 /* What an epoll entry is about. The entry also has the rank and the stream. */
-enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT };
+enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT, ABOUT_MISSED };
 #define ABOUT(kind, rank, stream) ((uint64_t)(rank) << 8 | (uint64_t)(stream) << 4 | (uint64_t)(kind))
 
 /* Blocks what the loop reads from the signalfd. Signals that this program was told to ignore stay ignored,
@@ -306,7 +306,10 @@ static void relay_member_ended(struct run *run, unsigned rank) {
                 return;
         close(member->pidfd);
         member->pidfd = -1;
-        if (info.si_code != CLD_EXITED || info.si_status != 0)
+        member->done = info.si_code == CLD_EXITED && info.si_status == 0;
+        if (member->done)
+                missed_begin(&run->missed);
+        else
                 relay_member_failed(run, member, &info);
 }
 
@@ -331,6 +334,27 @@ static void relay_daemon_ended(struct run *run) {
         relay_stop(run, SIGTERM, CLI_ERROR);
 }
 
+/* Asks whether the others wait for one that has ended well. */
+static void relay_ask_missed(struct run *run) {
+        int before = run->missed.pipe;
+        int r = run->stopping || run->options->bare ? 0 : missed_ask(&run->missed, run);
+
+        if (r == 0 && run->missed.pipe != before)
+                r = relay_follow(run, run->missed.pipe, ABOUT(ABOUT_MISSED, 0, 0)) < 0 ? -errno : 0;
+        if (r < 0)
+                cli_complain("cannot ask the daemon who waits for whom: %s", strerror(-r));
+}
+
+static void relay_take_missed(struct run *run) {
+        char text[MISSED_TEXT];
+
+        missed_take(&run->missed, text);
+        if (!*text || run->stopping)
+                return;
+        cli_complain("%s", text);
+        relay_stop(run, SIGTERM, CLI_ERROR);
+}
+
 static int relay_follow_all(struct run *run) {
         int r = relay_follow(run, run->signal_fd, ABOUT(ABOUT_SIGNAL, 0, 0));
 
@@ -348,6 +372,7 @@ static void relay_dispatch(struct run *run, uint64_t about) {
         case ABOUT_SIGNAL: relay_take_signals(run); break;
         case ABOUT_DAEMON: relay_daemon_ended(run); break;
         case ABOUT_MEMBER: relay_member_ended(run, rank); break;
+        case ABOUT_MISSED: relay_take_missed(run); break;
         default: relay_chunk(run, rank, (int)(about >> 4 & 15));
         }
 }
@@ -366,6 +391,17 @@ static bool relay_has_output(const struct run *run) {
         return false;
 }
 
+/* For how long the loop may sleep. */
+static int relay_sleep(const struct run *run) {
+        int64_t left = run->missed.at - moment_ms();
+        int stop = relay_time_left(run);
+
+        if (!run->missed.at || run->stopping || run->options->bare)
+                return stop;
+        left = left > 0 ? left : 0;
+        return stop >= 0 && stop < left ? stop : (int)left;
+}
+
 void relay_run(struct run *run) {
         struct epoll_event events[64];
         bool draining = false;
@@ -376,10 +412,11 @@ void relay_run(struct run *run) {
                 return;
         }
         while (relay_alive(run) || relay_has_output(run)) {
-                int n = epoll_wait(run->epoll_fd, events, array_size(events), relay_time_left(run));
+                int n = epoll_wait(run->epoll_fd, events, array_size(events), relay_sleep(run));
                 for (int i = 0; i < n; i++)
                         relay_dispatch(run, events[i].data.u64);
                 relay_check_deadline(run);
+                relay_ask_missed(run);
                 /* All have ended, but something that they started still holds the pipes: it is asked to end
                  * too. */
                 if (!relay_alive(run) && !draining) {

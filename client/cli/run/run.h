@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
- * variables.c knows what they find in their environment; relay.c is the loop that relays output, forwards
- * signals and ends things. There is one thread; all signals of interest are blocked and read from a signalfd.
+ * variables.c knows what they find in their environment; missed.c finds out whether they wait for one that has
+ * ended; relay.c is the loop that relays output, forwards signals and ends things. There is one thread; all signals of interest are blocked and read from a signalfd.
  * What the command's options mean and what comes first is decided in cmd/run.c.
  */
 #pragma once
@@ -14,6 +14,7 @@
 
 #include "client/cli/base/cli.h"
 #include "client/cli/run/lines.h"
+#include "client/cli/run/missed.h"
 
 struct run_options {
         unsigned long members;
@@ -69,6 +70,7 @@ struct run_member {
         unsigned long restarts; /* so far */
         pid_t pid;             /* also its process group; reaped last, so that the number is not used again */
         int pidfd;             /* -1 once it has ended */
+        bool done;             /* with status 0 */
         int pipe[RUN_STREAMS]; /* -1 at end of file */
         struct lines lines[RUN_STREAMS];
 };
@@ -81,6 +83,7 @@ struct run {
         const char *socket;
         const char *job;
         char *example; /* the example program that the command names, if PATH has no program of that name */
+        struct missed missed;
         sigset_t mask; /* before any signal was blocked: what children get */
         int signal_fd;
         int epoll_fd;
@@ -94,6 +97,8 @@ struct run {
 
 /* Starts one more member. An exit code: 126 and 127 as in shells where the command cannot run. */
 int run_member_start(struct run *run, unsigned rank);
+/* Whether the process is the member's, or one that it has started. */
+bool run_member_has(const struct run_member *member, pid_t pid);
 /* Starts one that has ended again, in its place; what was left of it is killed and reaped. */
 int run_member_restart(struct run *run, unsigned rank);
 /* Starts all of them, or as many as can be started. An exit code. */

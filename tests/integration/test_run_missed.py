@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncctl run when a rank has ended with status 0 and others wait for it: it says who is missed, and
+ends."""
+import os
+
+import pytest
+
+import wire
+from fake import FakeDaemon
+from harness import MEMBER, wait_until
+from running import lines_of
+
+STEP = "fill 1\\nready\\nfinish\\n"
+READY = "open\\njoin\\nparam p f32 3\\nplan\\n" + STEP
+
+
+def shell(build, *by_rank):
+    """A shell command that has each rank give its member program these lines; the last ones are for all
+    further ranks."""
+    arms = [f'{rank}) say="{lines}";;' for rank, lines in enumerate(by_rank[:-1])]
+    return (f'case $GRADSYNC_RANK in {" ".join(arms)} *) say="{by_rank[-1]}";; esac; '
+            f'printf "$say" | {build / MEMBER}')
+
+
+def test_a_rank_that_never_joins(runner, build):
+    made = runner.run("-n", "2", "sh", "-c", shell(build, "", "open\\njoin\\n"), code=1)
+    assert made.err == (f"gradsyncctl: rank 0 ended with status 0, but rank 1 waits for it to join job "
+                        f"'run-{made.pid}'; the job is stopped. Every rank has to join it\n")
+
+
+@pytest.mark.parametrize("rest", (STEP, "barrier\\n", "param more f32 5\\nplan\\n"),
+                         ids=("a step", "a collective", "a plan"))
+def test_a_rank_that_ends_too_early(runner, build, rest):
+    """Its place is kept, since processes are started again: but not one that has ended well."""
+    made = runner.run("-n", "2", "--restart", "1", "sh", "-c", shell(build, READY + rest, READY), code=1)
+    assert made.err == (f"gradsyncctl: rank 1 ended with status 0, but rank 0 waits for it in job "
+                        f"'run-{made.pid}'; the job is stopped. Every rank has to take part in each step and "
+                        "collective until the last one\n")
+
+
+def row(kind, **fields):
+    return kind, getattr(wire.pb, "".join(part.title() for part in kind.split("_")))(job=1, **fields)
+
+
+class Story:
+    """Three ranks that end when they are told to, and a daemon that says of their job what a test wants."""
+
+    def __init__(self, runner, scratch, peers):
+        self.go = [runner.scratch / "tmp" / f"go.{rank}" for rank in range(3)]
+        for fifo in self.go:
+            os.mkfifo(fifo)
+        self.daemon = peers(FakeDaemon(scratch / "fake"))
+        self.made = runner.start("--socket", self.daemon.path, "-n", "3", "--job", "told", "--restart", "1",
+                                 "sh", "-c", 'echo $$; read go < $TMPDIR/go.$GRADSYNC_RANK')
+        text = "".join(f"{self.made.line()}\n" for _ in range(3))
+        self.pids = [int(lines_of(text, rank)[0]) for rank in range(3)]
+
+    def say(self, state, missing, doing, shift=0, uid=None):
+        """What there is to be said of the job: `doing` by rank; ranks are `shift` higher there."""
+        uid = os.geteuid() if uid is None else uid
+        self.daemon.answer = [
+            row("STATUS_JOB", name="told", uid=uid, state=state, world=3),
+            *(row("STATUS_MEMBER", pid=self.pids[rank], rank=rank + shift, state=what)
+              for rank, what in doing.items()),
+            *(row("STATUS_WAIT", what="join", rank=rank) for rank in missing)]
+
+    def end(self, rank):
+        self.go[rank].write_text("go\n", encoding="ascii")
+
+    def goes_on(self):
+        """The daemon is asked again after all that it has said so far is known."""
+        before = len(self.daemon.asked)
+        wait_until(lambda: len(self.daemon.asked) >= before + 2 or self.made.process.poll() is not None,
+                   "two more questions")
+        assert self.made.process.poll() is None, self.made.err
+
+
+@pytest.fixture
+def story(runner, scratch, peers):
+    return Story(runner, scratch, peers)
+
+
+def test_one_that_waits_later(runner, story):
+    """The daemon is asked for as long as some go on; the one that computes is not said to wait."""
+    story.say("replacing", [0, 1], {2: "computing"})
+    story.end(0)
+    story.end(1)
+    story.goes_on()
+    story.say("replacing", [0, 1], {2: "waiting"})
+    assert story.made.wait() == 1
+    assert story.made.err == (
+        "gradsyncctl: ranks 0, 1 ended with status 0, but rank 2 waits for them in job 'told'; the job is "
+        "stopped. Every rank has to take part in each step and collective until the last one\n")
+    runner.nothing_left()
+
+
+NOBODY_IS_MISSED = {
+    "the others compute": ("replacing", [0], {1: "computing", 2: "computing"}),
+    "they wait for one that runs": ("forming", [2], {1: "joining"}),
+    "they come back to a daemon": ("replacing", [0], {1: "joining", 2: "joining"}),
+    "all are there": ("running", [], {1: "waiting", 2: "waiting"}),
+    "ranks of their own": ("forming", [0], {1: "joining", 2: "joining"}, 1),
+    "the job of another user": ("forming", [0], {1: "joining", 2: "joining"}, 0, 4711),
+}
+
+
+@pytest.mark.parametrize("said", NOBODY_IS_MISSED.values(), ids=list(NOBODY_IS_MISSED))
+def test_nobody_is_missed(runner, story, said):
+    """All end well, one long before the others."""
+    story.say(*said)
+    story.end(0)
+    story.goes_on()
+    story.end(1)
+    story.end(2)
+    assert story.made.wait() == 0
+    assert story.made.err == ""
+    runner.nothing_left()
+
+
+def test_a_daemon_that_cannot_be_asked(runner, story):
+    """It is asked again, and neither its silence nor its refusal ends anything."""
+    story.say("forming", [0], {1: "joining"})
+    story.daemon.refuse = ("QUOTA", "not now")
+    story.end(0)
+    wait_until(lambda: story.daemon.refused > 1, "the second refusal")
+    assert story.made.process.poll() is None, story.made.err
+    story.daemon.refuse = None
+    assert story.made.wait() == 1
+    assert "rank 0 ended with status 0, but rank 1 waits for it to join job 'told'" in story.made.err
+    runner.nothing_left()
