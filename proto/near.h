@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which of the words that are known somebody most likely meant by one that is not. The distance of two words
+ * is the least number of letters to leave out, add, replace, or swap with the next one, in order to turn one
+ * into the other; upper and lower case are alike. Pure.
+ *
+ *      struct near near = { .word = text };
+ *
+ *      for (size_t i = 0; i < array_size(table); i++)
+ *              near_try(&near, table[i].name);
+ *      if (near.best)
+ *              …did you mean near.best?
+ */
+#pragma once
+
+#include <stddef.h>
+
+#define NEAR_LONGEST 64u /* a word beyond this is near to nothing */
+
+struct near {
+        const char *word; /* what was written */
+        const char *best; /* the nearest so far, as it was given to near_try(); NULL: none is near enough */
+        size_t distance;  /* of `best` */
+};
+
+/* Takes the candidate if it is near enough (about one mistake in three letters), and nearer than the best one.
+ * A word that goes on after all that was written, three letters or more, is one mistake away, however long. */
+void near_try(struct near *near, const char *candidate);
