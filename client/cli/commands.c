@@ -5,10 +5,15 @@
  */
 #include <string.h>
 
+#include "client/cli/base/meant.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/commands.h"
+#include "proto/near.h"
 
 static int commands_help(struct cli *cli, int argc, char **argv);
+static int commands_version(struct cli *cli, int argc, char **argv);
+
+#define NO_DAEMON_HELP "  -h, --help            show this\n  -V, --version         show the version\n"
 
 #define TOKEN_HELP "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n"
 
@@ -51,8 +56,7 @@ static const struct cli_command commands[] = {
           "      --hosts N         2: ranks 1 and 2 are on a daemon that stands for another host (1)\n"
           "      --pause SECS      wait between the two trainings, and leave the stopped one so much longer\n"
           "  -j, --json            no story, but one JSON document of what was measured\n"
-          "  -d, --device DEVICE   the device of that daemon\n"
-          "  -h, --help            show this\n",
+          "  -d, --device DEVICE   the device of that daemon\n" NO_DAEMON_HELP,
           cmd_demo },
         { "run", "-n N -- CMD [ARG…]", "Start N processes as one job",
           "Uses the daemon that is reachable, else a private one that ends with the job.\n"
@@ -93,7 +97,8 @@ static const struct cli_command commands[] = {
           "      --uids LIST       users of whom a daemon with it may have jobs, as in "
           "1000,2000-2999 (all)\n",
           cmd_key },
-        { "help", "[COMMAND]", "Explain a command", "  -h, --help            show this\n", commands_help },
+        { "help", "[COMMAND]", "Explain a command", NO_DAEMON_HELP, commands_help },
+        { "version", "", "Show the version", NO_DAEMON_HELP, commands_version },
 };
 
 const struct cli_command *commands_find(const char *name) {
@@ -103,16 +108,37 @@ const struct cli_command *commands_find(const char *name) {
         return NULL;
 }
 
+const char *commands_near(const char *name) {
+        struct near near = { .word = name };
+
+        for (size_t i = 0; i < array_size(commands); i++)
+                near_try(&near, commands[i].name);
+        return near.best;
+}
+
 void commands_overview(void) {
         printf("Usage: gradsyncctl [OPTIONS] [COMMAND] [ARGUMENTS]\n\n"
                "Shows and drives gradsync, the gradient synchronisation service.\n\n");
         for (size_t i = 0; i < array_size(commands); i++)
                 printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-        printf("\n%s  -V, --version         show the version; before the command only\n\n"
-               "The others may stand before or behind the command, and so may --json and --watch "
-               "where a command has them.\n\n"
-               "Exit status: 0 fine, 1 error, 2 wrong usage, 3 daemon not running, 4 unknown job.\n",
+        printf("\n%s\n"
+               "These may stand before or behind the command, and so may --json and --watch "
+               "where a command has them.\n\nExit status:",
                cli_common_help);
+        for (const struct cli_exit_meaning *each = cli_exits; each->text; each++)
+                printf("%s %d %s", each == cli_exits ? "" : ",", each->code, each->text);
+        printf(".\n");
+}
+
+static int commands_version(struct cli *cli, int argc, char **argv) {
+        int r = cli_plain_options(cli, argc, argv, NULL);
+
+        if (r)
+                return r - 1;
+        if (optind < argc)
+                return cli_usage_error(cli, "version takes no argument");
+        cli_show_version();
+        return CLI_OK;
 }
 
 static int commands_help(struct cli *cli, int argc, char **argv) {
@@ -127,8 +153,10 @@ static int commands_help(struct cli *cli, int argc, char **argv) {
                 return CLI_OK;
         }
         const struct cli_command *command = commands_find(argv[optind]);
+        char question[MEANT_SIZE];
         if (!command)
-                return cli_usage_error(cli, "there is no command \"%s\"", argv[optind]);
+                return cli_usage_error(cli, "there is no command \"%s\"%s", argv[optind],
+                                       meant_question(question, commands_near(argv[optind])));
         cli_command_help(command, stdout);
         return CLI_OK;
 }

@@ -6,5 +6,7 @@
 
 /* The command of that name, or NULL. */
 const struct cli_command *commands_find(const char *name);
+/* The name of the command that was likely meant, or NULL. */
+const char *commands_near(const char *name);
 /* What `gradsyncctl help` shows. */
 void commands_overview(void);

@@ -7,6 +7,7 @@
 #include <locale.h>
 #include <string.h>
 
+#include "client/cli/base/meant.h"
 #include "client/cli/commands.h"
 #include "proto/streams.h"
 
@@ -28,52 +29,66 @@ static int main_finish(int code) {
         return code ? code : CLI_ERROR;
 }
 
-static int main_misplaced(const struct cli *cli, char **argv) {
-        char letter[3] = { '-', (char)optopt, '\0' };
-        bool short_option = optopt && !strchr(argv[optind - 1], '=');
+static int main_misplaced(const struct cli *cli, char **argv, const struct option *longs) {
+        char letter[3] = { '-', (char)optopt, '\0' }, text[MEANT_SIZE];
+        const char *word = argv[optind - 1];
+        bool short_option = optopt && !strchr(word, '=');
 
+        if (!optopt && meant_option(word, longs))
+                return cli_refuse_option(cli, "%s", meant_complaint(text, word, longs));
         return cli_refuse_option(cli,
                                  "option %s cannot stand in front of the command; is it one of a command? "
                                  "Those stand behind it",
-                                 short_option ? letter : argv[optind - 1]);
+                                 short_option ? letter : word);
 }
 
 /* The options before the command, or those of the bare status. They are read here to find where the command
  * stands; the command reads them again and decides what they mean. 0 to go on, else 1 + the exit code. */
-static int main_leading_options(struct cli *cli, int argc, char **argv, bool *ret_help) {
+static int main_leading_options(struct cli *cli, int argc, char **argv, bool *ret_help, bool *ret_watch) {
         static const struct option longs[] = {
                 CLI_COMMON_LONG,
                 { "json", no_argument, NULL, 'j' },
                 { "watch", optional_argument, NULL, 'w' },
-                { "version", no_argument, NULL, 'V' },
                 { 0 },
         };
         int option, r;
 
-        *ret_help = false;
+        *ret_help = *ret_watch = false;
         opterr = 0;
-        while ((option = getopt_long(argc, argv, "+:" CLI_COMMON_SHORT "jw::V", longs, NULL)) >= 0) {
-                if (option == 'V') {
-                        printf("gradsyncctl %s\n", GRADSYNC_RELEASE);
-                        return 1 + CLI_OK;
-                }
+        while ((option = getopt_long(argc, argv, "+:" CLI_COMMON_SHORT "jw::", longs, NULL)) >= 0) {
                 if (option == '?')
-                        return main_misplaced(cli, argv);
-                if (option == CLI_OPT_HELP)
-                        *ret_help = true;
-                else if (option != 'j' && option != 'w' && (r = cli_common_option(cli, option, argv)))
+                        return main_misplaced(cli, argv, longs);
+                if (option == 'w' && cli_period_follows(argc, argv))
+                        optind++;
+                *ret_help = *ret_help || option == CLI_OPT_HELP;
+                *ret_watch = *ret_watch || option == 'w';
+                if (option != CLI_OPT_HELP && option != 'j' && option != 'w' &&
+                    (r = cli_common_option(cli, option, argv, longs)))
                         return r;
         }
         return 0;
 }
 
+/* It may be a command with a mistake in it, or the name of a job. */
+static int main_unknown_command(const struct cli *cli, const char *word, bool watch) {
+        char question[MEANT_SIZE];
+
+        meant_question(question, commands_near(word));
+        return cli_usage_error(cli, "there is no command \"%s\"%s%s%s%s", word, question,
+                               *question ? "" : "; a job is shown by: gradsyncctl status ",
+                               *question ? ""
+                               : watch   ? "--watch "
+                                         : "",
+                               *question ? "" : word);
+}
+
 int main(int argc, char **argv) {
         struct cli cli = { 0 };
-        bool help;
+        bool help, watch;
 
         streams_fill();
         main_setup(&cli);
-        int r = main_leading_options(&cli, argc, argv, &help), at = optind;
+        int r = main_leading_options(&cli, argc, argv, &help, &watch), at = optind;
         if (r)
                 return main_finish(r - 1);
         char *word = at < argc ? argv[at] : NULL;
@@ -83,7 +98,7 @@ int main(int argc, char **argv) {
         }
         cli.command = commands_find(word ? word : "status");
         if (!cli.command)
-                return cli_usage_error(&cli, "there is no command \"%s\"", word);
+                return main_unknown_command(&cli, word, watch);
         if (!word)
                 return main_finish(cli.command->run(&cli, argc, argv));
         /* The options before it follow it now. */

@@ -354,7 +354,7 @@ def test_only_some_may_drain(serve):
     served = serve(settings=OPEN)
     crew = served.crew("hers", 1, uid=ALICE)
     for words in (("drain",), ("drain", "--no-wait"), ("resume",)):
-        served.daemon.ctl(*words, uid=ALICE, code=1)
+        served.daemon.ctl(*words, uid=ALICE, code=5)
     assert served.daemon.status()["daemon"]["draining"] is False
     for peer, may in ((crew.peers[0], False), (served.peer(), True)):       # what others have open is not theirs to know
         assert peer.status()["STATUS_DAEMON"][0].HasField("open") == may
@@ -378,14 +378,14 @@ def test_a_job_behind_a_daemon_that_is_not_for_this_user(daemon, program, peers,
     assert code == 4 and 'no job "elsewhere"' in said
     (scratch / "run/gradsync/b-alices/socket").unlink()
     code, said = ordered("pause", "hidden")
-    assert code == 1 and "a-service/socket: permission denied" in said and "doctor" in said
+    assert code == 5 and "a-service/socket: permission denied" in said and "doctor" in said
 
 
 @needs_root
 def test_whose_daemon_it_is_may_drain_it(daemon, peers):
     made = daemon(uid=ALICE, settings=OPEN)
     assert made.ctl("drain", uid=ALICE).startswith("quiet")
-    made.ctl("resume", uid=BOB, code=1)
+    made.ctl("resume", uid=BOB, code=5)
     assert made.ctl("resume", uid=ALICE) == "resumed\n"
 
 

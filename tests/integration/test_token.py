@@ -88,8 +88,8 @@ def test_orders_of_the_owner_need_the_token(serve):
     crew = tenants(served, uid=ALICE)
     for arguments, env in (((), {}), (("--token", "guess"), {}), ((), {"GRADSYNC_JOB_TOKEN": "guess"})):
         for verb in ("pause", "resume"):
-            served.daemon.ctl(verb, *arguments, "shared", uid=ALICE, env=env, code=1)
-        served.daemon.ctl("evict", *arguments, "shared", "0", uid=ALICE, env=env, code=1)
+            served.daemon.ctl(verb, *arguments, "shared", uid=ALICE, env=env, code=5)
+        served.daemon.ctl("evict", *arguments, "shared", "0", uid=ALICE, env=env, code=5)
     assert served.daemon.job("shared")["state"] == "running"
     served.daemon.ctl("pause", "--token", SECRET, "shared", uid=ALICE)
     served.daemon.ctl("resume", "shared", uid=ALICE, env={"GRADSYNC_JOB_TOKEN": SECRET})

@@ -43,7 +43,7 @@ int observe_nobody(const struct cli *cli, const struct sockets *sockets, const c
         for (size_t i = 0; i < sockets->n; i++)
                 fprintf(stderr, "  tried %s: %s\n", sockets->at[i].path, sockets->at[i].error);
         if (complaint == denied)
-                return CLI_ERROR;
+                return CLI_DENIED;
         observe_advise(cli, sockets);
         return CLI_NO_DAEMON;
 }

@@ -9,6 +9,7 @@
 #include "client/cli/base/cli.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
+#include "client/cli/base/meant.h"
 
 /* Options without a letter have values from here on, which are clear of all letters. */
 #define OPT_OWN 1000
@@ -16,7 +17,18 @@
 const char cli_common_help[] =
         "  -s, --socket PATH     talk to the daemon at this socket\n"
         "  -d, --device DEVICE   talk to the daemon of this device, at its default place\n"
-        "  -h, --help            show this\n";
+        "  -h, --help            show this\n"
+        "  -V, --version         show the version\n";
+
+const struct cli_exit_meaning cli_exits[] = {
+        { CLI_OK, "fine" },
+        { CLI_ERROR, "an error" },
+        { CLI_USAGE, "wrong usage" },
+        { CLI_NO_DAEMON, "no daemon is running" },
+        { CLI_UNKNOWN_JOB, "no such job" },
+        { CLI_DENIED, "permission denied" },
+        { 0 },
+};
 
 void cli_command_help(const struct cli_command *command, FILE *to) {
         fprintf(to, "Usage: gradsyncctl %s [OPTIONS]%s%s\n\n%s.\n", command->name,
@@ -29,17 +41,43 @@ void cli_command_help(const struct cli_command *command, FILE *to) {
                 fputs(cli_common_help, to);
 }
 
-int cli_common_option(struct cli *cli, int option, char **argv) {
+void cli_show_version(void) {
+        printf("gradsyncctl %s\n", GRADSYNC_RELEASE);
+}
+
+/* A letter that is none of the options. In "-plain" all of the word may be meant. */
+static int cli_unknown_letter(const struct cli *cli, char **argv, const struct option *longs) {
+        const char *word = argv[optind], *best = NULL;
+
+        if (word && word[0] == '-' && word[1] == (char)optopt && word[1] != '-')
+                best = meant_option(word, longs);
+        return cli_refuse_option(cli, "unknown option -%c%s%s%s", optopt, best ? "; did you mean --" : "",
+                                 best ? best : "", best ? "?" : "");
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv, const struct option *longs) {
+        char text[MEANT_SIZE];
+
         switch (option) {
         case CLI_OPT_SOCKET: cli->socket = optarg; return 0;
         case CLI_OPT_DEVICE: cli->device = optarg; return 0;
         case CLI_OPT_HELP: cli_command_help(cli->command, stdout); return 1 + CLI_OK;
+        case CLI_OPT_VERSION: cli_show_version(); return 1 + CLI_OK;
         case ':': return cli_refuse_option(cli, "option %s needs a value", argv[optind - 1]);
         default:
-                if (optopt && optopt < OPT_OWN && !strchr(argv[optind - 1], '='))
-                        return cli_refuse_option(cli, "unknown option -%c", optopt);
-                return cli_refuse_option(cli, "option %s is unknown or takes no value", argv[optind - 1]);
+                /* A long option with a value that it does not take has its letter in optopt. */
+                if (optopt && strchr(argv[optind - 1], '='))
+                        return cli_refuse_option(cli, "option %s takes no value", argv[optind - 1]);
+                if (optopt && optopt < OPT_OWN)
+                        return cli_unknown_letter(cli, argv, longs);
+                return cli_refuse_option(cli, "%s", meant_complaint(text, argv[optind - 1], longs));
         }
+}
+
+bool cli_period_follows(int argc, char **argv) {
+        const char *word = optind < argc ? argv[optind] : "";
+
+        return !optarg && *word && word[strspn(word, "0123456789.")] == '\0';
 }
 
 /* 0 to go on, else 1 + the exit code. */
@@ -57,13 +95,19 @@ static int cli_take_option(const struct cli *cli, const struct cli_option *own) 
         default:
                 if (cli_parse_seconds(optarg ? optarg : "1", own->value))
                         return 0;
+                if (own->kind == CLI_PERIOD)
+                        return cli_refuse_option(
+                                cli,
+                                "--%s needs a number of seconds, not \"%s\"; the name of a job "
+                                "stands apart: gradsyncctl %s --%s JOB",
+                                own->name, optarg, cli->command->name, own->name);
                 return cli_refuse_option(cli, "--%s needs a number of seconds, not \"%s\"", own->name,
                                          optarg);
         }
 }
 
 int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct cli_option *own, size_t n) {
-        struct option longs[CLI_OPTIONS_MOST + 4] = { CLI_COMMON_LONG };
+        struct option longs[CLI_OPTIONS_MOST + CLI_COMMON_N + 1] = { CLI_COMMON_LONG };
         char shorts[3 * CLI_OPTIONS_MOST + 16],
                 *at = stpcpy(shorts, lead ? "+:" CLI_COMMON_SHORT : ":" CLI_COMMON_SHORT);
         int option;
@@ -73,7 +117,7 @@ int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct 
                 int argument = own[i].kind == CLI_FLAG     ? no_argument
                                : own[i].kind == CLI_PERIOD ? optional_argument
                                                            : required_argument;
-                longs[3 + i] = (struct option){ own[i].name, argument, NULL, OPT_OWN + (int)i };
+                longs[CLI_COMMON_N + i] = (struct option){ own[i].name, argument, NULL, OPT_OWN + (int)i };
                 if (own[i].letter)
                         at += sprintf(at, "%c%.*s", own[i].letter, argument, "::");
         }
@@ -83,7 +127,9 @@ int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct 
                 size_t i = 0;
                 while (i < n && option != OPT_OWN + (int)i && option != own[i].letter)
                         i++;
-                int r = i < n ? cli_take_option(cli, &own[i]) : cli_common_option(cli, option, argv);
+                if (i < n && own[i].kind == CLI_PERIOD && cli_period_follows(argc, argv))
+                        optarg = argv[optind++];
+                int r = i < n ? cli_take_option(cli, &own[i]) : cli_common_option(cli, option, argv, longs);
                 if (r)
                         return r;
         }

@@ -19,7 +19,14 @@ enum cli_exit {
         CLI_USAGE = 2,
         CLI_NO_DAEMON = 3,
         CLI_UNKNOWN_JOB = 4,
+        CLI_DENIED = 5,
 };
+
+/* What each of them means. The table ends with an entry without a text; the man page has the same one. */
+extern const struct cli_exit_meaning {
+        enum cli_exit code;
+        const char *text;
+} cli_exits[];
 
 struct cli {
         const char *socket;                /* --socket, or NULL */
@@ -38,19 +45,27 @@ struct cli_command {
 };
 
 /* Long options that every command takes. */
-enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h' };
-#define CLI_COMMON_SHORT "s:d:h"
+enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_VERSION = 'V' };
+#define CLI_COMMON_SHORT "s:d:hV"
+#define CLI_COMMON_N 4
 #define CLI_COMMON_LONG                                                                                      \
         { "socket", required_argument, NULL, CLI_OPT_SOCKET },                                               \
-                { "device", required_argument, NULL, CLI_OPT_DEVICE }, {                                     \
-                "help", no_argument, NULL, CLI_OPT_HELP                                                      \
+                { "device", required_argument, NULL, CLI_OPT_DEVICE },                                       \
+                { "help", no_argument, NULL, CLI_OPT_HELP }, {                                               \
+                "version", no_argument, NULL, CLI_OPT_VERSION                                                \
         }
 
 /* The explanation of the options that all commands have. */
 extern const char cli_common_help[];
 
-/* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with. */
-int cli_common_option(struct cli *cli, int option, char **argv);
+/* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with.
+ * `longs`: all options that it takes, with an end of zeros. */
+int cli_common_option(struct cli *cli, int option, char **argv, const struct option *longs);
+
+void cli_show_version(void);
+
+/* Whether the next word is the number of an option that may stand without one, and does: "-w 2". */
+bool cli_period_follows(int argc, char **argv);
 
 /* Texts of an option that may be repeated. */
 struct cli_list {

@@ -134,9 +134,9 @@ static enum outcome cmd_control_try_daemon(struct attempt *at, const struct orde
         } else if (r) {
                 cli_complain("%s: %s", at->path, talk.error);
                 outcome = OUTCOME_FAILED;
-        } else if (cmd_control_give(&talk, order, &done)) {
+        } else if ((r = cmd_control_give(&talk, order, &done))) {
                 cli_complain("%s: %s", at->path, talk.error);
-                *code = CLI_ERROR;
+                *code = r == TALK_DENIED ? CLI_DENIED : CLI_ERROR;
         } else if (!done.found) {
                 outcome = OUTCOME_UNKNOWN_JOB;
         } else {

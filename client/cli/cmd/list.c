@@ -2,6 +2,7 @@
 /* gradsyncctl list: one line for each job, client, or connection to another daemon. */
 #include <string.h>
 
+#include "client/cli/base/meant.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/view/document.h"
 #include "client/cli/view/text.h"
@@ -23,6 +24,17 @@ static const struct list_kind *cmd_list_find(const char *name) {
         return NULL;
 }
 
+/* Nothing, too much, or something else. */
+static int cmd_list_refuse(const struct cli *cli, const char *word) {
+        const char *words[array_size(lists) + 1] = { NULL };
+        char question[MEANT_SIZE] = "";
+
+        for (size_t i = 0; i < array_size(lists); i++)
+                words[i] = lists[i].name;
+        return cli_usage_error(cli, "list wants to know what: jobs, clients or links%s",
+                               word ? meant_word(question, word, words) : "");
+}
+
 int cmd_list(struct cli *cli, int argc, char **argv) {
         struct observation observation;
         bool json = false;
@@ -32,7 +44,7 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
                 return r - 1;
         const struct list_kind *list = cmd_list_find(argv[optind]);
         if (!list || argc - optind != 1)
-                return cli_usage_error(cli, "list wants to know what: jobs, clients or links");
+                return cmd_list_refuse(cli, list ? NULL : argv[optind]);
         int code = observe(cli, NULL, &observation);
         if (observation.n > 0 && json)
                 printed = document_print(list->json(&observation), false);

@@ -40,12 +40,13 @@ static int cmd_run_parse(struct cli *cli, struct run_options *options, int argc,
 }
 
 /* The socket of a daemon that answers, or NULL and why the last one does not. */
-static char *cmd_run_reachable(const struct sockets *sockets, char *error, size_t error_size) {
+static char *cmd_run_reachable(struct sockets *sockets, char *error, size_t error_size) {
         char *found = NULL;
 
         for (size_t i = 0; i < sockets->n && !found; i++) {
                 struct talk talk;
-                if (talk_open(&talk, sockets->at[i].path, TALK_TIMEOUT) == TALK_OK)
+                sockets->at[i].result = talk_open(&talk, sockets->at[i].path, TALK_TIMEOUT);
+                if (sockets->at[i].result == TALK_OK)
                         found = strdup(sockets->at[i].path);
                 else
                         snprintf(error, error_size, "%s: %s", sockets->at[i].path, talk.error);
@@ -64,6 +65,7 @@ static int cmd_run_choose_daemon(struct run *run, const struct cli *cli, char **
                         return cli_out_of_memory();
                 enum sockets_source source = sockets.source;
                 *ret_found = cmd_run_reachable(&sockets, error, sizeof error);
+                bool denied = sockets.n > 0 && sockets.at[0].result == TALK_DENIED;
                 sockets_deinit(&sockets);
                 run->socket = *ret_found;
                 if (*ret_found && run->options->daemon_args.n)
@@ -73,7 +75,7 @@ static int cmd_run_choose_daemon(struct run *run, const struct cli *cli, char **
                         return CLI_OK;
                 if (source == SOCKETS_FROM_OPTION) {
                         cli_complain("%s", error);
-                        return CLI_NO_DAEMON;
+                        return denied ? CLI_DENIED : CLI_NO_DAEMON;
                 }
                 if (source == SOCKETS_FROM_VARIABLE)
                         cli_complain("GRADSYNC_SOCKET: %s; a private daemon serves the job", error);

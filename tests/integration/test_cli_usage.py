@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gradsyncctl says to words that it does not know, and what it ends with."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import harness
+import wire
+from fake import FakeDaemon
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+ALICE = 61001
+
+
+@pytest.fixture
+def ctl(program):
+    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked."""
+
+    def run(*arguments, code=0, **options):
+        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
+        status = made.wait()
+        assert status == code, f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
+        assert not harness.SANITIZER.search(made.err), made.err
+        return made
+
+    return run
+
+
+@pytest.fixture
+def served(scratch):
+    answer = [("STATUS_JOB", wire.pb.StatusJob(job=1, name="resnet", state="running", world=1))]
+    made = FakeDaemon(scratch / "socket", answer=answer)
+    yield made
+    made.close()
+
+
+def commands_of(ctl):
+    return re.findall(r"^  ([a-z]+) ", ctl("help").out, re.M)
+
+
+@pytest.mark.parametrize("arguments, told", [
+    ("statsu", 'there is no command "statsu"; did you mean status?'),
+    ("--json Evcit job 0", 'there is no command "Evcit"; did you mean evict?'),
+    ("help tpo", 'there is no command "tpo"; did you mean top?'),
+    ("status --jsno", "option --jsno is unknown; did you mean --json?"),
+    ("--jsno", "option --jsno is unknown; did you mean --json?"),
+    ("--verison", "option --verison is unknown; did you mean --version?"),
+    ("top --coutn=3", "option --coutn=3 is unknown; did you mean --count?"),
+    ("run -keep-going -n 1 true", "unknown option -k; did you mean --keep-going?"),
+    ("evict job 0 --tok=x --tokne y", "option --tokne is unknown; did you mean --token?"),
+    ("demo --h", "option --h is the beginning of several: --help, --hosts"),
+    ("run --restart", "option --restart needs a value"),
+    ("list job", "list wants to know what: jobs, clients or links; did you mean jobs?"),
+    ("list clinets", "list wants to know what: jobs, clients or links; did you mean clients?"),
+    ("status --json=1", "option --json=1 takes no value"),
+    ("status --frobnicate", "option --frobnicate is unknown\n"),
+    ("status -x", "unknown option -x\n"),
+    ("list frobnicate", "list wants to know what: jobs, clients or links\n"),
+    ("version x", "version takes no argument"),
+])
+def test_did_you_mean(ctl, arguments, told):
+    made = ctl(*arguments.split(), code=2)
+    assert made.out == "" and made.err.startswith(f"gradsyncctl: {told}"), made.err
+    assert re.search(r"^Try: gradsyncctl help( \w+)?$", made.err, re.M)
+
+
+def test_a_job_is_no_command(ctl, served):
+    """What to write for it is said, and works."""
+    for front in ([], ["--watch"]):
+        told = ctl(*front, "resnet", socket=served.path, code=2).err
+        words = re.search(r'no command "resnet"; a job is shown by: gradsyncctl (.*)$', told, re.M)[1].split()
+        assert words == ["status", *front, "resnet"]
+    assert "resnet" in ctl("status", "resnet", socket=served.path).out
+
+
+def test_help_and_version_everywhere(ctl):
+    version = ctl("version").out
+    assert re.fullmatch(r"gradsyncctl \d+\.\d+\.\d+\n", version)
+    assert version == ctl("-V").out == ctl("--version").out == ctl("-j", "-V").out
+    commands = commands_of(ctl)
+    assert "version" in commands and len(commands) >= 15
+    for command in commands:
+        explained = ctl("help", command).out
+        assert explained == ctl(command, "-h").out == ctl(command, "--help").out == ctl("-h", command).out
+        assert explained.startswith(f"Usage: gradsyncctl {command} [OPTIONS]")
+        for option in ("  -h, --help  ", "  -V, --version  "):
+            assert explained.count(option) == 1, explained
+        assert version == ctl(command, "-V").out == ctl(command, "--version").out
+    for words in (["list", "jobs"], ["key", "new"], ["evict", "job", "0"]):
+        assert ctl(*words, "-h").out == ctl("help", words[0]).out and ctl(*words, "-V").out == version
+    assert ctl("run", "-n", "1", "--private", "--", "echo", "-V").out == "[0] -V\n"
+
+
+@pytest.mark.parametrize("arguments, job", [
+    (["status", "-w", "0.05"], None), (["-w", "0.05"], None), (["-jw", "0.05", "status"], None),
+    (["--watch", ".05"], None), (["status", "--watch", "0.05", "resnet"], "resnet"),
+    (["status", "resnet", "-w", "0.05"], "resnet"), (["status", "--watch=0.05", "7"], "7"),
+    (["status", "7", "-w", "0.05"], "7"), (["status", "-w0.05", "--", "7"], "7"),
+    (["status", "--watch", "resnet"], "resnet"),
+], ids=lambda each: " ".join(each) if isinstance(each, list) else "")
+def test_the_period_of_a_watch(program, served, arguments, job):
+    """A number after it is the period; anything else is the job."""
+    watching = program(harness.CTL, *arguments, socket=served.path, stdin=subprocess.DEVNULL)
+    harness.wait_until(lambda: len(served.asked) >= 2, "it looks again")
+    assert set(served.asked) == {job or ""}
+    watching.signal(2)
+    assert watching.wait() == 0
+
+
+def test_numbers_that_are_no_period(ctl):
+    for arguments in (["status", "-w", "0"], ["-w", "1.2.3"], ["status", "--watch", "99999999"]):
+        assert "--watch needs a number of seconds" in ctl(*arguments, code=2).err
+    told = ctl("status", "--watch=resnet", code=2).err
+    assert 'not "resnet"; the name of a job stands apart: gradsyncctl status --watch JOB' in told
+
+
+# -- exit codes
+
+def documented():
+    """{code: meaning} of the table of the man page."""
+    page = (TREE / "client/cli/man/gradsyncctl.1.scd").read_text()
+    table = page[page.index("# EXIT STATUS"):]
+    table = table[:table.index("\n\n", table.index("[["))]
+    rows = re.findall(r"^\|  (\S[^\n]*)\n:  (.+)$", table, re.M)
+    assert len({row[0] for row in rows}) == len(rows) > 5
+    return dict(rows)
+
+
+def test_exit_codes_are_in_one_table(ctl):
+    header = (TREE / "client/cli/base/cli.h").read_text()
+    codes = re.findall(r"^ +CLI_\w+ = (\d+),$", header, re.M)
+    assert len(codes) == len(set(codes)) >= 6
+    table = documented()
+    assert [code for code in table if re.fullmatch(r"\d", code)] == codes
+    shown = dict(re.findall(r"(\d+) ([^,.]+)", re.search(r"^Exit status: (.*)$", ctl("help").out, re.M)[1]))
+    assert list(shown) == codes
+    for code, text in shown.items():
+        assert table[code].startswith(text), (code, table[code], text)
+    assert {"126", "127", "128 + N"} <= set(table)
+
+
+def test_each_exit_code_is_given(ctl, daemon, served, scratch):
+    assert ctl("status", socket=served.path).err == ""
+    refused = FakeDaemon(scratch / "refused", refuse=("INVALID", "not today"))
+    assert "not today" in ctl("status", socket=refused.path, code=1).err
+    refused.close()
+    ctl("status", "--nonsense", socket=served.path, code=2)
+    ctl("status", socket=scratch / "nowhere", code=3)
+    ctl("status", "nobody", socket=daemon().socket, code=4)
+
+
+def test_permission_denied(ctl, served, scratch):
+    denied = FakeDaemon(scratch / "denied", refuse=("DENIED", "no permission for you"))
+    for words in (["status"], ["list", "jobs"], ["top", "-b", "-n", "1"], ["pause", "job"], ["drain"],
+                  ["metrics"], ["trace", "job", "-o", "-"],
+                  ["run", "--socket", denied.path, "-n", "1", "true"]):
+        made = ctl(*words, socket=denied.path, code=5)
+        assert "no permission for you" in made.err and made.out == "", words
+    denied.close()
+    if os.geteuid() == 0:
+        os.chmod(served.path, 0o600)
+        assert "permission denied" in ctl("status", socket=served.path, uid=ALICE, code=5).err
