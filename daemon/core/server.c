@@ -631,7 +631,8 @@ int server_run(struct server *server) {
 
         if (device != NULL && device->ops->gpu(device, &gpu) && gpu.mps)
                 log_info("the GPU is used through an MPS server: a GPU fault of one of its clients ends the "
-                         "work of all, and this gradsyncd with status 3");
+                         "work of all, and this gradsyncd with status %d",
+                         SERVER_DEVICE_FAILED);
         if (device != NULL)
                 log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
                          server->config.device, server->config.socket, device->ops->workers(device),

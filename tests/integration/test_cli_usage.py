@@ -140,6 +140,11 @@ def test_exit_codes_are_in_one_table(ctl):
     for code, text in shown.items():
         assert table[code].startswith(text), (code, table[code], text)
     assert {"126", "127", "128 + N"} <= set(table)
+    ends = re.findall(r"^#define SERVER_\w+_FAILED (\d+)", (TREE / "daemon/core/server.h").read_text(), re.M)
+    assert ends == ["70", "71"] and not set(ends) & set(table)
+    daemons = (TREE / "daemon/man/gradsyncd.8.scd").read_text()
+    daemons = daemons[daemons.index("# EXIT STATUS"):]
+    assert set(ends) <= set(re.findall(r"^\*(\d+)\*$", daemons, re.M))
 
 
 def test_each_exit_code_is_given(ctl, daemon, served, scratch):

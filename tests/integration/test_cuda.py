@@ -230,9 +230,9 @@ def test_a_gpu_that_fails_ends_the_daemon_and_the_next_one_goes_on(gpu, member, 
     bring(members)
     for each in members:
         each.say("finish")
-    assert served.program.wait() == 3
+    assert served.program.wait() == 70
     assert "the GPU (fake GPU) failed: a reduction could not be launched: CUDA_ERROR_LAUNCH_FAILED; " \
-           "this gradsyncd ends with status 3" in served.log
+           "this gradsyncd ends with status 70" in served.log
     served.start()
     for each in members:
         assert each.line().startswith("VOID_RETRY ")
