@@ -19,7 +19,7 @@ static int commands_version(struct cli *cli, int argc, char **argv);
 
 static const struct cli_command commands[] = {
         { "status", "[JOB]", "Show the daemon, its jobs, and whom a waiting step waits for",
-          "JOB is NAME or UID/NAME. This is also what gradsyncctl does without a command.\n"
+          "JOB is NAME or USER/NAME. This is also what gradsyncctl does without a command.\n"
           "\n"
           "  -j, --json            one JSON document (schema_version 1)\n"
           "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted;\n"
@@ -35,7 +35,7 @@ static const struct cli_command commands[] = {
           "  -i, --interval SECS   time between two pages (1)\n",
           cmd_top },
         { "trace", "JOB -o FILE", "Write the last steps of a job as a trace for Perfetto",
-          "JOB is NAME or UID/NAME; jobs that have ended lately count too. Open FILE with\n"
+          "JOB is NAME or USER/NAME; jobs that have ended lately count too. Open FILE with\n"
           "https://ui.perfetto.dev or chrome://tracing.\n"
           "\n"
           "  -o, --output FILE     where to write it; \"-\" is the standard output\n",
@@ -72,15 +72,15 @@ static const struct cli_command commands[] = {
           "      --grace SECS      time between SIGTERM and SIGKILL (10)\n",
           cmd_run },
         { "evict", "JOB RANK", "End a member of a job as if it were lost",
-          "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
+          "JOB is NAME or USER/NAME. For the job's owner, root and the admin group.\n"
           "\n" TOKEN_HELP,
           cmd_control },
         { "pause", "JOB", "Hold a job's steps back; its members wait, and are not blamed",
-          "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
+          "JOB is NAME or USER/NAME. For the job's owner, root and the admin group.\n"
           "\n" TOKEN_HELP,
           cmd_control },
         { "resume", "[JOB]", "Let a paused job go on, or, without JOB, a drained daemon",
-          "JOB is NAME or UID/NAME. For whoever may pause, or drain.\n"
+          "JOB is NAME or USER/NAME. For whoever may pause, or drain.\n"
           "\n" TOKEN_HELP,
           cmd_control },
         { "drain", "", "Let open steps end and begin nothing new, on the whole daemon",

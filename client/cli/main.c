@@ -21,7 +21,8 @@ static void main_setup(struct cli *cli) {
 }
 
 /* A full disk or a closed pipe at stdout must not look like success. */
-static int main_finish(int code) {
+static int main_finish(struct cli *cli, int code) {
+        cli_deinit(cli);
         if (fflush(stdout) == 0 && !ferror(stdout))
                 return code;
         if (errno != EPIPE)
@@ -90,19 +91,19 @@ int main(int argc, char **argv) {
         main_setup(&cli);
         int r = main_leading_options(&cli, argc, argv, &help, &watch), at = optind;
         if (r)
-                return main_finish(r - 1);
+                return main_finish(&cli, r - 1);
         char *word = at < argc ? argv[at] : NULL;
         if (!word && help) {
                 commands_overview();
-                return main_finish(CLI_OK);
+                return main_finish(&cli, CLI_OK);
         }
         cli.command = commands_find(word ? word : "status");
         if (!cli.command)
                 return main_unknown_command(&cli, word, watch);
         if (!word)
-                return main_finish(cli.command->run(&cli, argc, argv));
+                return main_finish(&cli, cli.command->run(&cli, argc, argv));
         /* The options before it follow it now. */
         memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
         argv[1] = word;
-        return main_finish(cli.command->run(&cli, argc - 1, argv + 1));
+        return main_finish(&cli, cli.command->run(&cli, argc - 1, argv + 1));
 }

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/cli/base/cli.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
 #include "client/cli/base/meant.h"
+#include "client/cli/base/user.h"
 
 /* Options without a letter have values from here on, which are clear of all letters. */
 #define OPT_OWN 1000
@@ -142,11 +144,36 @@ int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json) {
                            ret_json != NULL);
 }
 
-int cli_one_job(const struct cli *cli, int argc, char **argv, const char **ret) {
+int cli_job(struct cli *cli, const char *word, const char **ret) {
+        free(cli->job);
+        int r = user_resolve_job(word, &cli->job);
+
+        *ret = cli->job;
+        if (r == -ENOENT) {
+                cli_complain("there is no job \"%s\": this host has no user \"%.*s\" (a uid works, too)",
+                             word, (int)strcspn(word, "/"), word);
+                return 1 + CLI_UNKNOWN_JOB;
+        }
+        if (r < 0) {
+                cli_complain("cannot look the user of \"%s\" up: %s", word, strerror(-r));
+                return 1 + CLI_ERROR;
+        }
+        return 0;
+}
+
+int cli_one_job(struct cli *cli, int argc, char **argv, const char **ret) {
+        const char *word = argv[optind];
+
         if (argc - optind > 1)
                 return cli_refuse_option(cli, "%s takes one job at most", cli->command->name);
-        *ret = argv[optind];
-        return *ret && !**ret ? cli_refuse_option(cli, "the name of a job is never empty") : 0;
+        if (word && !*word)
+                return cli_refuse_option(cli, "the name of a job is never empty");
+        return word ? cli_job(cli, word, ret) : 0;
+}
+
+void cli_deinit(struct cli *cli) {
+        free(cli->job);
+        cli->job = NULL;
 }
 
 static void cli_print_complaint(const char *format, va_list args) {

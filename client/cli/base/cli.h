@@ -34,6 +34,7 @@ struct cli {
         const struct cli_command *command; /* the one that runs; NULL while it is not known */
         bool color;                        /* stdout may be coloured */
         bool color_err;                    /* stderr may be */
+        char *job;                         /* the one that the command is about, or NULL */
 };
 
 struct cli_command {
@@ -98,9 +99,13 @@ int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct 
 /* The same for a command that has no option of its own except, where `ret_json` is given, --json. */
 int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json);
 
+/* The name of a job as daemons know it: USER/NAME becomes UID/NAME. Of one user that is not known it says so. The
+ * name lives until cli_deinit(), and one command has one job. The result is that of cli_common_option(). */
+int cli_job(struct cli *cli, const char *word, const char **ret);
 /* The one word that may follow the options is the name of a job. The result is that of cli_common_option().
  * */
-int cli_one_job(const struct cli *cli, int argc, char **argv, const char **ret);
+int cli_one_job(struct cli *cli, int argc, char **argv, const char **ret);
+void cli_deinit(struct cli *cli);
 
 /* Writes "gradsyncctl: …" to stderr; cli_usage_error() adds where the usage is explained, and returns
  * CLI_USAGE. */

@@ -59,7 +59,7 @@ static int cmd_control_parse(struct cli *cli, struct order *order, int argc, cha
                 return cli_refuse_option(cli, "drain takes no job; pause JOB holds one back");
         if (order->job && (!*order->job || strlen(order->job) > LIMIT_TEXT))
                 return cli_refuse_option(cli, "\"%s\" is no name of a job", order->job);
-        return 0;
+        return order->job ? cli_job(cli, order->job, &order->job) : 0;
 }
 
 static enum talk_result cmd_control_give(struct talk *talk, const struct order *order,

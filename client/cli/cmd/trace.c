@@ -22,12 +22,11 @@ static int cmd_trace_parse(struct cli *cli, struct trace_options *options, int a
         if (r)
                 return r;
         if (argc - optind != 1 || !*argv[optind])
-                return cli_refuse_option(cli, "trace wants to know one job: NAME or UID/NAME");
+                return cli_refuse_option(cli, "trace wants to know one job: NAME or USER/NAME");
         if (!options->output || !*options->output)
                 return cli_refuse_option(cli,
                                          "trace wants to know where to write: --output FILE, \"-\" for here");
-        options->job = argv[optind];
-        return 0;
+        return cli_job(cli, argv[optind], &options->job);
 }
 
 /* A node of a live job, as the daemon at `via` names it. */

@@ -5,6 +5,7 @@
 
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
+#include "client/cli/base/user.h"
 #include "client/cli/view/table.h"
 #include "client/cli/view/text.h"
 
@@ -109,9 +110,10 @@ static void text_job_head(const Wire__StatusJob *j, bool color, FILE *to) {
 }
 
 static void text_job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
-        char bytes[FORMAT_SIZE], reduced[FORMAT_SIZE];
+        char bytes[FORMAT_SIZE], reduced[FORMAT_SIZE], both[USER_SIZE];
+        _cleanup_(freep) char *user = escape_text(user_show_both(both, j->uid));
 
-        fprintf(to, "  world size %u, generation %u, uid %u", j->world, j->generation, j->uid);
+        fprintf(to, "  world size %u, generation %u, %s", j->world, j->generation, text_or_empty(user));
         if (j->buckets)
                 fprintf(to, ", %u bucket%s, %s a step, %s reduced", j->buckets, format_plural(j->buckets),
                         format_bytes(bytes, j->bytes), format_bytes(reduced, j->bytes_reduced));
@@ -230,7 +232,7 @@ static bool text_has_hosts(const struct snapshot_job *job) {
 
 static void text_member_line(struct libscols_table *table, const Wire__StatusMember *m, bool hosts) {
         struct libscols_line *line = table_line(table);
-        char share[FORMAT_SIZE];
+        char share[FORMAT_SIZE], user[USER_SIZE];
         size_t cell = 0;
 
         if (m->unranked)
@@ -240,7 +242,7 @@ static void text_member_line(struct libscols_table *table, const Wire__StatusMem
         if (hosts)
                 table_text(line, &cell, m->host, PAINT_NONE);
         table_printf(line, &cell, "%d", m->pid);
-        table_printf(line, &cell, "%u", m->uid);
+        table_text(line, &cell, user_show(user, m->uid), PAINT_NONE);
         table_text(line, &cell, m->state, paint_state(m->state));
         table_printf(line, &cell, "%" PRIu64, m->step);
         table_text(line, &cell, m->has_exposed ? format_share(share, m->exposed) : "", PAINT_NONE);
@@ -249,11 +251,11 @@ static void text_member_line(struct libscols_table *table, const Wire__StatusMem
 
 static void text_job_members(const struct snapshot_job *job, bool whole, bool color, FILE *to) {
         static const struct column columns[] = {
-                { "RANK", true }, { "PID", true },     { "UID", true },      { "STATE", false },
+                { "RANK", true }, { "PID", true },     { "USER", false },    { "STATE", false },
                 { "STEP", true }, { "EXPOSED", true }, { "PROGRAM", false },
         };
         static const struct column hosts_columns[] = {
-                { "RANK", true },   { "HOST", false }, { "PID", true },     { "UID", true },
+                { "RANK", true },   { "HOST", false }, { "PID", true },     { "USER", false },
                 { "STATE", false }, { "STEP", true },  { "EXPOSED", true }, { "PROGRAM", false },
         };
         bool hosts = text_has_hosts(job);
@@ -378,11 +380,11 @@ static void text_jobs_line(struct libscols_table *table, const struct snapshot *
                            const struct snapshot_job *job) {
         struct libscols_line *line = table_line(table);
         const Wire__StatusJob *j = job->job;
-        char number[FORMAT_SIZE];
+        char number[FORMAT_SIZE], user[USER_SIZE];
         size_t cell = 0;
 
         table_text(line, &cell, j->name, PAINT_NONE);
-        table_printf(line, &cell, "%u", j->uid);
+        table_text(line, &cell, user_show(user, j->uid), PAINT_NONE);
         table_text(line, &cell, from->daemon->device, PAINT_NONE);
         table_text(line, &cell, j->state, paint_state(j->state));
         table_printf(line, &cell, "%zu/%u", snapshot_places(job), j->world);
@@ -394,7 +396,7 @@ static void text_jobs_line(struct libscols_table *table, const struct snapshot *
 
 void text_jobs(const struct observation *observation, bool color, FILE *to) {
         static const struct column columns[] = {
-                { "JOB", false },   { "UID", true },     { "DEVICE", false },
+                { "JOB", false },   { "USER", false },   { "DEVICE", false },
                 { "STATE", false }, { "MEMBERS", true }, { "GENERATION", true },
                 { "STEP", true },   { "RATE", true },    { "BYTES", true },
         };
@@ -408,7 +410,7 @@ void text_jobs(const struct observation *observation, bool color, FILE *to) {
 
 void text_clients(const struct observation *observation, bool color, FILE *to) {
         static const struct column columns[] = {
-                { "PID", true },      { "UID", true },       { "DEVICE", false }, { "PROGRAM", false },
+                { "PID", true },      { "USER", false },     { "DEVICE", false }, { "PROGRAM", false },
                 { "LIBRARY", false }, { "CONNECTED", true }, { "JOBS", true },
         };
         struct libscols_table *table = table_new(columns, array_size(columns), color);
@@ -417,10 +419,10 @@ void text_clients(const struct observation *observation, bool color, FILE *to) {
                 for (size_t k = 0; k < observation->snapshot[i].n_clients; k++) {
                         const Wire__StatusClient *c = observation->snapshot[i].client[k];
                         struct libscols_line *line = table_line(table);
-                        char age[FORMAT_SIZE];
+                        char age[FORMAT_SIZE], user[USER_SIZE];
                         size_t cell = 0;
                         table_printf(line, &cell, "%d", c->pid);
-                        table_printf(line, &cell, "%u", c->uid);
+                        table_text(line, &cell, user_show(user, c->uid), PAINT_NONE);
                         table_text(line, &cell, observation->snapshot[i].daemon->device, PAINT_NONE);
                         table_text(line, &cell, c->program, PAINT_NONE);
                         table_text(line, &cell, c->library, PAINT_NONE);
