@@ -23,6 +23,7 @@ struct near {
         size_t distance;  /* of `best` */
 };
 
-/* Takes the candidate if it is near enough (about one mistake in three letters), and nearer than the best one.
- * A word that goes on after all that was written, three letters or more, is one mistake away, however long. */
+/* Takes the candidate if it is near enough (about one mistake in three letters), and nearer than the best
+ * one. A word that goes on after all that was written, three letters or more, is one mistake away, however
+ * long. */
 void near_try(struct near *near, const char *candidate);

@@ -22,13 +22,14 @@ static const struct cli_command commands[] = {
           "JOB is NAME or USER/NAME. This is also what gradsyncctl does without a command.\n"
           "\n"
           "  -j, --json            one JSON document (schema_version 1)\n"
-          "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted;\n"
-          "                        with --json one document a line\n",
+          "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted, and wait\n"
+          "                        for a daemon that is gone; with --json one document a line\n",
           cmd_status },
         { "list", "jobs|clients|links", "List jobs, connected processes, or connections between daemons",
           "  -j, --json            one JSON document (schema_version 1)\n", cmd_list },
         { "top", "[JOB]", "Show jobs and members live: rates, waits, who is late",
           "Rates and shares are those of the last interval; the first page has those since the start.\n"
+          "On a terminal, q ends, r, j, e, l, w and s sort, and h explains these keys.\n"
           "\n"
           "  -b, --batch           plain text, page after page, for a file or a pipe\n"
           "  -n, --count N         end after N pages\n"

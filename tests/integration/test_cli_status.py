@@ -450,15 +450,6 @@ def test_watch_as_json_is_one_document_a_line(daemon, program, peers):
         json.loads(line)                # none was cut
 
 
-def test_watch_ends_with_the_daemon(daemon, program):
-    served = daemon()
-    watching = program(harness.CTL, "status", "--watch=0.05", socket=served.socket)
-    assert watching.line().startswith("gradsyncd ")
-    served.finish()
-    served.expect_clean = False
-    assert watching.wait() == 3
-
-
 # -- which job
 
 def test_one_job_by_name(daemon, peers, ctl):

@@ -83,15 +83,6 @@ def test_who_is_waited_for(daemon, program, peers):
     assert found[4][1] == "-" and found[4][3] == "joining"
 
 
-def test_the_end_of_the_daemon(daemon, program):
-    served = daemon()
-    top = program(harness.CTL, "top", "-b", "--interval=0.05", socket=served.socket)
-    assert top.line() == "1 daemon, 0 jobs, 0 members, 0 waited for"
-    served.finish()
-    served.expect_clean = False
-    assert top.wait() == 3
-
-
 def on_terminal(build, arguments, path, lines):
     """What top writes to a terminal of so many lines."""
     out = harness.on_terminal([build / harness.CTL, "top", *arguments], {"GRADSYNC_SOCKET": path}, lines)

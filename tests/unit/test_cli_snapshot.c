@@ -144,7 +144,7 @@ static void pieces_are_put_together(void **state) {
 
 static void json_has_the_promised_fields(void **state) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
-        struct observation observation = { &snapshot, 1 };
+        struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
         feed_daemon(&snapshot);
         feed_job(&snapshot, "bad \xff name", 2);
@@ -183,7 +183,7 @@ static char *render(const struct observation *observation, bool whole) {
  * name. */
 static void large_jobs_are_shown_in_short(void **state) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
-        struct observation observation = { &snapshot, 1 };
+        struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
         feed_daemon(&snapshot);
         feed_job(&snapshot, "large", 100);

@@ -221,7 +221,7 @@ static struct observation page_of(struct page *page, uint64_t steps, uint64_t bu
                 (struct snapshot_job){ .job = &page->job, .member = page->members, .n_members = 1 };
         page->snapshot =
                 (struct snapshot){ .daemon = &page->daemon, .job = &page->snapshot_job, .n_jobs = 1 };
-        return (struct observation){ &page->snapshot, 1 };
+        return (struct observation){ .snapshot = &page->snapshot, .n = 1 };
 }
 
 /* 20 steps of 50 buckets in a second, to each of which the member comes 10 ms late. */
@@ -232,16 +232,48 @@ static void who_is_late_in_each_bucket_is_so_once(void **state) {
         char *text = NULL;
         size_t size;
         FILE *to = open_memstream(&text, &size);
+        struct figures_list list;
 
-        top_page(&now, &before, 1000, false, to);
+        assert_int_equal(figures_collect(&now, &before, 1000, &list), 0);
+        top_page(&now, &list, "", false, to);
         fclose(to);
+        figures_deinit(&list);
         assert_non_null(strstr(text, " 20.0 %"));
         assert_null(strstr(text, "100.0 %"));
         free(text);
 }
 
+static void assert_order(struct figures_list *list, enum figures_order order, bool reverse,
+                         const size_t expected[3]) {
+        figures_sort(list, order, reverse);
+        for (size_t i = 0; i < 3; i++)
+                assert_int_equal(list->job[0].member[i].place, expected[i]);
+}
+
+/* What is equal, or not known, keeps the order of the ranks. */
+static void members_are_sorted(void **state) {
+        Wire__StatusJob job = WIRE__STATUS_JOB__INIT;
+        Wire__StatusMember member[3] = { WIRE__STATUS_MEMBER__INIT, WIRE__STATUS_MEMBER__INIT,
+                                         WIRE__STATUS_MEMBER__INIT };
+        struct figures_member row[3] = { { .place = 0, .member = &member[0], .is = { .late = -1 } },
+                                         { .place = 1, .member = &member[1], .is = { .late = 0.25 } },
+                                         { .place = 2, .member = &member[2], .is = { .late = 0.5 } } };
+        struct snapshot_job from = { .job = &job, .n_members = 3 };
+        struct figures_job first = { .job = &from, .member = row };
+        struct figures_list list = { .job = &first, .n = 1 };
+
+        assert_order(&list, FIGURES_BY_LATE, false, (const size_t[]){ 2, 1, 0 });
+        assert_order(&list, FIGURES_BY_LATE, true, (const size_t[]){ 0, 1, 2 });
+        assert_order(&list, FIGURES_BY_EXPOSED, false, (const size_t[]){ 0, 1, 2 });
+        member[1].step = 1;
+        assert_order(&list, FIGURES_BY_STEP, false, (const size_t[]){ 0, 2, 1 });
+        assert_order(&list, FIGURES_BY_WAIT, false, (const size_t[]){ 0, 1, 2 });
+        assert_order(&list, FIGURES_BY_RANK, true, (const size_t[]){ 2, 1, 0 });
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(members_are_sorted),
                 cmocka_unit_test(plain_text_is_left_alone),
                 cmocka_unit_test(terminals_get_no_orders),
                 cmocka_unit_test(bytes_that_are_not_utf8_are_shown),

@@ -4,6 +4,7 @@
 
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
+#include "client/cli/base/escape.h"
 
 /* Whether the daemon has what is asked for. */
 static bool observe_look(struct attempt *at, const struct inquiry *inquiry) {
@@ -54,25 +55,48 @@ int observe_no_job(const char *job) {
 }
 
 /* Whether a failure is reported although other daemons answered. A daemon that ends while it is asked is like
- * one that had ended before. */
-static bool observe_notable(enum talk_result result) {
+ * one that had ended before. `again`: one was there, and the next one may come. */
+static bool observe_notable(enum talk_result result, bool again) {
+        if (again && (result == TALK_SILENT || result == TALK_CUT))
+                return false;
         return result != TALK_OK && result != TALK_ABSENT && result != TALK_GONE && result != TALK_DENIED;
 }
 
-static int observe_judge(const struct cli *cli, const char *job, const struct sockets *sockets,
+/* What came of asking where, in lines. NULL only if memory is short. */
+static char *observe_why(const struct sockets *sockets) {
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        if (!to)
+                return NULL;
+        for (size_t i = 0; i < sockets->n; i++) {
+                _cleanup_(freep) char *path = escape_text(sockets->at[i].path),
+                                      *error = escape_text(sockets->at[i].error);
+                fprintf(to, "  tried %s: %s\n", path ? path : "?", error ? error : "?");
+        }
+        fclose(to);
+        return text;
+}
+
+static int observe_judge(const struct cli *cli, const struct inquiry *inquiry, const struct sockets *sockets,
                          size_t answered, size_t kept) {
         bool trouble = false;
 
         for (size_t i = 0; i < sockets->n; i++)
-                if (observe_notable(sockets->at[i].result)) {
+                if (observe_notable(sockets->at[i].result, inquiry->gone)) {
                         cli_complain("%s: %s", sockets->at[i].path, sockets->at[i].error);
                         trouble = true;
                 }
+        if (!answered && !trouble && inquiry->gone) {
+                *inquiry->gone = observe_why(sockets);
+                return *inquiry->gone ? CLI_NO_DAEMON : cli_out_of_memory();
+        }
         if (!answered && !trouble)
                 return observe_nobody(cli, sockets,
                                       "no daemon may be asked by you; gradsyncctl doctor says more");
         if (answered && !kept)
-                return observe_no_job(job);
+                return inquiry->gone ? CLI_UNKNOWN_JOB : observe_no_job(inquiry->job);
         return trouble ? CLI_ERROR : CLI_OK;
 }
 
@@ -86,7 +110,7 @@ int observe_each(const struct cli *cli, const struct inquiry *inquiry) {
                 kept += observe_look(&sockets.at[i], inquiry);
                 answered += !sockets.at[i].result;
         }
-        int code = observe_judge(cli, inquiry->job, &sockets, answered, kept);
+        int code = observe_judge(cli, inquiry, &sockets, answered, kept);
         sockets_deinit(&sockets);
         return code;
 }
@@ -102,6 +126,7 @@ static enum talk_result observe_add_snapshot(struct talk *talk, const char *path
         enum talk_result r = snapshot_fetch(talk, path, job, &grown[observation->n]);
         if (r)
                 return r;
+        observation->daemons += grown[observation->n].daemon->instance;
         *ret_found = grown[observation->n].found;
         if (*ret_found)
                 observation->n++;
@@ -111,8 +136,14 @@ static enum talk_result observe_add_snapshot(struct talk *talk, const char *path
 }
 
 int observe(const struct cli *cli, const char *job, struct observation *ret) {
+        return observe_again(cli, job, NULL, ret);
+}
+
+int observe_again(const struct cli *cli, const char *job, char **gone, struct observation *ret) {
         *ret = (struct observation){ 0 };
-        return observe_each(cli, &(struct inquiry){ .job = job, .ask = observe_add_snapshot, .data = ret });
+        return observe_each(cli,
+                            &(struct inquiry){
+                                    .job = job, .ask = observe_add_snapshot, .data = ret, .gone = gone });
 }
 
 void observe_deinit(struct observation *observation) {

@@ -10,6 +10,7 @@ struct sockets;
 struct observation {
         struct snapshot *snapshot;
         size_t n;
+        uint64_t daemons; /* differs if other daemons have answered: the sum of their instances */
 };
 
 /* Something that each daemon is asked after the greeting. `ask` stores whether the daemon has the job; on
@@ -19,6 +20,7 @@ struct inquiry {
         enum talk_result (*ask)(struct talk *talk, const char *path, const char *job, void *data,
                                 bool *ret_found);
         void *data;
+        char **gone; /* NULL, or as for observe_again() */
 };
 
 /* Asks all daemons that can be found. Returns an exit code: that of an unknown job if no daemon has it. */
@@ -27,6 +29,10 @@ int observe_each(const struct cli *cli, const struct inquiry *inquiry);
 /* `job` NULL: all jobs; else only the daemons that have it are kept. Returns an exit code. There may be
  * snapshots although it is CLI_ERROR: one daemon has answered, another has not. */
 int observe(const struct cli *cli, const char *job, struct observation *ret);
+/* The same. If `gone` is not NULL, a daemon that is not there (any more), or does not answer, is nothing to
+ * complain of: of CLI_NO_DAEMON and CLI_UNKNOWN_JOB nothing is said, and of the first one *gone tells why, in
+ * lines for people that the caller frees. */
+int observe_again(const struct cli *cli, const char *job, char **gone, struct observation *ret);
 void observe_deinit(struct observation *observation);
 
 /* Says on stderr that no daemon has answered, why each has not, and how to start one; or `denied`, if there

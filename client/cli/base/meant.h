@@ -16,6 +16,6 @@ char *meant_word(char out[MEANT_SIZE], const char *written, const char *const *w
 /* Of "--jsno", "--jsno=1" or "-json": the long option that was meant, or NULL. `longs` ends with zeros. */
 const char *meant_option(const char *written, const struct option *longs);
 
-/* The whole complaint about a long option that getopt_long() does not know, or that is the beginning of several.
- * Returns its buffer. */
+/* The whole complaint about a long option that getopt_long() does not know, or that is the beginning of
+ * several. Returns its buffer. */
 char *meant_complaint(char out[MEANT_SIZE], const char *written, const struct option *longs);

@@ -10,6 +10,7 @@ struct status_options {
         bool json;
         unsigned long watch_ms; /* 0: once */
         const char *job;
+        struct lookout lookout; /* of a watch */
 };
 
 static int cmd_status_show_text(const struct status_options *options, const struct observation *observation,
@@ -25,12 +26,16 @@ static int cmd_status_show_text(const struct status_options *options, const stru
 }
 
 static int cmd_status_show(void *data) {
-        const struct status_options *options = data;
+        struct status_options *options = data;
         bool redraw = options->watch_ms && isatty(STDOUT_FILENO);
         struct observation observation;
-        int code = observe(options->cli, options->job, &observation), printed = CLI_OK;
+        int code = options->watch_ms ? lookout_look(&options->lookout, options->cli, &observation)
+                                     : observe(options->cli, options->job, &observation);
+        int printed = CLI_OK;
 
-        if (observation.n > 0 && options->json)
+        if (options->lookout.waiting)
+                printed = watch_show_missing(&options->lookout, redraw);
+        else if (observation.n > 0 && options->json)
                 printed = document_print(document_status(&observation), options->watch_ms != 0);
         else if (observation.n > 0)
                 printed = cmd_status_show_text(options, &observation, redraw);
@@ -43,11 +48,15 @@ int cmd_status(struct cli *cli, int argc, char **argv) {
         const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &options.json },
                                           { "watch", 'w', CLI_PERIOD, .value = &options.watch_ms } };
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
-
         if (!r)
                 r = cli_one_job(cli, argc, argv, &options.job);
         if (r)
                 return r - 1;
-        return options.watch_ms ? watch_repeat(options.watch_ms, 0, cmd_status_show, &options)
-                                : cmd_status_show(&options);
+        if (!options.watch_ms)
+                return cmd_status_show(&options);
+        options.lookout.job = options.job;
+        r = watch_repeat(&(struct watch){
+                .interval_ms = options.watch_ms, .look = cmd_status_show, .data = &options });
+        lookout_deinit(&options.lookout);
+        return r;
 }

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "client/cli/ask/observe.h"
+#include "client/cli/view/figures.h"
 
-/* One page, compared with what was seen `elapsed_ms` ago (NULL: nothing was). */
-void top_page(const struct observation *observation, const struct observation *before, uint64_t elapsed_ms,
+/* One page. `remark` stands at the end of its first line. */
+void top_page(const struct observation *observation, const struct figures_list *list, const char *remark,
               bool color, FILE *to);

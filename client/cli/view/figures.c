@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Rates, shares and their order: see figures.h. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/view/figures.h"
+
+/* The same in the look before this one (NULL: there is none): what is shown is of the interval between the
+ * two, or since the start at the first look. */
+static const struct snapshot_job *figures_before(const struct observation *past, const struct snapshot *from,
+                                                 const struct snapshot_job *job) {
+        for (size_t i = 0; past && i < past->n; i++) {
+                const struct snapshot *before = &past->snapshot[i];
+                if (before->daemon->instance != from->daemon->instance)
+                        continue;
+                for (size_t k = 0; k < before->n_jobs; k++)
+                        if (before->job[k].job->job == job->job->job)
+                                return &before->job[k];
+        }
+        return NULL;
+}
+
+static const Wire__StatusMember *figures_member_before(const struct snapshot_job *job,
+                                                       const Wire__StatusMember *member) {
+        for (size_t i = 0; job && i < job->n_members; i++)
+                if (job->member[i]->member == member->member)
+                        return job->member[i];
+        return NULL;
+}
+
+/* How much a counter has grown; one that began anew has not. */
+static uint64_t figures_growth(uint64_t now, uint64_t before) {
+        return now > before ? now - before : 0;
+}
+
+static uint64_t figures_reductions(const Wire__StatusJob *job) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < job->n_reduce_class; i++)
+                sum += job->reduce_class[i];
+        return sum;
+}
+
+/* The daemon adds up lateness over all buckets; a member that is late in a step is late in each of its
+ * buckets. */
+static uint64_t figures_late_us(const Wire__StatusJob *now, const Wire__StatusJob *before,
+                                uint64_t over_all_buckets) {
+        uint64_t buckets = figures_growth(figures_reductions(now), figures_reductions(before));
+        uint64_t steps = figures_growth(now->committed, before->committed);
+
+        return buckets > 0 ? (uint64_t)((double)over_all_buckets / (double)buckets * (double)steps) : 0;
+}
+
+/* Part of the interval that a sum of microseconds grew by; below 0 where it is not known. */
+static double figures_share(bool known, uint64_t us, double seconds) {
+        double share = known && seconds > 0 ? (double)us / 1e6 / seconds : 0;
+
+        return !known ? -1 : share < 1 ? share : 1;
+}
+
+static const Wire__StatusWait *figures_wait_for(const struct snapshot_job *job,
+                                                const Wire__StatusMember *member) {
+        for (size_t i = 0; i < job->n_waits; i++)
+                if (job->wait[i]->has_pid && !member->unranked && job->wait[i]->rank == member->rank)
+                        return job->wait[i];
+        return NULL;
+}
+
+static struct figures figures_of_member(const struct snapshot_job *job, const struct snapshot_job *past,
+                                        const Wire__StatusMember *m, double seconds) {
+        const Wire__StatusMember *before = figures_member_before(past, m);
+        struct figures is = { .exposed = figures_share(m->has_exposed, (uint64_t)(m->exposed * 1e6), 1),
+                              .late = -1,
+                              .wait = figures_wait_for(job, m) };
+
+        if (!before)
+                return is;
+        if (seconds > 0)
+                is.rate = (double)figures_growth(m->step, before->step) / seconds;
+        is.exposed = figures_share(m->has_exposed_us && before->has_exposed_us,
+                                   figures_growth(m->exposed_us, before->exposed_us), seconds);
+        is.late = figures_share(m->has_late_us && before->has_late_us,
+                                figures_late_us(job->job, past->job,
+                                                figures_growth(m->late_us, before->late_us)),
+                                seconds);
+        return is;
+}
+
+static struct figures figures_of_job(const struct snapshot_job *job, const struct snapshot_job *past,
+                                     double seconds) {
+        const Wire__StatusJob *j = job->job;
+        uint64_t steps = past ? figures_growth(j->committed, past->job->committed) : 0;
+
+        return (struct figures){ .rate = past && seconds > 0 ? (double)steps / seconds : j->step_rate,
+                                 .exposed = j->has_exposed ? j->exposed : -1,
+                                 .late = -1,
+                                 .wait = job->n_waits ? job->wait[0] : NULL };
+}
+
+static int figures_add(struct figures_list *list, const struct snapshot *from, const struct snapshot_job *job,
+                       const struct snapshot_job *past, double seconds) {
+        struct figures_job *added = &list->job[list->n];
+
+        *added = (struct figures_job){ .place = list->n++,
+                                       .from = from,
+                                       .job = job,
+                                       .is = figures_of_job(job, past, seconds),
+                                       .member = calloc(job->n_members + 1, sizeof *added->member) };
+        for (size_t i = 0; added->member && i < job->n_members; i++) {
+                struct figures_member *member = &added->member[i];
+                member->place = i;
+                member->member = job->member[i];
+                member->is = figures_of_member(job, past, member->member, seconds);
+                if (member->is.late > added->is.late)
+                        added->is.late = member->is.late;
+        }
+        return added->member ? 0 : -ENOMEM;
+}
+
+int figures_collect(const struct observation *now, const struct observation *past, uint64_t elapsed_ms,
+                    struct figures_list *ret) {
+        size_t jobs = 0;
+        int r = 0;
+
+        for (size_t i = 0; i < now->n; i++)
+                jobs += now->snapshot[i].n_jobs;
+        *ret = (struct figures_list){ .job = calloc(jobs + 1, sizeof *ret->job) };
+        if (!ret->job)
+                return -ENOMEM;
+        for (size_t i = 0; i < now->n && r == 0; i++)
+                for (size_t k = 0; k < now->snapshot[i].n_jobs && r == 0; k++) {
+                        const struct snapshot_job *job = &now->snapshot[i].job[k];
+                        r = figures_add(ret, &now->snapshot[i], job,
+                                        figures_before(past, &now->snapshot[i], job),
+                                        (double)elapsed_ms / 1000);
+                }
+        if (r < 0)
+                figures_deinit(ret);
+        return r;
+}
+
+void figures_deinit(struct figures_list *list) {
+        for (size_t i = 0; i < list->n; i++)
+                free(list->job[i].member);
+        free(list->job);
+        *list = (struct figures_list){ 0 };
+}
+
+struct figures_how {
+        enum figures_order order;
+        bool reverse;
+};
+
+/* Below 0 if `a` comes first. */
+static int figures_more_first(double a, double b) {
+        return a > b ? -1 : a < b;
+}
+
+static int figures_compare(enum figures_order order, const struct figures *a, const struct figures *b) {
+        double a_waits = a->wait ? (double)a->wait->since_ms : -1;
+        double b_waits = b->wait ? (double)b->wait->since_ms : -1;
+
+        switch (order) {
+        case FIGURES_BY_EXPOSED: return figures_more_first(a->exposed, b->exposed);
+        case FIGURES_BY_LATE: return figures_more_first(a->late, b->late);
+        case FIGURES_BY_WAIT: return figures_more_first(a_waits, b_waits);
+        default: return 0;
+        }
+}
+
+/* What is equal stays in the order of the daemon's answer. */
+static int figures_settle(int compared, size_t a, size_t b, const struct figures_how *how) {
+        int settled = compared ? compared : a < b ? -1 : a > b;
+
+        return how->reverse ? -settled : settled;
+}
+
+static int figures_compare_jobs(const void *left, const void *right, void *data) {
+        const struct figures_job *a = left, *b = right;
+        const struct figures_how *how = data;
+        const char *a_name = a->job->job->name, *b_name = b->job->job->name;
+        int compared = figures_compare(how->order, &a->is, &b->is);
+
+        if (how->order == FIGURES_BY_JOB)
+                compared = strcmp(a_name ? a_name : "", b_name ? b_name : "");
+        if (how->order == FIGURES_BY_STEP)
+                compared = figures_more_first((double)b->job->job->step, (double)a->job->job->step);
+        return figures_settle(compared, a->place, b->place, how);
+}
+
+static int figures_compare_members(const void *left, const void *right, void *data) {
+        const struct figures_member *a = left, *b = right;
+        const struct figures_how *how = data;
+        int compared = figures_compare(how->order, &a->is, &b->is);
+
+        if (how->order == FIGURES_BY_STEP)
+                compared = figures_more_first((double)b->member->step, (double)a->member->step);
+        return figures_settle(compared, a->place, b->place, how);
+}
+
+void figures_sort(struct figures_list *list, enum figures_order order, bool reverse) {
+        struct figures_how how = { order, reverse };
+
+        for (size_t i = 0; i < list->n; i++)
+                qsort_r(list->job[i].member, list->job[i].job->n_members, sizeof *list->job[i].member,
+                        figures_compare_members, &how);
+        qsort_r(list->job, list->n, sizeof *list->job, figures_compare_jobs, &how);
+}

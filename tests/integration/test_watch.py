@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""status --watch and top while daemons come and go: what they wait for, what they say, and when they end."""
+import contextlib
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import termios
+import time
+
+import harness
+import wire
+from fake import FakeDaemon
+from peer import Crew, small_plan
+
+GONE = "gradsyncctl: the daemon is gone, waiting for the next one\n"
+
+
+def run_job(peers, served, name, steps):
+    crew = peers(Crew(served.socket, name, 1, lambda ordinal: small_plan(2, ordinal=ordinal)))
+    crew.go(steps)
+    return crew
+
+
+def restart(served, crew):
+    """The daemon is killed; what its clients had goes with them."""
+    harness.kill(served)
+    crew.close()
+
+
+def next_document(watching, wanted):
+    """Reads documents until one of them is wanted."""
+    while True:
+        line = watching.line()
+        assert line is not None, watching.told()
+        document = json.loads(line)
+        if wanted(document):
+            return document
+
+
+def test_documents_go_on_with_the_next_daemon(daemon, program, peers):
+    served = daemon()
+    crew = run_job(peers, served, "one", 2)
+    watching = program(harness.CTL, "--json", "--watch=0.05", socket=served.socket)
+    first = next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
+    restart(served, crew)
+    harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+    assert f"  tried {served.socket}: " in watching.err
+    served.start()
+    run_job(peers, served, "two", 3)
+    second = next_document(watching, lambda document: [job["step"] for job in document["jobs"]] == [3])
+    assert second["jobs"][0]["name"] == "two"
+    assert second["daemon"]["pid"] == served.pid != first["daemon"]["pid"]
+    watching.signal(signal.SIGINT)
+    assert watching.wait() == 0
+    assert watching.err.count("waiting") == 1, watching.err         # once, not at each look
+
+
+def test_pages_go_on_with_the_next_daemon(daemon, program, peers):
+    served = daemon()
+    crew = run_job(peers, served, "one", 2)
+    watching = program(harness.CTL, "status", "--watch", "0.05", socket=served.socket)
+    top = program(harness.CTL, "top", "-b", "-i", "0.05", socket=served.socket)
+    for each in (watching, top):
+        while not each.line().startswith("one "):
+            pass
+    restart(served, crew)
+    for each in (watching, top):
+        harness.wait_until(lambda each=each: GONE in each.err, "it says that the daemon is gone")
+    served.start()
+    run_job(peers, served, "two", 3)
+    for each in (watching, top):
+        while not each.line().startswith("two "):
+            pass
+        each.signal(signal.SIGTERM)
+        assert each.wait() == 0
+
+
+def test_pages_of_top_are_counted_without_those_that_were_not_there(scratch, program):
+    class Once(FakeDaemon):
+        def _talk(self, client):
+            super()._talk(client)
+            os.unlink(self.path)
+            self.listener.shutdown(socket.SHUT_RDWR)
+
+    first = Once(scratch / "socket")
+    top = program(harness.CTL, "top", "-b", "-i", "0.05", "-n", "2", socket=first.path)
+    harness.wait_until(lambda: GONE in top.err, "it says that the daemon is gone")
+    second = FakeDaemon(scratch / "socket")
+    assert top.wait() == 0
+    assert top.out.count("1 daemon, ") == 2
+    second.close()
+    first.listener.close()
+
+
+def test_a_job_is_waited_for_at_the_next_daemon(daemon, program, peers):
+    served = daemon()
+    crew = run_job(peers, served, "wanted", 2)
+    watching = program(harness.CTL, "status", "--json", "-w", "0.05", "wanted", socket=served.socket)
+    next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
+    restart(served, crew)
+    served.start()
+    run_job(peers, served, "other", 1)
+    begun_anew = 'the daemon has begun anew, waiting for job "wanted"\n'
+    harness.wait_until(lambda: begun_anew in watching.err or GONE in watching.err, "it says why it waits")
+    run_job(peers, served, "wanted", 4)
+    document = next_document(watching, lambda document: document["jobs"][0]["step"] == 4)
+    assert document["daemon"]["pid"] == served.pid and watching.process.poll() is None
+    assert [job["name"] for job in document["jobs"]] == ["wanted"]
+
+
+def test_a_job_that_is_over_ends_the_watch(daemon, program, peers):
+    """The same daemon has it no more."""
+    served = daemon()
+    crew = run_job(peers, served, "short", 2)
+    watching = program(harness.CTL, "status", "--json", "-w", "0.05", "short", socket=served.socket)
+    next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
+    crew.close()
+    assert watching.wait() == 4
+    assert 'no job "short"' in watching.err and "waiting" not in watching.err
+
+
+def test_what_was_never_there_is_not_waited_for(daemon, program, scratch):
+    for words in (["status", "-w", "0.05"], ["--json", "--watch"], ["top", "-b", "-i", "0.05"]):
+        made = program(harness.CTL, *words, socket=scratch / "nowhere")
+        assert made.wait() == 3 and made.out == "" and "no daemon is running" in made.err
+        made = program(harness.CTL, *words, "nobody", socket=daemon().socket)
+        assert made.wait() == (2 if words[0] == "--json" else 4) and made.out == ""
+
+
+def test_a_successor_of_another_protocol_ends_the_watch(scratch, program):
+    first = FakeDaemon(scratch / "socket")
+    watching = program(harness.CTL, "status", "-w", "0.05", socket=first.path)
+    assert watching.line().startswith("gradsyncd ")
+    first.close()
+    os.unlink(first.path)
+    harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+    assert "no such socket" in watching.err or "nobody listens" in watching.err
+    second = FakeDaemon(scratch / "socket", major=9)
+    assert watching.wait() == 1 and "version 9 of the protocol" in watching.err
+    second.close()
+
+
+def test_a_daemon_that_hangs_up_in_an_answer_is_gone(scratch, program):
+    class Cut(FakeDaemon):
+        def _send(self, client, head, kind, message):
+            if kind == "STATUS_END" and self.cut:
+                client.shutdown(socket.SHUT_RDWR)
+                raise BrokenPipeError
+            super()._send(client, head, kind, message)
+
+    Cut.cut = False
+    served = Cut(scratch / "socket")
+    watching = program(harness.CTL, "status", "-w", "0.05", socket=served.path)
+    assert watching.line().startswith("gradsyncd ")
+    served.cut = True
+    harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+    served.cut = False
+    seen = len(watching.out)
+    harness.wait_until(lambda: len(watching.err) and len(watching.out) > seen, "pages go on")
+    watching.signal(signal.SIGINT)
+    assert watching.wait() == 0
+    served.close()
+
+
+# -- on a terminal
+
+class Terminal:
+    """A program with a terminal of its own, which it controls: keys in, pages out."""
+
+    def __init__(self, command, env, lines=40):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execve(str(command[0]), [str(word) for word in command],
+                          harness.environment({"TERM": "xterm", **env}))
+            finally:
+                os._exit(127)
+        self.text = ""
+        self.code = None
+
+    def key(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def take(self, timeout):
+        """More of what it has written; False when it has ended, or nothing came."""
+        if not select.select([self.fd], [], [], timeout)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:                 # its end
+            return False
+        self.text += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        return bool(data)
+
+    def page(self, pattern):
+        """Waits for a whole page in which this is found, among those that begin from now on."""
+        begun = self.text.count("\x1b[J")
+        end = time.monotonic() + harness.DEADLINE
+        while time.monotonic() < end:
+            for page in self.text.split("\x1b[J")[begun + 1:]:
+                if re.search(pattern, page) and ("\x1b[?7h" in page):
+                    return page
+            self.take(0.2)
+        raise AssertionError(f"no page with {pattern!r}; the last: {self.text[-1500:]}")
+
+    def wait(self):
+        while self.code is None:
+            self.take(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+        while self.take(0):
+            pass
+        return self.code
+
+    def close(self):
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def on_terminal(build, *arguments, path):
+    made = Terminal([build / harness.CTL, *arguments], {"GRADSYNC_SOCKET": path})
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def several_jobs():
+    """Two jobs whose members differ in everything that can be sorted by."""
+    answer = []
+    for job, name, steps in ((1, "zeta", (5, 9, 7)), (2, "alpha", (30, 20, 10))):
+        answer.append(("STATUS_JOB", wire.pb.StatusJob(job=job, name=name, state="running", world=3,
+                                                       step=max(steps), exposed=0.1 * job)))
+        answer += [("STATUS_MEMBER", wire.pb.StatusMember(job=job, rank=rank, pid=job * 100 + rank, step=step,
+                                                          member=rank, state="computing", exposed=share))
+                   for rank, (step, share) in enumerate(zip(steps, (0.25, 0.75, 0.5)))]
+        answer += [("STATUS_WAIT", wire.pb.StatusWait(job=job, rank=rank, pid=job * 100 + rank, what="join",
+                                                      since_ms=1000 * job + 100 * rank)) for rank in (2, 1)]
+    return answer
+
+
+def pids(page):
+    return [int(pid) for pid in re.findall(r"^\S+ +\d +(\d+) ", page, re.M)]
+
+
+BY_RANK, BY_JOB = [100, 101, 102, 200, 201, 202], [200, 201, 202, 100, 101, 102]
+
+
+def test_keys_of_top(build, scratch):
+    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    with on_terminal(build, "top", "-i", "0.05", path=served.path) as top:
+        assert pids(top.page("by rank")) == BY_RANK
+        for key, said, order in (("j", "by job", BY_JOB), ("e", "by exposed", [201, 202, 200, 101, 102, 100]),
+                                 ("w", "by wait", [202, 201, 200, 102, 101, 100]),
+                                 ("s", "by step", [100, 102, 101, 202, 201, 200]),
+                                 ("l", "by late", BY_RANK), ("R", "by late, reversed", BY_RANK[::-1]),
+                                 ("r", "by rank, reversed", BY_RANK[::-1]), ("R", "by rank ", BY_RANK)):
+            top.key(key)
+            assert pids(top.page(rf"waited for; {said}.*\(h: help, q: quit\)\n")) == order, key
+        for opens, closes in (("h", "h"), ("?", "?"), ("h", "x")):
+            top.key(opens)
+            page = top.page("Keys of gradsyncctl top")
+            assert re.findall(r"^  (\w) +sort by ", page, re.M) == list("rjelws") and "JOB" not in page
+            top.key(closes)
+            top.page("waited for; by rank")
+        top.key("\x1b[A")               # an arrow is no key of ours
+        assert pids(top.page("by rank")) == BY_RANK
+        top.key("q")
+        assert top.wait() == 0
+    served.close()
+
+
+def test_a_key_needs_no_look(build, scratch):
+    """The page comes at once, however long the interval is, and by what was seen already."""
+    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
+        top.page("by rank")
+        top.key("j")
+        assert pids(top.page("by job")) == BY_JOB and len(served.asked) == 1
+        top.key("q")
+        assert top.wait() == 0
+    served.close()
+
+
+def test_the_terminal_is_put_right(build, scratch):
+    """Whether a key or a signal ends it. Meanwhile keys are not echoed, and need no newline."""
+    served = FakeDaemon(scratch / "socket")
+    script = 'before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo "the same, $code"'
+    for end in (lambda top: top.key("q"), lambda top: top.key("\x03"), lambda top: top.key("\x1c")):
+        top = Terminal(["/bin/sh", "-c", "trap : INT QUIT; " + script, "sh", build / harness.CTL, "top",
+                        "-i", "0.05"], {"GRADSYNC_SOCKET": served.path})
+        top.page("by rank")
+        top.key("jjj")
+        assert "jjj" not in top.page("by job")
+        end(top)
+        top.wait()
+        assert top.text.endswith("the same, 0\n"), top.text[-300:]
+        top.close()
+    served.close()
+
+
+def test_a_shell_that_has_had_the_terminal(build, scratch):
+    """It has put the terminal right for itself; top sets it again when it goes on, and shows its page."""
+    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
+        top.page("by rank")
+        os.kill(top.pid, signal.SIGSTOP)
+        harness.wait_until(lambda: harness.process_state(top.pid) in "Tt", "top stopped")
+        mode = termios.tcgetattr(top.fd)
+        mode[3] |= termios.ICANON | termios.ECHO
+        termios.tcsetattr(top.fd, termios.TCSANOW, mode)
+        os.kill(top.pid, signal.SIGCONT)
+        assert pids(top.page("by rank")) == BY_RANK
+        assert not termios.tcgetattr(top.fd)[3] & (termios.ICANON | termios.ECHO)
+        top.key("q")
+        assert top.wait() == 0
+    served.close()
+
+
+def test_a_terminal_shows_that_the_daemon_is_gone(build, daemon):
+    served = daemon()
+    with on_terminal(build, "top", "-i", "0.05", path=served.socket) as top, \
+            on_terminal(build, "status", "-w", "0.05", path=served.socket) as watching:
+        top.page("1 daemon, 0 jobs")
+        harness.wait_until(lambda: watching.take(0.1) and "gradsyncd " in watching.text, "a page")
+        harness.kill(served)
+        said = rf"the daemon is gone, waiting for the next one.*\n  tried {served.socket}: nobody listens"
+        top.page(said)
+        watching.page(said)
+        top.key("h")
+        top.page("Keys of gradsyncctl top")
+        top.key("h")
+        top.page(said)
+        served.start()
+        top.page("1 daemon, 0 jobs")
+        harness.wait_until(lambda: watching.take(0.1) and f"pid {served.pid}:" in watching.text, "a page")
+        top.key("q")
+        assert top.wait() == 0
+
+
+def test_without_a_terminal_at_stdin_there_are_no_keys(build, scratch):
+    served = FakeDaemon(scratch / "socket", answer=several_jobs())
+    out = harness.on_terminal([build / harness.CTL, "top", "-n", "1"], {"GRADSYNC_SOCKET": served.path})
+    assert "waited for\r\n" in out and "quit" not in out
+    served.close()
