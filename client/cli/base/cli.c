@@ -144,6 +144,10 @@ int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json) {
                            ret_json != NULL);
 }
 
+int cli_one_form(const struct cli *cli, bool json, bool plain) {
+        return json && plain ? cli_refuse_option(cli, "it is either --json or --plain") : 0;
+}
+
 int cli_job(struct cli *cli, const char *word, const char **ret) {
         free(cli->job);
         int r = user_resolve_job(word, &cli->job);

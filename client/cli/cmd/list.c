@@ -5,16 +5,18 @@
 #include "client/cli/base/meant.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/view/document.h"
+#include "client/cli/view/plain.h"
 #include "client/cli/view/text.h"
 
 static const struct list_kind {
         const char *name;
         void (*text)(const struct observation *observation, bool color, FILE *to);
         json_t *(*json)(const struct observation *observation);
+        void (*plain)(const struct observation *observation, FILE *to);
 } lists[] = {
-        { "jobs", text_jobs, document_jobs },
-        { "clients", text_clients, document_clients },
-        { "links", text_links, document_links },
+        { "jobs", text_jobs, document_jobs, plain_jobs },
+        { "clients", text_clients, document_clients, plain_clients },
+        { "links", text_links, document_links, plain_links },
 };
 
 static const struct list_kind *cmd_list_find(const char *name) {
@@ -37,9 +39,13 @@ static int cmd_list_refuse(const struct cli *cli, const char *word) {
 
 int cmd_list(struct cli *cli, int argc, char **argv) {
         struct observation observation;
-        bool json = false;
-        int r = cli_plain_options(cli, argc, argv, &json), printed = CLI_OK;
+        bool json = false, plain = false;
+        const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &json },
+                                          { "plain", '\0', CLI_FLAG, .value = &plain } };
+        int r = cli_options(cli, argc, argv, false, own, array_size(own)), printed = CLI_OK;
 
+        if (!r)
+                r = cli_one_form(cli, json, plain);
         if (r)
                 return r - 1;
         const struct list_kind *list = cmd_list_find(argv[optind]);
@@ -48,6 +54,8 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
         int code = observe(cli, NULL, &observation);
         if (observation.n > 0 && json)
                 printed = document_print(list->json(&observation), false);
+        else if (observation.n > 0 && plain)
+                list->plain(&observation, stdout);
         else if (observation.n > 0)
                 list->text(&observation, cli->color, stdout);
         observe_deinit(&observation);
