@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "proto/names.h"
@@ -31,9 +32,12 @@
 #define FIELD_MAX 1100 /* of one field of the context: a name of 255 bytes, each escaped */
 #define FIELDS_MAX 13
 
+/* As the key log_level has them. */
+static const char *const levels[] = { "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug" };
+
 static int max_priority = LOG_INFO;
 static bool to_journal;
-static bool with_prefix; /* "<6>", as a service manager reads it from stderr */
+static bool with_prefix; /* "<6>", as the journal reads it from stderr */
 static atomic_uint lost; /* lines that stderr did not take */
 
 /* Whether stderr is the journal's socket: the service manager names device and inode of what it connected. */
@@ -49,8 +53,9 @@ static bool log_stderr_is_journal(void) {
 void log_open(int priority) {
         max_priority = priority;
         atomic_store(&lost, 0);
-        to_journal = HAVE_SYSTEMD && log_stderr_is_journal();
-        with_prefix = !isatty(STDERR_FILENO) && (getenv("INVOCATION_ID") || log_stderr_is_journal());
+        with_prefix = log_stderr_is_journal();
+        to_journal = HAVE_SYSTEMD && with_prefix;
+        tzset(); /* localtime_r() need not */
 }
 
 void log_set_priority(int priority) {
@@ -142,9 +147,19 @@ static bool log_put(const char *line, size_t length) {
         return write(STDERR_FILENO, line, length) == (ssize_t)length;
 }
 
+/* The journal knows time and name itself. Elsewhere the line says them, in the time of this host. */
 static size_t log_start_line(char *line, size_t size, int priority) {
-        return (size_t)(with_prefix ? snprintf(line, size, "<%d>", priority)
-                                    : snprintf(line, size, "gradsyncd: "));
+        struct timespec now;
+        char time[sizeof("2026-11-28 03:12:33")] = "";
+        struct tm parts;
+
+        if (with_prefix)
+                return (size_t)snprintf(line, size, "<%d>", priority);
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (localtime_r(&now.tv_sec, &parts) != NULL)
+                strftime(time, sizeof(time), "%Y-%m-%d %H:%M:%S", &parts);
+        return (size_t)snprintf(line, size, "%s.%03u gradsyncd %s: ", time,
+                                (unsigned)(now.tv_nsec / 1000000) % 1000, levels[priority & LOG_PRIMASK]);
 }
 
 static void log_confess_losses(void) {

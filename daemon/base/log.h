@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log. It goes to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr.
- * There a line begins with a level prefix that a service manager understands, if one started the daemon
- * (INVOCATION_ID) and stderr is not a terminal, and otherwise with the daemon's name. Control characters in
- * texts are written as \xNN. Any thread may write; errno is kept. One line an event, written by the code that
+ * Structured log. It goes to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr. What
+ * the journal cannot take goes to its stderr with a level prefix ("<4>"). On any other stderr a line begins
+ * with the host's time, the daemon's name and the level: "2026-11-28 03:12:33.123 gradsyncd warning: ...";
+ * `gradsyncctl run` reads that form. Control characters in texts are written as \xNN. Any thread may write; errno is kept. One line an event, written by the code that
  * first knows it. At run time the daemon logs faults and changes of membership, never the ordinary course of
  * a step.
  */

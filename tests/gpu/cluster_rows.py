@@ -249,7 +249,7 @@ def ask_daemon_killed(machine):
     noticed = ms_since(since)
     harness.wait_until(lambda: communicator_thread(stays) != thread, "the communicator's end")
     aborted = ms_since(since)
-    first = stays.log[said:].splitlines()[0].removeprefix("gradsyncd: ")
+    first = stays.log[said:].splitlines()[0].split(": ", 1)[1]
     killed.wait_log(r"(?s)(knows this gradsyncd as node.*){2}")
     back = ms_since(since)
     training.go_on(more=1)

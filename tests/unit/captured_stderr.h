@@ -4,8 +4,10 @@
 
 #include "unit.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static int real_stderr, captured;
@@ -38,4 +40,26 @@ static const char *written(void) {
 
         text[n > 0 ? n : 0] = '\0';
         return text;
+}
+
+/* The same without the time at which each line begins; fails where a line has none. */
+static inline const char *written_timeless(void) {
+        static const char form[] = "dddd-dd-dd dd:dd:dd.ddd ";
+        static char rest[65536];
+        const char *text = written();
+        size_t used = 0;
+
+        while (*text) {
+                const char *end = strchrnul(text, '\n');
+
+                for (const char *c = form; *c; c++, text++)
+                        if (*c == 'd' ? !isdigit((unsigned char)*text) : *text != *c)
+                                fail_msg("no time: %s", text);
+                end += *end == '\n';
+                memcpy(rest + used, text, (size_t)(end - text));
+                used += (size_t)(end - text);
+                text = end;
+        }
+        rest[used] = '\0';
+        return rest;
 }

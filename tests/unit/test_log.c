@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -24,25 +25,69 @@ static void lines_are_plain_by_default(void **state) {
         log_open(LOG_INFO);
         assert_string_equal(log_target(), "stderr");
         log_info("serves %s", "cpu");
-        assert_string_equal(written(), "gradsyncd: serves cpu\n");
+        assert_string_equal(written_timeless(), "gradsyncd info: serves cpu\n");
 }
 
-static void a_service_manager_gets_levels(void **state) {
+/* That of the host, now. */
+static void a_line_says_when(void **state) {
+        struct timespec now = { 0 };
+        struct tm tm = { .tm_isdst = -1 };
+        time_t before = time(NULL);
+
+        setenv("TZ", "XXX-05:30", 1);
+        log_open(LOG_INFO);
+        log_info("now");
+        const char *rest = strptime(written(), "%Y-%m-%d %H:%M:%S", &tm);
+        clock_gettime(CLOCK_REALTIME, &now);
+        assert_non_null(rest);
+        assert_int_equal(*rest, '.');
+        assert_in_range(timegm(&tm) - 19800, before, now.tv_sec);
+        unsetenv("TZ");
+        tzset();
+}
+
+static void each_level_has_its_word(void **state) {
+        static const char *const words[] = { "emerg",   "alert",  "crit", "err",
+                                             "warning", "notice", "info", "debug" };
+
+        log_open(LOG_DEBUG);
+        for (int level = LOG_EMERG; level <= LOG_DEBUG; level++) {
+                char expected[64];
+                snprintf(expected, sizeof(expected), "gradsyncd %s: said\n", words[level]);
+                log_write(level, NULL, "said");
+                assert_string_equal(written_timeless(), expected);
+        }
+}
+
+/* The journal takes the level from the prefix, and has the time itself. A service whose stderr is a file or a
+ * terminal has no journal to add them. */
+static void only_the_journal_gets_prefixes(void **state) {
+        struct stat st;
+        char stream[64];
+
         setenv("INVOCATION_ID", "0123", 1);
         log_open(LOG_INFO);
         log_error("bad");
-        assert_string_equal(written(), "<3>bad\n");
+        assert_string_equal(written_timeless(), "gradsyncd err: bad\n");
         unsetenv("INVOCATION_ID");
+        assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+        snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+                 (unsigned long long)st.st_ino);
+        setenv("JOURNAL_STREAM", stream, 1);
+        log_open(LOG_INFO);
+        log_error("bad");
+        assert_string_equal(written(), HAVE_SYSTEMD ? "" : "<3>bad\n"); /* else it goes there directly */
+        unsetenv("JOURNAL_STREAM");
 }
 
 static void priorities_filter(void **state) {
         log_open(LOG_WARNING);
         log_info("not this");
         log_warning("this");
-        assert_string_equal(written(), "gradsyncd: this\n");
+        assert_string_equal(written_timeless(), "gradsyncd warning: this\n");
         log_set_priority(LOG_DEBUG);
         log_debug("and this");
-        assert_string_equal(written(), "gradsyncd: and this\n");
+        assert_string_equal(written_timeless(), "gradsyncd debug: and this\n");
 }
 
 static void context_stands_behind(void **state) {
@@ -50,11 +95,11 @@ static void context_stands_behind(void **state) {
 
         log_open(LOG_INFO);
         log_write(LOG_INFO, &context, "nothing");
-        assert_string_equal(written(), "gradsyncd: nothing\n");
+        assert_string_equal(written_timeless(), "gradsyncd info: nothing\n");
         context.rank = 0;
         context.pid = 4711;
         log_write(LOG_INFO, &context, "lost");
-        assert_string_equal(written(), "gradsyncd: lost [rank=0 pid=4711]\n");
+        assert_string_equal(written_timeless(), "gradsyncd info: lost [rank=0 pid=4711]\n");
         context.job = "mnist";
         context.step = 12;
         context.bucket = 3;
@@ -63,13 +108,13 @@ static void context_stands_behind(void **state) {
         context.parameter = "fc1.weight";
         log_write(LOG_INFO, &context, "lost");
         assert_string_equal(
-                written(),
-                "gradsyncd: lost [job=mnist generation=2 rank=0 pid=4711 uid=1000 step=12 bucket=3 "
+                written_timeless(),
+                "gradsyncd info: lost [job=mnist generation=2 rank=0 pid=4711 uid=1000 step=12 bucket=3 "
                 "parameter=fc1.weight]\n");
         context = (struct log_context)LOG_CONTEXT_NONE;
         context.parameter = "w";
         log_write(LOG_INFO, &context, "odd");
-        assert_string_equal(written(), "gradsyncd: odd [parameter=w]\n");
+        assert_string_equal(written_timeless(), "gradsyncd info: odd [parameter=w]\n");
 }
 
 /* What a client sends must neither start a line of its own nor talk to the terminal. */
@@ -81,8 +126,9 @@ static void control_characters_never_get_through(void **state) {
         log_write(LOG_INFO, &context, "says %s",
                   "x\n<0>fake\r\x1b[2J\x7f\xc2\x9bz \xc3\xa9"
                   "\xe2\x80\xae\xe2\x80\xa8\xff");
-        assert_string_equal(written(), "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9"
-                                       "\\xe2\\x80\\xae\\xe2\\x80\\xa8\\xff [job=a\\x0ab]\n");
+        assert_string_equal(written_timeless(),
+                            "gradsyncd info: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9"
+                            "\\xe2\\x80\\xae\\xe2\\x80\\xa8\\xff [job=a\\x0ab]\n");
 }
 
 static void long_messages_are_one_line(void **state) {
@@ -111,10 +157,10 @@ static void a_reader_that_does_not_read_stops_nobody(void **state) {
                         lines++;
         assert_in_range(lines, 1, 4999);
         log_info("again");
-        const char *last = written();
-        assert_int_equal(sscanf(last, "gradsyncd: %u lines before this one were lost", &lost), 1);
+        const char *last = written_timeless();
+        assert_int_equal(sscanf(last, "gradsyncd warning: %u lines before this one were lost", &lost), 1);
         assert_int_equal(lines + lost, 5000);
-        assert_non_null(strstr(last, "\ngradsyncd: again\n"));
+        assert_non_null(strstr(last, "\ngradsyncd info: again\n"));
 }
 
 static void errno_is_kept(void **state) {
@@ -123,7 +169,7 @@ static void errno_is_kept(void **state) {
         log_open(LOG_INFO);
         errno = ENOENT;
         log_info("failed: %m");
-        assert_string_equal(written(), "gradsyncd: failed: No such file or directory\n");
+        assert_string_equal(written_timeless(), "gradsyncd info: failed: No such file or directory\n");
         dup2(unwritable, STDERR_FILENO);
         errno = ENOENT;
         log_info("the line is lost, but its caller does not notice");
@@ -155,7 +201,9 @@ static void a_foreign_journal_stream_is_ignored(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(lines_are_plain_by_default, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_service_manager_gets_levels, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_line_says_when, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(each_level_has_its_word, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(only_the_journal_gets_prefixes, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(priorities_filter, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(context_stands_behind, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(control_characters_never_get_through, set_up, tear_down),
