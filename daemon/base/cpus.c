@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPUs that this process may use. A container's limit is rarely in its affinity mask: it is a bandwidth quota
+ * CPUs that this process may use. A list of CPUs is a wish: the kernel takes what the cpuset allows. A container's limit is rarely in its affinity mask: it is a bandwidth quota
  * of some cgroup above this process, and the tightest limit counts.
  */
 #include "cpus.h"
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "proto/cgroup.h"
 
 /* Reads two words of a file, the second only where `second` is not NULL. */
@@ -131,4 +132,90 @@ bool cpus_parse(const char *text, cpu_set_t *ret) {
         }
         *ret = set;
         return true;
+}
+
+void cpus_format(const cpu_set_t *set, char *text, size_t size) {
+        size_t used = 0;
+
+        text[0] = '\0';
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+                if (!CPU_ISSET(cpu, set))
+                        continue;
+                int last = cpu;
+                while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+                        last++;
+                int n = snprintf(text + used, size - used, last > cpu ? "%s%d-%d" : "%s%d", used ? "," : "",
+                                 cpu, last);
+                if (n < 0 || (size_t)n >= size - used) {
+                        text[used] = '\0';
+                        return;
+                }
+                used += (size_t)n;
+                cpu = last;
+        }
+}
+
+struct cpus_trial {
+        const cpu_set_t *wanted;
+        cpu_set_t got;
+        int result;
+};
+
+static void *cpus_try(void *data) {
+        struct cpus_trial *trial = data;
+
+        if (sched_setaffinity(0, sizeof(*trial->wanted), trial->wanted) < 0)
+                trial->result = errno == EINVAL ? 0 : -errno; /* EINVAL: none of them */
+        else if (sched_getaffinity(0, sizeof(trial->got), &trial->got) < 0)
+                trial->result = -errno;
+        return NULL;
+}
+
+int cpus_usable(const cpu_set_t *set, cpu_set_t *ret) {
+        struct cpus_trial trial = { .wanted = set };
+        pthread_t thread;
+
+        CPU_ZERO(&trial.got);
+        int r = thread_start(&thread, "gs-affinity", 0, cpus_try, &trial);
+        if (r == 0)
+                r = -pthread_join(thread, NULL);
+        *ret = trial.got;
+        return r < 0 ? r : trial.result;
+}
+
+/* CPUs that are plugged in. */
+static bool cpus_present(cpu_set_t *ret) {
+        FILE *file = fopen("/sys/devices/system/cpu/present", "re");
+        char text[256];
+
+        if (!file)
+                return false;
+        bool read = fscanf(file, "%255s", text) == 1;
+        fclose(file);
+        return read && cpus_parse(text, ret);
+}
+
+void cpus_describe_loss(const cpu_set_t *set, const cpu_set_t *usable, char *text, size_t size) {
+        cpu_set_t present = *set, absent, barred;
+        char names[128], known[128];
+        int used = 0;
+
+        text[0] = '\0';
+        bool asked = cpus_present(&present);
+        CPU_AND(&absent, set, &present);
+        CPU_XOR(&absent, &absent, set);
+        CPU_AND(&barred, set, usable);
+        CPU_XOR(&barred, &barred, set);
+        CPU_XOR(&barred, &barred, &absent);
+        if (asked && CPU_COUNT(&absent) > 0) {
+                cpus_format(&absent, names, sizeof(names));
+                cpus_format(&present, known, sizeof(known));
+                used = snprintf(text, size, "there is no CPU %s in this machine, which has %s", names, known);
+        }
+        if (CPU_COUNT(&barred) > 0 && used >= 0 && (size_t)used < size) {
+                cpus_format(&barred, names, sizeof(names));
+                snprintf(text + used, size - (size_t)used,
+                         "%sthis process may not use CPU %s (its cpuset, or the CPU is offline)",
+                         used > 0 ? ", and " : "", names);
+        }
 }

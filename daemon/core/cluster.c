@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/roster.h"
+#include "core/verify.h"
 #include "gradsync.pb-c.h"
 #include "link/link.h"
 #include "proto/names.h"
@@ -386,19 +387,11 @@ static void find_host(struct cluster *cluster) {
 }
 
 static int cluster_check(const struct cluster_config *config, char *error, size_t size) {
-        const struct config *settings = config->config;
-
-        if (config->identity == NULL) {
-                snprintf(error, size, "a gradsyncd of a cluster needs a place for its identity: %s",
-                         config->no_identity);
-                return -ENOENT;
-        }
-        if (settings->heartbeat < settings->patience && settings->patience < settings->death &&
-            settings->death < settings->abandon)
-                return 0;
-        snprintf(error, size,
-                 "heartbeat, patience, death and abandon must each be longer than the one before");
-        return -EINVAL;
+        if (config->identity != NULL)
+                return verify_times(config->config, error, size);
+        snprintf(error, size, "a gradsyncd of a cluster needs a place for its identity: %s",
+                 config->no_identity);
+        return -ENOENT;
 }
 
 int cluster_new(const struct cluster_config *config, struct cluster **ret, char *error, size_t size) {

@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,11 +21,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "options.h"
+#include "proto/near.h"
 
 #define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
 #define FILE_MAX (1024 * 1024) /* a configuration beyond that is a mistake */
 #define FDS_MOST 4096          /* default of fds_per_uid on a machine that grants many */
-#define FLAG_MAX 64            /* flags in the table of getopt, and bytes of a flag's name */
+#define FLAGS_MOST 128         /* of which each stands for a key */
+#define FLAG_NAME 64           /* bytes */
 
 /* The defaults of the keys that depend on the machine. One user alone must not exhaust what all share. */
 static uint64_t config_machine_default(const struct option_row *row) {
@@ -129,18 +132,47 @@ static char *config_next_line(char *line, int size, void *data) {
         return line;
 }
 
+/* The key that was meant, and where it belongs; of two that are equally near, the one of this section. */
+static void config_say_where(const char *section, const char *key, char *text, size_t size) {
+        const struct option_row *row = option_find_anywhere(key);
+        struct near near = { .word = key };
+
+        for (unsigned other = 0; other < 2; other++)
+                for (unsigned i = 0; i < option_count; i++)
+                        if ((strcmp(option_rows[i].section, section) != 0) == other)
+                                near_try(&near, option_rows[i].key);
+        text[0] = '\0';
+        if (row)
+                snprintf(text, size, ": it belongs to section [%s]", row->section);
+        else if (near.best)
+                snprintf(text, size, ": did you mean '%s' of section [%s]?", near.best,
+                         option_find_anywhere(near.best)->section);
+}
+
+static void config_fail_unknown(struct parse *parse, const char *section, const char *key) {
+        struct near near = { .word = section };
+        char where[256], meant[64] = "";
+
+        config_say_where(section, key, where, sizeof(where));
+        for (unsigned i = 0; i < option_count; i++)
+                near_try(&near, option_rows[i].section);
+        if (near.best)
+                snprintf(meant, sizeof(meant), ": did you mean [%s]?", near.best);
+        if (!*section)
+                config_fail(parse, -EINVAL, "key '%s' stands before the first section%s", key, where);
+        else if (!option_section_known(section))
+                config_fail(parse, -EINVAL, "unknown section [%s]%s", section, meant);
+        else
+                config_fail(parse, -EINVAL, "unknown key '%s' in section [%s]%s", key, section, where);
+}
+
 static int config_on_value(void *data, const char *section, const char *key, const char *value) {
         struct parse *parse = data;
         char error[256];
 
         const struct option_row *row = option_find(section, key);
         if (!row) {
-                if (!*section)
-                        config_fail(parse, -EINVAL, "key '%s' stands before the first section", key);
-                else if (!option_section_known(section))
-                        config_fail(parse, -EINVAL, "unknown section [%s]", section);
-                else
-                        config_fail(parse, -EINVAL, "unknown key '%s' in section [%s]", key, section);
+                config_fail_unknown(parse, section, key);
                 return 0;
         }
         int r = option_set(row, parse->config, value, error, sizeof(error));
@@ -196,12 +228,15 @@ static int config_read_file(const char *path, char **ret, size_t *ret_length, ch
         return 0;
 }
 
-static int config_load_file(struct config *config, const char *path, bool required, char *error,
+/* `list`, where it is given, gets a line about the file. */
+static int config_load_file(struct config *config, const char *path, bool required, FILE *list, char *error,
                             size_t error_size) {
         _cleanup_(freep) char *text = NULL;
         size_t length = 0;
 
         int r = config_read_file(path, &text, &length, error, error_size);
+        if (list && (r == 0 || (r == -ENOENT && !required)))
+                fprintf(list, r == 0 ? "%s\n" : "%s: there is none\n", path);
         if (r == -ENOENT && !required)
                 return 0;
         if (r < 0)
@@ -219,7 +254,8 @@ static int config_by_name(const struct dirent **left, const struct dirent **righ
 }
 
 /* The files of the folder PATH.d in the order of their names. */
-static int config_load_drop_ins(struct config *config, const char *path, char *error, size_t error_size) {
+static int config_load_drop_ins(struct config *config, const char *path, FILE *list, char *error,
+                                size_t error_size) {
         _cleanup_(freep) char *folder = NULL;
         struct dirent **entries = NULL;
         int r = 0;
@@ -242,34 +278,54 @@ static int config_load_drop_ins(struct config *config, const char *path, char *e
                         r = -ENOMEM;
                 }
                 if (r == 0)
-                        r = config_load_file(config, file, true, error, error_size);
+                        r = config_load_file(config, file, true, list, error, error_size);
                 free(entries[i]);
         }
         free(entries);
         return r;
 }
 
-enum { FLAG_HELP = FLAG_MAX, FLAG_VERSION, FLAG_CHECK, FLAG_CONFIG };
+/* What getopt returns for each flag: beyond all characters, of which it returns ':', '?' and short flags. */
+enum { FLAG_HELP = 256, FLAG_VERSION, FLAG_CHECK, FLAG_CHECK_CONFIG, FLAG_CONFIG, FLAG_KEY };
 
 struct flags {
-        struct option option[FLAG_MAX + 5];
-        char name[FLAG_MAX][FLAG_MAX];
+        struct option option[FLAGS_MOST + 6];
+        char name[FLAGS_MOST][FLAG_NAME];
 };
 
 static void flags_init(struct flags *flags) {
-        unsigned i;
+        static const struct option others[] = { { "help", no_argument, NULL, FLAG_HELP },
+                                                { "version", no_argument, NULL, FLAG_VERSION },
+                                                { "check", no_argument, NULL, FLAG_CHECK },
+                                                { "check-config", no_argument, NULL, FLAG_CHECK_CONFIG },
+                                                { "config", required_argument, NULL, FLAG_CONFIG } };
 
+        assert(option_count <= FLAGS_MOST);
         *flags = (struct flags){ 0 };
-        for (i = 0; i < option_count; i++) {
+        for (unsigned i = 0; i < option_count; i++) {
                 snprintf(flags->name[i], sizeof(flags->name[i]), "%s", option_rows[i].key);
                 for (char *c = flags->name[i]; *c; c++)
                         *c = *c == '_' ? '-' : *c;
-                flags->option[i] = (struct option){ flags->name[i], required_argument, NULL, (int)i };
+                flags->option[i] =
+                        (struct option){ flags->name[i], required_argument, NULL, FLAG_KEY + (int)i };
         }
-        flags->option[i++] = (struct option){ "help", no_argument, NULL, FLAG_HELP };
-        flags->option[i++] = (struct option){ "version", no_argument, NULL, FLAG_VERSION };
-        flags->option[i++] = (struct option){ "check", no_argument, NULL, FLAG_CHECK };
-        flags->option[i] = (struct option){ "config", required_argument, NULL, FLAG_CONFIG };
+        memcpy(&flags->option[option_count], others, sizeof(others));
+}
+
+/* A word that is none of the flags; the one that was meant may have been written with other dashes, or none. */
+static void flags_complain(const struct flags *flags, const char *word, char *error, size_t error_size) {
+        char name[FLAG_NAME + 1];
+        struct near near = { .word = name };
+
+        snprintf(name, sizeof(name), "%s", word + strspn(word, "-"));
+        name[strcspn(name, "=")] = '\0';
+        for (const struct option *option = flags->option; option->name; option++)
+                near_try(&near, option->name);
+        if (near.best)
+                snprintf(error, error_size, "cannot understand '%s': did you mean '--%s'? See --help", word,
+                         near.best);
+        else
+                snprintf(error, error_size, "cannot understand '%s'; see --help", word);
 }
 
 /* What the command line says besides settings. */
@@ -278,45 +334,56 @@ struct command {
         const char *file;
 };
 
+static int config_take_flag(const struct flags *flags, int flag, struct config *config, char *error,
+                            size_t error_size) {
+        unsigned i = (unsigned)(flag - FLAG_KEY);
+        char why[256];
+        int r = option_set(&option_rows[i], config, optarg, why, sizeof(why));
+
+        if (r < 0)
+                snprintf(error, error_size, "--%s: %s", flags->name[i], why);
+        return r;
+}
+
 /* Walks the command line; settings are applied only where `config` is given: the files have to come before
  * them. */
 static int config_walk_flags(const struct config_source *source, struct config *config,
                              struct command *command, char *error, size_t error_size) {
         struct flags flags;
-        char why[256];
-        int flag;
+        int flag, r = 0;
 
         flags_init(&flags);
         optind = 0; /* from the start, also at a reload */
         opterr = 0;
-        while ((flag = getopt_long(source->argc, source->argv, "+:", flags.option, NULL)) >= 0) {
-                if (flag == FLAG_HELP || flag == FLAG_VERSION) {
-                        command->action = flag == FLAG_HELP ? CONFIG_HELP : CONFIG_VERSION;
+        while (r == 0 && (flag = getopt_long(source->argc, source->argv, "+:hV", flags.option, NULL)) >= 0) {
+                if (flag == FLAG_HELP || flag == 'h') {
+                        command->action = CONFIG_HELP;
                         return 0;
-                } else if (flag == FLAG_CHECK) {
-                        command->action = CONFIG_CHECK;
+                } else if (flag == FLAG_VERSION || flag == 'V') {
+                        command->action = CONFIG_VERSION;
+                        return 0;
+                } else if (flag == FLAG_CHECK || flag == FLAG_CHECK_CONFIG) {
+                        command->action = flag == FLAG_CHECK ? CONFIG_CHECK : CONFIG_CHECK_FILES;
                 } else if (flag == FLAG_CONFIG) {
                         command->file = optarg;
                 } else if (flag == ':' || flag == '?') {
                         const char *at = source->argv[optind - 1];
                         if (*at != '-') /* inside a cluster of short flags, which getopt has not left yet */
                                 at = source->argv[optind];
-                        snprintf(error, error_size, "%s '%s'; see --help",
-                                 flag == ':' ? "a value is missing after" : "cannot understand", at);
+                        if (flag == ':')
+                                snprintf(error, error_size, "a value is missing after '%s'; see --help", at);
+                        else
+                                flags_complain(&flags, at, error, error_size);
                         return -EINVAL;
                 } else if (config) {
-                        int r = option_set(&option_rows[flag], config, optarg, why, sizeof(why));
-                        if (r < 0) {
-                                snprintf(error, error_size, "--%s: %s", flags.name[flag], why);
-                                return r;
-                        }
+                        r = config_take_flag(&flags, flag, config, error, error_size);
                 }
         }
-        if (optind < source->argc) {
-                snprintf(error, error_size, "cannot understand '%s'; see --help", source->argv[optind]);
-                return -EINVAL;
+        if (r == 0 && optind < source->argc) {
+                flags_complain(&flags, source->argv[optind], error, error_size);
+                r = -EINVAL;
         }
-        return 0;
+        return r;
 }
 
 int config_default_socket(const char *device, char **ret) {
@@ -351,19 +418,24 @@ int config_load(struct config *config, const struct config_source *source, enum 
         struct command command = { .action = CONFIG_RUN };
 
         snprintf(error, error_size, "out of memory"); /* every other failure replaces this */
+        *ret_action = CONFIG_USAGE;
         int r = config_walk_flags(source, NULL, &command, error, error_size);
         if (r < 0)
                 return r;
         *ret_action = command.action;
-        if (command.action > CONFIG_CHECK)
+        if (command.action == CONFIG_HELP || command.action == CONFIG_VERSION)
                 return 0;
 
         const char *file = command.file ? command.file : DEFAULT_FILE;
-        r = config_load_file(config, file, command.file != NULL, error, error_size);
+        FILE *list = command.action == CONFIG_CHECK_FILES ? source->list : NULL;
+        r = config_load_file(config, file, command.file != NULL, list, error, error_size);
         if (r == 0)
-                r = config_load_drop_ins(config, file, error, error_size);
-        if (r == 0)
-                r = config_walk_flags(source, config, &command, error, error_size);
+                r = config_load_drop_ins(config, file, list, error, error_size);
+        if (r < 0)
+                return r;
+        r = config_walk_flags(source, config, &command, error, error_size);
+        if (r < 0)
+                *ret_action = CONFIG_USAGE;
         return r == 0 ? config_fill_socket(config, error, error_size) : r;
 }
 
@@ -412,8 +484,10 @@ void config_help(FILE *to) {
               "\n\n"
               "  --config FILE               read FILE and the folder FILE.d instead of the default "
               "[" DEFAULT_FILE "]\n"
-              "  --help                      this text\n"
-              "  --version                   the version\n\n"
+              "  --check                     say whether these settings can work, and serve nobody\n"
+              "  --check-config              say whether the files and flags are right, and start nothing\n"
+              "  -h, --help                  this text\n"
+              "  -V, --version               the version\n\n"
               "Each of the following is also a key of the configuration file, with underscores. Flags win "
               "over "
               "drop-ins, drop-ins\n"

@@ -55,17 +55,26 @@ struct config {
         uint64_t nccl_timeout;                        /* for a collective */
 };
 
-enum config_action { CONFIG_RUN, CONFIG_CHECK, CONFIG_HELP, CONFIG_VERSION };
+enum config_action {
+        CONFIG_RUN,
+        CONFIG_CHECK,
+        CONFIG_CHECK_FILES,
+        CONFIG_HELP,
+        CONFIG_VERSION,
+        CONFIG_USAGE, /* nothing: the command line is wrong */
+};
 
 struct config_source { /* what the command line said, kept for reloads */
         int argc;
         char **argv;
+        FILE *list; /* gets the name of each file that is read for CONFIG_CHECK_FILES; NULL: nobody wants it */
 };
 
 int config_init(struct config *config); /* defaults; 0 or -ENOMEM */
 void config_deinit(struct config *config);
 
-/* Reads files and flags. On failure a sentence for people is in `error` and a negative errno is returned. */
+/* Reads files and flags. On failure a sentence for people is in `error` and a negative errno is returned; the
+ * action is CONFIG_USAGE then if the mistake is on the command line. */
 int config_load(struct config *config, const struct config_source *source, enum config_action *ret_action,
                 char *error, size_t error_size);
 /* Takes over from `fresh` what may change at run time; returns, in `ignored`, the comma-separated keys that

@@ -10,8 +10,11 @@
 #include "core/check.h"
 #include "core/config.h"
 #include "core/server.h"
+#include "core/verify.h"
 #include "engine/nccl/environment.h"
 #include "proto/streams.h"
+
+#define USAGE_STATUS 2 /* the command line is wrong, as gradsyncctl says it */
 
 /* While there is one thread. */
 static void main_prepare_nccl(const struct config *config) {
@@ -48,8 +51,20 @@ static int main_run(struct config *config, const struct config_source *source) {
         return status;
 }
 
+/* The names of the files have been printed when they were read. */
+static int main_check_files(const struct config *config) {
+        char error[512];
+
+        if (verify_settings(config, stderr, error, sizeof(error)) < 0) {
+                fprintf(stderr, "gradsyncd: %s\n", error);
+                return EXIT_FAILURE;
+        }
+        printf("the configuration is right: device %s, socket %s\n", config->device, config->socket);
+        return EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
-        struct config_source source = { .argc = argc, .argv = argv };
+        struct config_source source = { .argc = argc, .argv = argv, .list = stdout };
         enum config_action action = CONFIG_RUN;
         struct config config;
         char error[512] = "out of memory";
@@ -59,7 +74,7 @@ int main(int argc, char **argv) {
         if (config_init(&config) < 0 || config_load(&config, &source, &action, error, sizeof(error)) < 0) {
                 fprintf(stderr, "gradsyncd: %s\n", error);
                 config_deinit(&config);
-                return EXIT_FAILURE;
+                return action == CONFIG_USAGE ? USAGE_STATUS : EXIT_FAILURE;
         }
         if (action == CONFIG_HELP)
                 config_help(stdout);
@@ -67,6 +82,8 @@ int main(int argc, char **argv) {
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
         else if (action == CONFIG_CHECK)
                 status = check_settings(&config, stdout);
+        else if (action == CONFIG_CHECK_FILES)
+                status = main_check_files(&config);
         else
                 status = main_run(&config, &source);
         config_deinit(&config);

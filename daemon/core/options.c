@@ -149,23 +149,7 @@ static void option_format_text(const void *field, char *text, size_t size) {
 /* The affinity has two parts in the configuration; its row's offset is that of the set, and an empty set is
  * "none". */
 static void option_format_affinity(const void *field, char *text, size_t size) {
-        const cpu_set_t *set = field;
-        size_t used = 0;
-
-        text[0] = '\0';
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-                if (!CPU_ISSET(cpu, set))
-                        continue;
-                int last = cpu;
-                while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
-                        last++;
-                int n = snprintf(text + used, size - used, last > cpu ? "%s%d-%d" : "%s%d", used ? "," : "",
-                                 cpu, last);
-                if (n < 0 || (size_t)n >= size - used)
-                        return;
-                used += (size_t)n;
-                cpu = last;
-        }
+        cpus_format(field, text, size);
 }
 
 static int option_complain(char *error, size_t size, const char *value, const char *wanted) {
@@ -274,7 +258,7 @@ static int option_set_affinity(const struct option_row *row, void *field, const 
 
         CPU_ZERO(&set);
         if (*value && !cpus_parse(value, &set))
-                return option_complain(error, size, value, "a list of CPUs such as 0-3,8");
+                return option_complain(error, size, value, "a list of CPUs from 0 to 1023, such as 0-3,8");
         *(cpu_set_t *)field = set;
         return 0;
 }
@@ -349,6 +333,8 @@ static int option_set_addresses(const struct option_row *row, void *field, const
                 r = address_parse(at, &address, error, size);
         return r < 0 ? r : option_replace_text(field, value);
 }
+
+_Static_assert(CPU_SETSIZE == 1024, "as the message says");
 
 #define SIZE_OF(name) sizeof(((struct config *)NULL)->name)
 #define FIELD(name) .offset = offsetof(struct config, name), .field_size = SIZE_OF(name)
@@ -511,6 +497,13 @@ void options_free_texts(struct config *config) {
 const struct option_row *option_find(const char *section, const char *key) {
         for (unsigned i = 0; i < option_count; i++)
                 if (strcmp(option_rows[i].section, section) == 0 && strcmp(option_rows[i].key, key) == 0)
+                        return &option_rows[i];
+        return NULL;
+}
+
+const struct option_row *option_find_anywhere(const char *key) {
+        for (unsigned i = 0; i < option_count; i++)
+                if (strcmp(option_rows[i].key, key) == 0)
                         return &option_rows[i];
         return NULL;
 }

@@ -36,4 +36,6 @@ void options_free_texts(struct config *config);
 /* Copies a plain field; only for rows that reload. */
 void option_copy(const struct option_row *row, struct config *to, const struct config *from);
 const struct option_row *option_find(const char *section, const char *key); /* NULL if there is none */
+/* In whichever section; no two have keys of the same name. */
+const struct option_row *option_find_anywhere(const char *key);
 bool option_section_known(const char *section);

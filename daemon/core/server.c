@@ -30,6 +30,7 @@
 #include "core/exporter.h"
 #include "core/identity.h"
 #include "core/notify.h"
+#include "core/verify.h"
 #include "engine/engines.h"
 #include "engine/nccl/environment.h"
 #include "rendezvous/coordinators.h"
@@ -264,12 +265,23 @@ static void server_on_failure(void *owner, const char *why) {
         loop_exit(jobs->config.loop, SERVER_DEVICE_FAILED);
 }
 
+/* Of the CPUs that were asked for the workers have those that there are. */
+static int server_choose_cpus(const struct server *server, cpu_set_t *ret, char *error, size_t size) {
+        char text[512];
+        int r = verify_affinity(&server->config, ret, text, sizeof(text));
+
+        if (r < 0)
+                snprintf(error, size, "%s", text);
+        else if (r > 0)
+                log_warning("%s", text);
+        return r < 0 ? r : 0;
+}
+
 static int server_open_backend(struct server *server, char *error, size_t size) {
         char text[512] = "";
         struct backend_config config = {
                 .workers = server->config.workers,
                 .has_affinity = server->config.has_affinity,
-                .affinity = server->config.affinity,
                 .device = server->config.device,
                 .driver = server->config.cuda_driver[0] != '\0' ? server->config.cuda_driver : NULL,
                 .done = jobs_done,
@@ -289,6 +301,8 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
         const struct backend_ops *ops;
         int r = registry_find(server->config.device, &ops, error, size);
 
+        if (r == 0)
+                r = server_choose_cpus(server, &config.affinity, error, size);
         if (r < 0)
                 return r;
         r = jobs_new(&jobs, &server->jobs);

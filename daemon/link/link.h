@@ -100,6 +100,8 @@ struct links *links_free(struct links *links);
 int links_listen(struct links *links, const struct address *address, char *error, size_t size);
 /* The fd is the links' from now on if this returns 0. */
 int links_accept_on(struct links *links, int fd);
+/* Why there is no connection to that address over TCP where there is no key. */
+void links_say_no_key(const char *address, char *error, size_t size);
 /* Keeps a connection to that address. */
 int links_dial(struct links *links, const struct address *address, char *error, size_t size);
 /* Those that are up, and the dialled one in any case. The view is valid during the call. */

@@ -11,7 +11,10 @@ from peer import Peer
 
 WRONG = [
     ("[daemon]\n\ncolour = red\n", ":3: unknown key 'colour' in section [daemon]"),
-    ("[demon]\nworkers = 1\n", ":2: unknown section [demon]"),
+    ("[daemon]\njobs_per_uid = 1\n",
+     ":2: unknown key 'jobs_per_uid' in section [daemon]: it belongs to section [limits]"),
+    ("[daemon]\nwork = 1\n", ":2: unknown key 'work' in section [daemon]: did you mean 'workers' of section [daemon]?"),
+    ("[demon]\nworkers = 1\n", ":2: unknown section [demon]: did you mean [daemon]?"),
     ("workers = 1\n", ":1: key 'workers' stands before the first section"),
     ("[daemon]\nworkers = many\n", ":2: workers: 'many' is not a number"),
     ("[daemon]\nstep_deadline = soon\n", ":2: step_deadline: 'soon' is not a time"),
@@ -45,32 +48,42 @@ def test_a_wrong_drop_in_is_named(program, scratch):
 
 @pytest.mark.parametrize("flags, expected", [
     (["--colour=red"], "cannot understand '--colour=red'"),
+    (["--log_level=err"], "cannot understand '--log_level=err': did you mean '--log-level'?"),
     (["stray"], "cannot understand 'stray'"),
     (["--workers"], "a value is missing after '--workers'"),
     (["--workers=-1"], "--workers: '-1' is not a number"),
     (["--device=gpu"], "--device: 'gpu' is not a device"),
     (["--socket=" + "/x" * 60], "--socket: the path has 120 bytes"),
-    (["--config=/nonexistent/gradsyncd.conf"], "/nonexistent/gradsyncd.conf: No such file or directory"),
 ], ids=lambda value: value[0].split("=")[0] if isinstance(value, list) else "")
-def test_a_wrong_flag_stops_the_start(program, flags, expected):
-    made = program(harness.DAEMON, *flags)
-    assert made.wait() == 1
+def test_a_wrong_flag_is_wrong_usage(program, flags, expected):
+    made = program(harness.DAEMON, "--config=/dev/null", *flags)
+    assert made.wait() == 2
     assert expected in made.err
+    assert len(made.err.splitlines()) == 1
 
 
-def test_help_lists_each_flag_with_its_default(program):
-    made = program(harness.DAEMON, "--help")
+def test_a_missing_file_stops_the_start(program):
+    made = program(harness.DAEMON, "--config=/nonexistent/gradsyncd.conf")
+    assert made.wait() == 1
+    assert "/nonexistent/gradsyncd.conf: No such file or directory" in made.err
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_lists_each_flag_with_its_default(program, flag):
+    made = program(harness.DAEMON, flag)
     assert made.wait() == 0 and made.err == ""
     for flag, default in {"device": "cpu", "socket-mode": "0660", "workers": "0", "log-level": "info", "drain-timeout": "10s",
                           "handshake-timeout": "5s", "step-deadline": "30min", "stall-notice": "1s", "staging-bytes": "8M",
                           "clients-per-uid": "256", "jobs-per-uid": "64", "arenas-per-uid": "1024", "config": "/etc/gradsync/gradsyncd.conf"}.items():
         assert re.search(rf"^  --{flag} .*\[{re.escape(default)}\]$", made.out, re.M), flag
-    for flag in ("socket", "socket-group", "affinity", "bytes-per-uid", "version", "help"):
-        assert re.search(rf"^  --{flag}\b", made.out, re.M), flag
+    for flag in ("--socket", "--socket-group", "--affinity", "--bytes-per-uid", "--check-config", "-V, --version",
+                 "-h, --help"):
+        assert re.search(rf"^  {flag}\b", made.out, re.M), flag
 
 
-def test_version(program):
-    made = program(harness.DAEMON, "--version")
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_version(program, flag):
+    made = program(harness.DAEMON, flag)
     assert made.wait() == 0
     assert re.fullmatch(r"gradsyncd \d+\.\d+\.\d+\n", made.out)
 

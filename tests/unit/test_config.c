@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "core/config.h"
+#include "core/options.h"
 
 static struct config config;
 static char error[1024];
@@ -124,9 +125,20 @@ static void wrong_lines_are_named(void **state) {
                 const char *text, *expected;
         } rows[] = {
                 { "[daemon]\ncolour = red\n", "file:2: unknown key 'colour' in section [daemon]" },
-                { "[limits]\nworkers = 1\n", "file:2: unknown key 'workers' in section [limits]" },
-                { "\n\n[deamon]\nworkers = 1\n", "file:4: unknown section [deamon]" },
-                { "workers = 1\n", "file:1: key 'workers' stands before the first section" },
+                { "[limits]\nworkers = 1\n",
+                  "file:2: unknown key 'workers' in section [limits]: it belongs to section [daemon]" },
+                { "[daemon]\nkey_file = /k\n",
+                  "file:2: unknown key 'key_file' in section [daemon]: it belongs to section [cluster]" },
+                { "[daemon]\nlog-level = info\n",
+                  "unknown key 'log-level' in section [daemon]: did you mean 'log_level' of section "
+                  "[daemon]?" },
+                { "[daemon]\njobs_per_user = 3\n",
+                  "unknown key 'jobs_per_user' in section [daemon]: did you mean 'jobs_per_uid' of section "
+                  "[limits]?" },
+                { "\n\n[deamon]\nworkers = 1\n", "file:4: unknown section [deamon]: did you mean [daemon]?" },
+                { "[limit]\njobs_per_uid = 1\n", "file:2: unknown section [limit]: did you mean [limits]?" },
+                { "workers = 1\n", "file:1: key 'workers' stands before the first section: it belongs to "
+                                   "section [daemon]" },
                 { "[daemon]\n\nnonsense\n", "file:3: neither a section nor 'key = value'" },
                 { "[daemon\n", "file:1: neither a section" },
                 { "[daemon]\nnonsense\nworkers = x\n", "file:2: neither a section" },
@@ -139,6 +151,7 @@ static void wrong_lines_are_named(void **state) {
                 { "[daemon]\nsocket_mode = 4755\n", "is not an octal file mode" },
                 { "[daemon]\nallow_nobody = true\n", "allow_nobody: 'true' is not yes or no" },
                 { "[daemon]\naffinity = 3-1\n", "affinity: '3-1' is not a list of CPUs" },
+                { "[daemon]\naffinity = 1024\n", "'1024' is not a list of CPUs from 0 to 1023" },
                 { "[daemon]\nlog_level = loud\n", "log_level: 'loud' is not a log level" },
                 { "[daemon]\nlog_level = 8\n", "is not a log level" },
                 { "[daemon]\nstep_deadline = 5 parsecs\n", "step_deadline: '5 parsecs' is not a time" },
@@ -253,7 +266,8 @@ static int load(enum config_action *action, const char *a, const char *b, const 
 
         snprintf(file, sizeof(file), "%s/main.conf", folder);
         error[0] = '\0';
-        return config_load(&config, &(struct config_source){ argc, argv }, action, error, sizeof(error));
+        return config_load(&config, &(struct config_source){ .argc = argc, .argv = argv }, action, error,
+                           sizeof(error));
 }
 
 static void later_sources_win(void **state) {
@@ -288,23 +302,64 @@ static void a_named_file_must_be_there(void **state) {
         assert_error("Is a directory");
 }
 
+/* A mistake of the command line, which is another one than that of a file. */
+static void assert_usage(const char *a, const char *b, const char *expected) {
+        enum config_action action = CONFIG_RUN;
+
+        assert_int_equal(load(&action, a, b, NULL, NULL), -EINVAL);
+        assert_int_equal(action, CONFIG_USAGE);
+        assert_error(expected);
+}
+
 static void wrong_flags_are_named(void **state) {
         enum config_action action;
 
         put("main.conf", "");
-        assert_int_equal(load(&action, "--colour", "red", NULL, NULL), -EINVAL);
-        assert_error("cannot understand '--colour'");
-        assert_int_equal(load(&action, "-xy", NULL, NULL, NULL), -EINVAL);
-        assert_error("cannot understand '-xy'");
-        assert_int_equal(load(&action, "--workers", NULL, NULL, NULL), -EINVAL);
-        assert_error("a value is missing after '--workers'");
-        assert_int_equal(load(&action, "--workers=x", NULL, NULL, NULL), -EINVAL);
-        assert_error("--workers: 'x' is not a number");
-        assert_int_equal(load(&action, "--workers=2", "stray", NULL, NULL), -EINVAL);
-        assert_error("cannot understand 'stray'");
+        assert_usage("--colour", "red", "cannot understand '--colour'; see --help");
+        assert_usage("-xy", NULL, "cannot understand '-xy'; see --help");
+        assert_usage("--workers", NULL, "a value is missing after '--workers'; see --help");
+        assert_usage("--workers=x", NULL, "--workers: 'x' is not a number");
+        assert_usage("--workers=2", "stray", "cannot understand 'stray'; see --help");
         assert_int_equal(load(&action, "--staging-bytes", "1M", "--clients-per-uid", "5"), 0);
+        assert_int_equal(action, CONFIG_RUN);
         assert_int_equal(config.staging_bytes, 1 << 20);
         assert_int_equal(config.limits[ACCOUNT_CLIENTS], 5);
+        put("main.conf", "nonsense");
+        assert_int_equal(load(&action, "--workers=1", NULL, NULL, NULL), -EINVAL);
+        assert_int_equal(action, CONFIG_RUN);
+}
+
+static void the_flag_that_was_meant_is_named(void **state) {
+        put("main.conf", "");
+        assert_usage("--worker-s=2", NULL,
+                     "cannot understand '--worker-s=2': did you mean '--workers'? See --help");
+        assert_usage("--log_level=info", NULL, "did you mean '--log-level'?");
+        assert_usage("-config", "x", "did you mean '--config'?");
+        assert_usage("help", NULL, "cannot understand 'help': did you mean '--help'?");
+        assert_usage("--check-conf=x", NULL, "did you mean '--check-config'?");
+}
+
+/* However many keys there are, none is taken for what getopt says of itself. */
+static void every_key_is_a_flag(void **state) {
+        struct config defaults;
+
+        put("main.conf", "");
+        assert_int_equal(config_init(&defaults), 0);
+        for (unsigned i = 0; i < option_count; i++) {
+                enum config_action action = CONFIG_USAGE;
+                char flag[256], value[128], now[128];
+
+                option_format(&option_rows[i], &defaults, value, sizeof(value));
+                snprintf(flag, sizeof(flag), "--%s=%s", option_rows[i].key, value);
+                for (char *c = flag; *c != '='; c++)
+                        *c = *c == '_' ? '-' : *c;
+                if (load(&action, flag, NULL, NULL, NULL) < 0 || action != CONFIG_RUN)
+                        fail_msg("%s: %s", flag, error);
+                option_format(&option_rows[i], &config, now, sizeof(now));
+                if (strcmp(option_rows[i].key, "socket") != 0) /* which is filled in */
+                        assert_string_equal(now, value);
+        }
+        config_deinit(&defaults);
 }
 
 /* --help must help also when the file is what is wrong. */
@@ -315,6 +370,10 @@ static void help_and_version_read_no_file(void **state) {
         assert_int_equal(load(&action, "--help", NULL, NULL, NULL), 0);
         assert_int_equal(action, CONFIG_HELP);
         assert_int_equal(load(&action, "--version", NULL, NULL, NULL), 0);
+        assert_int_equal(action, CONFIG_VERSION);
+        assert_int_equal(load(&action, "-h", NULL, NULL, NULL), 0);
+        assert_int_equal(action, CONFIG_HELP);
+        assert_int_equal(load(&action, "--workers=1", "-V", NULL, NULL), 0);
         assert_int_equal(action, CONFIG_VERSION);
 }
 
@@ -365,8 +424,9 @@ static void reload_takes_what_can_change(void **state) {
 
 static void help_lists_flags_with_defaults(void **state) {
         static const char *const flags[] = { "--config FILE",
-                                             "--help",
-                                             "--version",
+                                             "-h, --help",
+                                             "-V, --version",
+                                             "--check-config",
                                              "--device DEVICE",
                                              "--socket PATH",
                                              "--socket-group GROUP",
@@ -419,6 +479,9 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(later_sources_win, set_up_files, tear_down_files),
                 cmocka_unit_test_setup_teardown(a_named_file_must_be_there, set_up_files, tear_down_files),
                 cmocka_unit_test_setup_teardown(wrong_flags_are_named, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(the_flag_that_was_meant_is_named, set_up_files,
+                                                tear_down_files),
+                cmocka_unit_test_setup_teardown(every_key_is_a_flag, set_up_files, tear_down_files),
                 cmocka_unit_test_setup_teardown(help_and_version_read_no_file, set_up_files, tear_down_files),
                 cmocka_unit_test_setup_teardown(the_socket_follows_the_device, set_up_files, tear_down_files),
                 cmocka_unit_test_setup_teardown(reload_takes_what_can_change, set_up, tear_down),

@@ -108,6 +108,60 @@ static void lists_of_cpus(void **state) {
                         fail_msg("'%s' was accepted", wrong[i]);
 }
 
+static void assert_loss(const char *wanted, const char *usable, const char *expected) {
+        cpu_set_t set, left;
+        char text[400];
+
+        assert_true(cpus_parse(wanted, &set));
+        CPU_ZERO(&left);
+        assert_true(usable[0] == '\0' || cpus_parse(usable, &left));
+        cpus_describe_loss(&set, &left, text, sizeof(text));
+        if (expected[0] == '\0')
+                assert_string_equal(text, "");
+        else if (strstr(text, expected) == NULL)
+                fail_msg("'%s' is not in '%s'", expected, text);
+}
+
+/* Each machine has CPU 0, and hardly one all of the last ones. */
+static void lost_cpus_are_named(void **state) {
+        assert_loss("0", "0", "");
+        assert_loss("0", "", "this process may not use CPU 0 (");
+        assert_loss("0,1000-1023", "0", "there is no CPU 1000-1023 in this machine, which has 0");
+        assert_loss("0,1000-1023", "", ", and this process may not use CPU 0 (");
+}
+
+static void a_set_is_tried(void **state) {
+        cpu_set_t before, set, usable;
+
+        assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+        assert_int_equal(cpus_usable(&before, &usable), 0);
+        assert_true(CPU_EQUAL(&usable, &before));
+        set = before;
+        CPU_SET(1023, &set);
+        assert_int_equal(cpus_usable(&set, &usable), 0);
+        assert_true(CPU_EQUAL(&usable, &before));
+        CPU_ZERO(&set);
+        CPU_SET(1023, &set);
+        assert_int_equal(cpus_usable(&set, &usable), 0);
+        assert_int_equal(CPU_COUNT(&usable), 0);
+        assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+        assert_true(CPU_EQUAL(&set, &before));
+}
+
+static void a_set_is_written_as_it_is_read(void **state) {
+        static const char *const sets[] = { "0", "0-1", "0-3,8", "1,3,5", "1020-1023" };
+        char text[64], small[6];
+        cpu_set_t set;
+
+        for (size_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++) {
+                assert_true(cpus_parse(sets[i], &set));
+                cpus_format(&set, text, sizeof(text));
+                assert_string_equal(text, sets[i]);
+        }
+        cpus_format(&set, small, sizeof(small));
+        assert_string_equal(small, ""); /* rather than half a number */
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(unified_asks_every_ancestor, set_up, tear_down),
@@ -118,6 +172,9 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(an_invisible_path_means_the_mount, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(nothing_there_is_no_limit, set_up, tear_down),
                 cmocka_unit_test(lists_of_cpus),
+                cmocka_unit_test(lost_cpus_are_named),
+                cmocka_unit_test(a_set_is_tried),
+                cmocka_unit_test(a_set_is_written_as_it_is_read),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

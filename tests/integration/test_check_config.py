@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncd --check-config: what it finds is what a start would say, and it starts and makes nothing. The sample
+configuration that is installed passes it, and says the truth about each key."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import harness
+
+SAMPLE = pathlib.Path(__file__).resolve().parents[2] / "daemon/sample/gradsyncd.conf"
+# What depends on the machine.
+COMPUTED = {"fds_per_uid", "bytes_per_uid"}
+NODE = "[daemon]\ndevice = cpu\n[cluster]\ncoordinator = 127.0.0.1:7700\n"
+
+WRONG = {
+    "key": ("[daemon]\ncolour = red\n", "unknown key 'colour'"),
+    "section": ("[limits]\nworkers = 1\n", "it belongs to section [daemon]"),
+    "value": ("[daemon]\nstep_deadline = soon\n", "'soon' is not a time"),
+    "group": ("[daemon]\nsocket_group = no-such-group\n", "socket_group: there is no group 'no-such-group'"),
+    "times": (NODE + "death = 1s\n", "heartbeat, patience, death and abandon must each be longer"),
+    "no key": (NODE, "127.0.0.1:7700: there is no TCP between daemons without a key"),
+    "no key to listen": ("[cluster]\nlisten = 127.0.0.1:7701\n",
+                         "127.0.0.1:7701: there is no TCP between daemons without a key"),
+    "key file": (NODE + "key_file = /nonexistent/key\n", "key_file /nonexistent/key: No such file"),
+    "listen": ("[cluster]\nlisten = no-such-interface:7700\ninsecure_no_auth = yes\n",
+               "listen: 'no-such-interface' is neither an address nor an interface"),
+}
+
+
+@pytest.fixture(name="check")
+def _check(program, scratch):
+    """check(text, *flags) -> the ended program; nothing may have been made meanwhile."""
+    path = scratch / "gradsyncd.conf"
+
+    def run(text, *flags):
+        path.write_text(text)
+        before = sorted(scratch.rglob("*"))
+        made = program(harness.DAEMON, "--check-config", "--config", path, "--socket", scratch / "made/socket", *flags)
+        made.wait()
+        assert sorted(scratch.rglob("*")) == before
+        return made
+    return run
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_says_what_a_start_would(check, program, scratch, name):
+    text, expected = WRONG[name]
+    made = check(text)
+    assert made.wait() == 1
+    assert made.err.startswith("gradsyncd: ") and expected in made.err and len(made.err.splitlines()) == 1
+    assert "is right" not in made.out
+    started = program(harness.DAEMON, "--config", scratch / "gradsyncd.conf", "--socket", scratch / "made/socket")
+    assert started.wait() == 1
+    last = started.err.splitlines()[-1]
+    assert last.split(": ", 1)[1] == made.err.strip().split(": ", 1)[1]
+
+
+def test_a_key_that_others_can_read(check, scratch):
+    key = scratch / "key"
+    key.write_text(f"one {'5a' * 32}\n")
+    key.chmod(0o644)
+    made = check(NODE + f"key_file = {key}\n")
+    assert made.wait() == 1 and "may be read or written by others" in made.err
+    key.chmod(0o600)
+    made = check(NODE + f"key_file = {key}\n")
+    assert made.wait() == 0 and made.err == ""
+
+
+def test_a_credential_is_the_services(check):
+    made = check(NODE + "key_file = credential:gradsync-key\n")
+    assert made.wait() == 0
+    assert "credential:gradsync-key is the service manager's: it cannot be read outside of the service" in made.err
+
+
+def test_what_was_read_is_listed(check, scratch):
+    (scratch / "gradsyncd.conf.d").mkdir()
+    (scratch / "gradsyncd.conf.d/10.conf").write_text("[daemon]\ndevice = cpu:two\n")
+    made = check("")
+    assert made.wait() == 0 and made.err == ""
+    path = scratch / "gradsyncd.conf"
+    assert made.out == f"{path}\n{path}.d/10.conf\nthe configuration is right: device cpu:two, " \
+                       f"socket {scratch}/made/socket\n"
+    (scratch / "gradsyncd.conf.d/10.conf").write_text("[daemon]\ndevice = gpu\n")
+    assert f"{path}.d/10.conf:2: device: 'gpu' is not a device" in check("").err
+
+
+def test_flags_are_checked_too(check):
+    assert "--workers: 'x' is not a number" in check("", "--workers=x").err
+    assert check("", "--workers=x").wait() == 2
+
+
+# ---- affinity ----
+
+def cpus(name):
+    found = set()
+    for part in pathlib.Path(f"/sys/devices/system/cpu/{name}").read_text("ascii").strip().split(","):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+ABSENT = max(set(range(1024)) - cpus("present"))
+
+
+def test_cpus_that_do_not_exist_are_named(check, program, scratch):
+    said = f"affinity: no CPU is left for the workers: there is no CPU {ABSENT} in this machine, which has "
+    made = check(f"[daemon]\naffinity = {ABSENT}\n")
+    assert made.wait() == 1 and said in made.err
+    started = program(harness.DAEMON, "--config=/dev/null", "--socket", scratch / "socket", f"--affinity={ABSENT}")
+    assert started.wait() == 1 and said in started.err
+    assert check(f"[daemon]\ndevice = none\naffinity = {ABSENT}\n").wait() == 0
+
+
+def test_workers_do_without_cpus_that_do_not_exist(check, daemon):
+    """Also where each worker would get a CPU of its own."""
+    first = min(os.sched_getaffinity(0))
+    said = f"affinity: there is no CPU {ABSENT} in this machine, which has "
+    made = check(f"[daemon]\naffinity = {first},{ABSENT}\n")
+    assert made.wait() == 0 and said in made.err
+    served = daemon("--workers=2", f"--affinity={first},{ABSENT}")
+    assert said in served.log
+    tasks = [int(task.name) for task in pathlib.Path(f"/proc/{served.pid}/task").iterdir()
+             if (task / "comm").read_text().startswith("gs-worker-")]
+    assert [os.sched_getaffinity(task) for task in tasks] == [{first}] * 2
+    served.reload("")
+    served.wait_log(r"configuration reloaded")
+    assert "need a restart" not in served.log
+
+
+# ---- the sample ----
+
+def sample():
+    """{section: {key: value}} of what stands in comments."""
+    found = {}
+    for line in SAMPLE.read_text("utf-8").splitlines():
+        header = re.fullmatch(r"\[(\w+)\]", line)
+        if header:
+            keys = found.setdefault(header[1], {})
+        default = re.fullmatch(r"#(\w+) =(?: (.*))?", line)
+        if default:
+            assert default[1] not in keys
+            keys[default[1]] = default[2] or ""
+    return found
+
+
+def test_the_sample_has_each_key_with_its_default(program):
+    made = program(harness.DAEMON, "--help")
+    assert made.wait() == 0
+    known = {}
+    for line in made.out.splitlines():
+        header = re.fullmatch(r"\[(\w+)\]", line)
+        if header:
+            keys = known.setdefault(header[1], {})
+        flag = re.fullmatch(r"  --([a-z-]+) .*?(?:\[([^][]*)\])?", line)
+        if flag and known:
+            keys[flag[1].replace("-", "_")] = flag[2] or ""
+    assert sum(map(len, known.values())) > 40
+    found = sample()
+    for computed in COMPUTED:
+        found["limits"][computed] = known["limits"][computed]
+    assert found == known
+
+
+def test_the_sample_passes(check):
+    text = SAMPLE.read_text("utf-8")
+    made = check(text)
+    assert made.wait() == 0 and made.err == ""
+    made = check(re.sub(r"^#(?=\w+ =)", "", text, flags=re.M))
+    assert made.wait() == 0 and made.err == ""
+    assert "the configuration is right: device cpu" in made.out
+
+
+def test_the_sample_is_installed(build):
+    plan = json.loads(subprocess.run(["meson", "introspect", "--installed", str(build)], capture_output=True, text=True,
+                                     check=True).stdout)
+    assert plan[str(SAMPLE)].endswith("share/doc/gradsync/examples/gradsyncd.conf")
