@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPUs that this process may use. A list of CPUs is a wish: the kernel takes what the cpuset allows. A container's limit is rarely in its affinity mask: it is a bandwidth quota
- * of some cgroup above this process, and the tightest limit counts.
+ * CPUs that this process may use. A list of CPUs is a wish: the kernel takes what the cpuset allows. A
+ * container's limit is rarely in its affinity mask: it is a bandwidth quota of some cgroup above this
+ * process, and the tightest limit counts.
  */
 #include "cpus.h"
 

@@ -20,9 +20,9 @@ bool cpus_parse(const char *text, cpu_set_t *ret);
 /* The same text of a set; "" for an empty one. What does not fit is left out. */
 void cpus_format(const cpu_set_t *set, char *text, size_t size);
 
-/* Those of the set that a thread of this process can be bound to: online, and in its cpuset. The kernel leaves
- * the others out without a word, so it is asked, by a thread that ends at once. 0, or a negative errno where that
- * cannot be found out. */
+/* Those of the set that a thread of this process can be bound to: online, and in its cpuset. The kernel
+ * leaves the others out without a word, so it is asked, by a thread that ends at once. 0, or a negative errno
+ * where that cannot be found out. */
 int cpus_usable(const cpu_set_t *set, cpu_set_t *ret);
 /* What is to be said of a set of which only `usable` can be used; "" if that is all of it. */
 void cpus_describe_loss(const cpu_set_t *set, const cpu_set_t *usable, char *text, size_t size);

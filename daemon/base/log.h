@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log. It goes to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr. What
- * the journal cannot take goes to its stderr with a level prefix ("<4>"). On any other stderr a line begins
- * with the host's time, the daemon's name and the level: "2026-11-28 03:12:33.123 gradsyncd warning: ...";
- * `gradsyncctl run` reads that form. Control characters in texts are written as \xNN. Any thread may write; errno is kept. One line an event, written by the code that
- * first knows it. At run time the daemon logs faults and changes of membership, never the ordinary course of
- * a step.
+ * Structured log. It goes to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr.
+ * What the journal cannot take goes to its stderr with a level prefix ("<4>"). On any other stderr a line
+ * begins with the host's time, the daemon's name and the level: "2026-11-28 03:12:33.123 gradsyncd warning:
+ * ..."; `gradsyncctl run` reads that form. Control characters in texts are written as \xNN. Any thread may
+ * write; errno is kept. One line an event, written by the code that first knows it. At run time the daemon
+ * logs faults and changes of membership, never the ordinary course of a step.
  */
 #pragma once
 

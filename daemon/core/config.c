@@ -312,7 +312,7 @@ static void flags_init(struct flags *flags) {
         memcpy(&flags->option[option_count], others, sizeof(others));
 }
 
-/* A word that is none of the flags; the one that was meant may have been written with other dashes, or none. */
+/* A word that is none of the flags; the one that was meant may have been written with other dashes. */
 static void flags_complain(const struct flags *flags, const char *word, char *error, size_t error_size) {
         char name[FLAG_NAME + 1];
         struct near near = { .word = name };

@@ -67,7 +67,7 @@ enum config_action {
 struct config_source { /* what the command line said, kept for reloads */
         int argc;
         char **argv;
-        FILE *list; /* gets the name of each file that is read for CONFIG_CHECK_FILES; NULL: nobody wants it */
+        FILE *list; /* gets the names of the files that are read for CONFIG_CHECK_FILES; NULL: nobody does */
 };
 
 int config_init(struct config *config); /* defaults; 0 or -ENOMEM */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether settings that are well-formed by themselves go together, and with this machine: what a start would find
- * out before it opens the device or a socket. Looks at files, groups, addresses and CPUs; connects to nothing,
- * makes nothing.
+ * Whether settings that are well-formed by themselves go together, and with this machine: what a start would
+ * find out before it opens the device or a socket. Looks at files, groups, addresses and CPUs; connects to
+ * nothing, makes nothing.
  */
 #pragma once
 
@@ -12,11 +12,11 @@
 
 #include "core/config.h"
 
-/* The CPUs of `affinity` that the workers can have. 0: all of them, or there is no such setting; 1: some, and a
- * sentence in `text` names the others; -EINVAL: none, and a sentence. */
+/* The CPUs of `affinity` that the workers can have. 0: all of them, or there is no such setting; 1: some, and
+ * a sentence in `text` names the others; -EINVAL: none, and a sentence. */
 int verify_affinity(const struct config *config, cpu_set_t *ret, char *text, size_t size);
 /* 0, or -EINVAL and a sentence. */
 int verify_times(const struct config *config, char *error, size_t size);
-/* All that can be looked at. What works, but not as it is written, or cannot be looked at from here, is a line
- * of `notes`. 0, or a negative errno and a sentence in `error`, as a start says it. */
+/* All that can be looked at. What works, but not as it is written, or cannot be looked at from here, is a
+ * line of `notes`. 0, or a negative errno and a sentence in `error`, as a start says it. */
 int verify_settings(const struct config *config, FILE *notes, char *error, size_t size);

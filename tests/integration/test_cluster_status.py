@@ -102,6 +102,9 @@ def test_a_stopped_trainer_on_another_host_is_named(hosts, member, world):
     assert fields(said)["host"] == "beta" and fields(said)["state"] == "stopped", said
     assert (fields(said)["rank"], fields(said)["pid"]) == ("1", str(victim.pid))
     assert re.search(text, said), said
+    for node in it.nodes:
+        node.wait_log(rf"job 'job', step 2: goes on after waiting [\d.]+ s for rank 1"
+                      rf"( on host beta)? \(pid {victim.pid}\)")
     assert step(members) == 3
     for served in (*it.nodes, it.coordinator):
         wait_until(lambda served=served: not shown(served)["waiting_for"], "the end of the wait")

@@ -13,7 +13,8 @@ WRONG = [
     ("[daemon]\n\ncolour = red\n", ":3: unknown key 'colour' in section [daemon]"),
     ("[daemon]\njobs_per_uid = 1\n",
      ":2: unknown key 'jobs_per_uid' in section [daemon]: it belongs to section [limits]"),
-    ("[daemon]\nwork = 1\n", ":2: unknown key 'work' in section [daemon]: did you mean 'workers' of section [daemon]?"),
+    ("[daemon]\nwork = 1\n",
+     ":2: unknown key 'work' in section [daemon]: did you mean 'workers' of section [daemon]?"),
     ("[demon]\nworkers = 1\n", ":2: unknown section [demon]: did you mean [daemon]?"),
     ("workers = 1\n", ":1: key 'workers' stands before the first section"),
     ("[daemon]\nworkers = many\n", ":2: workers: 'many' is not a number"),
@@ -76,8 +77,8 @@ def test_help_lists_each_flag_with_its_default(program, flag):
                           "handshake-timeout": "5s", "step-deadline": "30min", "stall-notice": "1s", "staging-bytes": "8M",
                           "clients-per-uid": "256", "jobs-per-uid": "64", "arenas-per-uid": "1024", "config": "/etc/gradsync/gradsyncd.conf"}.items():
         assert re.search(rf"^  --{flag} .*\[{re.escape(default)}\]$", made.out, re.M), flag
-    for flag in ("--socket", "--socket-group", "--affinity", "--bytes-per-uid", "--check-config", "-V, --version",
-                 "-h, --help"):
+    for flag in ("--socket", "--socket-group", "--affinity", "--bytes-per-uid", "--check-config",
+                 "-V, --version", "-h, --help"):
         assert re.search(rf"^  {flag}\b", made.out, re.M), flag
 
 

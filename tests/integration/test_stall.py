@@ -114,6 +114,9 @@ def test_a_stopped_member_is_named(serve):
     child.signal(18)                    # SIGCONT
     child.proceed()
     commit(peers, plans)
+    over = rf"notice: job 'stalling', step {plans[0].step - 1}: goes on after waiting \d+\.\d s for rank 2 " \
+           rf"\(pid {child.pid}\) \["
+    assert len(re.findall(over, served.daemon.log)) == 1, served.daemon.log
     go(peers, plans)
     commit(peers, plans)
     child.reached()
@@ -215,7 +218,8 @@ def test_users_are_told_the_state_of_the_culprit(serve):
 
 
 def stall_lines(daemon, pid):
-    return [line for line in daemon.log.splitlines() if "wait" in line and re.search(rf"\b{pid}\b", line)]
+    return [line for line in daemon.log.splitlines()
+            if ": waiting " in line and re.search(rf"\b{pid}\b", line)]
 
 
 def test_status_names_a_wait_at_once(serve):
@@ -257,6 +261,35 @@ def test_each_stall_is_told_once(serve):
         commit(peers, plans)
         go(peers, plans)
         commit(peers, plans)
+
+
+def test_only_a_wait_that_was_logged_ends_in_the_log(serve):
+    served = serve(settings={"stall_notice": "1h"})
+    child, peers, plans = stalling(served)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    go(peers, plans)
+    wait_until(lambda: served.daemon.job("stalling")["waiting_for"], "the wait")
+    child.proceed()
+    commit(peers, plans)
+    assert "goes on after" not in served.daemon.log
+
+
+def test_a_wait_that_ends_with_a_loss_does_not_go_on(serve):
+    served = serve(settings={"stall_notice": "50ms"})
+    child, peers, plans = stalling(served)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    wait_for_the_child(served, peers, plans)
+    for peer in peers:
+        peer.expect("STALL")
+    child.kill()
+    for peer, plan in zip(peers, plans):
+        assert peer.outcome(plan)[0] == "VOID"
+    served.daemon.wait_log(rf"lost rank 2 \(pid {child.pid}\)")
+    assert not re.search("job 'stalling'.*goes on after", served.daemon.log), served.daemon.log
 
 
 def test_everybody_missing_is_listed(serve):
@@ -338,6 +371,9 @@ def test_a_collective_that_waits_is_told(serve):
     crew.peers[0].operation("BARRIER")
     crew.peers[1].expect("OPERATION_DONE", sequence)
     assert len(re.findall("job 'third'.*barrier: waiting .* for rank 0", served.daemon.log)) == 1, served.daemon.log
+    over = rf"job 'third', operation 0, barrier: goes on after waiting \d\.\d s for rank 0 " \
+           rf"\(pid {os.getpid()}\) \["
+    assert len(re.findall(over, served.daemon.log)) == 1, served.daemon.log
 
 
 def test_a_plan_that_waits_is_told(serve):

@@ -129,9 +129,9 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
         now = clock_now();
         stall_check(job, now);
-        assert_false(job->operation.stall_told);
+        assert_false(job->operation.stalled.told);
         stall_check(job, now + 61 * USEC_PER_SEC);
-        assert_true(job->operation.stall_told);
+        assert_true(job->operation.stalled.told);
         assert_heard("stall j 1;");
         stall_check(job, now + 62 * USEC_PER_SEC);
         assert_heard("");

@@ -174,7 +174,20 @@ static void finish(struct job *job) {
 }
 
 /* It ends in the same way for all members, also if the backend has refused a part of it. */
+/* One without members here has no number. */
+static void operation_resolve_stall(struct job *job) {
+        const struct operation_request *call = &job->operation.first;
+        char what[96];
+
+        if (job->operation.stalled.number == 0)
+                return;
+        snprintf(what, sizeof(what), "operation %" PRIu64 ", %s", call->sequence, operation_name(call->kind));
+        stalled_end(&job->operation.stalled, job, call->sequence + 1, what);
+}
+
 void operation_committed(struct job *job) {
+        if (job->n_local > 0 && !job->operation.failed)
+                operation_resolve_stall(job);
         if (job->operation.failed)
                 refuse_pending(job, &job->operation.refusal);
         else
@@ -233,7 +246,7 @@ static bool operation_begin(struct job *job) {
         struct operation *operation = &job->operation;
 
         operation->since = clock_now();
-        operation->failed = operation->stall_told = operation->differs = false;
+        operation->failed = operation->stalled.told = operation->differs = false;
         operation->spread.handing_out = false;
         return machine_open(job, TRACK_OPERATION, 2);
 }

@@ -13,6 +13,7 @@
 #include "base/account.h"
 #include "job/op/spread.h"
 #include "job/op/staging.h"
+#include "job/plan/stalled.h"
 #include "job/plan/tasks.h"
 
 struct job;
@@ -40,7 +41,7 @@ struct operation {
                                            with */
         uint64_t dead;  /* calls below this sequence have failed, also for members that call later */
         uint64_t since; /* clock_now() at the first call */
-        bool stall_told;
+        struct stalled stalled;
         bool differs; /* its calls are not the same */
         uint32_t n_calls;
         bool failed;             /* the backend refused a task of it */

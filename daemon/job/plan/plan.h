@@ -17,6 +17,7 @@
 #include "job/plan/description.h"
 #include "job/plan/exchange.h"
 #include "job/plan/holding.h"
+#include "job/plan/stalled.h"
 #include "job/plan/tasks.h"
 #include "proto/names.h"
 
@@ -86,7 +87,7 @@ struct plan {
         uint64_t step;   /* last committed */
         uint64_t opened; /* clock_now() at the first READY */
         struct record_step *trace; /* record of the open step; NULL: newer ones have pushed it out */
-        bool stall_told;
+        struct stalled stalled;
         struct state_plan *kept; /* of what is left to the next daemon; NULL: nothing */
         enum gate gate;   /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
         uint32_t divisor; /* of the open step; 0: nobody has said it yet */

@@ -3,7 +3,9 @@
 #include "job/plan/step.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -34,7 +36,7 @@ static bool open_step(struct plan *plan, uint64_t now) {
         if (!machine_open(plan->job, plan->track, 1 + step_payloads(plan)))
                 return false;
         plan->opened = now;
-        plan->stall_told = false;
+        plan->stalled.told = false;
         plan->gate = plan->job->table->gate == GATE_HELD ? GATE_HELD : GATE_OPEN;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
@@ -61,11 +63,21 @@ static void close_step(struct plan *plan) {
                 plan->part[local].n_ready = 0;
 }
 
+static void step_resolve_stall(struct plan *plan) {
+        char what[32];
+
+        if (plan->stalled.number == 0)
+                return;
+        snprintf(what, sizeof(what), "step %" PRIu64, plan->step);
+        stalled_end(&plan->stalled, plan->job, plan->step, what);
+}
+
 void step_committed(struct plan *plan) {
         struct job *job = plan->job;
         uint64_t now = clock_now();
 
         plan->step++;
+        step_resolve_stall(plan);
         record_close(job->record, plan->trace, true, plan->opened, now);
         job->record->totals.nonfinite_steps += plan->nonfinite > 0;
         nonfinite_committed(plan);

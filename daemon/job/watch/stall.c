@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step), and an
- * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once;
+ * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once, and
+ * its end is logged, too (plan/stalled.h);
  * after the step deadline the members that it waits for are evicted, unless a debugger holds them. Members
  * start at different times, so jobs that form and plans that are to be agreed on get more patience, and have
  * time-outs of their own.
@@ -31,16 +32,22 @@
 #define AGAIN (2 * USEC_PER_SEC) /* after which other nodes are asked once more, while a stall lasts */
 #define MARKS 65536u             /* parameters that are looked at: as many as a plan may have */
 
+/* "rank 1 (pid 4242)", with the state of its process where one is given. */
+static void stall_name(const struct job *job, const struct job_wait *wait, const char *state,
+                       char whom[WAIT_TEXT]) {
+        wait_text(job, wait, whom);
+        if (whom[0] == '\0')
+                snprintf(whom, WAIT_TEXT, "rank %u%s%.64s (pid %d%s%s)", wait->rank,
+                         wait->host[0] != '\0' ? " on host " : "", wait->host, (int)wait->pid,
+                         state[0] != '\0' ? ", " : "", state);
+}
+
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
         const struct operation_request *call = &job->operation.first;
         char what[64], where[LIMIT_NAME + 64] = "", whom[WAIT_TEXT];
 
-        wait_text(job, wait, whom);
-        if (whom[0] == '\0')
-                snprintf(whom, sizeof(whom), "rank %u%s%.64s (pid %d, %s)", wait->rank,
-                         wait->host[0] != '\0' ? " on host " : "", wait->host, (int)wait->pid,
-                         wait->process_state);
+        stall_name(job, wait, wait->process_state, whom);
         if (wait->kind == WAIT_MEMORY)
                 snprintf(what, sizeof(what), "memory");
         else if (wait->step > 0)
@@ -61,8 +68,10 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
                  (double)(now - wait->since) / 1e6, whom, where);
 }
 
-static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t now) {
+/* Whether the log has it now. */
+static bool stall_notify(struct job *job, const struct job_wait *wait, uint64_t now) {
         struct log_context context = LOG_CONTEXT_OF(job);
+        bool logged = flood_admits(FLOOD_STALLS, job->uid, now);
         char text[700];
 
         describe(job, wait, now, text, sizeof(text));
@@ -75,9 +84,10 @@ static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
                 context.step = (int64_t)wait->step;
         if (wait->step > 0 && wait->bucket != UINT32_MAX)
                 context.bucket = wait->bucket;
-        if (flood_admits(FLOOD_STALLS, job->uid, now))
+        if (logged)
                 log_write(wait->kind == WAIT_PLAN ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
         job->table->config.events->stall(job, wait, text);
+        return logged;
 }
 
 /* How many missing members are named to all members of the job. */
@@ -98,10 +108,12 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
         job->table->config.events->evict(wait->member, &refusal);
 }
 
-/* Processes are looked at only when something is to be said of them, not in every tick. */
-static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t deadline,
+/* Processes are looked at only when something is to be said of them, not in every tick. Whether the log has
+ * named the first one now. */
+static bool act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t deadline,
                 uint64_t now) {
         struct looks looks = { THREADS, MARKS };
+        bool logged = false;
 
         for (unsigned i = 0; i < n; i++) {
                 bool over = now - waits[i].since >= deadline;
@@ -112,11 +124,26 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
                         waits[i].process_state = proc_state_threads(waits[i].pid, &looks.threads);
                 }
                 if (untold)
-                        stall_notify(job, &waits[i], now);
+                        logged |= stall_notify(job, &waits[i], now) && i == 0;
                 if (over)
                         stall_give_up(job, &waits[i], now);
         }
         *told = true;
+        return logged;
+}
+
+/* The log says, too, when step or operation `number` is over. */
+static void stall_keep(const struct job *job, struct stalled *stalled, uint64_t number,
+                       const struct job_wait *waits, unsigned n) {
+        char whom[WAIT_TEXT], others[32] = "";
+
+        stall_name(job, &waits[0], "", whom);
+        if (n > 1)
+                snprintf(others, sizeof(others), " and %u more", n - 1);
+        stalled->number = number;
+        stalled->generation = job->generation;
+        stalled->since = waits[0].since;
+        snprintf(stalled->whom, sizeof(stalled->whom), "%.120s%s", whom, others);
 }
 
 /* Other nodes are asked in good time: when half of the patience with them is over. */
@@ -158,20 +185,20 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
                 stall_foresee(job, &waits[0], patience, now);
         if (n == 0 || now - waits[0].since < patience || now - plan->opened < patience)
                 return;
-        n = stall_blame(job, waits, n, plan->stall_told ? now - AGAIN : waits[0].since + patience);
-        if (n > 0)
-                act(job, waits, n, &plan->stall_told, job->table->config.step_deadline, now);
+        n = stall_blame(job, waits, n, plan->stalled.told ? now - AGAIN : waits[0].since + patience);
+        if (n > 0 && act(job, waits, n, &plan->stalled.told, job->table->config.step_deadline, now))
+                stall_keep(job, &plan->stalled, plan->step + 1, waits, n);
 }
 
 static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
         struct job_wait waits[NAMED];
-        unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
+        unsigned n = plan->stalled.told ? 0 : plan_waits(plan, waits, NAMED);
 
         if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
                 return;
         n = stall_blame(job, waits, n, waits[0].since + START_PATIENCE * job->table->config.stall_notice);
         if (n > 0)
-                act(job, waits, n, &plan->stall_told, UINT64_MAX, now); /* it has a time-out of its own */
+                act(job, waits, n, &plan->stalled.told, UINT64_MAX, now); /* it has a time-out of its own */
 }
 
 /* Only the log says it: processes that have not joined yet receive no notices. */
@@ -219,10 +246,21 @@ static void check_operation(struct job *job, uint64_t now) {
         if (n == 0 || now - waits[0].since < job->table->config.stall_notice)
                 return;
         n = stall_blame(job, waits, n,
-                        job->operation.stall_told ? now - AGAIN
-                                                  : waits[0].since + job->table->config.stall_notice);
-        if (n > 0)
-                act(job, waits, n, &job->operation.stall_told, job->table->config.step_deadline, now);
+                        job->operation.stalled.told ? now - AGAIN
+                                                    : waits[0].since + job->table->config.stall_notice);
+        if (n > 0 && act(job, waits, n, &job->operation.stalled.told, job->table->config.step_deadline, now))
+                stall_keep(job, &job->operation.stalled, job->operation.first.sequence + 1, waits, n);
+}
+
+/* What the members that another node waits for are late with. */
+static void stall_keep_wanted(struct job *job, const struct want *want, const struct job_wait *waits,
+                              unsigned n) {
+        struct plan *plan = plan_find(job, want->plan);
+
+        if (want->what == WAIT_STEP && plan != NULL)
+                stall_keep(job, &plan->stalled, want->step, waits, n);
+        else if (want->what == WAIT_OPERATION)
+                stall_keep(job, &job->operation.stalled, want->step + 1, waits, n);
 }
 
 /* Members here that another node waits for, and nobody here. */
@@ -232,8 +270,9 @@ static void check_wants(struct job *job, uint64_t now) {
         for (unsigned i = 0; i < JOB_WANTS; i++) {
                 unsigned n = wanted_waits(job, &job->want[i], waits, NAMED);
 
-                if (n > 0 && now - waits[0].since >= stall_patience(job))
-                        act(job, waits, n, &job->want[i].told, job->table->config.step_deadline, now);
+                if (n > 0 && now - waits[0].since >= stall_patience(job) &&
+                    act(job, waits, n, &job->want[i].told, job->table->config.step_deadline, now))
+                        stall_keep_wanted(job, &job->want[i], waits, n);
         }
 }
 
