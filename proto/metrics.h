@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is shown by STATUS as OpenMetrics text: what the daemon's metrics socket and `gradsyncctl metrics`
- * give out, so that both say the same. Pure: rows in, text out. The samples of a family stand together, so
- * whoever writes goes through all jobs once for each family; the tool has them all, the daemon looks at one
- * at a time.
+ * What is shown by STATUS as metrics: what the daemon gives out at its metrics_socket and metrics_listen, and
+ * `gradsyncctl metrics`, so that all say the same. Pure: rows in, text out. The samples of a family stand
+ * together, so whoever writes goes through all jobs once for each family; the tool has them all, the daemon
+ * looks at one at a time.
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #include "gradsync.pb-c.h"
+
+enum metrics_form {
+        METRICS_OPEN, /* OpenMetrics 1.0 */
+        METRICS_TEXT, /* the text format of Prometheus, version 0.0.4, which collectors read from files */
+};
+
+struct metrics_out {
+        FILE *file;
+        enum metrics_form form;
+        const char *device; /* a label of all samples */
+};
 
 /* What a family shows of jobs beside totals. */
 enum metrics_need { METRICS_TOTALS, METRICS_STATE, METRICS_LATE, METRICS_EXPOSED };
@@ -23,22 +35,27 @@ struct metrics_rank {
 };
 
 struct metrics_job {
+        bool together;              /* it stands for all jobs: see metrics_sum.h */
         const Wire__StatusJob *job; /* `state` where that is needed */
         uint64_t n_members, n_spares;
         const struct metrics_rank *rank; /* for METRICS_LATE and METRICS_EXPOSED */
         size_t n_ranks;
 };
 
-#define METRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#define METRICS_STATES 7u
+extern const char *const metrics_states[METRICS_STATES];
 
-/* First the daemon, then each family and its jobs, then the end. Jobs are given once for each uid and
- * name; the ranks of one may be given in several calls. */
-void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon);
+/* First the daemon, then how many jobs are in each state, then each family and its jobs, then the end. Jobs
+ * are given once for each uid and name; the ranks of one may be given in several calls. */
+void metrics_write_daemon(const struct metrics_out *to, const Wire__StatusDaemon *daemon);
+void metrics_write_states(const struct metrics_out *to, const uint64_t *jobs); /* METRICS_STATES */
 extern const size_t metrics_n_families;
 enum metrics_need metrics_needs(size_t family);
-void metrics_begin_family(FILE *to, size_t family);
-void metrics_write_job(FILE *to, size_t family, const struct metrics_job *job);
-void metrics_write_end(FILE *to);
+bool metrics_has_sum(size_t family); /* over jobs */
+void metrics_begin_family(const struct metrics_out *to, size_t family);
+void metrics_write_job(const struct metrics_out *to, size_t family, const struct metrics_job *job);
+void metrics_write_end(const struct metrics_out *to);
+const char *metrics_type(enum metrics_form form); /* the media type, for HTTP */
 
 /* Upper bounds in seconds of the classes that StatusJob.reduce_class counts; "+Inf" is the last one. */
 extern const char *const metrics_classes[];

@@ -16,16 +16,18 @@
 #include "base/account.h"
 
 struct config {
-        char *device;         /* "cuda:N", "cuda:UUID", "cpu", "cpu:LABEL", "none" */
-        char *cuda_driver;    /* path; "": where the system has it */
-        char *socket;         /* path; default: see config_default_socket() */
-        char *socket_group;   /* "" : leave */
-        mode_t socket_mode;   /* 0660 */
-        char *metrics_socket; /* path; "": none */
-        mode_t metrics_mode;  /* 0600 */
-        char *admin_group;    /* its members see all jobs and may act on them; "": nobody */
-        bool allow_nobody;    /* uid 65534 may connect */
-        unsigned workers;     /* 0: as many as the CPU limit allows */
+        char *device;             /* "cuda:N", "cuda:UUID", "cpu", "cpu:LABEL", "none" */
+        char *cuda_driver;        /* path; "": where the system has it */
+        char *socket;             /* path; default: see config_default_socket() */
+        char *socket_group;       /* "" : leave */
+        mode_t socket_mode;       /* 0660 */
+        char *metrics_socket;     /* path; "": none */
+        mode_t metrics_mode;      /* 0600 */
+        char *metrics_listen;     /* address and port, for HTTP; "": none */
+        bool metrics_listen_jobs; /* names of jobs and uids, too */
+        char *admin_group;        /* its members see all jobs and may act on them; "": nobody */
+        bool allow_nobody;        /* uid 65534 may connect */
+        unsigned workers;         /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;
         int log_priority;

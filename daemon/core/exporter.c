@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Serving metrics: accept, hear what is said at once, write a piece of the text whenever the one before is
- * read, close. */
+ * read, close. On the network every caller has to speak HTTP. */
 #include "core/exporter.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/proc.h"
-#include "core/scrape.h"
+#include "core/http.h"
+#include "core/port.h"
 #include "proto/fdpass.h"
 
 #define CALLERS 8u                    /* at a time */
@@ -28,12 +30,14 @@ struct caller {
         struct list link;
         struct exporter *exporter;
         int sock;
-        uid_t uid;
+        uint64_t from; /* its uid, or its address: those with the same share what there is for callers */
         struct loop_io *io;
         struct loop_timer *timer;
         char request[REQUEST_MAX + 1];
         size_t heard;
-        bool heard_out;
+        bool heard_out, is_http;
+        struct http_request asked;
+        bool chunks;          /* the response comes in chunks, the last of which has not been made */
         struct scrape scrape; /* what is left of the text */
         char *text;           /* a piece of the response */
         size_t size, sent;
@@ -43,22 +47,32 @@ struct caller {
 struct exporter {
         struct loop *loop;
         struct closer *closer;
-        struct sessions *sessions;
+        struct scrape_config scrape;
+        bool network;
         int fd;
-        char *path;
+        char *path; /* of the socket file; NULL: on the network */
         struct loop_io *io;
         struct loop_timer *retry;
         struct list callers;
         unsigned n;
 };
 
+/* What comes over the network brings no descriptors, so that closing it waits for nothing. */
+static void caller_hang_up(struct caller *caller) {
+        if (caller->exporter->network)
+                fd_close(caller->sock);
+        else
+                closer_hang_up(caller->exporter->closer, caller->sock, (uid_t)caller->from);
+}
+
 static void caller_free(struct caller *caller) {
         struct exporter *exporter = caller->exporter;
 
+        scrape_end(&caller->scrape);
         loop_defer_cancel(exporter->loop, &caller->reap);
         loop_timer_free(caller->timer);
         loop_io_free(caller->io);
-        closer_hang_up(exporter->closer, caller->sock, caller->uid);
+        caller_hang_up(caller);
         list_remove(&caller->link);
         free(caller->text);
         free(caller);
@@ -89,41 +103,6 @@ static void caller_discard(struct caller *caller) {
                         return;
 }
 
-/* Is this the start of an HTTP request, as far as has been heard? */
-static bool caller_speaks_http(const struct caller *caller) {
-        static const char *const methods[] = { "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS " };
-
-        for (size_t i = 0; i < array_size(methods); i++) {
-                size_t length = strlen(methods[i]);
-
-                if (length > caller->heard)
-                        length = caller->heard;
-                if (strncmp(caller->request, methods[i], length) == 0)
-                        return caller->heard > 0;
-        }
-        return false;
-}
-
-static const char *caller_http_status(const struct caller *caller, bool head) {
-        const char *path = caller->request + (head ? 5 : 4);
-        size_t length = strcspn(path, " ?\r\n");
-
-        if (!head && strncmp(caller->request, "GET ", 4) != 0)
-                return "405 Method Not Allowed";
-        if ((length == 1 && path[0] == '/') || (length == 8 && strncmp(path, "/metrics", 8) == 0))
-                return "200 OK";
-        return "404 Not Found";
-}
-
-/* The length of the text is not known before its end, which the hang-up shows, and "# EOF" before it. */
-static void caller_write_head(const struct caller *caller, bool head, FILE *to) {
-        const char *status = caller_http_status(caller, head);
-        bool fine = strcmp(status, "200 OK") == 0;
-
-        fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\n%sConnection: close\r\n\r\n", status,
-                fine ? METRICS_TYPE : "text/plain", fine ? "" : "Content-Length: 0\r\n");
-}
-
 /* Makes what is sent next. False: memory is short. */
 static bool caller_compose(struct caller *caller, void (*fill)(struct caller *caller, FILE *to)) {
         free(caller->text);
@@ -133,20 +112,36 @@ static bool caller_compose(struct caller *caller, void (*fill)(struct caller *ca
         if (to == NULL)
                 return false;
         fill(caller, to);
-        return fclose(to) == 0;
+        return fclose(to) == 0 && caller->text != NULL;
 }
 
 static void caller_begin_text(struct caller *caller, FILE *to) {
-        bool head = strncmp(caller->request, "HEAD ", 5) == 0, http = caller_speaks_http(caller);
-
-        if (http)
-                caller_write_head(caller, head, to);
-        if (http && (head || strcmp(caller_http_status(caller, head), "200 OK") != 0))
-                caller->scrape.stage = SCRAPE_OVER;
+        if (caller->is_http)
+                http_write_head(&caller->asked, to);
+        if (caller->is_http && (caller->asked.head || !caller->asked.fine))
+                scrape_end(&caller->scrape);
 }
 
 static void caller_go_on(struct caller *caller, FILE *to) {
         scrape_write(&caller->scrape, to);
+}
+
+static void caller_go_on_in_chunks(struct caller *caller, FILE *to) {
+        http_begin_chunk(to);
+        scrape_write(&caller->scrape, to);
+        http_end_chunk(to);
+}
+
+static void caller_end_chunks(struct caller *caller, FILE *to) {
+        fputs(HTTP_CHUNK_LAST, to);
+}
+
+/* A chunk that contains nothing is not sent. */
+static void caller_finish_chunk(struct caller *caller) {
+        if (caller->size > HTTP_CHUNK_HEAD + HTTP_CHUNK_TAIL)
+                http_finish_chunk(caller->text, caller->size);
+        else
+                caller->size = 0;
 }
 
 static void caller_prepare(struct caller *caller, void (*fill)(struct caller *caller, FILE *to)) {
@@ -156,6 +151,22 @@ static void caller_prepare(struct caller *caller, void (*fill)(struct caller *ca
                 return;
         }
         loop_timer_arm(caller->timer, PATIENCE);
+}
+
+/* False: all of the response has been made. */
+static bool caller_prepare_next(struct caller *caller) {
+        bool over = scrape_is_over(&caller->scrape);
+
+        if (over && !caller->chunks)
+                return false;
+        caller->chunks &= !over;
+        if (over)
+                caller_prepare(caller, caller_end_chunks);
+        else
+                caller_prepare(caller, caller->chunks ? caller_go_on_in_chunks : caller_go_on);
+        if (!over && caller->chunks && !caller->reap.queued)
+                caller_finish_chunk(caller);
+        return true;
 }
 
 /* The next piece is made when the loop comes here again: others have their turn before. */
@@ -169,25 +180,29 @@ static void caller_transmit(struct caller *caller) {
                 caller->sent += (size_t)n;
         if (n >= 0 && caller->sent < caller->size)
                 return;
-        if (n >= 0 && !scrape_is_over(&caller->scrape)) {
-                caller_prepare(caller, caller_go_on);
+        if (n >= 0 && caller_prepare_next(caller))
                 return;
-        }
         caller_discard(caller);
         caller_finish(caller);
 }
 
 static void caller_answer(struct caller *caller) {
+        struct exporter *exporter = caller->exporter;
+
         caller->heard_out = true;
-        scrape_begin(&caller->scrape, caller->exporter->sessions);
+        caller->is_http = exporter->network || http_begins(caller->request, caller->heard);
+        http_parse(caller->request, exporter->network ? METRICS_TEXT : METRICS_OPEN, &caller->asked);
+        caller->chunks =
+                caller->is_http && caller->asked.chunked && caller->asked.fine && !caller->asked.head;
+        scrape_begin(&caller->scrape, &exporter->scrape, caller->is_http ? caller->asked.form : METRICS_OPEN);
         loop_io_set(caller->io, LOOP_WRITE);
         caller_prepare(caller, caller_begin_text);
 }
 
 /* Whether what the caller has to say is complete. */
 static bool caller_is_complete(const struct caller *caller) {
-        return caller->heard == REQUEST_MAX || !caller_speaks_http(caller) ||
-               strstr(caller->request, "\r\n\r\n") != NULL || strstr(caller->request, "\n\n") != NULL;
+        return caller->heard == REQUEST_MAX || !http_begins(caller->request, caller->heard) ||
+               http_is_complete(caller->request);
 }
 
 static void caller_hear(struct caller *caller) {
@@ -204,8 +219,10 @@ static void caller_hear(struct caller *caller) {
                 loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
         caller->request[caller->heard] = '\0';
-        if (n == 0 || caller_is_complete(caller))
+        if ((n == 0 && !caller->exporter->network) || (n > 0 && caller_is_complete(caller)))
                 caller_answer(caller);
+        else if (n == 0)
+                caller_finish(caller);
 }
 
 static void caller_on_ready(void *data, int fd, unsigned events) {
@@ -219,30 +236,28 @@ static void caller_on_ready(void *data, int fd, unsigned events) {
                 caller_hear(caller);
 }
 
-/* A caller that says nothing wants the text. One whose request does not end, or that does not read the
- * response, is hung up. */
+/* A caller that says nothing wants the text, except on the network. One whose request does not end, or that
+ * does not read the response, is hung up. */
 static void caller_on_silence(void *data) {
         struct caller *caller = data;
 
-        if (!caller->heard_out && caller->heard == 0)
+        if (!caller->heard_out && caller->heard == 0 && !caller->exporter->network)
                 caller_answer(caller);
         else
                 caller_finish(caller);
 }
 
-static int caller_new(struct exporter *exporter, int sock, struct caller **ret) {
+static int caller_new(struct exporter *exporter, int sock, uint64_t from, struct caller **ret) {
         struct caller *caller = calloc(1, sizeof(*caller));
-        struct ucred who;
-        int r = proc_peer(sock, &who);
+        int r;
 
-        if (caller == NULL || r < 0) {
+        if (caller == NULL) {
                 closer_close_at_once(exporter->closer, sock);
-                free(caller);
-                return caller == NULL ? -ENOMEM : r;
+                return -ENOMEM;
         }
         caller->exporter = exporter;
         caller->sock = sock;
-        caller->uid = who.uid;
+        caller->from = from;
         caller->reap = (struct loop_deferred){ .fn = caller_reap, .data = caller };
         list_append(&exporter->callers, &caller->link);
         exporter->n++;
@@ -250,7 +265,7 @@ static int caller_new(struct exporter *exporter, int sock, struct caller **ret) 
         if (r == 0)
                 r = loop_io_new(exporter->loop, sock, LOOP_READ, caller_on_ready, caller, &caller->io);
         if (r == 0)
-                r = loop_timer_arm(caller->timer, SILENCE);
+                r = loop_timer_arm(caller->timer, exporter->network ? PATIENCE : SILENCE);
         if (r < 0)
                 caller_free(caller);
         else
@@ -269,22 +284,23 @@ static void exporter_on_retry(void *data) {
         loop_io_set(exporter->io, LOOP_READ);
 }
 
-static unsigned exporter_count(const struct exporter *exporter, uid_t uid) {
+static unsigned exporter_count(const struct exporter *exporter, uint64_t from) {
         const struct caller *caller;
         unsigned n = 0;
 
         list_for_each(caller, &exporter->callers, link)
-                n += caller->uid == uid;
+                n += caller->from == from;
         return n;
 }
 
-/* Who has to go for the next one: of the user that has most of them, the one that has been here longest. */
+/* Who has to go for the next one: of the user or address that has most of them, the one that has been here
+ * longest. */
 static struct caller *exporter_choose(const struct exporter *exporter) {
         struct caller *caller, *chosen = NULL;
         unsigned most = 0;
 
         list_for_each(caller, &exporter->callers, link) {
-                unsigned n = exporter_count(exporter, caller->uid);
+                unsigned n = exporter_count(exporter, caller->from);
 
                 if (n > most) {
                         most = n;
@@ -294,21 +310,50 @@ static struct caller *exporter_choose(const struct exporter *exporter) {
         return chosen;
 }
 
+/* The number of an address; of IPv6 the part that a host does not choose for itself. */
+static uint64_t exporter_number(const struct sockaddr_storage *address) {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+        uint64_t number = 0;
+
+        if (address->ss_family == AF_INET)
+                return ((const struct sockaddr_in *)address)->sin_addr.s_addr;
+        if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
+                memcpy(&number, &six->sin6_addr.s6_addr[12], 4);
+        else
+                memcpy(&number, &six->sin6_addr, sizeof(number));
+        return number;
+}
+
+/* 0, or a negative errno: the socket is closed then. */
+static int exporter_take(struct exporter *exporter, int sock, const struct sockaddr_storage *address,
+                         struct caller **ret) {
+        struct ucred who = { 0 };
+        int r = exporter->network ? 0 : proc_peer(sock, &who);
+
+        if (exporter->n == CALLERS)
+                caller_free(exporter_choose(exporter));
+        if (r == 0)
+                return caller_new(exporter, sock, exporter->network ? exporter_number(address) : who.uid,
+                                  ret);
+        closer_close_at_once(exporter->closer, sock);
+        return r;
+}
+
 /* Nobody waits for callers that hold on. What a caller has said by now is heard at once. */
 static void exporter_on_incoming(void *data, int fd, unsigned events) {
         struct exporter *exporter = data;
 
         for (unsigned i = 0; i < CALLERS; i++) {
-                int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+                struct sockaddr_storage address = { 0 };
+                socklen_t length = sizeof(address);
+                int sock = accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
                 struct caller *caller = NULL;
 
                 if (sock < 0 && (errno == EINTR || errno == ECONNABORTED))
                         continue;
                 if (sock < 0 && errno == EAGAIN)
                         return;
-                if (sock >= 0 && exporter->n == CALLERS)
-                        caller_free(exporter_choose(exporter));
-                if (sock < 0 || caller_new(exporter, sock, &caller) < 0) {
+                if (sock < 0 || exporter_take(exporter, sock, &address, &caller) < 0) {
                         exporter_pause(exporter);
                         return;
                 }
@@ -316,32 +361,46 @@ static void exporter_on_incoming(void *data, int fd, unsigned events) {
         }
 }
 
-int exporter_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
-                 const struct listener_config *config, struct exporter **ret, char *error, size_t size) {
-        struct exporter *exporter = calloc(1, sizeof(*exporter));
-        int r = -ENOMEM;
-
-        if (exporter != NULL) {
-                exporter->loop = loop;
-                exporter->sessions = sessions;
-                exporter->closer = closer;
-                list_init(&exporter->callers);
-                exporter->fd = -1;
-                exporter->path = strdup(config->path);
-        }
-        if (exporter == NULL || exporter->path == NULL) {
-                free(exporter);
-                snprintf(error, size, "cannot listen on %s: %s", config->path, strerror(-r));
-                return r;
-        }
-        r = listener_bind(config, SOCK_STREAM, &exporter->fd, error, size);
+/* The socket file, or the port. */
+static int exporter_bind(struct exporter *exporter, const struct exporter_config *config, char *error,
+                         size_t size) {
+        if (exporter->network)
+                return port_listen(config->address, &exporter->fd, error, size);
+        int r = listener_bind(&config->socket, SOCK_STREAM, &exporter->fd, error, size);
         if (r == 0) {
-                r = loop_timer_new(loop, exporter_on_retry, exporter, &exporter->retry);
+                exporter->path = strdup(config->socket.path);
+                if (exporter->path == NULL) {
+                        unlink(config->socket.path);
+                        snprintf(error, size, "cannot listen on %s: %s", config->socket.path,
+                                 strerror(ENOMEM));
+                        return -ENOMEM;
+                }
+        }
+        return r;
+}
+
+int exporter_new(const struct exporter_config *config, struct exporter **ret, char *error, size_t size) {
+        const char *where = config->address != NULL ? config->address : config->socket.path;
+        struct exporter *exporter = calloc(1, sizeof(*exporter));
+
+        if (exporter == NULL) {
+                snprintf(error, size, "cannot listen on %s: %s", where, strerror(ENOMEM));
+                return -ENOMEM;
+        }
+        exporter->loop = config->loop;
+        exporter->closer = config->closer;
+        exporter->scrape = config->scrape;
+        exporter->network = config->address != NULL;
+        exporter->fd = -1;
+        list_init(&exporter->callers);
+        int r = exporter_bind(exporter, config, error, size);
+        if (r == 0) {
+                r = loop_timer_new(config->loop, exporter_on_retry, exporter, &exporter->retry);
                 if (r == 0)
-                        r = loop_io_new(loop, exporter->fd, LOOP_READ, exporter_on_incoming, exporter,
+                        r = loop_io_new(config->loop, exporter->fd, LOOP_READ, exporter_on_incoming, exporter,
                                         &exporter->io);
                 if (r < 0)
-                        snprintf(error, size, "cannot watch %s: %s", config->path, strerror(-r));
+                        snprintf(error, size, "cannot watch %s: %s", where, strerror(-r));
         }
         if (r < 0) {
                 exporter_free(exporter);
@@ -360,7 +419,7 @@ struct exporter *exporter_free(struct exporter *exporter) {
                 caller_free(caller);
         loop_io_free(exporter->io);
         loop_timer_free(exporter->retry);
-        if (exporter->fd >= 0)
+        if (exporter->path != NULL)
                 unlink(exporter->path);
         closer_close_at_once(exporter->closer, exporter->fd);
         free(exporter->path);

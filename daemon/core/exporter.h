@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metrics socket: a Unix stream socket. A caller that connects gets the state of the daemon as
- * OpenMetrics text, then the connection ends. A caller that begins with an HTTP request gets an HTTP
- * response, one that says nothing or something else gets the text alone. Few callers are served at a time,
- * each for a short while; the others wait in connect().
+ * Where metrics are given out: a Unix stream socket, or an address on the network. A caller of the socket gets
+ * the state of the daemon as OpenMetrics text, then the connection ends. A caller that begins with an HTTP
+ * request gets an HTTP response, one that says nothing or something else gets the text alone; on the network
+ * all have to speak HTTP. Few callers are served at a time, each for a short while; of those that hold on
+ * some are hung up when others come.
  */
 #pragma once
 
 #include "base/closer.h"
 #include "base/loop.h"
-#include "session/session.h"
+#include "core/scrape.h"
 #include "socket/listener.h"
 
 struct exporter;
 
+struct exporter_config {
+        struct loop *loop;
+        struct closer *closer;
+        struct scrape_config scrape;
+        const char *address;           /* and port, in numbers; NULL: at */
+        struct listener_config socket; /* this */
+};
+
 /* On failure a sentence for people is in `error`. */
-int exporter_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
-                 const struct listener_config *config, struct exporter **ret, char *error, size_t size);
+int exporter_new(const struct exporter_config *config, struct exporter **ret, char *error, size_t size);
 struct exporter *exporter_free(struct exporter *exporter); /* removes the socket file */

@@ -321,6 +321,20 @@ static int option_set_coordinator(const struct option_row *row, void *field, con
         return r < 0 ? r : option_replace_text(field, value);
 }
 
+/* One that needs no name service, and is an address rather than an interface, whose address may change. */
+static int option_set_port(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
+        struct sockaddr_storage at;
+        struct address address;
+        socklen_t length;
+
+        if (value[0] != '\0' && (address_parse(value, &address, error, size) < 0 || address.local ||
+                                 address_resolve_here(&address, false, &at, &length) < 0))
+                return option_complain(error, size, value,
+                                       "an address with a port, such as 127.0.0.1:9464 or [::1]:9464");
+        return option_replace_text(field, value);
+}
+
 static int option_set_addresses(const struct option_row *row, void *field, const char *value, char *error,
                                 size_t size) {
         _cleanup_(freep) char *list = strdup(value);
@@ -365,6 +379,11 @@ const struct option_row option_rows[] = {
           .set = option_set_socket, .format = option_format_text, OWNED(metrics_socket) },
         { "daemon", "metrics_mode", "MODE", "permissions of that socket; its group is socket_group", "0600",
           .set = option_set_mode, .format = option_format_mode, FIELD(metrics_mode) },
+        { "daemon", "metrics_listen", "ADDRESS",
+          "address and port that give out totals by HTTP, such as 127.0.0.1:9464 (default: none)", "",
+          .set = option_set_port, .format = option_format_text, OWNED(metrics_listen) },
+        { "daemon", "metrics_listen_jobs", "yes|no", "whether jobs and uids are named there", "no",
+          .set = option_set_switch, .format = option_format_switch, FIELD(metrics_listen_jobs) },
         { "daemon", "admin_group", "GROUP", "group that sees all jobs and may act on them", "gradsync-admin",
           .set = option_set_group, .format = option_format_text, OWNED(admin_group) },
         { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no",

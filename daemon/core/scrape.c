@@ -8,12 +8,14 @@
 #define PIECE_TIME 250u         /* us; the same */
 
 struct scrape_target {
-        FILE *to;
+        const struct metrics_out *to;
         size_t family;
 };
 
 static void scrape_on_daemon(void *data, uint16_t type, const ProtobufCMessage *row) {
-        metrics_write_daemon(data, (const Wire__StatusDaemon *)(const void *)row);
+        const struct scrape_target *target = data;
+
+        metrics_write_daemon(target->to, (const Wire__StatusDaemon *)(const void *)row);
 }
 
 static void scrape_on_job(void *data, const struct metrics_job *job) {
@@ -22,7 +24,14 @@ static void scrape_on_job(void *data, const struct metrics_job *job) {
         metrics_write_job(target->to, target->family, job);
 }
 
-static void scrape_begin_family(struct scrape *scrape, FILE *to) {
+static void scrape_add_to_sum(struct scrape *scrape, const struct metrics_out *to) {
+        if (sessions_sum_go_on(scrape->config->sessions, &scrape->sum))
+                return;
+        metrics_write_states(to, scrape->sum.sum.jobs);
+        scrape->stage = scrape->config->jobs ? SCRAPE_FAMILY : SCRAPE_TOTALS;
+}
+
+static void scrape_begin_family(struct scrape *scrape, const struct metrics_out *to) {
         metrics_begin_family(to, scrape->family);
         scrape->at =
                 (struct sessions_measure){ .what = metrics_needs(scrape->family), .until = scrape->until };
@@ -30,9 +39,9 @@ static void scrape_begin_family(struct scrape *scrape, FILE *to) {
 }
 
 /* The next job, or some of its ranks. */
-static void scrape_write_job(struct scrape *scrape, FILE *to) {
+static void scrape_write_job(struct scrape *scrape, const struct metrics_out *to) {
         struct scrape_target target = { to, scrape->family };
-        uint32_t job = sessions_measure(scrape->sessions, &scrape->at, scrape_on_job, &target);
+        uint32_t job = sessions_measure(scrape->config->sessions, &scrape->at, scrape_on_job, &target);
 
         if (job == 0)
                 scrape->stage = ++scrape->family < metrics_n_families ? SCRAPE_FAMILY : SCRAPE_END;
@@ -40,11 +49,19 @@ static void scrape_write_job(struct scrape *scrape, FILE *to) {
                 scrape->at.after = job;
 }
 
-static void scrape_step(struct scrape *scrape, FILE *to) {
+static void scrape_step(struct scrape *scrape, const struct metrics_out *to) {
+        struct scrape_target target = { .to = to };
+
         switch (scrape->stage) {
         case SCRAPE_DAEMON:
-                sessions_describe(scrape->sessions, scrape_on_daemon, to);
-                scrape->stage = SCRAPE_FAMILY;
+                sessions_describe(scrape->config->sessions, scrape_on_daemon, &target);
+                sessions_sum_begin(scrape->config->sessions, &scrape->sum);
+                scrape->stage = SCRAPE_SUM;
+                break;
+        case SCRAPE_SUM: scrape_add_to_sum(scrape, to); break;
+        case SCRAPE_TOTALS:
+                metrics_sum_write(to, &scrape->sum.sum);
+                scrape->stage = SCRAPE_END;
                 break;
         case SCRAPE_FAMILY: scrape_begin_family(scrape, to); break;
         case SCRAPE_JOBS: scrape_write_job(scrape, to); break;
@@ -56,8 +73,15 @@ static void scrape_step(struct scrape *scrape, FILE *to) {
         }
 }
 
-void scrape_begin(struct scrape *scrape, struct sessions *sessions) {
-        *scrape = (struct scrape){ .sessions = sessions, .until = sessions_newest_job(sessions) };
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form) {
+        *scrape = (struct scrape){ .config = config,
+                                   .form = form,
+                                   .until = sessions_newest_job(config->sessions) };
+}
+
+void scrape_end(struct scrape *scrape) {
+        sessions_sum_end(&scrape->sum);
+        scrape->stage = SCRAPE_OVER;
 }
 
 bool scrape_is_over(const struct scrape *scrape) {
@@ -65,10 +89,11 @@ bool scrape_is_over(const struct scrape *scrape) {
 }
 
 void scrape_write(struct scrape *scrape, FILE *to) {
+        struct metrics_out out = { .file = to, .form = scrape->form, .device = scrape->config->device };
         uint64_t end = clock_now() + PIECE_TIME;
         long begin = ftell(to);
 
         do
-                scrape_step(scrape, to);
+                scrape_step(scrape, &out);
         while (!scrape_is_over(scrape) && ftell(to) - begin < (long)PIECE_BYTES && clock_now() < end);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The text of metrics, a piece at a time: as much as is made in a moment, from what the daemon is at that
- * moment. Families have to stand together, so jobs are gone through once for each, by their handles. That
+ * moment. Either jobs are in it one by one, or all of them together. Families have to stand together, so jobs are gone through once for each, by their handles. That
  * needs no copy of what they were at the beginning, which nobody could bound; so samples of two families of a
  * job may differ by a step, and a job that ends meanwhile is in the first families only. Jobs that begin
- * meanwhile are left out.
+ * meanwhile are left out. Sums over jobs are made first, and are exact.
  */
 #pragma once
 
@@ -14,17 +14,36 @@
 
 #include "session/session.h"
 
-enum scrape_stage { SCRAPE_DAEMON, SCRAPE_FAMILY, SCRAPE_JOBS, SCRAPE_END, SCRAPE_OVER };
+enum scrape_stage {
+        SCRAPE_DAEMON,
+        SCRAPE_SUM,
+        SCRAPE_TOTALS,
+        SCRAPE_FAMILY,
+        SCRAPE_JOBS,
+        SCRAPE_END,
+        SCRAPE_OVER,
+};
+
+struct scrape_config {
+        struct sessions *sessions;
+        const char *device;
+        bool jobs; /* one by one, with their names and uids */
+};
 
 struct scrape {
-        struct sessions *sessions;
+        const struct scrape_config *config;
+        enum metrics_form form;
+        struct sessions_sum sum;
         enum scrape_stage stage;
         size_t family;
         uint32_t until; /* the newest job at the beginning */
         struct sessions_measure at;
 };
 
-void scrape_begin(struct scrape *scrape, struct sessions *sessions);
+/* The config has to outlive it. It must not be moved until it is over or scrape_end() is called. */
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form);
+/* Ends it wherever it is; harmless before it has begun. */
+void scrape_end(struct scrape *scrape);
 bool scrape_is_over(const struct scrape *scrape);
 /* Adds the next piece to what goes into `to`. */
 void scrape_write(struct scrape *scrape, FILE *to);

@@ -68,7 +68,7 @@ struct server {
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
-        struct exporter *exporter; /* NULL: no metrics socket */
+        struct exporter *exporter[2]; /* of the metrics socket, and of metrics_listen; NULL: none */
         struct loop_signal *signal[3];
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
@@ -434,17 +434,25 @@ static int server_open_listener(struct server *server, char *error, size_t size)
         return listener_new(server->loop, &server->conns, &config, &server->listener, error, size);
 }
 
-static int server_open_exporter(struct server *server, char *error, size_t size) {
-        struct listener_config config = {
-                .path = server->config.metrics_socket,
-                .group = server->config.socket_group,
-                .mode = server->config.metrics_mode,
+static int server_open_exporters(struct server *server, char *error, size_t size) {
+        const struct config *config = &server->config;
+        struct exporter_config exporter = {
+                .loop = server->loop,
+                .closer = server->closer,
+                .scrape = { .sessions = server->sessions, .device = config->device, .jobs = true },
+                .socket = { .path = config->metrics_socket,
+                            .group = config->socket_group,
+                            .mode = config->metrics_mode },
         };
+        int r = 0;
 
-        if (config.path[0] == '\0')
-                return 0;
-        return exporter_new(server->loop, server->sessions, server->closer, &config, &server->exporter, error,
-                            size);
+        if (config->metrics_socket[0] != '\0')
+                r = exporter_new(&exporter, &server->exporter[0], error, size);
+        exporter.address = config->metrics_listen;
+        exporter.scrape.jobs = config->metrics_listen_jobs;
+        if (r == 0 && config->metrics_listen[0] != '\0')
+                r = exporter_new(&exporter, &server->exporter[1], error, size);
+        return r;
 }
 
 static void server_show_status(struct server *server) {
@@ -609,7 +617,7 @@ static int server_start(struct server *server, char *error, size_t size) {
         if (r == 0)
                 r = server_open_cluster(server, error, size);
         if (r == 0)
-                r = server_open_exporter(server, error, size);
+                r = server_open_exporters(server, error, size);
         if (r < 0)
                 return r;
         server_share_fds(server);
@@ -654,6 +662,10 @@ int server_run(struct server *server) {
         else
                 log_info("gradsyncd %s coordinates only, on %s: it has no device", GRADSYNC_RELEASE,
                          server->config.socket);
+        if (server->exporter[1] != NULL)
+                log_info("http://%s/metrics gives %s to whoever reaches that address",
+                         server->config.metrics_listen,
+                         server->config.metrics_listen_jobs ? "names and figures of all jobs" : "totals");
         if (server->no_identity[0] != '\0')
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);
@@ -670,7 +682,8 @@ struct server *server_free(struct server *server) {
         if (server == NULL)
                 return NULL;
         server->ending = true;
-        exporter_free(server->exporter);
+        for (size_t i = 0; i < array_size(server->exporter); i++)
+                exporter_free(server->exporter[i]);
         listener_free(server->listener);
         conns_deinit(&server->conns);
         for (size_t i = 0; i < array_size(server->backend_io); i++)

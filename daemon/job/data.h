@@ -64,6 +64,8 @@ struct jobs_events {
         void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
                         const char *text);
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
+        /* The job is about to be freed: what it has counted is to be seen for the last time. */
+        void (*ended)(const struct job *job);
         /* The places of the job's members are about to change: what has been gathered for them is sent now,
          * to the present ones. */
         void (*flush)(struct job *job);

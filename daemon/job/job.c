@@ -97,6 +97,7 @@ struct job *job_free(struct job *job) {
                 member_free(member);
         }
         takeover_free(job->takeover);
+        job->table->config.events->ended(job);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         job_forget_state(job);

@@ -297,6 +297,7 @@ const struct jobs_events sessions_events = {
         .result = report_result,
         .outcome = report_outcome,
         .lost = events_lost,
+        .ended = sum_ended,
         .flush = events_flush,
         .regenerated = events_regenerated,
         .resumed = events_resumed,

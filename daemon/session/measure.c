@@ -24,11 +24,12 @@ static bool measure_is_superseded(const struct sessions *sessions, const struct 
         return false;
 }
 
-static struct job *measure_find(const struct sessions *sessions, uint32_t after, uint32_t until) {
+static struct job *measure_find(const struct sessions *sessions, const struct sessions_measure *measure) {
         struct job *job;
 
         list_for_each(job, &sessions->config.jobs->list, link)
-                if (job->id > after && job->id <= until && !measure_is_superseded(sessions, job))
+                if (job->id > measure->after && job->id <= measure->until &&
+                    (measure->all || !measure_is_superseded(sessions, job)))
                         return job;
         return NULL;
 }
@@ -71,7 +72,7 @@ static void measure_ranks(const struct job *job, struct sessions_measure *measur
 
 uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
                           void (*fn)(void *data, const struct metrics_job *job), void *data) {
-        struct job *job = measure_find(sessions, measure->after, measure->until);
+        struct job *job = measure_find(sessions, measure);
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job measured = { .job = &row };
         struct metrics_rank ranks[RANKS];

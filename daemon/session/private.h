@@ -33,6 +33,8 @@ struct sessions {
         struct sessions_cluster cluster; /* all 0: it belongs to none */
         struct elsewhere *elsewhere;
         struct list parked, fetches;
+        struct metrics_sum gone; /* what jobs that have ended had counted */
+        struct list sums;        /* those that are being put together */
         uint8_t piece[HUB_ROWS]; /* of what another node is told */
         struct list list;
         unsigned n;
@@ -148,6 +150,8 @@ unsigned others_refresh(struct sessions *sessions, const struct session *viewer,
                         uint64_t after, bool ask);
 /* trace.c: all that is recorded of that job. */
 void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
+/* sum.c. See struct jobs_events. */
+void sum_ended(const struct job *job);
 /* fetch.c: TRACE of other nodes. False: the answer is not to such a question. */
 int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);
 bool fetch_told(struct sessions *sessions, const struct hub_told *told);

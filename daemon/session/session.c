@@ -35,6 +35,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         }
         list_init(&sessions->parked);
         list_init(&sessions->fetches);
+        list_init(&sessions->sums);
         r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
         if (r < 0) {
                 codec_deinit(&sessions->codec);

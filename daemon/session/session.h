@@ -16,7 +16,7 @@
 #include "base/sha256.h"
 #include "job/job.h"
 #include "proto/codec.h"
-#include "proto/metrics.h"
+#include "proto/metrics_sum.h"
 
 struct session;
 struct sessions;
@@ -120,9 +120,10 @@ typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessag
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data);
 /* What metrics say of the jobs here, one at a time: of the one with the lowest handle that is above
  * `after`, and below or at `until`. Nothing is looked at that `what` does not need. Of several jobs with
- * one name and uid the last one is meant. */
+ * one name and uid the last one is meant, unless `all` are. */
 struct sessions_measure {
         enum metrics_need what;
+        bool all;
         uint32_t after, until;
         uint32_t job, rank; /* the first rank of that job that is left; 0: none is */
 };
@@ -130,6 +131,18 @@ struct sessions_measure {
 uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
                           void (*fn)(void *data, const struct metrics_job *job), void *data);
 uint32_t sessions_newest_job(const struct sessions *sessions);
+/* What metrics say of all jobs together, those that have ended included, put together one job at a time. A job
+ * that ends meanwhile is in it once all the same: its counters never fall. It must not be moved meanwhile. */
+struct sessions_sum {
+        struct list link;
+        struct sessions_measure at;
+        struct metrics_sum sum;
+};
+void sessions_sum_begin(struct sessions *sessions, struct sessions_sum *sum);
+/* Adds the next job. False: there was none left. */
+bool sessions_sum_go_on(struct sessions *sessions, struct sessions_sum *sum);
+/* Before its memory goes; harmless after its end. */
+void sessions_sum_end(struct sessions_sum *sum);
 
 /* `pidfd` (or -1) is taken over. The link's send may be called from now on. */
 int session_new(struct sessions *sessions, const struct session_link *ops, void *link,

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of metrics, taken apart by the rules of OpenMetrics."""
+"""The text of metrics, taken apart by the rules of OpenMetrics, or of the text format of Prometheus."""
 import re
 
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "info": ["_info"], "stateset": [""],
             "summary": ["_count", "_sum"], "histogram": ["_bucket", "_count", "_sum"]}
+PLAIN = {**SUFFIXES, "counter": [""]}       # where types are those of samples
+del PLAIN["info"], PLAIN["stateset"]
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 
 
@@ -18,17 +20,22 @@ def labels_of(text):
     return found
 
 
-def parse(text):
+def parse(text, plain=False):
     """{sample name: {labels as sorted pairs: value}} of a text that keeps the rules: families whole and in
-    one piece, suffixes as their types want them, no series twice, and the end where it belongs."""
-    assert text.endswith("# EOF\n") and text.count("# EOF") == 1
-    families, samples, current = {}, {}, None
-    for line in text.splitlines()[:-1]:
+    one piece, suffixes as their types want them, no series twice, and the end where it belongs. `plain`: of
+    the text format. All samples have the label of one device; only that of the daemon itself keeps it."""
+    suffixes, lines = PLAIN if plain else SUFFIXES, text.splitlines()
+    assert text.endswith("\n") and text.count("# EOF") == (0 if plain else 1)
+    assert plain or lines.pop() == "# EOF"
+    families, samples, current, devices = {}, {}, None, set()
+    for line in lines:
         if line.startswith("# "):
             word, name, rest = line[2:].split(" ", 2)
             if word == "TYPE":
-                assert name not in families and rest in SUFFIXES, line
-                assert not name.endswith(("_total", "_info", "_count", "_sum", "_bucket")), line
+                assert name not in families and rest in suffixes, line
+                assert not name.endswith(("_count", "_sum", "_bucket")), line
+                assert name.endswith("_total") == (plain and rest == "counter"), line
+                assert plain or not name.endswith("_info"), line
                 families[name] = rest
                 current = name
             else:
@@ -37,12 +44,15 @@ def parse(text):
         match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)", line)
         assert match, line
         name, labels, value = match[1], labels_of(match[2] or ""), float(match[3])
-        assert name in [current + suffix for suffix in SUFFIXES[families[current]]], (line, current)
+        assert name in [current + suffix for suffix in suffixes[families[current]]], (line, current)
+        assert not {"job", "instance"} & set(labels), line      # collectors have these for themselves
+        devices.add(labels["device"] if name == "gradsync_build_info" else labels.pop("device"))
         series = tuple(sorted(labels.items()))
         assert series not in samples.setdefault(name, {}), line
         samples[name][series] = value
         if families[current] in ("counter", "histogram", "summary", "info"):
             assert value >= 0, line
+    assert len(devices) == 1
     for name, kind in families.items():
         if kind == "histogram" and name + "_bucket" in samples:
             check_histogram(samples, name)
@@ -59,6 +69,28 @@ def check_histogram(samples, name):
         assert buckets == sorted(buckets) and buckets[-1][0] == float("inf")
         assert [value for _, value in buckets] == sorted(value for _, value in buckets)
         assert samples[name + "_count"][rest] == buckets[-1][1] and rest in samples[name + "_sum"]
+
+
+def http(text):
+    """(status line, headers, body) of a response that is whole."""
+    head, _, body = text.partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    headers = {key.lower(): value for key, value in (line.split(": ", 1) for line in lines)}
+    if headers.get("transfer-encoding") == "chunked" and body:
+        body = unchunked(body.encode()).decode()
+    return status, headers, body
+
+
+def unchunked(rest):
+    out, size = b"", None
+    while size != 0:
+        line, _, rest = rest.partition(b"\r\n")
+        size = int(line, 16)
+        out, rest = out + rest[:size], rest[size:]
+        assert rest.startswith(b"\r\n")
+        rest = rest[2:]
+    assert rest == b""
+    return out
 
 
 def series(**labels):

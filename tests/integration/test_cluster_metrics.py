@@ -60,7 +60,7 @@ def test_a_daemon_without_a_cluster_counts_no_connections(daemon):
 
 def test_communicators_of_a_job(cluster, member):
     """Another one for the loss of a way between nodes, none for that of a member."""
-    mine = {"job": "team", "uid": str(os.geteuid())}
+    mine = {"job_name": "team", "uid": str(os.geteuid())}
     it = cluster
     team = Team(members_of(it, member), None, 3)
     assert team.step() == [1, 1, 1]

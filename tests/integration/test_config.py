@@ -20,6 +20,9 @@ WRONG = [
     ("[daemon]\nworkers = many\n", ":2: workers: 'many' is not a number"),
     ("[daemon]\nstep_deadline = soon\n", ":2: step_deadline: 'soon' is not a time"),
     ("[daemon]\nstaging_bytes = 1000000\n", ":2: staging_bytes: '1000000' is not a multiple of 4096 bytes"),
+    ("[daemon]\nmetrics_listen = here:9464\n", ":2: metrics_listen: 'here:9464' is not an address with a port"),
+    ("[daemon]\nmetrics_listen = 9464\n", ":2: metrics_listen: '9464' is not an address with a port"),
+    ("[daemon]\nmetrics_listen_jobs = some\n", ":2: metrics_listen_jobs: 'some' is not yes or no"),
     ("[limits]\nclients_per_uid = 0\n", ":2: clients_per_uid: '0' is out of range"),
     ("[daemon]\nworkers\n", ":2: neither a section nor 'key = value'"),
     ("[daemon]\nsocket_group = " + "g" * 500 + "\n", ":2: the line is longer than"),
@@ -55,6 +58,9 @@ def test_a_wrong_drop_in_is_named(program, scratch):
     (["--workers=-1"], "--workers: '-1' is not a number"),
     (["--device=gpu"], "--device: 'gpu' is not a device"),
     (["--socket=" + "/x" * 60], "--socket: the path has 120 bytes"),
+    (["--metrics-listen=unix:/tmp/x"], "--metrics-listen: 'unix:/tmp/x' is not an address with a port"),
+    (["--metrics-listen=127.0.0.1:0"], "--metrics-listen: '127.0.0.1:0' is not an address with a port"),
+    (["--metrics-listen=lo:9464"], "--metrics-listen: 'lo:9464' is not an address with a port"),
 ], ids=lambda value: value[0].split("=")[0] if isinstance(value, list) else "")
 def test_a_wrong_flag_is_wrong_usage(program, flags, expected):
     made = program(harness.DAEMON, "--config=/dev/null", *flags)
@@ -67,6 +73,13 @@ def test_a_missing_file_stops_the_start(program):
     made = program(harness.DAEMON, "--config=/nonexistent/gradsyncd.conf")
     assert made.wait() == 1
     assert "/nonexistent/gradsyncd.conf: No such file or directory" in made.err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9464", "0.0.0.0:1", "[::1]:65535", ""])
+def test_addresses_for_metrics(program, scratch, address):
+    (scratch / "some.conf").write_text(f"[daemon]\nmetrics_listen = {address}\n")
+    made = program(harness.DAEMON, "--check", "--config", scratch / "some.conf")
+    assert made.wait() == 0, made.err
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -12,10 +12,11 @@ import time
 import pytest
 
 import harness
-from exposition import parse, series
+from exposition import http, parse, series
 from peer import Crew, Peer, small_plan
 
 ALICE, BOB = 61001, 61002
+STATES = ("forming", "running", "stalled", "paused", "replacing", "lost", "ended")
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
 
@@ -46,12 +47,13 @@ def test_a_job_in_numbers(served, peers):
     crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
     crew.go(4)
     found = parse(served.ctl("metrics"))
-    mine = {"job": "digits", "uid": str(os.geteuid())}
+    mine = {"job_name": "digits", "uid": str(os.geteuid())}
     (build,) = found["gradsync_build_info"]
     assert dict(build)["device"] == "cpu" and dict(build)["version"]
     assert found["gradsync_clients"] == {(): 2} and found["gradsync_jobs"] == {(): 1} and found["gradsync_arenas"] == {(): 2}
+    assert found["gradsync_jobs_in_state"] == {series(state=state): float(state == "running") for state in STATES}
     assert found["gradsync_job_state"] == {series(gradsync_job_state=state, **mine): float(state == "running")
-                                           for state in ("forming", "running", "stalled", "paused", "replacing", "lost", "ended")}
+                                           for state in STATES}
     assert found["gradsync_world_size"] == found["gradsync_members"] == {series(**mine): 2}
     assert found["gradsync_generation"] == {series(**mine): crew.peers[0].generation}
     assert found["gradsync_steps_total"] == {series(outcome="committed", **mine): 4, series(outcome="void", **mine): 0}
@@ -70,7 +72,7 @@ def test_a_job_in_numbers(served, peers):
 def test_a_bucket_that_nobody_uses_is_not_reduced(served, peers):
     """Nothing is read or written there: the members' own zeros, for which other values stand here, stay."""
     crew = peers(Crew(served.socket, "dropped", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
-    mine = series(job="dropped", uid=str(os.geteuid()))
+    mine = series(job_name="dropped", uid=str(os.geteuid()))
     for step, absent in enumerate([[{1}, {1}], [{1}, {0, 1}], [set(), {2}], [{0, 1, 2}] * 2]):
         for rank, (peer, plan) in enumerate(zip(crew.peers, crew.plans[0])):
             for bucket in range(3):
@@ -92,7 +94,7 @@ def test_a_bucket_that_nobody_uses_is_not_reduced(served, peers):
 
 def test_lateness_is_the_late_ranks(served, peers):
     crew = peers(Crew(served.socket, "late", 2))
-    mine = {"job": "late", "uid": str(os.geteuid())}
+    mine = {"job_name": "late", "uid": str(os.geteuid())}
     crew.peers[1].ready(crew.plans[0][1], 0)
     crew.peers[1].silent()
     crew.peers[0].ready(crew.plans[0][0], 0)
@@ -114,8 +116,9 @@ def test_void_steps_and_refusals(daemon, peers):
     for _ in range(3):
         assert other.refusal(other.join_send("more", 1)).code == "QUOTA"
     found = parse(served.ctl("metrics"))
-    assert found["gradsync_steps_total"][series(job="broken", uid=str(os.geteuid()), outcome="void")] == 1
-    assert found["gradsync_job_state"][series(job="broken", uid=str(os.geteuid()), gradsync_job_state="lost")] == 1
+    mine = {"job_name": "broken", "uid": str(os.geteuid())}
+    assert found["gradsync_steps_total"][series(outcome="void", **mine)] == 1
+    assert found["gradsync_job_state"][series(gradsync_job_state="lost", **mine)] == 1
     if os.geteuid() == 0:
         assert found["gradsync_quota_rejections_total"] == {series(resource=what): 3.0 * (what == "jobs")
                                                             for what in ("clients", "connects", "uids", "jobs",
@@ -172,13 +175,13 @@ def test_nonfinite_values_have_words(served, peers):
 def test_names_are_escaped(served, peers):
     name = 'a "quoted" \\ name'
     peers(Crew(served.socket, name, 1))
-    assert {dict(labels)["job"] for labels in parse(served.ctl("metrics"))["gradsync_members"]} == {name}
+    assert {dict(labels)["job_name"] for labels in parse(served.ctl("metrics"))["gradsync_members"]} == {name}
 
 
 def test_names_do_not_deceive_a_reader(served, peers):
     peers(Crew(served.socket, "a\u202eb\u2028c é", 1))
     text = served.ctl("metrics")
-    named = {dict(labels)["job"] for labels in parse(text)["gradsync_members"]}
+    named = {dict(labels)["job_name"] for labels in parse(text)["gradsync_members"]}
     assert named == {r"a\xe2\x80\xaeb\xe2\x80\xa8c é"}
 
 
@@ -191,7 +194,8 @@ def test_no_series_twice(served, peers):
     new = peers(Crew(served.socket, "twice", 1))
     new.go(2)
     found = parse(served.ctl("metrics"))
-    assert found["gradsync_steps_total"][series(job="twice", uid=str(os.geteuid()), outcome="committed")] == 2
+    mine = {"job_name": "twice", "uid": str(os.geteuid())}
+    assert found["gradsync_steps_total"][series(outcome="committed", **mine)] == 2
 
 
 def test_a_forming_job(served, peers):
@@ -210,39 +214,36 @@ def test_the_socket_says_the_same(served, peers):
     assert set(first) == set(second)
     for name in first:
         moving = any(word in name for word in ("cpu", "uptime", "own_bytes"))          # who asks costs some
-        if not moving and not name.startswith("process_"):
+        if not moving and not name.startswith("gradsync_process_"):
             assert first[name] == second[name], name
 
 
 def test_the_process(served):
-    """Under the names, and with the meanings, that collectors know."""
+    """With the meanings that collectors know. The names are its own: a collector of files has the others."""
     found = parse(served.ctl("metrics"))
     words = pathlib.Path(f"/proc/{served.pid}/stat").read_text().rpartition(")")[2].split()
     boot = int(re.search(r"^btime (\d+)$", pathlib.Path("/proc/stat").read_text(), re.M)[1])
     begin = boot + int(words[19]) / os.sysconf("SC_CLK_TCK")
-    assert begin - 2 <= found["process_start_time_seconds"][()] <= time.time()
-    assert 0 < found["process_resident_memory_bytes"][()] < found["process_virtual_memory_bytes"][()]
-    assert found["process_max_fds"][()] == resource.prlimit(served.pid, resource.RLIMIT_NOFILE)[0]
+    assert begin - 2 <= found["gradsync_process_start_time_seconds"][()] <= time.time()
+    resident, virtual = (found[f"gradsync_process_{what}_memory_bytes"][()] for what in ("resident", "virtual"))
+    assert 0 < resident < virtual
+    assert found["gradsync_process_max_fds"][()] == resource.prlimit(served.pid, resource.RLIMIT_NOFILE)[0]
     if os.stat("/proc/self/fd").st_size:
-        assert abs(found["process_open_fds"][()] - len(served.fds())) <= 2      # the connection that asked is gone now
-    before = found["process_cpu_seconds_total"][()]
+        # the connection that asked is gone now
+        assert abs(found["gradsync_process_open_fds"][()] - len(served.fds())) <= 2
+    before = found["gradsync_process_cpu_seconds_total"][()]
     threads = sum(found["gradsync_cpu_seconds_total"].values())
-    assert 0 < threads <= parse(served.ctl("metrics"))["process_cpu_seconds_total"][()] and before > 0
-
-
-def http(text):
-    head, _, body = text.partition("\r\n\r\n")
-    status, *lines = head.split("\r\n")
-    return status, {key.lower(): value for key, value in (line.split(": ", 1) for line in lines)}, body
+    after = parse(served.ctl("metrics"))["gradsync_process_cpu_seconds_total"][()]
+    assert 0 < threads <= after and before > 0
 
 
 def test_http(served):
     status, headers, body = http(fetch(served.metrics, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"))
     assert status == "HTTP/1.1 200 OK" and headers["connection"] == "close"
     assert headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    assert "content-length" not in headers and parse(body)      # it ends with the connection
-    status, _, body = http(fetch(served.metrics, b"GET / HTTP/1.0\r\n\r\n"))
-    assert status.endswith("200 OK") and parse(body)
+    assert "content-length" not in headers and headers["transfer-encoding"] == "chunked" and parse(body)
+    status, headers, body = http(fetch(served.metrics, b"GET / HTTP/1.0\r\n\r\n"))
+    assert status.endswith("200 OK") and "transfer-encoding" not in headers and parse(body)
     status, headers, body = http(fetch(served.metrics, b"HEAD /metrics HTTP/1.1\r\n\r\n"))
     assert status.endswith("200 OK") and "content-length" not in headers and body == ""
     assert http(fetch(served.metrics, b"GET /secret HTTP/1.1\r\n\r\n"))[0].endswith("404 Not Found")

@@ -107,7 +107,7 @@ def test_an_operator_is_not_blinded(daemon, peers, scratch):
     for text in (served.ctl("metrics"), fetch(scratch / "metrics")):
         found = parse(text)
         shown = map(dict, found["gradsync_world_size"])
-        assert {(int(labels["uid"]), labels["job"]) for labels in shown} == everything
+        assert {(int(labels["uid"]), labels["job_name"]) for labels in shown} == everything
         assert set(found["gradsync_members"].values()) == {WORLD}
         assert "gradsync_rank_lateness_seconds_total" not in found
 

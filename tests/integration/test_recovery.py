@@ -10,7 +10,7 @@ from peer import Crew
 from teams import SHORT
 from trainers import ask, together
 
-MINE = {"job": "team", "uid": str(os.geteuid())}
+MINE = {"job_name": "team", "uid": str(os.geteuid())}
 
 
 def lose_in_a_step(it, rank):

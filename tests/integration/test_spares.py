@@ -360,5 +360,5 @@ def test_people_see_it(spared):
     assert re.search(r"^team .* 2/2 ", it.served.ctl("list", "jobs"), re.MULTILINE)
     assert re.search(r"^team +2/2 ", it.served.ctl("top", "-b", "-n", "1"), re.MULTILINE)
     metrics = it.served.ctl("metrics")
-    assert re.search(r'^gradsync_members\{.*job="team".*\} 2$', metrics, re.MULTILINE), metrics
-    assert re.search(r'^gradsync_spares\{.*job="team".*\} 1$', metrics, re.MULTILINE), metrics
+    assert re.search(r'^gradsync_members\{.*job_name="team".*\} 2$', metrics, re.MULTILINE), metrics
+    assert re.search(r'^gradsync_spares\{.*job_name="team".*\} 1$', metrics, re.MULTILINE), metrics

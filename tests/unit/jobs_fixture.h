@@ -151,6 +151,8 @@ static void on_missing(struct job *job, char *text, size_t size) {
         text[0] = '\0';
 }
 
+static void on_ended(const struct job *job) {}
+
 static const struct jobs_events events = {
         .inquire = on_inquire,
         .blame = on_blame,
@@ -168,6 +170,7 @@ static const struct jobs_events events = {
         .result = on_result,
         .outcome = on_outcome,
         .lost = on_lost,
+        .ended = on_ended,
         .flush = on_flush,
         .regenerated = on_regenerated,
         .resumed = on_resumed,

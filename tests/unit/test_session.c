@@ -674,6 +674,68 @@ static void a_shutdown_is_told_to_all(void **state) {
         assert_true(f->wire[0].hung_up && f->wire[1].hung_up);
 }
 
+static struct job *job_alone(struct fixture *f, char *name, uint64_t operations) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = name;
+        SET(join, min_world, 1);
+        SET(join, max_world, 1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        pass(f);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__JOINED);
+        struct job *job = list_entry(f->jobs->list.prev, struct job, link);
+        assert_string_equal(job->name, name);
+        job->operations = operations;
+        return job;
+}
+
+static void leave_job(struct fixture *f, uint32_t job) {
+        Wire__Leave leave = WIRE__LEAVE__INIT;
+        unsigned jobs = list_length(&f->jobs->list);
+
+        SET(leave, job, job);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 6, &leave.base, -1);
+        pass(f);
+        assert_int_equal(list_length(&f->jobs->list), jobs - 1);
+}
+
+static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *ret_running) {
+        while (sessions_sum_go_on(f->sessions, sum))
+                ;
+        *ret_running = sum->sum.jobs[1];
+        return sum->sum.operations;
+}
+
+/* Jobs that end or begin while they are added up: each that was there at the beginning counts once. */
+static void a_sum_over_jobs_never_falls(void **state) {
+        struct fixture *f = *state;
+        struct sessions_sum sum, other = { 0 }, later;
+        uint32_t counted, ending;
+        uint64_t running;
+
+        hello(f, 0, -1);
+        counted = job_alone(f, (char *)"counted", 1)->id;
+        ending = job_alone(f, (char *)"ending", 10)->id;
+        job_alone(f, (char *)"stays", 100);
+        sessions_sum_begin(f->sessions, &sum);
+        assert_true(sessions_sum_go_on(f->sessions, &sum));
+        leave_job(f, counted);
+        leave_job(f, ending);
+        uint32_t young = job_alone(f, (char *)"young", 1000)->id;
+        leave_job(f, young);
+        assert_int_equal(summed(f, &sum, &running), 111);
+        assert_int_equal(running, 2); /* with the one that was there when it was counted */
+        sessions_sum_begin(f->sessions, &later);
+        assert_int_equal(summed(f, &later, &running), 1111);
+        assert_int_equal(running, 1);
+        sessions_sum_begin(f->sessions, &sum);
+        sessions_sum_end(&sum); /* given up: what happens from here on is none of its business */
+        sessions_sum_end(&sum);
+        sessions_sum_end(&other);
+        job_alone(f, (char *)"last", 5);
+        assert_int_equal(sum.sum.operations, 1011);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
@@ -698,6 +760,7 @@ int main(void) {
                 TEST(one_connection_has_one_place_in_a_job),
                 TEST(leaving_is_answered_and_told),
                 TEST(a_shutdown_is_told_to_all),
+                TEST(a_sum_over_jobs_never_falls),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gradsyncctl metrics: the state of one daemon as OpenMetrics text, as the daemon's metrics socket gives it.
- * */
+/* gradsyncctl metrics: the state of one daemon as the daemon gives it out itself, or in the form that
+ * collectors read from files. */
 #include "proto/metrics.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/cli/ask/observe.h"
+#include "client/cli/base/format.h"
 #include "client/cli/cmd/cmd.h"
+#include "proto/metrics_sum.h"
+
+struct metrics_options {
+        bool prometheus;
+        const char *output; /* NULL, "-": the standard output */
+};
 
 /* Of several jobs with one name and uid, the last one is meant: earlier ones are ending, and names must be
  * unique. */
@@ -35,7 +46,8 @@ static size_t cmd_metrics_fill(const struct snapshot_job *from, bool late, struc
         return n;
 }
 
-static int cmd_metrics_show_job(const struct snapshot_job *from, size_t family) {
+static int cmd_metrics_show_job(const struct metrics_out *to, const struct snapshot_job *from,
+                                size_t family) {
         _cleanup_(freep) struct metrics_rank *ranks = calloc(from->n_members + 1, sizeof *ranks);
         enum metrics_need need = metrics_needs(family);
         struct metrics_job job = { .job = from->job, .n_members = snapshot_places(from), .rank = ranks };
@@ -45,33 +57,112 @@ static int cmd_metrics_show_job(const struct snapshot_job *from, size_t family) 
         job.n_spares = from->n_members - job.n_members;
         if (need == METRICS_LATE || need == METRICS_EXPOSED)
                 job.n_ranks = cmd_metrics_fill(from, need == METRICS_LATE, ranks);
-        metrics_write_job(stdout, family, &job);
+        metrics_write_job(to, family, &job);
         return CLI_OK;
 }
 
-static int cmd_metrics_show(const struct snapshot *from) {
+static void cmd_metrics_show_states(const struct metrics_out *to, const struct snapshot *from) {
+        struct metrics_sum sum = { 0 };
+
+        for (size_t i = 0; i < from->n_jobs; i++)
+                metrics_sum_add(&sum, &(struct metrics_job){ .job = from->job[i].job });
+        metrics_write_states(to, sum.jobs);
+}
+
+static int cmd_metrics_show(const struct metrics_out *to, const struct snapshot *from) {
         int r = CLI_OK;
 
-        metrics_write_daemon(stdout, from->daemon);
+        metrics_write_daemon(to, from->daemon);
+        cmd_metrics_show_states(to, from);
         for (size_t family = 0; family < metrics_n_families && !r; family++) {
-                metrics_begin_family(stdout, family);
+                metrics_begin_family(to, family);
                 for (size_t i = 0; i < from->n_jobs && !r; i++)
                         if (!cmd_metrics_superseded(from, i))
-                                r = cmd_metrics_show_job(&from->job[i], family);
+                                r = cmd_metrics_show_job(to, &from->job[i], family);
         }
-        if (!r)
-                metrics_write_end(stdout);
+        metrics_write_end(to);
         return r;
 }
 
+/* Whoever reads the file sees the old text or the new one, and a failure leaves the old one. The name of what
+ * is not complete does not end like those that collectors look for. */
+static bool cmd_metrics_replace(const char *path, const char *text, size_t size) {
+        _cleanup_(freep) char *draft = format_new("%s.XXXXXX", path);
+        int fd = draft ? mkostemp(draft, O_CLOEXEC) : -1;
+        FILE *to = fd >= 0 ? fdopen(fd, "w") : NULL;
+
+        if (!to) {
+                int why = draft ? errno : ENOMEM;
+
+                if (fd >= 0) {
+                        close(fd);
+                        unlink(draft);
+                }
+                errno = why;
+                return false;
+        }
+        bool fine = fwrite(text, 1, size, to) == size && fflush(to) == 0 && fchmod(fd, 0644) == 0;
+        int why = errno;
+        if (fclose(to) != 0 && fine) {
+                fine = false;
+                why = errno;
+        }
+        if (fine && rename(draft, path) == 0)
+                return true;
+        why = fine ? errno : why;
+        unlink(draft);
+        errno = why;
+        return false;
+}
+
+static int cmd_metrics_write_out(const char *path, const char *text, size_t size) {
+        bool here = !path || strcmp(path, "-") == 0;
+        bool fine = here ? fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0
+                         : cmd_metrics_replace(path, text, size);
+
+        if (fine)
+                return CLI_OK;
+        cli_complain("cannot write %s: %s", here ? "the metrics" : path, strerror(errno));
+        return CLI_ERROR;
+}
+
+/* Not before all of it is there. */
+static int cmd_metrics_give_out(const struct metrics_options *options, const struct snapshot *from) {
+        _cleanup_(freep) char *text = NULL;
+        size_t size = 0;
+        struct metrics_out to = { .file = open_memstream(&text, &size),
+                                  .form = options->prometheus ? METRICS_TEXT : METRICS_OPEN,
+                                  .device = from->daemon->device };
+
+        if (!to.file)
+                return cli_out_of_memory();
+        int r = cmd_metrics_show(&to, from);
+        if (fclose(to.file) != 0)
+                return cli_out_of_memory();
+        return r ? r : cmd_metrics_write_out(options->output, text, size);
+}
+
+static int cmd_metrics_parse(struct cli *cli, struct metrics_options *ret, int argc, char **argv) {
+        const struct cli_option own[] = {
+                { "prometheus", 'p', CLI_FLAG, .value = &ret->prometheus },
+                { "output", 'o', CLI_TEXT, .value = &ret->output },
+        };
+        int r = cli_options(cli, argc, argv, false, own, array_size(own));
+
+        if (r)
+                return r;
+        if (ret->output && !*ret->output)
+                return cli_refuse_option(cli, "--output: the name of the file is empty");
+        return optind < argc ? cli_refuse_option(cli, "metrics takes no argument") : 0;
+}
+
 int cmd_metrics(struct cli *cli, int argc, char **argv) {
+        struct metrics_options options = { 0 };
         struct observation observation;
-        int r = cli_plain_options(cli, argc, argv, NULL);
+        int r = cmd_metrics_parse(cli, &options, argc, argv);
 
         if (r)
                 return r - 1;
-        if (optind < argc)
-                return cli_usage_error(cli, "metrics takes no argument");
         int code = observe(cli, NULL, &observation);
         if (observation.n > 1) {
                 cli_complain(
@@ -79,7 +170,7 @@ int cmd_metrics(struct cli *cli, int argc, char **argv) {
                         observation.n);
                 code = CLI_ERROR;
         } else if (observation.n == 1) {
-                r = cmd_metrics_show(&observation.snapshot[0]);
+                r = cmd_metrics_give_out(&options, &observation.snapshot[0]);
                 code = code ? code : r;
         }
         observe_deinit(&observation);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/http.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+
+static const char *const http_methods[] = { "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS " };
+
+bool http_begins(const char *text, size_t length) {
+        for (size_t i = 0; i < array_size(http_methods); i++) {
+                size_t n = strlen(http_methods[i]);
+
+                if (strncmp(text, http_methods[i], n < length ? n : length) == 0)
+                        return length > 0;
+        }
+        return false;
+}
+
+bool http_is_complete(const char *text) {
+        return strstr(text, "\r\n\r\n") != NULL || strstr(text, "\n\n") != NULL;
+}
+
+/* What follows the method is a path and, maybe, a query. */
+static const char *http_judge(const char *text, bool head) {
+        const char *path = strchr(text, ' ');
+        size_t length = path != NULL ? strcspn(++path, " ?\r\n") : 0;
+
+        if (!http_begins(text, strlen(text)) || length == 0)
+                return "400 Bad Request";
+        if (!head && strncmp(text, "GET ", 4) != 0)
+                return "405 Method Not Allowed";
+        if ((length == 1 && path[0] == '/') || (length == 8 && strncmp(path, "/metrics", 8) == 0))
+                return "200 OK";
+        return "404 Not Found";
+}
+
+static bool http_has(const char *line, size_t length, const char *what) {
+        size_t n = strlen(what);
+
+        for (size_t i = 0; i + n <= length; i++)
+                if (strncasecmp(line + i, what, n) == 0)
+                        return true;
+        return false;
+}
+
+/* A caller that can read OpenMetrics gets it, whatever else it takes. */
+static enum metrics_form http_choose(const char *text, enum metrics_form form) {
+        bool open = false, plain = false;
+
+        while ((text = strchr(text, '\n')) != NULL) {
+                size_t length = strcspn(++text, "\r\n");
+
+                if (strncasecmp(text, "accept:", 7) != 0)
+                        continue;
+                open |= http_has(text, length, "application/openmetrics-text");
+                plain |= http_has(text, length, "text/plain");
+        }
+        if (open)
+                return METRICS_OPEN;
+        return plain ? METRICS_TEXT : form;
+}
+
+void http_parse(const char *text, enum metrics_form form, struct http_request *ret) {
+        size_t line = strcspn(text, "\r\n");
+
+        ret->head = strncmp(text, "HEAD ", 5) == 0;
+        ret->status = http_judge(text, ret->head);
+        ret->fine = strncmp(ret->status, "200", 3) == 0;
+        ret->chunked = line >= 9 && strncmp(text + line - 9, " HTTP/1.1", 9) == 0;
+        ret->form = http_choose(text, form);
+}
+
+/* The length is not known before the end. A caller of HTTP/1.0 sees that end by the hang-up alone. */
+void http_write_head(const struct http_request *request, FILE *to) {
+        const char *end = request->chunked ? "Transfer-Encoding: chunked\r\n" : "";
+
+        fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\n%sConnection: close\r\n\r\n", request->status,
+                request->fine ? metrics_type(request->form) : "text/plain",
+                request->fine ? end : "Content-Length: 0\r\n");
+}
+
+void http_begin_chunk(FILE *to) {
+        fputs("00000000\r\n", to);
+}
+
+void http_end_chunk(FILE *to) {
+        fputs("\r\n", to);
+}
+
+void http_finish_chunk(char *text, size_t size) {
+        char digits[9];
+
+        snprintf(digits, sizeof(digits), "%08x", (unsigned)(size - HTTP_CHUNK_HEAD - HTTP_CHUNK_TAIL));
+        memcpy(text, digits, 8);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proto/metrics_sum.h"
+
+#include <string.h>
+
+#include "proto/cleanup.h"
+
+/* A row of another release may have more or fewer of them. */
+static void metrics_sum_list(uint64_t *to, size_t size, const uint64_t *from, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                to[i < size ? i : size - 1] += from[i];
+}
+
+void metrics_sum_count(struct metrics_sum *sum, const Wire__StatusJob *job) {
+        sum->committed += job->committed;
+        sum->void_steps += job->void_steps;
+        sum->nonfinite_steps += job->nonfinite_steps;
+        sum->step_us += job->step_us;
+        sum->reduce_us += job->reduce_us;
+        sum->wait_us += job->wait_us;
+        sum->bytes_reduced += job->bytes_reduced;
+        sum->operations += job->operations;
+        sum->recovery_us += job->recovery_us;
+        sum->communicators += job->communicators;
+        sum->has_communicators |= job->has_communicators;
+        metrics_sum_list(sum->reduce_class, LIMIT_CLASSES, job->reduce_class, job->n_reduce_class);
+        metrics_sum_list(sum->recovery_class, LIMIT_RECOVERY_CLASSES, job->recovery_class,
+                         job->n_recovery_class);
+        metrics_sum_list(sum->rebuilds, LIMIT_CAUSES, job->rebuilds, job->n_rebuilds);
+}
+
+void metrics_sum_add(struct metrics_sum *sum, const struct metrics_job *job) {
+        for (size_t i = 0; i < METRICS_STATES && job->job->state != NULL; i++)
+                sum->jobs[i] += strcmp(job->job->state, metrics_states[i]) == 0;
+        sum->world += job->job->world;
+        sum->members += job->n_members;
+        sum->spares += job->n_spares;
+        metrics_sum_count(sum, job->job);
+}
+
+/* The sum in the shape of a job. */
+void metrics_sum_write(const struct metrics_out *to, const struct metrics_sum *sum) {
+        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct metrics_job all = {
+                .together = true, .job = &row, .n_members = sum->members, .n_spares = sum->spares
+        };
+
+        row.world = (uint32_t)sum->world;
+        row.committed = sum->committed;
+        row.void_steps = sum->void_steps;
+        row.nonfinite_steps = sum->nonfinite_steps;
+        row.step_us = sum->step_us;
+        row.reduce_us = sum->reduce_us;
+        row.wait_us = sum->wait_us;
+        row.bytes_reduced = sum->bytes_reduced;
+        row.operations = sum->operations;
+        row.recovery_us = sum->recovery_us;
+        row.communicators = sum->communicators;
+        row.has_communicators = sum->has_communicators;
+        row.reduce_class = (uint64_t *)(uintptr_t)sum->reduce_class;
+        row.n_reduce_class = array_size(sum->reduce_class);
+        row.recovery_class = (uint64_t *)(uintptr_t)sum->recovery_class;
+        row.n_recovery_class = array_size(sum->recovery_class);
+        row.rebuilds = (uint64_t *)(uintptr_t)sum->rebuilds;
+        row.n_rebuilds = array_size(sum->rebuilds);
+        for (size_t family = 0; family < metrics_n_families; family++)
+                if (metrics_has_sum(family)) {
+                        metrics_begin_family(to, family);
+                        metrics_write_job(to, family, &all);
+                }
+}

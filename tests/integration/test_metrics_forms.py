@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gradsyncctl metrics --prometheus` and `--output`: the text format that collectors read from files, and a
+file that is always whole."""
+import os
+
+import pytest
+
+import harness
+from exposition import parse, series
+from peer import Crew
+
+MOVING = ("cpu", "uptime", "own_bytes", "process")
+
+
+def test_both_forms_say_the_same(daemon, peers):
+    served = daemon()
+    peers(Crew(served.socket, 'a "quoted" \\ name', 2)).go(3)
+    plain, open_ = parse(served.ctl("metrics", "-p"), plain=True), parse(served.ctl("metrics"))
+    assert set(plain) == set(open_)
+    mine = {"job_name": 'a "quoted" \\ name', "uid": str(os.geteuid())}
+    assert plain["gradsync_steps_total"][series(outcome="committed", **mine)] == 3
+    for name in plain:
+        if not any(word in name for word in MOVING):
+            assert plain[name] == open_[name], name
+
+
+def test_the_device_is_on_each_sample(daemon):
+    """So that the files of several daemons can be read together."""
+    for device in ("cpu:left", "cpu:right"):
+        text = daemon(device=device).ctl("metrics", "--prometheus")
+        assert parse(text, plain=True)
+        samples = [line for line in text.splitlines() if not line.startswith("#")]
+        assert samples and all(f'{{device="{device}"' in line for line in samples)
+
+
+def test_a_file_is_replaced_as_a_whole(daemon, scratch):
+    served = daemon()
+    folder = scratch / "collector"
+    folder.mkdir()
+    path = folder / "gradsync.prom"
+    path.write_text("old")
+    path.chmod(0o600)
+    with open(path, encoding="utf-8") as reader:            # it has begun to read: it has the old one
+        mask = os.umask(0o077)
+        try:
+            assert served.ctl("metrics", "--prometheus", "--output", path) == ""
+        finally:
+            os.umask(mask)
+        assert reader.read() == "old"
+    assert parse(path.read_text(), plain=True)["gradsync_jobs"] == {(): 0}
+    assert path.stat().st_mode & 0o777 == 0o644             # a collector is another user
+    assert os.listdir(folder) == ["gradsync.prom"]
+    assert parse(served.ctl("metrics", "-o", "-"))          # and this is the standard output
+
+
+@pytest.mark.parametrize("broken", ["daemon", "folder", "target"])
+def test_what_cannot_be_written_leaves_the_old_file(daemon, program, scratch, broken):
+    served = daemon()
+    folder = scratch / "collector"
+    folder.mkdir()
+    path = folder / "gradsync.prom"
+    path.write_text("old")
+    if broken == "daemon":
+        harness.stop(served)
+        made = program(harness.CTL, "metrics", "-o", path, socket=served.socket)
+        assert made.wait() == 3
+        served.start()
+    elif broken == "folder":
+        made = program(harness.CTL, "metrics", "-o", folder / "none" / "gradsync.prom", socket=served.socket)
+        assert made.wait() == 1 and f"cannot write {folder}/none/gradsync.prom: No such file" in made.err
+    else:
+        (folder / "folder.prom").mkdir()
+        made = program(harness.CTL, "metrics", "-o", folder / "folder.prom", socket=served.socket)
+        assert made.wait() == 1 and f"cannot write {folder}/folder.prom: Is a directory" in made.err
+        (folder / "folder.prom").rmdir()
+    assert made.out == "" and path.read_text() == "old" and os.listdir(folder) == ["gradsync.prom"]
+
+
+def test_what_does_not_fit_leaves_the_old_file(daemon, program, scratch):
+    """As on a disk that is full: the file may not grow to its size."""
+    served = daemon()
+    path = scratch / "gradsync.prom"
+    path.write_text("old")
+    made = program("/bin/sh", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$0" metrics -o "$1" -s "$2"',
+                   served.build / harness.CTL, path, served.socket)
+    assert made.wait() == 1 and "cannot write" in made.err
+    assert path.read_text() == "old" and not list(scratch.glob("gradsync.prom.*"))
+
+
+def test_usage(program):
+    for arguments in (["-o", ""], ["-o"], ["job"]):
+        made = program(harness.CTL, "metrics", *arguments)
+        assert made.wait() == 2 and made.out == ""

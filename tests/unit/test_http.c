@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a request for metrics wants, and what is answered. */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/http.h"
+
+static struct http_request parsed(const char *text) {
+        struct http_request request;
+
+        http_parse(text, METRICS_TEXT, &request);
+        return request;
+}
+
+static void beginnings(void **state) {
+        static const char *const good[] = { "G", "GET", "GET /", "HEAD /metrics HTTP/1.1", "P", "OPTIONS *" };
+        static const char *const bad[] = { "g", "GET\t", "GETS /", "\x16\x03", "X", " GET /" };
+
+        assert_false(http_begins("", 0));
+        for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+                assert_true(http_begins(good[i], strlen(good[i])));
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+                assert_false(http_begins(bad[i], strlen(bad[i])));
+}
+
+static void ends(void **state) {
+        assert_false(http_is_complete("GET / HTTP/1.1\r\n"));
+        assert_false(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r"));
+        assert_true(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r\n"));
+        assert_true(http_is_complete("GET /\n\n"));
+}
+
+static void answers(void **state) {
+        static const struct {
+                const char *request, *status;
+        } rows[] = {
+                { "GET / HTTP/1.1\r\n\r\n", "200 OK" },
+                { "GET /metrics HTTP/1.1\r\n\r\n", "200 OK" },
+                { "GET /metrics?a=b HTTP/1.0\r\n\r\n", "200 OK" },
+                { "HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK" },
+                { "GET /metrics", "200 OK" },
+                { "GET /metricsx HTTP/1.1\r\n\r\n", "404 Not Found" },
+                { "GET /metric HTTP/1.1\r\n\r\n", "404 Not Found" },
+                { "POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed" },
+                { "DELETE / HTTP/1.1\r\n\r\n", "405 Method Not Allowed" },
+                { "GET ", "400 Bad Request" },
+                { "GET", "400 Bad Request" },
+                { "HELLO", "400 Bad Request" },
+                { "", "400 Bad Request" },
+        };
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                struct http_request request = parsed(rows[i].request);
+
+                assert_string_equal(request.status, rows[i].status);
+                assert_int_equal(request.fine, rows[i].status[0] == '2');
+        }
+        assert_true(parsed("HEAD / HTTP/1.1\r\n\r\n").head);
+        assert_false(parsed("GET /HEAD HTTP/1.1\r\n\r\n").head);
+}
+
+static void chunks_are_for_version_1_1(void **state) {
+        assert_true(parsed("GET / HTTP/1.1\r\n\r\n").chunked);
+        assert_true(parsed("GET / HTTP/1.1\n\n").chunked);
+        assert_false(parsed("GET / HTTP/1.0\r\n\r\n").chunked);
+        assert_false(parsed("GET /").chunked);
+        assert_false(parsed("GET / HTTP/1.0\r\nX: HTTP/1.1\r\n\r\n").chunked);
+        assert_false(parsed("HTTP/1.1").chunked);
+}
+
+static void forms(void **state) {
+        struct http_request request;
+
+        assert_int_equal(parsed("GET / HTTP/1.1\r\n\r\n").form, METRICS_TEXT);
+        http_parse("GET / HTTP/1.1\r\nAccept: */*\r\n\r\n", METRICS_OPEN, &request);
+        assert_int_equal(request.form, METRICS_OPEN);
+        http_parse("GET / HTTP/1.1\r\naccept: text/plain\r\n\r\n", METRICS_OPEN, &request);
+        assert_int_equal(request.form, METRICS_TEXT);
+        assert_int_equal(
+                parsed("GET / HTTP/1.1\r\nHost: a\r\nACCEPT:Application/OpenMetrics-Text\r\n\r\n").form,
+                METRICS_OPEN);
+        assert_int_equal(
+                parsed("GET / HTTP/1.1\nAccept: text/plain, application/openmetrics-text;q=0.5\n\n").form,
+                METRICS_OPEN);
+        /* not in another header, and not in the path */
+        assert_int_equal(parsed("GET / HTTP/1.1\r\nX-Accept: application/openmetrics-text\r\n\r\n").form,
+                         METRICS_TEXT);
+        assert_int_equal(parsed("GET /?accept:application/openmetrics-text HTTP/1.1\r\n\r\n").form,
+                         METRICS_TEXT);
+        assert_int_equal(
+                parsed("GET / HTTP/1.1\r\nAccept: text/html\r\nX: application/openmetrics-text").form,
+                METRICS_TEXT);
+}
+
+static char *head_of(const char *request) {
+        struct http_request asked = parsed(request);
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        http_write_head(&asked, to);
+        assert_int_equal(fclose(to), 0);
+        return text;
+}
+
+static void heads(void **state) {
+        char *text = head_of("GET / HTTP/1.1\r\n\r\n");
+
+        assert_string_equal(text,
+                            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                            "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+        free(text);
+        text = head_of("GET /x HTTP/1.1\r\n\r\n");
+        assert_string_equal(text,
+                            "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n"
+                            "Connection: close\r\n\r\n");
+        free(text);
+}
+
+static void a_chunk_says_its_size(void **state) {
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        http_begin_chunk(to);
+        for (unsigned i = 0; i < 0x1234; i++)
+                fputc('x', to);
+        http_end_chunk(to);
+        assert_int_equal(fclose(to), 0);
+        assert_int_equal(size, HTTP_CHUNK_HEAD + 0x1234 + HTTP_CHUNK_TAIL);
+        http_finish_chunk(text, size);
+        assert_memory_equal(text, "00001234\r\nx", 11);
+        assert_memory_equal(text + size - 3, "x\r\n", 3);
+        free(text);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(beginnings),
+                cmocka_unit_test(ends),
+                cmocka_unit_test(answers),
+                cmocka_unit_test(chunks_are_for_version_1_1),
+                cmocka_unit_test(forms),
+                cmocka_unit_test(heads),
+                cmocka_unit_test(a_chunk_says_its_size),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text of metrics in its two forms, and sums over jobs. */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/metrics_sum.h"
+
+static size_t family_of(const char *name) {
+        for (size_t family = 0; family < metrics_n_families; family++) {
+                char *text = NULL, wanted[64];
+                size_t size;
+                struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_OPEN };
+
+                metrics_begin_family(&to, family);
+                assert_int_equal(fclose(to.file), 0);
+                snprintf(wanted, sizeof(wanted), "# TYPE gradsync_%s ", name);
+                bool found = strncmp(text, wanted, strlen(wanted)) == 0;
+                free(text);
+                if (found)
+                        return family;
+        }
+        fail_msg("there is no family %s", name);
+        return 0;
+}
+
+static void assert_family(enum metrics_form form, const char *name, const struct metrics_job *job,
+                          const char *expected) {
+        char *text = NULL;
+        size_t size, family = family_of(name);
+        struct metrics_out to = { .file = open_memstream(&text, &size), .form = form, .device = "cpu:\"x" };
+
+        metrics_begin_family(&to, family);
+        metrics_write_job(&to, family, job);
+        metrics_write_end(&to);
+        assert_int_equal(fclose(to.file), 0);
+        assert_string_equal(text, expected);
+        free(text);
+}
+
+static void each_form_has_its_own_types(void **state) {
+        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct metrics_job job = { .job = &row, .n_members = 2 };
+
+        row.name = (char *)"a";
+        row.uid = 7;
+        row.operations = 5;
+        row.state = (char *)"lost";
+        assert_family(METRICS_OPEN, "operations", &job,
+                      "# TYPE gradsync_operations counter\n"
+                      "# HELP gradsync_operations Collectives outside of steps.\n"
+                      "gradsync_operations_total{device=\"cpu:\\\"x\",job_name=\"a\",uid=\"7\"} 5\n# EOF\n");
+        assert_family(METRICS_TEXT, "operations", &job,
+                      "# TYPE gradsync_operations_total counter\n"
+                      "# HELP gradsync_operations_total Collectives outside of steps.\n"
+                      "gradsync_operations_total{device=\"cpu:\\\"x\",job_name=\"a\",uid=\"7\"} 5\n");
+        job.together = true;
+        assert_family(METRICS_TEXT, "members", &job,
+                      "# TYPE gradsync_members gauge\n# HELP gradsync_members Members that are there.\n"
+                      "gradsync_members{device=\"cpu:\\\"x\"} 2\n");
+}
+
+static void states_are_gauges_in_the_text_format(void **state) {
+        char *text = NULL;
+        size_t size;
+        struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_TEXT, .device = "" };
+
+        metrics_begin_family(&to, family_of("job_state"));
+        assert_int_equal(fclose(to.file), 0);
+        assert_string_equal(text,
+                            "# TYPE gradsync_job_state gauge\n# HELP gradsync_job_state State of the job.\n");
+        free(text);
+}
+
+/* One of a release with more causes than are known here. */
+static void sums_add_up(void **state) {
+        uint64_t few[] = { 1, 2 }, many[LIMIT_CAUSES + 2] = { [LIMIT_CAUSES] = 3, [LIMIT_CAUSES + 1] = 4 };
+        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct metrics_job job = { .job = &row, .n_members = 2, .n_spares = 1 };
+        struct metrics_sum sum = { 0 };
+
+        row.state = (char *)"paused";
+        row.world = 4;
+        row.committed = 10;
+        row.void_steps = 1;
+        row.n_reduce_class = 2;
+        row.reduce_class = few;
+        row.n_rebuilds = LIMIT_CAUSES + 2;
+        row.rebuilds = many;
+        metrics_sum_add(&sum, &job);
+        row.state = (char *)"of another release";
+        metrics_sum_add(&sum, &job);
+        metrics_sum_count(&sum, &row);
+        assert_int_equal(sum.world, 8);
+        assert_int_equal(sum.members, 4);
+        assert_int_equal(sum.spares, 2);
+        assert_int_equal(sum.committed, 30);
+        assert_int_equal(sum.void_steps, 3);
+        assert_int_equal(sum.reduce_class[1], 6);
+        assert_int_equal(sum.rebuilds[LIMIT_CAUSES - 1], 21);
+        assert_string_equal(metrics_states[3], "paused");
+        for (size_t i = 0; i < METRICS_STATES; i++)
+                assert_int_equal(sum.jobs[i], i == 3);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(each_form_has_its_own_types),
+                cmocka_unit_test(states_are_gauges_in_the_text_format),
+                cmocka_unit_test(sums_add_up),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
