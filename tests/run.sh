@@ -16,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit simulation integration versions torch nccl gpu systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration metrics versions torch nccl gpu systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -181,6 +181,9 @@ suite_integration() {
         # shellcheck disable=SC2046
         python "integration on a GPU" gcc --on-gpu $(printf 'tests/integration/test_%s.py ' $ON_GPU)
 }
+
+# Prometheus' own programs, as Debian has them, read what the daemon writes: see tests/prometheus/debian.py.
+suite_metrics() { build_gcc && python metrics gcc -n 0 tests/prometheus; }
 
 # Another release in the same cluster: see tests/versions/run.sh, which builds it from the history. A tarball
 # and a shallow clone have none.

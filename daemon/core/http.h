@@ -27,8 +27,8 @@ bool http_is_complete(const char *text);
 void http_parse(const char *text, enum metrics_form form, struct http_request *ret);
 void http_write_head(const struct http_request *request, FILE *to);
 
-/* The size of a chunk stands before it and is known last: so many bytes are left free for it, and so many come
- * after what the chunk contains. */
+/* The size of a chunk stands before it and is known last: so many bytes are left free for it, and so many
+ * come after what the chunk contains. */
 #define HTTP_CHUNK_HEAD 10u
 #define HTTP_CHUNK_TAIL 2u
 #define HTTP_CHUNK_LAST "0\r\n\r\n" /* after all others */

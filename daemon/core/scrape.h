@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The text of metrics, a piece at a time: as much as is made in a moment, from what the daemon is at that
- * moment. Either jobs are in it one by one, or all of them together. Families have to stand together, so jobs are gone through once for each, by their handles. That
- * needs no copy of what they were at the beginning, which nobody could bound; so samples of two families of a
- * job may differ by a step, and a job that ends meanwhile is in the first families only. Jobs that begin
- * meanwhile are left out. Sums over jobs are made first, and are exact.
+ * moment. Either jobs are in it one by one, or all of them together. Families have to stand together, so jobs
+ * are gone through once for each, by their handles. That needs no copy of what they were at the beginning,
+ * which nobody could bound; so samples of two families of a job may differ by a step, and a job that ends
+ * meanwhile is in the first families only. Jobs that begin meanwhile are left out. Sums over jobs are made
+ * first, and are exact.
  */
 #pragma once
 

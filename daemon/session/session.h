@@ -131,8 +131,9 @@ struct sessions_measure {
 uint32_t sessions_measure(struct sessions *sessions, struct sessions_measure *measure,
                           void (*fn)(void *data, const struct metrics_job *job), void *data);
 uint32_t sessions_newest_job(const struct sessions *sessions);
-/* What metrics say of all jobs together, those that have ended included, put together one job at a time. A job
- * that ends meanwhile is in it once all the same: its counters never fall. It must not be moved meanwhile. */
+/* What metrics say of all jobs together, those that have ended included, put together one job at a time. A
+ * job that ends meanwhile is in it once all the same: its counters never fall. It must not be moved
+ * meanwhile. */
 struct sessions_sum {
         struct list link;
         struct sessions_measure at;

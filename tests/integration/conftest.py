@@ -8,7 +8,7 @@ import pytest
 import gpus
 import harness
 import served
-from fixtures import build, daemon, machine, nothing_left, processes, program, scratch  # noqa: F401
+from fixtures import build, daemon, machine, nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
 from peer import small_plan
 from returning import Returning
@@ -57,20 +57,6 @@ def group():
     made = MemoryGroup()
     yield made
     made.close()
-
-
-@pytest.fixture
-def peers():
-    """Adopts peers and crews: peers(thing) returns it, and closes it when the test ends."""
-    adopted = []
-
-    def adopt(thing):
-        adopted.append(thing)
-        return thing
-
-    yield adopt
-    for thing in adopted:
-        thing.close()
 
 
 @pytest.fixture

@@ -46,6 +46,20 @@ def processes():
 
 
 @pytest.fixture
+def peers():
+    """Adopts peers and crews: peers(thing) returns it, and closes it when the test ends."""
+    adopted = []
+
+    def adopt(thing):
+        adopted.append(thing)
+        return thing
+
+    yield adopt
+    for thing in adopted:
+        thing.close()
+
+
+@pytest.fixture
 def machine(build, scratch, monkeypatch):
     """A machine with a fake GPU, for all processes that the test starts. No rule of the GPU may be broken."""
     for name, value in gpus.settings(build, scratch).items():

@@ -136,8 +136,8 @@ def test_a_request_in_pieces(served):
 
 
 def keeps_its_place(address):
-    """Whether a caller is answered after 30 others have come from another address, none of which ends; None: the
-    daemon may have given it up for its own slowness."""
+    """Whether a caller is answered after 30 others have come from another address, none of which ends; None:
+    the daemon may have given it up for its own slowness."""
     began = time.monotonic()
     with contextlib.ExitStack() as held:
         patient = held.enter_context(call(address))
