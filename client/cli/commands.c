@@ -79,6 +79,7 @@ static const struct cli_command commands[] = {
           "none has\n"
           "                        ended; the others wait for it\n"
           "      --keep-going      when a process fails, let the others go on\n"
+          "      --log-dir DIR     write what each process writes to a file of its own in DIR, too\n"
           "      --grace SECS      time between SIGTERM and SIGKILL (10)\n",
           cmd_run },
         { "evict", "JOB RANK", "End a member of a job as if it were lost",

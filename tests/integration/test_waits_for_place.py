@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits in a job that lacks a member: members that have begun what cannot end without it, and no others."""
+"""Who waits in a job that lacks a member: members that have begun what cannot end without it, no others."""
 import pytest
 
 from harness import wait_until

@@ -99,19 +99,24 @@ static void numbers_of_options(void **state) {
 struct collected {
         char text[4096];
         size_t longest;
-        unsigned n;
+        unsigned n, pieces;
 };
 
-static void collect(void *data, const char *line, size_t length) {
+/* Each line is followed by a sign for how it ended. */
+static void collect(void *data, const char *line, size_t length, enum lines_end end) {
+        static const char signs[] = {
+                [LINES_NEWLINE] = '|', [LINES_RETURN] = '<', [LINES_PIECE] = '+', [LINES_REST] = '.'
+        };
         struct collected *collected = data;
 
         collected->n++;
+        collected->pieces += end == LINES_PIECE;
         if (length > collected->longest)
                 collected->longest = length;
         size_t used = strlen(collected->text);
         if (used + length + 2 < sizeof collected->text) {
                 memcpy(collected->text + used, line, length);
-                memcpy(collected->text + used + length, "|", 2);
+                collected->text[used + length] = signs[end];
         }
 }
 
@@ -133,13 +138,43 @@ static void assert_lines(const char *text, const char *expected) {
 
 static void lines_end_where_they_should(void **state) {
         assert_lines("one\ntwo\n", "one|two|");
-        assert_lines("one\n\ntwo", "one||two|");
+        assert_lines("one\n\ntwo", "one||two.");
         assert_lines("\n", "|");
         assert_lines("one\r\ntwo\r\n", "one|two|");
-        assert_lines("\r10 %\r20 %\rdone\n", "10 %|20 %|done|");
-        assert_lines("one\r\n\ntwo", "one||two|");
-        assert_lines("\r\r\rx", "x|");
-        assert_lines("unfinished", "unfinished|");
+        assert_lines("\r10 %\r20 %\rdone\n", "10 %<20 %<done|");
+        assert_lines("10 %\r20 %\rdone\r\n", "10 %<20 %<done|");
+        assert_lines("one\r\n\ntwo", "one||two.");
+        assert_lines("one\r\r\ntwo\r", "one|two.");
+        assert_lines("\r\r\rx", "x.");
+        assert_lines("unfinished", "unfinished.");
+}
+
+/* What is pending is a bar if it stands before or after a carriage return. */
+static void bars_are_lines_that_are_rewritten(void **state) {
+        static const struct {
+                const char *text, *bar; /* NULL: it is none */
+        } cases[] = {
+                { "10 %\r", "10 %" },  { "\r10 %", "10 %" },     { "10 %\r20 %", "20 %" },
+                { "10 %", NULL },      { "10 %\r20 %\n", NULL }, { "\r", NULL },
+                { "10 %\r\n", NULL },  { "a\n\rb", "b" },        { "10 %\r20 %\nnew", NULL },
+                { "10 %\r\nx", NULL },
+        };
+
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct collected collected = { 0 };
+                struct lines lines;
+
+                assert_int_equal(lines_init(&lines), 0);
+                lines_feed(&lines, cases[i].text, strlen(cases[i].text), collect, &collected);
+                assert_int_equal(lines_is_bar(&lines), cases[i].bar != NULL);
+                if (cases[i].bar) {
+                        assert_int_equal(lines.used, strlen(cases[i].bar));
+                        assert_memory_equal(lines.pending, cases[i].bar, lines.used);
+                }
+                lines_flush(&lines, collect, &collected);
+                assert_false(lines_is_bar(&lines));
+                lines_deinit(&lines);
+        }
 }
 
 static void long_lines_come_in_pieces(void **state) {
@@ -154,6 +189,7 @@ static void long_lines_come_in_pieces(void **state) {
         lines_flush(&lines, collect, &collected);
         assert_int_equal(collected.n, 3);
         assert_int_equal(collected.longest, LINES_MAX);
+        assert_int_equal(collected.pieces, 2);
         lines_deinit(&lines);
         free(bytes);
 }
@@ -282,6 +318,7 @@ int main(void) {
                 cmocka_unit_test(rates_and_norms),
                 cmocka_unit_test(numbers_of_options),
                 cmocka_unit_test(lines_end_where_they_should),
+                cmocka_unit_test(bars_are_lines_that_are_rewritten),
                 cmocka_unit_test(long_lines_come_in_pieces),
                 cmocka_unit_test(a_wait_names_whom_and_what_for),
                 cmocka_unit_test(who_is_late_in_each_bucket_is_so_once),

@@ -180,10 +180,26 @@ void cli_deinit(struct cli *cli) {
         cli->job = NULL;
 }
 
+static struct {
+        void (*fn)(void *data);
+        void *data;
+} cli_clearing;
+
+void cli_clear_with(void (*fn)(void *data), void *data) {
+        cli_clearing.fn = fn;
+        cli_clearing.data = data;
+}
+
+void cli_clear(void) {
+        if (cli_clearing.fn)
+                cli_clearing.fn(cli_clearing.data);
+}
+
 static void cli_print_complaint(const char *format, va_list args) {
         _cleanup_(freep) char *text = format_new_list(format, args), *shown = text ? escape_text(text) : NULL;
 
         fflush(stdout);
+        cli_clear();
         fprintf(stderr, "gradsyncctl: %s\n", shown ? shown : "out of memory");
 }
 

@@ -116,6 +116,11 @@ void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 int cli_usage_error(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_out_of_memory(void); /* says so, and returns CLI_ERROR */
 
+/* Calls what was set with cli_clear_with() (NULL: nothing): it takes away what stands on the terminal only
+ * for the moment. Complaints do it by themselves. */
+void cli_clear(void);
+void cli_clear_with(void (*fn)(void *data), void *data);
+
 /* The same for parsers of options, which return 1 + the exit code. */
 #define cli_refuse_option(...) (1 + cli_usage_error(__VA_ARGS__))
 

@@ -6,7 +6,7 @@
 #include "client/cli/ask/sockets.h"
 #include "client/cli/ask/talk.h"
 #include "client/cli/cmd/cmd.h"
-#include "client/cli/run/run.h"
+#include "client/cli/run/output.h"
 #include "proto/names.h"
 
 static int cmd_run_parse(struct cli *cli, struct run_options *options, int argc, char **argv) {
@@ -17,6 +17,7 @@ static int cmd_run_parse(struct cli *cli, struct run_options *options, int argc,
                 { "private", '\0', CLI_FLAG, .value = &options->always_private },
                 { "daemon-arg", '\0', CLI_TEXTS, .value = &options->daemon_args },
                 { "keep-going", '\0', CLI_FLAG, .value = &options->keep_going },
+                { "log-dir", '\0', CLI_TEXT, .value = &options->log_dir },
                 { "grace", '\0', CLI_SECONDS, .value = &options->grace_ms },
                 { "restart", '\0', CLI_NUMBER, &options->restarts, "--restart needs a number of times", 0,
                   1000000 },
@@ -88,17 +89,23 @@ static int cmd_run_choose_daemon(struct run *run, const struct cli *cli, char **
 
 static int cmd_run_job(struct run *run, const struct cli *cli) {
         _cleanup_(freep) char *found = NULL;
-        int code = cmd_run_choose_daemon(run, cli, &found);
+        bool failed = false;
+        int code = output_open(run);
 
+        if (!code)
+                code = cmd_run_choose_daemon(run, cli, &found);
         if (!code)
                 code = run_members_start(run);
         if (!code) {
                 relay_run(run);
                 code = run->result;
+                failed = code && !run->options->bare && !run->interrupted && !run->unheard;
         }
         missed_deinit(&run->missed);
         run_members_end(run);
-        run_daemon_stop(&run->daemon);
+        notices_close(&run->notices);
+        run_daemon_stop(&run->daemon, failed);
+        output_close(run);
         return code;
 }
 
@@ -107,6 +114,7 @@ int cmd_run_with(const struct cli *cli, const struct run_options *options) {
         struct run run = { .options = options,
                            .daemon = RUN_DAEMON_INIT,
                            .missed = MISSED_INIT,
+                           .notices = NOTICES_INIT,
                            .member = members,
                            .color = { cli->color, cli->color_err } };
         char name[32];

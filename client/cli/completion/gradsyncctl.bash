@@ -28,7 +28,7 @@ _gradsyncctl_jobs() {
 # What an option in front of the cursor wants; false if it wants nothing.
 _gradsyncctl_value() {
         case $1 in
-        -s | --socket | -o | --output)
+        -s | --socket | -o | --output | --log-dir)
                 compopt -o filenames 2>/dev/null
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 ;;
@@ -49,8 +49,8 @@ _gradsyncctl_look_back() {
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
                         ;;
-                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | \
-                        --restart | --grace | --pause | --token | --name | --uids)
+                -o | --output | --log-dir | -n | --count | --members | -i | --interval | --job | \
+                        --daemon-arg | --restart | --grace | --pause | --token | --name | --uids)
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((index++))
                         ;;

@@ -46,7 +46,22 @@ static int run_daemon_no_directory(const char *what, const char *where) {
         return -error;
 }
 
-static int run_daemon_make_directory(struct run_daemon *daemon) {
+/* A file of --log-dir may have lines of former daemons in it. */
+static int run_daemon_place_log(struct run_daemon *daemon, const char *log_dir) {
+        struct stat info;
+
+        daemon->log = log_dir ? format_new("%s/gradsyncd.log", log_dir)
+                              : format_new("%s/" PRIVATE_LOG, daemon->directory);
+        if (!daemon->log)
+                return -ENOMEM;
+        _cleanup_(closep) int fd = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (fd < 0 || fstat(fd, &info) < 0)
+                return run_daemon_no_directory("write", daemon->log);
+        daemon->log_from = info.st_size;
+        return 0;
+}
+
+static int run_daemon_make_directory(struct run_daemon *daemon, const char *log_dir) {
         _cleanup_(freep) char *directory =
                 format_new("%s/gradsync-%u.XXXXXX", private_parent(), (unsigned)geteuid());
         char path[PATH_MAX];
@@ -70,7 +85,7 @@ static int run_daemon_make_directory(struct run_daemon *daemon) {
         if (daemon->lock < 0)
                 return run_daemon_no_directory("write to", daemon->directory);
         flock(daemon->lock, LOCK_EX | LOCK_NB);
-        return 0;
+        return run_daemon_place_log(daemon, log_dir);
 }
 
 static void run_daemon_remove_directory(const char *path) {
@@ -99,8 +114,7 @@ _Noreturn static void run_daemon_become(const struct run_daemon *daemon, const c
         prctl(PR_SET_PDEATHSIG, SIGTERM);
         if (getppid() != parent)
                 _exit(CLI_ERROR);
-        snprintf(path, sizeof path, "%s/" PRIVATE_LOG, daemon->directory);
-        int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        int log = open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         run_daemon_point(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
         run_daemon_point(log, STDOUT_FILENO);
         run_daemon_point(log, STDERR_FILENO);
@@ -254,7 +268,7 @@ static int run_daemon_wait_ready(const struct run_daemon *daemon, int signal_fd,
 
 int run_daemon_start(struct run_daemon *daemon, const char *device, const struct run_options *options,
                      int signal_fd, const sigset_t *mask) {
-        int r = run_daemon_make_directory(daemon);
+        int r = run_daemon_make_directory(daemon, options->log_dir);
 
         daemon->device = device;
         if (r < 0)
@@ -276,13 +290,13 @@ int run_daemon_start(struct run_daemon *daemon, const char *device, const struct
 /* ---- the end ---- */
 
 void run_daemon_show_log(const struct run_daemon *daemon) {
-        char path[PATH_MAX], *line = NULL, *last[LOG_LINES] = { NULL };
+        char *line = NULL, *last[LOG_LINES] = { NULL };
         size_t size = 0, n = 0;
 
-        snprintf(path, sizeof path, "%s/" PRIVATE_LOG, daemon->directory);
-        FILE *log = fopen(path, "re");
+        FILE *log = fopen(daemon->log, "re");
         if (!log)
                 return;
+        fseeko(log, daemon->log_from, SEEK_SET);
         while (getline(&line, &size, log) > 0) {
                 line[strcspn(line, "\n")] = '\0';
                 free(last[n % LOG_LINES]);
@@ -313,14 +327,29 @@ static void run_daemon_end(const struct run_daemon *daemon) {
         waitpid(daemon->pid, &status, 0);
 }
 
-void run_daemon_stop(struct run_daemon *daemon) {
+/* That of --log-dir stays where it is. */
+static void run_daemon_keep_log(const struct run_daemon *daemon) {
+        size_t length = strlen(daemon->directory);
+        bool inside = strncmp(daemon->log, daemon->directory, length) == 0 && daemon->log[length] == '/';
+        _cleanup_(freep) char *kept = inside ? format_new("%s.log", daemon->directory) : strdup(daemon->log);
+
+        if (!kept || (inside && rename(daemon->log, kept) < 0))
+                cli_complain("the log of the private daemon is lost: %s", strerror(errno));
+        else
+                cli_complain("the log of the private daemon is in %s", kept);
+}
+
+void run_daemon_stop(struct run_daemon *daemon, bool keep) {
         if (daemon->pid > 0)
                 run_daemon_end(daemon);
+        if (keep && daemon->log)
+                run_daemon_keep_log(daemon);
         if (daemon->directory)
                 run_daemon_remove_directory(daemon->directory);
         for (int *fd = (int[]){ daemon->pidfd, daemon->lock, daemon->notify, -2 }; *fd != -2; fd++)
                 fd_close(*fd);
         free(daemon->directory);
         free(daemon->socket);
+        free(daemon->log);
         *daemon = (struct run_daemon)RUN_DAEMON_INIT;
 }

@@ -16,33 +16,37 @@ void lines_deinit(struct lines *lines) {
         *lines = (struct lines){ 0 };
 }
 
-static void lines_give_out(struct lines *lines, lines_fn give, void *data) {
-        give(data, lines->pending, lines->used);
+static void lines_give_out(struct lines *lines, enum lines_end end, lines_fn give, void *data) {
+        size_t used = lines->used;
+
         lines->used = 0;
+        lines->returned = false;
+        lines->rewritten = end == LINES_RETURN;
+        give(data, lines->pending, used, end);
 }
 
 /* A full buffer is given out when another byte comes, not before: its line may end just here. */
 static void lines_append(struct lines *lines, const char *bytes, size_t n, lines_fn give, void *data) {
+        if (n > 0 && lines->returned)
+                lines_give_out(lines, LINES_RETURN, give, data);
         while (n > 0) {
                 if (lines->used == LINES_MAX)
-                        lines_give_out(lines, give, data);
+                        lines_give_out(lines, LINES_PIECE, give, data);
                 size_t part = n < LINES_MAX - lines->used ? n : LINES_MAX - lines->used;
                 memcpy(lines->pending + lines->used, bytes, part);
                 lines->used += part;
                 bytes += part;
                 n -= part;
-                lines->ended_by_return = false;
         }
 }
 
 static void lines_end_line(struct lines *lines, char by, lines_fn give, void *data) {
-        bool rest_of_crlf = by == '\n' && lines->ended_by_return;
-
-        if (by == '\r' && lines->used == 0)
-                return;
-        if (!rest_of_crlf)
-                lines_give_out(lines, give, data);
-        lines->ended_by_return = by == '\r';
+        if (by == '\n')
+                lines_give_out(lines, LINES_NEWLINE, give, data);
+        else if (lines->used > 0)
+                lines->returned = true;
+        else
+                lines->rewritten = true;
 }
 
 void lines_feed(struct lines *lines, const char *bytes, size_t n, lines_fn give, void *data) {
@@ -60,6 +64,10 @@ void lines_feed(struct lines *lines, const char *bytes, size_t n, lines_fn give,
 
 void lines_flush(struct lines *lines, lines_fn give, void *data) {
         if (lines->used > 0)
-                lines_give_out(lines, give, data);
-        lines->ended_by_return = false;
+                lines_give_out(lines, LINES_REST, give, data);
+        lines->returned = lines->rewritten = false;
+}
+
+bool lines_is_bar(const struct lines *lines) {
+        return lines->used > 0 && (lines->returned || lines->rewritten);
 }

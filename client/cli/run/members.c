@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #include "client/cli/base/beside.h"
+#include "client/cli/base/moment.h"
 #include "client/cli/run/run.h"
 
 #define ANCESTORS 32u /* of a process that are looked at */
@@ -85,7 +86,13 @@ static int run_member_adopt(struct run *run, unsigned rank, pid_t pid, int in[RU
         if (rank >= run->n_members)
                 run->n_members = rank + 1;
         *member = (struct run_member){
-                .rank = rank, .restarts = member->restarts, .pid = pid, .pidfd = pidfd_open(pid, 0)
+                .rank = rank,
+                .restarts = member->restarts,
+                .pid = pid,
+                .pidfd = pidfd_open(pid, 0),
+                .started = moment_ms(),
+                .quick = member->quick,
+                .log = member->log,
         };
         memcpy(member->pipe, in, sizeof member->pipe);
         if (member->pidfd < 0)
@@ -128,6 +135,7 @@ int run_members_start(struct run *run) {
 
         run_set_common_variables(run);
         run->example = beside_example(run->options->command[0]);
+        run->pause_most_ms = run_longest_pause();
         for (unsigned rank = 0; rank < run->options->members && !code; rank++)
                 code = run_member_start(run, rank);
         return code;

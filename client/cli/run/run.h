@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
- * variables.c knows what they find in their environment; missed.c finds out whether they wait for one that has
- * ended; relay.c is the loop that relays output, forwards signals and ends things. There is one thread; all signals of interest are blocked and read from a signalfd.
+ * variables.c knows what they find in their environment; missed.c finds out whether they wait for one that
+ * has ended; output.c relays what they write; notices.c follows the daemon's log; stop.c ends things; relay.c
+ * is the loop. There is one thread; all signals of interest are blocked and read from a signalfd.
  * What the command's options mean and what comes first is decided in cmd/run.c.
  */
 #pragma once
@@ -15,6 +16,7 @@
 #include "client/cli/base/cli.h"
 #include "client/cli/run/lines.h"
 #include "client/cli/run/missed.h"
+#include "client/cli/run/notices.h"
 
 struct run_options {
         unsigned long members;
@@ -22,6 +24,7 @@ struct run_options {
         const char *job;
         bool always_private;
         bool keep_going;
+        const char *log_dir; /* NULL: none */
         bool bare; /* the one member belongs to this program: it writes to this one's streams itself, and says
                       why it fails */
         unsigned long restarts; /* of each member */
@@ -34,6 +37,8 @@ struct run_options {
 struct run_daemon {
         char *directory; /* NULL: there is none */
         char *socket;
+        char *log;      /* its file */
+        off_t log_from; /* where what this daemon writes begins in it */
         pid_t pid;
         int pidfd;
         int lock; /* daemon.pid, locked for as long as this program lives */
@@ -58,8 +63,9 @@ bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *opt
                         char *ret_how, size_t size);
 /* Writes the last lines of its log to stderr. */
 void run_daemon_show_log(const struct run_daemon *daemon);
-/* Ends the daemon and removes the directory; nothing if there is none. */
-void run_daemon_stop(struct run_daemon *daemon);
+/* Ends the daemon and removes the directory; nothing if there is none. `keep`: its log stays, in a file
+ * beside the directory, and people are told where. */
+void run_daemon_stop(struct run_daemon *daemon, bool keep);
 
 /* ---- members ---- */
 
@@ -71,6 +77,14 @@ struct run_member {
         pid_t pid;             /* also its process group; reaped last, so that the number is not used again */
         int pidfd;             /* -1 once it has ended */
         bool done;             /* with status 0 */
+        int result;            /* if it has failed: the exit status that this means, */
+        char how[96];          /* and what has happened */
+        int64_t started;       /* CLOCK_MONOTONIC ms */
+        int64_t due;           /* it is started again then; 0: not at all */
+        char *loss;            /* what the daemon says of its loss, not shown yet; NULL: nothing */
+        int64_t loss_due;      /* when it is, if its process goes on */
+        unsigned long quick;   /* ends soon after a start, in a row */
+        int log;               /* of --log-dir; -1: none */
         int pipe[RUN_STREAMS]; /* -1 at end of file */
         struct lines lines[RUN_STREAMS];
 };
@@ -87,10 +101,18 @@ struct run {
         sigset_t mask; /* before any signal was blocked: what children get */
         int signal_fd;
         int epoll_fd;
+        struct notices notices;
+        int64_t pause_most_ms; /* between starts of a member */
         bool color[RUN_STREAMS];
-        bool gone[RUN_STREAMS]; /* the reader of this program's stream has gone */
-        bool stopping;          /* the members have been asked to end */
-        bool killed;            /* they have been killed */
+        bool terminal[RUN_STREAMS]; /* a progress bar may be redrawn there */
+        int screen;                 /* the stream on which bars are drawn; -1: none */
+        unsigned drawn;             /* rows with bars that are there now, above the cursor */
+        bool redraw;                /* they are out of date */
+        bool gone[RUN_STREAMS];     /* the reader of this program's stream has gone */
+        bool interrupted;           /* by a signal */
+        bool unheard;               /* the reader of the output has gone, which ended it */
+        bool stopping;              /* the members have been asked to end */
+        bool killed;                /* they have been killed */
         int result;
         int64_t deadline; /* CLOCK_MONOTONIC ms; 0: none */
 };
@@ -110,6 +132,9 @@ void run_members_end(struct run *run);
 
 /* Sets what all members find in it, in this program's own environment. */
 void run_set_common_variables(const struct run *run);
+/* The longest pause between two starts of a member, in milliseconds: its place must be kept meanwhile, and
+ * while it starts. To be asked after that. */
+int64_t run_longest_pause(void);
 /* Sets what makes this process the member of that rank; runs in the child. */
 void run_set_member_variables(unsigned rank);
 

@@ -14,6 +14,9 @@
  * again. Until that one joins, it may have to load a framework from a slow file system, so the time is
  * generous; if it does not come after all, this program ends the others. */
 #define RESTART_GRACE_S 120
+/* The daemon's own setting counts, which may be short. */
+#define UNKNOWN_GRACE_S 2
+#define LONGEST_PAUSE_S 10
 /* torchrun's, for a machine on which no port can be had. */
 #define USUAL_PORT 29500
 
@@ -61,6 +64,15 @@ void run_set_common_variables(const struct run *run) {
                 variables_set_number("MASTER_PORT", variables_free_port(), false);
         variables_set_number("OMP_NUM_THREADS", variables_threads(members), false);
         setenv("PYTHONUNBUFFERED", "1", 0);
+}
+
+int64_t run_longest_pause(void) {
+        const char *text = cli_variable("GRADSYNC_REJOIN_GRACE");
+        double grace = text ? strtod(text, NULL) : UNKNOWN_GRACE_S;
+
+        if (!(grace > 0))
+                return 0;
+        return grace / 4 < LONGEST_PAUSE_S ? (int64_t)(grace / 4 * 1000) : LONGEST_PAUSE_S * 1000;
 }
 
 void run_set_member_variables(unsigned rank) {
