@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "proto/cgroup.h"
 
@@ -29,6 +30,14 @@ uint64_t ceiling_read(const char *sysfs_root, const char *proc_cgroup) {
 
         cgroup_walk(sysfs_root, proc_cgroup, "memory", ceiling_look, &least);
         return least;
+}
+
+const char *ceiling_remedy(void) {
+        if (access("/run/systemd/system", F_OK) == 0)
+                return "set MemoryMax of the service to 512 MiB more than daemon_bytes (systemctl edit), or "
+                       "lower daemon_bytes";
+        return "let the control group, or the container, have 512 MiB more than daemon_bytes, or lower "
+               "daemon_bytes";
 }
 
 bool ceiling_is_low(uint64_t daemon_bytes, char *text, size_t size) {

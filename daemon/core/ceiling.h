@@ -13,9 +13,8 @@
 /* What a daemon needs beside daemon_bytes: its program, libraries, threads, and pages of arenas that clients
  * did not touch first. */
 #define CEILING_REST (UINT64_C(512) << 20)
-#define CEILING_REMEDY                                                                                       \
-        "set MemoryMax of the service to 512 MiB more than daemon_bytes (systemctl edit), or lower "         \
-        "daemon_bytes"
+/* What to do about a limit that is too low, where systemd sets it and where something else does. */
+const char *ceiling_remedy(void);
 
 /* The least limit. 0: there is none. Tests lay out trees of their own, as for cgroup_walk(). */
 uint64_t ceiling_read(const char *sysfs_root, const char *proc_cgroup);

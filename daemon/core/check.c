@@ -286,7 +286,7 @@ static void check_ceiling(struct check *check) {
         char text[256];
 
         if (ceiling_is_low(check->config->limits[ACCOUNT_OWN], text, sizeof(text)))
-                check_say(check, "warn", "memory limit", CEILING_REMEDY, "%s", text);
+                check_say(check, "warn", "memory limit", ceiling_remedy(), "%s", text);
 }
 
 int check_settings(const struct config *config, FILE *to) {

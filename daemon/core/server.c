@@ -670,7 +670,7 @@ int server_run(struct server *server) {
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);
         if (ceiling_is_low(server->config.limits[ACCOUNT_OWN], text, sizeof(text)))
-                log_warning("%s; %s", text, CEILING_REMEDY);
+                log_warning("%s; %s", text, ceiling_remedy());
         notify_ready("no clients");
         int r = loop_run(server->loop);
         if (r < 0)

@@ -52,6 +52,17 @@ static int listener_make_parents(const char *path) {
         return 0;
 }
 
+/* The same for a place that the user may not write to, which is another one's to choose. */
+static int listener_fail_place(int r, const char *path, const char *what, char *error, size_t size) {
+        listener_fail(r, path, what, error, size);
+        size_t used = strlen(error);
+
+        if (r == -EACCES || r == -EPERM || r == -EROFS)
+                snprintf(error + used, size - used, "; let --socket name a place where uid %u may write",
+                         (unsigned)geteuid());
+        return r;
+}
+
 /* A socket file that nobody listens on any more may go; anything else stays. */
 static int listener_remove_stale(const struct sockaddr_un *address, int type) {
         _cleanup_(closep) int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -74,7 +85,10 @@ static int listener_set_access(const struct listener_config *config, char *error
         if (config->group != NULL && config->group[0] != '\0') {
                 group = getgrnam(config->group);
                 if (group == NULL) {
-                        snprintf(error, size, "socket_group: there is no group '%s'", config->group);
+                        snprintf(error, size,
+                                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
+                                 "one that is there",
+                                 config->group);
                         return -ENOENT;
                 }
                 if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)
@@ -108,7 +122,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         strcpy(address.sun_path, config->path);
         int r = listener_make_parents(config->path);
         if (r < 0)
-                return listener_fail(r, config->path, "cannot make the directory of", error, size);
+                return listener_fail_place(r, config->path, "cannot make the directory of", error, size);
         r = listener_remove_stale(&address, type);
         if (r == -EADDRINUSE) {
                 snprintf(error, size, "another gradsyncd listens on %s", config->path);
@@ -123,7 +137,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
-                return listener_fail(r, config->path, "cannot bind", error, size);
+                return listener_fail_place(r, config->path, "cannot bind", error, size);
         r = listener_open_up(fd, config, error, size);
         if (r == 0)
                 *ret = fd_steal(&fd);

@@ -505,7 +505,7 @@ def test_no_daemon(ctl, scratch):
     assert made.out == ""
     for tried in (f"{scratch}/gradsync/cpu:absent/socket", "/run/gradsync/cpu:absent/socket"):
         assert tried in made.err
-    assert "gradsyncctl run" in made.err and "systemctl start" in made.err
+    assert "gradsyncctl run" in made.err
     ctl("list", "jobs", socket=scratch / "nowhere", code=3)
 
 

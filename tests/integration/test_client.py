@@ -676,8 +676,10 @@ def test_a_malformed_environment_is_named(daemon, member, env, named):
 
 
 @pytest.mark.parametrize("env, named", [
-    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_SIZE": 2}, "OMPI_COMM_WORLD_SIZE is set but OMPI_COMM_WORLD_RANK is not"),
-    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": 0}, "OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not"),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_SIZE": 2},
+     "OMPI_COMM_WORLD_SIZE is set but OMPI_COMM_WORLD_RANK is not"),
+    ({"PMIX_NAMESPACE": "n", "OMPI_COMM_WORLD_RANK": 0},
+     "OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not"),
     ({"PMI_SIZE": 2, "PMI_RANK": 0}, "GRADSYNC_JOB is not"),
     ({"GRADSYNC_JOB": "a", "PMI_SIZE": 2}, "PMI_SIZE is set but PMI_RANK is not"),
     ({"PMI_RANK": 0}, "PMI_RANK is set but PMI_SIZE is not"),
@@ -695,7 +697,8 @@ def test_beside_a_daemon_nobody_is_alone(daemon, member, env, named):
 
 
 @pytest.mark.parametrize("launched", [
-    [{"PMIX_NAMESPACE": "4711/x", "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": rank} for rank in range(2)],
+    [{"PMIX_NAMESPACE": "4711/x", "OMPI_COMM_WORLD_SIZE": 2, "OMPI_COMM_WORLD_RANK": rank}
+     for rank in range(2)],
     [{"GRADSYNC_JOB": "4711%2Fx", "PMI_SIZE": 2, "PMI_RANK": rank} for rank in range(2)],
 ], ids=["openmpi", "pmi"])
 def test_ranks_of_an_mpi_launcher_are_one_job(daemon, member, launched):
@@ -705,7 +708,8 @@ def test_ranks_of_an_mpi_launcher_are_one_job(daemon, member, launched):
         ask(each, "open")
         each.say("join")
     said = [fields(each.line().split(" ", 1)[1]) for each in members]
-    assert [(each["rank"], each["world"], each["name"]) for each in said] == [("0", "2", "4711%2Fx"), ("1", "2", "4711%2Fx")]
+    assert [(each["rank"], each["world"], each["name"]) for each in said] == \
+        [("0", "2", "4711%2Fx"), ("1", "2", "4711%2Fx")]
     assert len(served.status()["jobs"]) == 1
 
 

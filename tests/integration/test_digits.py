@@ -71,11 +71,13 @@ def test_any_number_of_members_is_the_same_training(single, daemon, program, bui
 
 
 def mpirun(program, build, scratch, env, *arguments, socket=None):
-    """The training as two ranks of Open MPI, on however few CPUs. Each has a file of its own, because mpirun passes on what
-    comes, not lines."""
-    run = program("/usr/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", 2, "sh", "-c",
-                  'exec "$0" "$@" >"$SAID.$OMPI_COMM_WORLD_RANK"', build / harness.DIGITS, *SETTING, *arguments, socket=socket,
-                  env={"OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1, "SAID": scratch / "said", **env})
+    """Two ranks of Open MPI, on however few CPUs. Each has a file of its own: mpirun passes on what comes,
+    not lines."""
+    own_file = 'exec "$0" "$@" >"$SAID.$OMPI_COMM_WORLD_RANK"'
+    run = program("/usr/bin/mpirun", "--oversubscribe", "--bind-to", "none", "-n", 2, "sh", "-c", own_file,
+                  build / harness.DIGITS, *SETTING, *arguments, socket=socket,
+                  env={"OMPI_ALLOW_RUN_AS_ROOT": 1, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 1,
+                       "SAID": scratch / "said", **env})
     status = run.wait(harness.LONG)
     return status, [events((scratch / f"said.{rank}").read_text()) for rank in range(2)], run.err
 
@@ -90,7 +92,8 @@ def test_mpirun_starts_one_job(single, daemon, program, build, scratch):
 
 def test_mpirun_without_a_daemon_is_refused(program, build, scratch):
     """Else there would be as many trainings as ranks."""
-    status, found, text = mpirun(program, build, scratch, {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
+    nowhere = {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"}
+    status, found, text = mpirun(program, build, scratch, nowhere)
     assert status == 1 and found == [[], []], text
     assert "no gradsyncd is reachable" in text and "OMPI_COMM_WORLD_SIZE is set" in text, text
 

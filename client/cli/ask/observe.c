@@ -4,6 +4,7 @@
 
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
+#include "client/cli/base/beside.h"
 #include "client/cli/base/escape.h"
 
 /* Whether the daemon has what is asked for. */
@@ -20,18 +21,18 @@ static bool observe_look(struct attempt *at, const struct inquiry *inquiry) {
 }
 
 static void observe_advise(const struct cli *cli, const struct sockets *sockets) {
-        const char *device = sockets_device(cli);
+        bool named = sockets->source == SOCKETS_FROM_OPTION || sockets->source == SOCKETS_FROM_VARIABLE;
+        const char *device = sockets_device(cli), *place = named ? sockets->at[0].path : NULL;
+        char text[ADVICE_TEXT], buffer[ADVICE_DEVICE];
+        struct advice advice;
 
-        if (sockets->source == SOCKETS_FROM_OPTION || sockets->source == SOCKETS_FROM_VARIABLE) {
-                fprintf(stderr, "Start it:  gradsyncd --device %s --socket %s\n", device,
-                        sockets->at[0].path);
-                return;
-        }
-        fprintf(stderr,
-                "Start one:  systemctl start 'gradsyncd@%s'\n"
-                "       or:  gradsyncd --device %s\n"
-                "       or:  gradsyncctl run -n 2 -- CMD, which starts a private one for its job\n",
-                device, device);
+        beside_advice(&advice);
+        if (place)
+                device = advice_device_at(place, device, buffer);
+        if (!advice_start(&advice, device, place, "\n       or:  ", text, sizeof text))
+                cli_complain("%s", text);
+        else
+                fprintf(stderr, "Start %s:  %s\n", named ? "it" : "one", text);
 }
 
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied) {

@@ -60,3 +60,9 @@ char *beside_example(const char *name) {
         }
         return found;
 }
+
+void beside_advice(struct advice *ret) {
+        _cleanup_(freep) char *folder = beside_path("%s");
+
+        advice_look(ret, "", folder);
+}

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "proto/advice.h"
+
 /* The path that `pattern` means: its one "%s" stands for the folder of the running program. NULL if memory is
  * short or the folder is unknown. Whether there is such a file is for the caller to see. */
 char *beside_path(const char *pattern);
@@ -15,3 +17,5 @@ char *beside_daemon(void);
 /* The example program of that name, installed or in a build tree: NULL if there is none. A name with a "/" is
  * none. */
 char *beside_example(const char *name);
+/* What this host has for whom this program advises. */
+void beside_advice(struct advice *ret);

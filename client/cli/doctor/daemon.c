@@ -19,9 +19,7 @@
 #define SOCKET_GROUP "gradsync"
 
 static void doctor_daemon_socket(const struct checkup *checkup, struct findings *findings) {
-        const char *device = sockets_device(checkup->cli),
-                   *source = sockets_source_name(checkup->sockets.source);
-        char *fix = NULL;
+        const char *source = sockets_source_name(checkup->sockets.source);
 
         if (!checkup->path)
                 return findings_add(findings, "socket", VERDICT_FAIL,
@@ -36,33 +34,7 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
                                 checkup->result == TALK_CUT ? "whole answer of the daemon" : "daemon",
                                 checkup->path, *source ? " (" : "", source, *source ? ")" : "",
                                 checkup->talk.error);
-        switch (checkup->result) {
-        case TALK_ABSENT:
-        case TALK_GONE:
-                if (checkup->sockets.source == SOCKETS_FROM_OPTION ||
-                    checkup->sockets.source == SOCKETS_FROM_VARIABLE)
-                        fix = format_new("start it: gradsyncd --device %s --socket %s", device,
-                                         checkup->path);
-                else
-                        fix = format_new(
-                                "start it: systemctl start 'gradsyncd@%s', or: gradsyncd --device %s", device,
-                                device);
-                break;
-        case TALK_DENIED: fix = format_new("see \"permissions\""); break;
-        case TALK_VERSION: fix = format_new("see \"version\""); break;
-        case TALK_CUT:
-                fix = format_new(
-                        "look why: journalctl -u 'gradsyncd@%s', or its standard error; then ask again",
-                        device);
-                break;
-        case TALK_SILENT:
-                fix = format_new(
-                        "continue it if it is stopped (kill -CONT), else: systemctl restart 'gradsyncd@%s'",
-                        device);
-                break;
-        default: fix = format_new("name the socket of a gradsyncd: --socket, or GRADSYNC_SOCKET");
-        }
-        findings_add(findings, "socket", VERDICT_FAIL, what, fix);
+        findings_add(findings, "socket", VERDICT_FAIL, what, doctor_remedy(checkup));
 }
 
 /* ---- permissions ---- */
@@ -121,8 +93,9 @@ static bool doctor_daemon_finds_closed_directory(const char *path, char ret[PATH
 }
 
 /* The socket belongs to root's group, which is nothing to join: so it goes to the users' group first. */
-static char *doctor_daemon_root_group_fix(const struct stat *info, const char *path) {
+static char *doctor_daemon_root_group_fix(const struct checkup *checkup, const struct stat *info) {
         const struct group *group = getgrnam(SOCKET_GROUP);
+        const char *path = checkup->path;
         bool made = group, joined = group && doctor_daemon_is_granted_group(group->gr_gid);
         char user[NAME_SIZE];
         _cleanup_(freep) char *mode =
@@ -131,29 +104,30 @@ static char *doctor_daemon_root_group_fix(const struct stat *info, const char *p
                                              : format_new(" && usermod -aG " SOCKET_GROUP " %s",
                                                           doctor_daemon_user_name(geteuid(), user));
 
-        return !mode || !join
-                       ? NULL
-                       : format_new("give it to group " SOCKET_GROUP ", as root: %schgrp " SOCKET_GROUP
-                                    " %s%s%s; then log in again (socket_group = " SOCKET_GROUP
-                                    " in gradsyncd.conf keeps it so)",
-                                    made ? "" : "groupadd --system " SOCKET_GROUP " && ", path, mode, join);
+        return !mode || !join ? NULL
+                              : format_new("give it to group " SOCKET_GROUP ", as root: %schgrp " SOCKET_GROUP
+                                           " %s%s%s; then log in again (socket_group = " SOCKET_GROUP
+                                           " in %s keeps it so)",
+                                           made ? "" : "groupadd --system " SOCKET_GROUP " && ", path, mode,
+                                           join, advice_config(&checkup->advice));
 }
 
-static char *doctor_daemon_group_fix(const struct stat *info, const char *path) {
+static char *doctor_daemon_group_fix(const struct checkup *checkup, const struct stat *info) {
+        const char *as_root = info->st_uid == geteuid() ? "" : advice_as_root(&checkup->advice);
         char group[NAME_SIZE], user[NAME_SIZE];
 
         if (info->st_gid == 0)
-                return doctor_daemon_root_group_fix(info, path);
+                return doctor_daemon_root_group_fix(checkup, info);
         if (!(info->st_mode & S_IWGRP))
-                return format_new(
-                        "let its group connect: set socket_mode = 0660 in gradsyncd.conf, or chmod g+rw %s",
-                        path);
+                return format_new("let its group connect: %schmod g+rw %s, and for later starts "
+                                  "socket_mode = 0660 in %s",
+                                  as_root, checkup->path, advice_config(&checkup->advice));
         const char *name = doctor_daemon_group_name(info->st_gid, group);
         if (doctor_daemon_is_granted_group(info->st_gid))
                 return format_new("you are in group %s since your last login: log in again, or use newgrp %s",
                                   name, name);
-        return format_new("join group %s: sudo usermod -aG %s %s, then log in again", name, name,
-                          doctor_daemon_user_name(geteuid(), user));
+        return format_new("join group %s: %susermod -aG %s %s, then log in again", name,
+                          advice_as_root(&checkup->advice), name, doctor_daemon_user_name(geteuid(), user));
 }
 
 static void doctor_daemon_permissions(const struct checkup *checkup, struct findings *findings) {
@@ -167,8 +141,8 @@ static void doctor_daemon_permissions(const struct checkup *checkup, struct find
                 if (errno == EACCES && doctor_daemon_finds_closed_directory(checkup->path, directory))
                         findings_add(findings, check, VERDICT_FAIL,
                                      format_new("%s may not be entered by you", directory),
-                                     format_new("chmod a+x %s, or join the group that it belongs to",
-                                                directory));
+                                     format_new("%schmod a+x %s, or join the group that it belongs to",
+                                                advice_as_root(&checkup->advice), directory));
                 else
                         findings_add(findings, check, VERDICT_WARN,
                                      format_new("not checked: there is no socket"),
@@ -181,7 +155,7 @@ static void doctor_daemon_permissions(const struct checkup *checkup, struct find
                 return findings_add(findings, check, VERDICT_FAIL,
                                     format_new("%s is for user %s and group %s (mode %04o), not for you",
                                                checkup->path, who, which, info.st_mode & 07777),
-                                    doctor_daemon_group_fix(&info, checkup->path));
+                                    doctor_daemon_group_fix(checkup, &info));
         if (checkup->result == TALK_DENIED)
                 return findings_add(findings, check, VERDICT_FAIL,
                                     format_new("the daemon turns you away: %s", checkup->talk.error),
@@ -277,8 +251,11 @@ static void doctor_daemon_identity(const struct checkup *checkup, struct finding
         if (why && *why)
                 findings_add(findings, "identity", VERDICT_WARN,
                              format_new("the daemon coordinates nothing beyond its own host: %s", why),
-                             format_new("give it a directory that it can write to: StateDirectory= in its "
-                                        "unit, or that of its socket"));
+                             format_new(checkup->advice.service
+                                                ? "give it a directory that it can write to: "
+                                                  "StateDirectory= in its unit, or that of its socket"
+                                                : "give it a directory that it can write to: that of its "
+                                                  "socket"));
         else if (daemon && daemon->node && daemon->has_starts)
                 findings_add(findings, "identity", VERDICT_OK,
                              format_new("node %s, started %" PRIu64 " time%s", daemon->node, daemon->starts,

@@ -7,6 +7,7 @@
 
 #include "client/cli/ask/snapshot.h"
 #include "client/cli/ask/sockets.h"
+#include "client/cli/base/beside.h"
 #include "client/cli/doctor/findings.h"
 
 struct checkup {
@@ -16,10 +17,13 @@ struct checkup {
         enum talk_result result; /* for `path` */
         struct talk talk;
         struct snapshot snapshot; /* .daemon NULL if none answered */
+        struct advice advice;
 };
 
 /* Whether the daemon answers, whether this user may ask it, and whether the versions fit. */
 void doctor_daemon(const struct checkup *checkup, struct findings *findings);
+/* What to do about a daemon that does not answer at the checkup's path. */
+char *doctor_remedy(const struct checkup *checkup);
 /* Whether a daemon that belongs to a cluster can reach it. */
 void doctor_cluster(const struct checkup *checkup, struct findings *findings);
 /* The limits under which this user and the daemon run. */

@@ -28,6 +28,13 @@ static const char *doctor_limits_limit_text(char out[FORMAT_SIZE], rlim_t limit,
         return out;
 }
 
+/* Where the limit with this name is set for logins. */
+static char *doctor_limits_where(const struct checkup *checkup, const char *name) {
+        return checkup->advice.has_limits
+                       ? format_new("%s in " ADVICE_LIMITS, name)
+                       : format_new("%s in what starts this session (a service, a container)", name);
+}
+
 /* Soft limit of the open files of the daemon; false if this user may not see it. */
 static bool doctor_limits_daemon_files(const struct checkup *checkup, uint64_t *ret) {
         char path[64], line[256];
@@ -49,6 +56,7 @@ static void doctor_limits_open_files(const struct checkup *checkup, struct findi
         struct rlimit limit;
         uint64_t daemon;
         char *fix = NULL;
+        _cleanup_(freep) char *where = doctor_limits_where(checkup, "nofile");
 
         getrlimit(RLIMIT_NOFILE, &limit);
         doctor_limits_limit_text(soft, limit.rlim_cur, false);
@@ -59,21 +67,23 @@ static void doctor_limits_open_files(const struct checkup *checkup, struct findi
         if (verdict && limit.rlim_max >= FILES_WARN)
                 fix = format_new("ulimit -n %u", FILES_WARN);
         else if (verdict)
-                fix = format_new(
-                        "raise nofile in /etc/security/limits.conf, or LimitNOFILE= of your service");
+                fix = format_new("raise %s%s", where ? where : "nofile",
+                                 checkup->advice.systemd ? ", or LimitNOFILE= of your service" : "");
         findings_add(findings, "open files", verdict,
                      format_new("you may open %s files (at most %s)", soft, hard), fix);
         if (doctor_limits_daemon_files(checkup, &daemon) && daemon < FILES_WARN)
                 findings_add(findings, "open files", VERDICT_WARN,
                              format_new("the daemon may open only %" PRIu64 " files", daemon),
-                             format_new("start it with ulimit -n 65536, or LimitNOFILE=65536 in its unit"));
+                             format_new("start it with ulimit -n 65536%s",
+                                        checkup->advice.systemd ? ", or LimitNOFILE=65536 in its unit" : ""));
 }
 
 static bool doctor_limits_has_fast_hardware(void) {
         return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/infiniband", F_OK) == 0;
 }
 
-static void doctor_limits_locked_memory(struct findings *findings) {
+static void doctor_limits_locked_memory(const struct checkup *checkup, struct findings *findings) {
+        _cleanup_(freep) char *where = doctor_limits_where(checkup, "memlock");
         bool hardware = doctor_limits_has_fast_hardware();
         char soft[FORMAT_SIZE];
         struct rlimit limit;
@@ -85,8 +95,8 @@ static void doctor_limits_locked_memory(struct findings *findings) {
                      format_new("you may lock %s%s", soft,
                                 enough ? "" : "; enough for device cpu, little for GPUs and RDMA"),
                      enough ? NULL
-                            : format_new("ulimit -l %s, or memlock in /etc/security/limits.conf",
-                                         hardware ? "unlimited" : "8192"));
+                            : format_new("ulimit -l %s, or %s", hardware ? "unlimited" : "8192",
+                                         where ? where : "memlock"));
 }
 
 static void doctor_limits_memory(struct findings *findings) {
@@ -159,7 +169,7 @@ static void doctor_limits_shared_memory(struct findings *findings) {
 
 void doctor_limits(const struct checkup *checkup, struct findings *findings) {
         doctor_limits_open_files(checkup, findings);
-        doctor_limits_locked_memory(findings);
+        doctor_limits_locked_memory(checkup, findings);
         doctor_limits_memory(findings);
         doctor_limits_shared_memory(findings);
 }

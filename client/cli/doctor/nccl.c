@@ -70,12 +70,13 @@ void doctor_nccl(const struct checkup *checkup, struct findings *findings) {
                              NULL);
                 return;
         }
-        findings_add(findings, "nccl", VERDICT_FAIL,
-                     format_new("the daemon exchanges nothing with others: %s", engine->missing),
-                     nccl_look_for(&found)
-                             ? format_new("set nccl_library = %s (NCCL %s) in gradsyncd.conf, and restart it",
-                                          found.path, found.text)
-                             : format_new(
-                                       "install NCCL 2.18 or newer, or set nccl_library in gradsyncd.conf to "
-                                       "that of a PyTorch: site-packages/" BELOW));
+        findings_add(
+                findings, "nccl", VERDICT_FAIL,
+                format_new("the daemon exchanges nothing with others: %s", engine->missing),
+                nccl_look_for(&found)
+                        ? format_new("set nccl_library = %s (NCCL %s) in %s, and restart it", found.path,
+                                     found.text, advice_config(&checkup->advice))
+                        : format_new("install NCCL 2.18 or newer, or set nccl_library in %s to that of a "
+                                     "PyTorch: site-packages/" BELOW,
+                                     advice_config(&checkup->advice)));
 }

@@ -129,7 +129,8 @@ _Noreturn static void run_daemon_become(const struct run_daemon *daemon, const c
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, mask, NULL);
         execvp(program, argv);
-        fprintf(stderr, "cannot run %s: %s\n", program, strerror(errno));
+        fprintf(stderr, "cannot run %s: %s%s\n", program, strerror(errno),
+                strchr(program, '/') ? "" : "; it is neither beside gradsyncctl nor in PATH: install it");
         _exit(127);
 }
 

@@ -57,8 +57,8 @@ static void environ_name_slurm(char *text, size_t size) {
         snprintf(text, size, "%s.%s", environ_get("SLURM_JOB_ID"), environ_get("SLURM_STEP_ID"));
 }
 
-/* Any text may be a namespace. What a job's name may not have is written as %XX, and so is the '%', so that two
- * namespaces never become one job. */
+/* Any text may be a namespace. What a job's name may not have is written as %XX, and so is the '%', so
+ * that two namespaces never become one job. */
 static void environ_name_pmix(char *text, size_t size) {
         const char *space = environ_get("PMIX_NAMESPACE");
         size_t n = 0;

@@ -48,8 +48,8 @@ int environ_reconnect(int64_t *ret);
 const char *environ_job_token(void);
 /* A variable by which a launcher says that there are other processes; NULL if none is set. */
 const char *environ_launcher_variable(void);
-/* What is missing in the row that comes nearest, first of all the other half of a size or a rank: "GRADSYNC_JOB
- * is set but GRADSYNC_RANK is not", or "". */
+/* What is missing in the row that comes nearest, first of all the other half of a size or a rank:
+ * "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */
 void environ_missing(char *text, size_t size);
 
 #define ENVIRON_SOCKETS 2u

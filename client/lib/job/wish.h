@@ -28,6 +28,6 @@ struct wish {
         char token[LIMIT_TOKEN + 1];
 };
 
-/* OK, or INVALID with the text. `standalone`: of a handle without a daemon, whose process is a job of its own if
- * nothing names another one. */
+/* OK, or INVALID with the text. `standalone`: of a handle without a daemon, whose process is a job of
+ * its own if nothing names another one. */
 int wish_make(struct wish *wish, const struct gradsync_join_options *options, bool standalone);

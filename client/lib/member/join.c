@@ -6,6 +6,7 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/base/options.h"
+#include "client/lib/base/start.h"
 #include "client/lib/member/member.h"
 #include "client/lib/member/rejoin.h"
 
@@ -129,11 +130,14 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
 }
 
 static int join_alone(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
-        if (wish->min_world > 1 || wish->rank > 0)
+        char advice[FAIL_TEXT];
+
+        if (wish->min_world > 1 || wish->rank > 0) {
+                start_advice(NULL, NULL, advice, sizeof(advice));
                 return fail(GRADSYNC_NO_DAEMON,
-                            "job '%s' wants %u members, but no gradsyncd is reachable; tried %s. Start one "
-                            "(systemctl start gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
-                            wish->name, wish->min_world, gs->tried);
+                            "job '%s' wants %u members, but no gradsyncd is reachable; tried %s. %s",
+                            wish->name, wish->min_world, gs->tried, advice);
+        }
         join_begin(job, 1, 0, 0, 1);
         job->member = 1;
         return GRADSYNC_OK;

@@ -16,6 +16,7 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
+#include "client/lib/base/start.h"
 #include "client/lib/wire/context.h"
 #include "client/lib/wire/hello.h"
 
@@ -79,7 +80,17 @@ static int connect_path(struct gradsync *gs, const char *path, uint64_t deadline
         return r < 0 ? r : gs->link.sock;
 }
 
-static int connect_error(const struct connect_attempt *attempt, const char *path, int error) {
+static int connect_no_daemon(const struct connect_attempt *attempt, const char *path, int error,
+                             const char *device, bool named) {
+        char advice[FAIL_TEXT];
+
+        start_advice(device, named ? path : NULL, advice, sizeof(advice));
+        return fail(GRADSYNC_NO_DAEMON, "no gradsyncd is reachable; tried %s%s%s (%s). %s", attempt->tried,
+                    *attempt->tried ? ", " : "", path, strerror(error), advice);
+}
+
+static int connect_error(const struct connect_attempt *attempt, const char *path, int error,
+                         const char *device, bool named) {
         if (error == EACCES || error == EPERM)
                 return fail(GRADSYNC_DENIED,
                             "no permission to connect to %s; join the group of the socket, or ask for "
@@ -91,14 +102,11 @@ static int connect_error(const struct connect_attempt *attempt, const char *path
                             path);
         if (error == EMFILE || error == ENFILE || error == ENOMEM)
                 return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
-        return fail(GRADSYNC_NO_DAEMON,
-                    "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start "
-                    "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
-                    attempt->tried, *attempt->tried ? ", " : "", path, strerror(error));
+        return connect_no_daemon(attempt, path, error, device, named);
 }
 
 /* Connects to the first socket that has a listener; -1 with *ret if there is none. */
-static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets,
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, const char *device,
                          struct connect_attempt *attempt, int *ret) {
         for (unsigned i = 0; i < sockets->n; i++) {
                 int sock = connect_path(gs, sockets->path[i], attempt->deadline);
@@ -106,7 +114,7 @@ static int connect_first(struct gradsync *gs, const struct environ_sockets *sock
                 snprintf(gs->link.path, sizeof(gs->link.path), "%s", sockets->path[i]);
                 if (sock >= 0)
                         return sock;
-                *ret = connect_error(attempt, sockets->path[i], -sock);
+                *ret = connect_error(attempt, sockets->path[i], -sock, device, sockets->named);
                 attempt->silent = sock == -ETIMEDOUT;
                 if (!connect_tried_before(-sock))
                         return -1;
@@ -161,7 +169,7 @@ int connect_daemon(struct gradsync *gs, const struct gradsync_options *options,
         int r = environ_sockets(&sockets, options->socket, options->device);
         if (r != GRADSYNC_OK)
                 return r;
-        int sock = connect_first(gs, &sockets, attempt, &r);
+        int sock = connect_first(gs, &sockets, options->device, attempt, &r);
         snprintf(gs->tried, sizeof(gs->tried), "%s", attempt->tried);
         gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
         if (sock < 0 && !gs->standalone)

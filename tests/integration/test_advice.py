@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice fits who asks and where: what a person is told to type can be typed.
+
+/run is a file system of the test's own, in a mount namespace, so that it says whether systemd runs.
+"""
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+import harness
+from harness import wait_until
+
+USER = 61300
+DEVICE = "cpu:advised"
+UNIT = "gradsyncd@.service"
+RUN = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o mode=755 tmpfs /run && eval "$0" && exec "$@"']
+POSSIBLE = os.geteuid() == 0 and subprocess.run([*RUN, ":", "true"], check=False,
+                                                capture_output=True).returncode == 0
+SYSTEMD = f"mkdir -p /run/systemd/system && touch /run/systemd/system/{UNIT}"
+NO_SYSTEMD = ":"
+ASKING = [(harness.CTL, ["status"], 3), (harness.CTL, ["doctor"], 1), (harness.HELLO, [], 1)]
+
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason="several users ask, in mount namespaces")
+
+
+@pytest.fixture
+def told(build, program):
+    """told(what is laid out in /run, program, *arguments, uid=0) -> all that it says."""
+    def ask(layout, path, *arguments, uid=0, env=None, code=None):
+        user = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"] if uid else []
+        made = program("/usr/bin/env", *user, build / path, *arguments, prefix=[*RUN, layout],
+                       env={"GRADSYNC_DEVICE": DEVICE, "PATH": "/usr/bin:/bin", **(env or {})})
+        status = made.wait()
+        assert code is None or status == code, made.err + made.out
+        return made.err + made.out
+    return ask
+
+
+def as_root():
+    return "sudo " if shutil.which("sudo", path="/usr/bin:/bin") else "ask the administrator for: "
+
+
+@pytest.mark.parametrize("path, arguments, code", ASKING, ids=["status", "doctor", "library"])
+def test_how_a_daemon_is_started(told, build, path, arguments, code):
+    """Each of the programs says the same, by its own means."""
+    env = {"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": 0}
+    by_hand = f"{build / harness.DAEMON} --device {DEVICE}"
+    run = f"{build / harness.CTL} run -n 2 -- CMD"
+    unit = f"systemctl start 'gradsyncd@{DEVICE}'"
+
+    text = told(SYSTEMD, path, *arguments, env=env, code=code)
+    assert unit in text and run in text and by_hand not in text, text
+    assert "sudo" not in text and "administrator" not in text, text
+    text = told(SYSTEMD, path, *arguments, env=env, uid=USER, code=code)
+    assert as_root() + unit in text and run in text and by_hand not in text, text
+    text = told(NO_SYSTEMD, path, *arguments, env=env, code=code)
+    assert by_hand in text and run in text and "systemctl" not in text and "sudo" not in text, text
+    text = told(NO_SYSTEMD, path, *arguments, env=env, uid=USER, code=code)
+    assert run in text and by_hand not in text and "systemctl" not in text, f"its socket has no place: {text}"
+    own = f"mkdir -p /run/user/{USER}"
+    env["XDG_RUNTIME_DIR"] = f"/run/user/{USER}"
+    text = told(own, path, *arguments, env=env, uid=USER, code=code)
+    assert by_hand in text and run in text and "systemctl" not in text, text
+
+
+@pytest.mark.parametrize("path, arguments, code", ASKING, ids=["status", "doctor", "library"])
+def test_a_device_that_cannot_be(told, path, arguments, code):
+    """No unit is named after it."""
+    text = told(SYSTEMD, path, *arguments, env={"GRADSYNC_DEVICE": "gpu0", "GRADSYNC_JOB": "j"}, code=code)
+    assert '"gpu0" is none' in text and '"cuda:N"' in text, text
+    assert "gradsyncd@" not in text and "--device gpu0" not in text, text
+
+
+def test_what_is_advised_works(program, build, scratch):
+    """The printed command, typed."""
+    socket = scratch / "own" / "socket"
+    asked = program(harness.CTL, "status", socket=socket)
+    assert asked.wait() == 3
+    line, = [line for line in asked.err.splitlines() if line.startswith("Start it:  ")]
+    words = shlex.split(line.removeprefix("Start it:  "))
+    served = program(words[0], *words[1:], "--config", "/dev/null")
+    wait_until(lambda: program(harness.CTL, "status", socket=socket).wait() == 0, "the daemon")
+    served.signal(signal.SIGTERM)
+    assert served.wait() == 0
+
+
+def test_the_socket_of_a_service_is_named(told):
+    """By its path, which has the device: the unit of that one is meant, not another daemon at its place."""
+    text = told(SYSTEMD, harness.CTL, "--socket", "/run/gradsync/cuda:1/socket", "status", code=3)
+    assert "Start it:  systemctl start 'gradsyncd@cuda:1'\n" in text
+    text = told(NO_SYSTEMD, harness.CTL, "--socket", "/run/gradsync/cuda:1/socket", "status", code=3)
+    assert "gradsyncd --device cuda:1 --socket /run/gradsync/cuda:1/socket\n" in text
+    assert "systemctl" not in text
+
+
+def test_a_place_of_root_is_for_root(told, build):
+    """Whoever may not write there is not told to."""
+    for uid, asking in ((0, ""), (USER, as_root())):
+        text = told(NO_SYSTEMD, harness.CTL, "--socket", "/run/mine/socket", "status", uid=uid, code=3)
+        by_hand = f"{build / harness.DAEMON} --device {DEVICE} --socket /run/mine/socket"
+        assert f"Start it:  {asking}{by_hand}\n" in text
+
+
+def test_a_silent_daemon(daemon, program):
+    """Whoever may not end it is told whom to ask."""
+    served = daemon(settings={"socket_mode": "0666"})
+    served.directory.chmod(0o755)
+    served.directory.parent.chmod(0o755)
+    served.program.stop()
+
+    def line(uid):
+        asked = program(harness.CTL, "doctor", socket=served.socket, uid=uid)
+        assert asked.wait() == 1
+        found, = [line for line in asked.out.splitlines() if line.startswith("fail  socket ")]
+        return found
+
+    mine, others = line(None), line(USER)
+    served.program.resume()
+    assert f"kill -CONT {served.pid}" in mine and f"--device cpu --socket {served.socket}" in mine
+    assert "systemctl" not in mine
+    assert f"ask the user who runs it (ps -o user= {served.pid})" in others and "kill" not in others
+    owner = subprocess.run(["ps", "-o", "user=", str(served.pid)], capture_output=True, check=True, text=True)
+    assert owner.stdout.strip() == "root"
+
+
+def test_a_file_to_be_changed_is_there_or_to_be_created(daemon, program):
+    """Of the daemon's own settings."""
+    served = daemon(settings={"socket_mode": "0600"})
+    os.chown(served.socket, -1, 1)
+    file = "/etc/gradsync/gradsyncd.conf"
+    etc = f"mount -t tmpfs tmpfs /etc && cp -r {served.directory.parent}/etc/. /etc"
+    (served.directory.parent / "etc/gradsync").mkdir(parents=True)
+    for text, wanted in ((None, f"socket_mode = 0660 in {file} (to be created)"),
+                         ("", f"socket_mode = 0660 in {file}")):
+        if text is not None:
+            (served.directory.parent / "etc/gradsync/gradsyncd.conf").write_text(text)
+        asked = program("/usr/bin/setpriv", "--reuid", USER, "--regid", USER, "--clear-groups",
+                        served.build / harness.CTL, "doctor", socket=served.socket, prefix=[*RUN, etc])
+        assert asked.wait() == 1
+        line, = [line for line in asked.out.splitlines() if line.startswith("fail  permissions ")]
+        assert line.endswith(wanted), line
+
+
+def test_a_daemon_that_may_not_write_there(program):
+    made = program(harness.DAEMON, "--config=/dev/null", "--socket=/run/gradsync-nowhere/socket", uid=USER)
+    assert made.wait() == 1
+    assert "cannot make the directory of /run/gradsync-nowhere/socket: Permission denied; " \
+           f"let --socket name a place where uid {USER} may write" in made.err
+
+
+def test_run_without_a_daemon_to_start(program, build, scratch):
+    ctl = scratch / "gradsyncctl"
+    shutil.copy(build / harness.CTL, ctl)
+    made = program(ctl, "run", "--private", "-n", 1, "true", env={"PATH": "/usr/bin:/bin"})
+    assert made.wait() == 1
+    assert "cannot run gradsyncd: No such file or directory; it is neither beside gradsyncctl nor in PATH: " \
+           "install it" in made.err

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people are advised to do, by who asks and by what the host has: trees that are laid out here. */
+#include "tree_fixture.h"
+
+#include <unistd.h>
+
+#include "proto/advice.h"
+
+static uid_t asks;
+
+uid_t __wrap_geteuid(void);
+
+uid_t __wrap_geteuid(void) {
+        return asks;
+}
+
+static struct advice advice;
+static char text[ADVICE_TEXT];
+
+static void put_program(const char *path) {
+        char full[256];
+
+        put(path, "#!/bin/sh\n");
+        snprintf(full, sizeof(full), "%s/%s", root, path);
+        assert_int_equal(chmod(full, 0755), 0);
+}
+
+static const char *in_root(const char *path) {
+        static char full[4][PATH_MAX];
+        static unsigned turn;
+        char *ret = full[turn++ % 4];
+
+        snprintf(ret, PATH_MAX, "%s/%s", root, path);
+        return ret;
+}
+
+/* A user, a host without anything, and a PATH with what a test puts there. */
+static int begin(void **state) {
+        int r = set_up(state);
+
+        asks = 1000;
+        setenv("PATH", in_root("path"), 1);
+        setenv("HOME", "/home/alice", 1);
+        unsetenv("XDG_RUNTIME_DIR");
+        return r;
+}
+
+static void look(const char *beside) {
+        advice_look(&advice, root, beside ? in_root(beside) : NULL);
+}
+
+static const char *start(const char *device, const char *socket) {
+        advice_start(&advice, device, socket, " | ", text, sizeof(text));
+        return text;
+}
+
+#define RUN "gradsyncctl run -n 2 -- CMD, which starts a daemon of its own"
+
+static void a_service_is_started_by_who_may(void **state) {
+        put("run/systemd/system/x", "");
+        put("usr/lib/systemd/system/gradsyncd@.service", "");
+        put_program("path/gradsyncctl");
+        look(NULL);
+        assert_string_equal(start("cuda:0", NULL),
+                            "ask the administrator for: systemctl start 'gradsyncd@cuda:0' | " RUN);
+        put_program("path/sudo");
+        look(NULL);
+        assert_string_equal(start("cpu:two", NULL), "sudo systemctl start 'gradsyncd@cpu:two' | " RUN);
+        assert_string_equal(advice_as_root(&advice), "sudo ");
+        asks = 0;
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), "systemctl start 'gradsyncd@cpu' | " RUN);
+        assert_string_equal(advice_as_root(&advice), "");
+}
+
+/* A unit is installed, and nobody runs it; or systemd runs, and there is no unit. */
+static void without_a_service_root_starts_the_program(void **state) {
+        asks = 0;
+        put("lib/systemd/system/gradsyncd@.service", "");
+        put_program("path/gradsyncctl");
+        put_program("path/gradsyncd");
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), "gradsyncd --device cpu | " RUN);
+        assert_false(advice.systemd || advice.service);
+        assert_int_equal(unlink(in_root("lib/systemd/system/gradsyncd@.service")), 0);
+        put("run/systemd/system/x", "");
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), "gradsyncd --device cpu | " RUN);
+        assert_true(advice.systemd);
+        *advice.daemon = '\0';
+        assert_string_equal(start("cpu", NULL),
+                            "install gradsyncd, which is neither in PATH nor in /usr/sbin | " RUN);
+}
+
+static void a_user_needs_a_place_for_the_socket(void **state) {
+        put_program("path/gradsyncctl");
+        put_program("path/gradsyncd");
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), RUN);
+        setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1); /* which is not there */
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), RUN);
+        put("run/user/1000/x", "");
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), "gradsyncd --device cpu | " RUN);
+        assert_string_equal(start("cpu", "/tmp/s"), "gradsyncd --device cpu --socket /tmp/s");
+}
+
+static void a_user_has_a_manager_of_its_own(void **state) {
+        setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1);
+        put("run/user/1000/systemd/private", "");
+        put("home/alice/.config/systemd/user/gradsyncd@.service", "");
+        put_program("path/gradsyncctl");
+        look(NULL);
+        assert_string_equal(start("cpu", NULL), "systemctl --user start 'gradsyncd@cpu' | " RUN);
+        assert_int_equal(advice_manager(&advice, "cpu", "/run/user/1000/gradsync/cpu/socket"), ADVICE_USER);
+        assert_int_equal(advice_manager(&advice, "cpu", "/run/gradsync/cpu/socket"), ADVICE_NOBODY);
+        advice_command(&advice, ADVICE_USER, "journalctl", "-u", "cpu", text, sizeof(text));
+        assert_string_equal(text, "journalctl --user -u 'gradsyncd@cpu'");
+        asks = 0; /* root's daemons are the system's */
+        look(NULL);
+        assert_false(advice.user_service);
+}
+
+/* Named by its path, the socket of the service is still the service's. */
+static void a_named_socket_may_be_of_a_service(void **state) {
+        char device[ADVICE_DEVICE];
+
+        asks = 0;
+        put("run/systemd/system/gradsyncd@.service", "");
+        put_program("path/gradsyncd");
+        look(NULL);
+        assert_string_equal(start("cpu", "/run/gradsync/cpu/socket"), "systemctl start 'gradsyncd@cpu'");
+        assert_string_equal(start("cpu", "/run/gradsync/cpu:b/socket"),
+                            "gradsyncd --device cpu --socket /run/gradsync/cpu:b/socket");
+        assert_string_equal(advice_device_at("/run/gradsync/cpu:b/socket", "cpu", device), "cpu:b");
+        assert_string_equal(advice_device_at("/gradsync/x/gradsync/cuda:1/socket", "cpu", device), "cuda:1");
+        assert_string_equal(advice_device_at("/run/gradsync/foo/socket", "cpu", device), "cpu");
+        assert_string_equal(advice_device_at("/run/gradsync/cpu/a/socket", "cpu:c", device), "cpu:c");
+        assert_string_equal(advice_device_at("/run/gradsync/socket", "cpu:c", device), "cpu:c");
+        assert_string_equal(advice_device_at("/tmp/gradsync/cpu:b/sock", "cpu", device), "cpu");
+        assert_string_equal(advice_device_at("socket", "cpu", device), "cpu");
+}
+
+static void a_device_that_cannot_be_is_not_started(void **state) {
+        static const char *const good[] = { "cpu", "cpu:a.b-c_0", "cuda:0", "cuda:GPU-8e0f", "none" };
+        static const char *const bad[] = { "",
+                                           "gpu",
+                                           "gpu0",
+                                           "cpu:",
+                                           "cuda",
+                                           "cuda:",
+                                           "cpu0",
+                                           "CPU",
+                                           "cpu:a/../b",
+                                           "cpu:a b",
+                                           "cpu:123456789012345678901234567890123" };
+
+        look(NULL);
+        for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+                assert_true(advice_device_valid(good[i]));
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+                assert_false(advice_device_valid(bad[i]));
+        assert_false(advice_start(&advice, "gpu0", NULL, " | ", text, sizeof(text)));
+        assert_string_equal(
+                text, "name a device: \"cpu\", \"cpu:LABEL\", \"cuda:N\" or \"cuda:UUID\"; \"gpu0\" is none");
+        assert_true(advice_start(&advice, "cpu", NULL, " | ", text, sizeof(text)));
+}
+
+/* Beside the program that asks, whatever PATH has; by its name where PATH has the same. */
+static void programs_are_those_that_exist(void **state) {
+        char real[PATH_MAX], wanted[PATH_MAX + 64];
+
+        asks = 0;
+        put_program("build/client/cli/gradsyncctl");
+        put_program("build/daemon/core/gradsyncd");
+        put("build/client/lib/libgradsync.so.0", "");
+        put_program("path/gradsyncd");
+        look("build/client/cli");
+        assert_non_null(realpath(in_root("build/daemon/core/gradsyncd"), real));
+        assert_string_equal(advice.daemon, real);
+        look("build/client/lib");
+        assert_string_equal(advice.daemon, real);
+        assert_non_null(realpath(in_root("build/client/cli/gradsyncctl"), real));
+        assert_string_equal(advice.ctl, real);
+        snprintf(wanted, sizeof(wanted), "%s run -n 2 -- CMD, which starts a daemon of its own", real);
+        advice_run(&advice, text, sizeof(text));
+        assert_string_equal(text, wanted);
+        put_program("usr/sbin/gradsyncd");
+        put_program("usr/bin/gradsyncctl");
+        put("usr/lib/x86_64-linux-gnu/libgradsync.so.0", "");
+        look("usr/lib/x86_64-linux-gnu");
+        assert_non_null(realpath(in_root("usr/sbin/gradsyncd"), real));
+        assert_string_equal(advice.daemon, real);
+        setenv("PATH", in_root("usr/bin"), 1);
+        look("usr/bin");
+        assert_string_equal(advice.ctl, "gradsyncctl");
+}
+
+static void files_that_are_missing_are_said_to_be(void **state) {
+        look(NULL);
+        assert_string_equal(advice_config(&advice), "/etc/gradsync/gradsyncd.conf (to be created)");
+        assert_false(advice.has_limits);
+        put("etc/gradsync/gradsyncd.conf", "");
+        put("etc/security/limits.conf", "");
+        look(NULL);
+        assert_string_equal(advice_config(&advice), "/etc/gradsync/gradsyncd.conf");
+        assert_true(advice.has_limits);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, tear_down)
+        const struct CMUnitTest tests[] = {
+                TEST(a_service_is_started_by_who_may),     TEST(without_a_service_root_starts_the_program),
+                TEST(a_user_needs_a_place_for_the_socket), TEST(a_user_has_a_manager_of_its_own),
+                TEST(a_named_socket_may_be_of_a_service),  TEST(a_device_that_cannot_be_is_not_started),
+                TEST(programs_are_those_that_exist),       TEST(files_that_are_missing_are_said_to_be),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
