@@ -128,6 +128,32 @@ def test_reload(machine, trainers):
     assert machine.main_pid(SERVICE) == pid and machine.active(SERVICE) == "active"
 
 
+def scrape(machine, host):
+    """The machine has nothing but a shell to ask with."""
+    asked = machine.run("bash", "-c", f"exec 3<>/dev/tcp/{host}/9464 && "
+                        "printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3 && cat <&3", user="alice")
+    assert asked.stdout.startswith("HTTP/1.1 200 OK"), asked.stdout
+    return asked.stdout
+
+
+@pytest.mark.parametrize("address, host", [("127.0.0.1:9464", "127.0.0.1"), ("[::1]:9464", "::1")])
+def test_metrics_over_tcp(machine, address, host):
+    """In the sandbox; the next daemon has the port again, and one for another device is told that it is taken."""
+    machine.write(DROP_IN, f"[daemon]\nmetrics_listen = {address}\n")
+    machine.systemctl("start", SERVICE)
+    assert 'gradsync_jobs{device="cpu"} 0' in scrape(machine, host)
+    machine.systemctl("restart", SERVICE)
+    assert 'gradsync_jobs{device="cpu"} 0' in scrape(machine, host)
+    before = machine.main_pid(SERVICE)
+    machine.systemctl("kill", "--kill-who=main", "--signal=KILL", SERVICE)
+    wait_until(lambda: machine.follows(SERVICE, before), "the service, restarted")
+    machine.run(*HELLO, user="alice")
+    assert 'gradsync_jobs{device="cpu"}' in scrape(machine, host)
+    machine.systemctl("start", "gradsyncd@cpu:two.service", check=False)
+    told = machine.wait_journal("metrics_listen", "_SYSTEMD_UNIT=gradsyncd@cpu:two.service")["MESSAGE"]
+    assert f"another process listens on {address}" in told and "a port of its own" in told
+
+
 def test_a_mistake_in_the_settings_stops_the_start(machine):
     machine.write(DROP_IN, "[daemon]\nworkers = many\n")
     # The unit's attempts take longer than its interval on a slow machine, and then there is no last one.
