@@ -72,9 +72,34 @@ def test_jobs(complete, daemon, peers):
     assert complete("-s", served.socket, "status", "re") == ["resnet", r"resnet\ two"]
     assert complete("trace", "-o", "file", "--socket", "=", served.socket, "be") == ["bert"]
     assert complete("status", "bert", "", socket=served.socket) == []       # one job is enough
+    assert complete("status", "-w", "2", "be", socket=served.socket) == ["bert"]
     assert complete("evict", "--token", "secret", "be", socket=served.socket) == ["bert"]
     assert complete("pause", "--token", "be", socket=served.socket) == []   # a secret is no job
     assert complete("doctor", "", socket=served.socket) == []
+
+
+def test_ranks_and_devices(complete, daemon, peers):
+    served = daemon(device="cpu:x")
+    peers(Crew(served.socket, "two words", 11, plan=None))
+    here = {"socket": served.socket}
+    assert complete("evict", r"two\ words", "", **here) == sorted(map(str, range(11)))
+    assert complete("evict", "'two words'", "1", **here) == ["1", "10"]
+    mine = rf"{os.geteuid()}/two\ words"
+    assert complete("evict", "--token", "secret", mine, "1", **here) == ["1", "10"]
+    assert complete("evict", r"two\ words", "0", "", **here) == complete("evict", "other", "", **here) == []
+    assert complete("status", r"two\ words", "", **here) == complete("pause", r"two\ words", "", **here) == []
+    assert complete("--device", "", **here) == complete("list", "-d", "c", **here) == ["cpu", "cpu:x"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+def test_jobs_of_several_users(complete, daemon, peers):
+    """A name that two have is offered with the user; the user is offered too where it is being typed."""
+    served = daemon(settings={"socket_mode": "0666"})
+    for name, uid in (("same", 61001), ("same", 61002), ("other", 61002)):
+        peers(Crew(served.socket, name, 1, plan=None, uid=uid))
+    assert complete("status", "", socket=served.socket) == ["61001/same", "61002/same", "other"]
+    assert complete("pause", "61002/", socket=served.socket) == ["61002/other", "61002/same"]
+    assert complete("pause", "s", socket=served.socket) == []
 
 
 def test_without_a_daemon(complete, scratch):
@@ -83,11 +108,22 @@ def test_without_a_daemon(complete, scratch):
 
 def test_values(complete, scratch):
     (scratch / "trace.json").touch()
+    assert complete("key", "") == ["new"]
     assert complete("list", "") == ["clients", "jobs", "links"] and complete("list", "jobs", "") == []
     assert complete("trace", "j", "-o", "tra") == ["trace.json"] and complete("trace", "j", "--output", "=", "tra") == ["trace.json"]
     assert complete("trace", "j", "--output", "=") == ["trace.json"]
     assert complete("--device", "") == ["cpu"] and complete("top", "-n", "") == [] and complete("run", "--restart", "") == []
     assert "bash" in complete("run", "-n", "2", "--", "bas") and complete("run", "-n", "2", "--", "cat", "tra") == ["trace.json"]
+
+
+def test_every_value_is_known_from_the_help(complete, program):
+    """No option with a value is taken for one that stands alone: nothing else is offered in its place."""
+    for command in commands_of(program):
+        told = program(harness.CTL, "help", command)
+        assert told.wait() == 0
+        for letter, name in re.findall(r"^  (-\w, |    )(--[a-z-]+) [A-Z]", told.out, re.M):
+            for option in filter(None, [letter.strip(" ,"), name]):
+                assert complete(command, option, "he") == [], (command, option)
 
 
 def test_it_is_registered_and_installed(build):

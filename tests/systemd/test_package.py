@@ -41,12 +41,14 @@ def expected(libdir):
         "lib/sysusers.d/gradsync.conf": FILE,
         "lib/tmpfiles.d/gradsync.conf": FILE,
         "share/bash-completion/completions/gradsyncctl": FILE,
+        "share/fish/vendor_completions.d/gradsyncctl.fish": FILE,
         "share/man/man1/gradsyncctl.1": FILE,
         "share/man/man3/gradsync.3": FILE,
         **{f"share/man/man3/{call}.3": FILE for call in CALLS},
         "share/man/man5/gradsyncd.conf.5": FILE,
         "share/man/man7/gradsync.7": FILE,
         "share/man/man8/gradsyncd.8": FILE,
+        "share/zsh/site-functions/_gradsyncctl": FILE,
     }
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of gradsyncctl for bash; zsh takes it too, after `autoload bashcompinit && bashcompinit`.
-# Commands and options are read from gradsyncctl's own help, so that they are never older than it; the names
-# of jobs come from the daemon that the line names.
+# Completion of gradsyncctl for bash. Commands and options are read from gradsyncctl's own help, so that they
+# are never older than it; jobs, ranks and devices come from the daemons that the line means.
 
 # The words that begin with what has been typed, one a line on standard input.
 _gradsyncctl_offer() {
@@ -16,55 +15,98 @@ _gradsyncctl_commands() {
 }
 
 _gradsyncctl_options() {
-        "$program" help $command 2>/dev/null |
-                sed -n 's/^  \(-[a-zA-Z], \|    \)\(--[a-z][a-z-]*\).*/\2/p'
+        sed -n 's/^  \(-[a-zA-Z], \|    \)\(--[a-z][a-z-]*\).*/\2/p' <<<"$help"
 }
 
-# Columns are two blanks apart; the name of a job may hold one.
-_gradsyncctl_jobs() {
-        "$program" "${where[@]}" list jobs 2>/dev/null | sed '1d; s/  .*//'
-}
-
-# What an option in front of the cursor wants; false if it wants nothing.
-_gradsyncctl_value() {
+# Whether the word is an option whose value is the next word.
+_gradsyncctl_takes_value() {
         case $1 in
-        -s | --socket | -o | --output | --log-dir)
-                compopt -o filenames 2>/dev/null
-                mapfile -t COMPREPLY < <(compgen -f -- "$current")
-                ;;
-        -d | --device) _gradsyncctl_offer <<<cpu ;;
-        -n | --members | --count | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | \
-                --token | --name | --uids) ;;
-        *) return 1 ;;
+        --*) [[ $help == *" $1 "[A-Z]* ]] ;;
+        -?) [[ $help =~ (^|$'\n')"  $1, --"[a-z-]+" "[A-Z] ]] ;;
+        *) false ;;
         esac
 }
 
-# Finds the command, how many arguments follow it, and which daemon is meant.
+# What --plain writes, with its escapes undone.
+_gradsyncctl_ask() {
+        local line
+        "$program" "${where[@]}" "$@" --plain 2>/dev/null |
+                while IFS= read -r line; do printf '%b\n' "$line"; done
+}
+
+# Names of jobs; in front of one that several users have, and where a user is being typed, the user.
+_gradsyncctl_jobs() {
+        local name uid user rest
+        local -A seen=()
+        local -a rows=()
+        while IFS=$'\t' read -r name uid user rest; do
+                rows+=("$name"$'\t'"$uid"$'\t'"$user")
+                seen[$name]=$((${seen[$name]:-0} + 1))
+        done < <(_gradsyncctl_ask list jobs)
+        for rest in "${rows[@]}"; do
+                IFS=$'\t' read -r name uid user <<<"$rest"
+                ((seen[$name] == 1)) && printf '%s\n' "$name"
+                if ((seen[$name] > 1)) || [[ -n $current ]]; then
+                        printf '%s/%s\n' "$user" "$name"
+                        [[ $user != "$uid" && -n $current ]] && printf '%s/%s\n' "$uid" "$name"
+                fi
+        done
+}
+
+# The ranks of the job in front of the cursor, as the shell will read its name.
+_gradsyncctl_ranks() {
+        _gradsyncctl_ask status "$(xargs printf %s <<<"$job" 2>/dev/null)" |
+                cut -f 1,4 | sed -n $'s/^member\t//p'
+}
+
+_gradsyncctl_devices() {
+        { echo cpu; _gradsyncctl_ask status | cut -f 1,2 | sed -n $'s/^daemon\t//p'; } | sort -u
+}
+
+# The value of the option in front of the cursor.
+_gradsyncctl_value() {
+        case $1 in
+        -s | --socket | -o | --output | --*-dir)
+                compopt -o filenames 2>/dev/null
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                ;;
+        -d | --device) _gradsyncctl_offer < <(_gradsyncctl_devices) ;;
+        esac
+}
+
+# Finds the command, its help, how many arguments follow it, and which daemon is meant.
 _gradsyncctl_look_back() {
         local index word
+        help=$("$program" --help 2>/dev/null)
         for ((index = 1; index < COMP_CWORD; index++)); do
                 word=${COMP_WORDS[index]}
-                case $word in
-                -s | --socket | -d | --device)
+                if [[ $word == -- ]]; then
+                        behind=$index
+                        return
+                elif _gradsyncctl_takes_value "$word"; then
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
-                        ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
-                        ;;
-                -o | --output | --log-dir | -n | --count | --members | -i | --interval | --job | \
-                        --daemon-arg | --restart | --grace | --pause | --token | --name | --uids)
-                        [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
-                        ((index++))
-                        ;;
-                --) behind=$index; return ;;
-                -* | =) ;;
-                *) if [[ -z $command ]]; then command=$word; else ((arguments++)); fi ;;
-                esac
+                        ((++index < COMP_CWORD)) || return
+                        case $word in
+                        -s | --socket | -d | --device) where=("$word" "${COMP_WORDS[index]}") ;;
+                        esac
+                elif [[ $word == -w || $word == --watch ]]; then
+                        [[ ${COMP_WORDS[index + 1]} =~ ^[0-9.]+$ ]] && ((index++))
+                elif [[ $word == -* || $word == = ]]; then
+                        :
+                elif [[ -z $command ]]; then
+                        command=$word
+                        help=$("$program" help "$command" 2>/dev/null)
+                else
+                        ((arguments++))
+                        job=$word
+                fi
         done
 }
 
 _gradsyncctl() {
         local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]}
         local previous=${COMP_WORDS[COMP_CWORD - 1]}
-        local command='' arguments=0 behind=0
+        local command='' help='' job='' arguments=0 behind=0
         local -a where=()
 
         COMPREPLY=()
@@ -82,8 +124,8 @@ _gradsyncctl() {
                         compopt -o filenames 2>/dev/null
                         mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 fi
-        elif _gradsyncctl_value "$previous"; then
-                return
+        elif _gradsyncctl_takes_value "$previous"; then
+                _gradsyncctl_value "$previous"
         elif [[ $current == -* ]]; then
                 _gradsyncctl_offer < <(_gradsyncctl_options)
         elif [[ -z $command ]]; then
@@ -91,9 +133,12 @@ _gradsyncctl() {
         elif ((arguments == 0)); then
                 case $command in
                 list) _gradsyncctl_offer < <(printf '%s\n' jobs clients links) ;;
+                key) _gradsyncctl_offer <<<new ;;
                 help) _gradsyncctl_offer < <(_gradsyncctl_commands) ;;
                 status | top | trace | evict | pause | resume) _gradsyncctl_offer < <(_gradsyncctl_jobs) ;;
                 esac
+        elif [[ $command == evict ]] && ((arguments == 1)); then
+                _gradsyncctl_offer < <(_gradsyncctl_ranks)
         fi
 }
 
