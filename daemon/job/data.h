@@ -134,6 +134,8 @@ struct member {
         bool evicted;      /* by an operator */
         uint32_t waits_in; /* generation in which it has begun what cannot end there; 0: none */
         uid_t evictor;     /* the operator's uid, if so */
+        bool evict_told;   /* the log has that */
+        bool overdue;      /* evicted because the step deadline has passed */
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */
         uint64_t noticed;   /* clock_now() at which its session began to end; 0: it has not */

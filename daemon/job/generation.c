@@ -44,7 +44,7 @@ static void log_formed(const struct job *job, const char *what) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
-                log_write(LOG_INFO, &context, "job %s with %u members", what, job->world);
+                log_write(LOG_INFO, &context, "job '%s' %s with %u members", job->name, what, job->world);
 }
 
 /* Each member takes the place that the machine has given it. */
@@ -173,7 +173,8 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
         job->void_steps += same ? 0 : job->untold;
         bool resumed = same || resume(job);
         job_set_state(job, JOB_RUNNING);
-        log_formed(job, "goes on");
+        if (job->takeover == NULL) /* else the verdict has been logged */
+                log_formed(job, "goes on");
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (fresh[local]) {
                         job->local[local]->next_plan = first;
@@ -232,11 +233,21 @@ void job_entered(struct job *job, const struct action *action) {
         reformed(job, from, before, before_local);
 }
 
-void job_log_loss(const struct job *job) {
+/* What an operator has ordered counts as the operator's; the line is that of the order, too. */
+static bool loss_is_logged(struct job *job) {
+        struct member *member = member_of_id(job, job->loss.member);
+
+        if (member == NULL || !member->evicted)
+                return flood_admits(FLOOD_JOBS, job->uid, clock_now());
+        member->evict_told = true;
+        return flood_admits(FLOOD_ORDERS, member->evictor, clock_now());
+}
+
+void job_log_loss(struct job *job) {
         const struct membership_loss *loss = &job->loss;
         struct log_context context = LOG_CONTEXT_OF(job);
 
-        if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+        if (!loss_is_logged(job))
                 return;
         if (loss->member > 0) { /* else the job as a whole has ended */
                 context.rank = loss->rank;
@@ -273,10 +284,13 @@ void job_tell_gone(struct job *job) {
         const struct membership_loss *loss = &job->loss;
         const struct member *member = member_of_id(job, loss->member);
         unsigned long long step = job->last_step;
-        char why[64];
+        char why[96];
 
         if (member != NULL && member->evicted)
                 snprintf(why, sizeof(why), "it was evicted by uid %u", (unsigned)member->evictor);
+        else if (member != NULL && member->overdue)
+                snprintf(why, sizeof(why), "it was evicted: the step deadline of %.0f s has passed",
+                         (double)job->table->config.step_deadline / 1e6);
         else
                 snprintf(why, sizeof(why), "%s",
                          loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
@@ -380,6 +394,19 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
                 job_set_state(job, JOB_REPLACING);
 }
 
+/* Its coordinator ends it when the grace is over, or as soon as too many are lost or have left. */
+static void job_log_end(const struct job *job) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+        uint64_t grace = machine_places(&job->machine)->grace;
+        char who[32] = "a node", why[64] = "too few members are left";
+
+        if (job->loss.member != 0)
+                snprintf(who, sizeof(who), "rank %u", job->loss.rank);
+        if (clock_now() - job->interrupted >= grace / 2) /* two clocks, and two moments of notice */
+                snprintf(why, sizeof(why), "nobody took the place within %.1f s", (double)grace / 1e6);
+        log_write(LOG_WARNING, &context, "job '%s' has ended after the loss of %s: %s", job->name, who, why);
+}
+
 void job_ended(struct job *job, enum job_end end) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
@@ -391,14 +418,8 @@ void job_ended(struct job *job, enum job_end end) {
                          ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
                 log_write(LOG_WARNING, &context, "%s", job->loss_text);
-        } else if (job->loss.member == 0) {
-                log_write(LOG_WARNING, &context,
-                          "job has ended: a node was lost, and nobody took its members' places within %.1f s",
-                          (double)machine_places(&job->machine)->grace / 1e6);
         } else {
-                log_write(LOG_WARNING, &context,
-                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
-                          (double)machine_places(&job->machine)->grace / 1e6);
+                job_log_end(job);
         }
         job_break(job, end);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/private.h"
 
@@ -44,7 +46,21 @@ int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
         return 0;
 }
 
+/* Where its loss has no line: its job was about to change already, or somebody else was lost first. */
+static void member_log_evicted(const struct member *member) {
+        const struct job *job = member->job;
+        struct log_context context = LOG_CONTEXT_OF(job);
+
+        context.rank = member->rank;
+        context.pid = member->pid;
+        if (flood_admits(FLOOD_ORDERS, member->evictor, clock_now()))
+                log_write(LOG_NOTICE, &context, "job '%s': rank %u (pid %d) was evicted by uid %u", job->name,
+                          member->rank, (int)member->pid, (unsigned)member->evictor);
+}
+
 void member_free(struct member *member) {
+        if (member->evicted && !member->evict_told)
+                member_log_evicted(member);
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);

@@ -44,7 +44,7 @@ void job_fall_behind(struct job *job);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
-void job_log_loss(const struct job *job);
+void job_log_loss(struct job *job);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
 

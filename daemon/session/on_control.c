@@ -71,9 +71,6 @@ static void control_log(const struct session *session, const struct job *job, co
 
 static int control_evict(const struct session *session, struct job *job, const Wire__Control *control,
                          struct refusal *refusal) {
-        struct log_context context = LOG_CONTEXT_NONE;
-        char owner[24];
-
         if (job->state != JOB_RUNNING && job->state != JOB_REPLACING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' %s: there is no rank to evict", job->name,
                               job->state == JOB_FORMING ? "has not formed yet" : "has ended");
@@ -93,14 +90,6 @@ static int control_evict(const struct session *session, struct job *job, const W
         if (member->owner == NULL)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u has gone already", job->name,
                               control->rank);
-        context.job = job->name;
-        context.rank = member->rank;
-        context.pid = member->pid;
-        context.uid = session->peer.uid;
-        if (flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
-                log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'%s",
-                          (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name,
-                          control_owner_text(session, job, owner));
         member_evict(member, session->peer.uid);
         return 0;
 }

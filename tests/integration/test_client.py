@@ -464,7 +464,8 @@ def test_failures_leave_nothing_behind(daemon, member, code):
 
 
 def test_a_killed_member(daemon, member):
-    members = crew(member, daemon(), 3)
+    served = daemon()
+    members = crew(member, served, 3)
     step(members)
     ask(members[0], "ready")
     members[0].say("finish")
@@ -474,7 +475,12 @@ def test_a_killed_member(daemon, member):
     assert (info["step"], info["lost_rank"], info["lost_pid"]) == ("2", "1", str(members[1].pid))
     ask(members[2], "wait 0", "VOID_RETRY")
     ask(members[2], "ready 1")                      # absorbed: the step is void already
-    assert fields(ask(members[2], "finish", "VOID_RETRY"))["lost_rank"] == "1"
+    said = ask(members[2], "finish", "VOID_RETRY")
+    assert fields(said)["lost_rank"] == "1"
+    lost = f"job 'job' lost rank 1 (pid {members[1].pid}) after step 1: its process ended"
+    assert said.endswith(f"step 2 is void on all members: {lost}; the job is over"), said
+    assert ask(members[0], "ready 0", "MEMBER_LOST") == f"{lost}; the job is over"
+    assert served.log.count(lost) == 1, served.log
     for each in (members[0], members[2]):
         for command in ("ready 0", "absent 0", "finish", "wait 0", "plan", "param x f32", "plan_free", "barrier", "accumulate 1"):
             text = ask(each, command, "MEMBER_LOST")

@@ -67,7 +67,10 @@ def test_an_owner_evicts_a_member_of_its_job(serve):
         assert f"it was evicted by uid {ALICE}" in message.text
         lost = crew.peers[rank].expect("LOST")
         assert (lost.rank, lost.cause) == (1, wire.pb.EVICTED) and f"uid {ALICE}" in lost.text
-    assert re.search(rf"uid {ALICE} evicts rank 1 \(pid {os.getpid()}\) of job 'unruly'", served.daemon.log)
+    said = [line for line in served.daemon.log.splitlines()
+            if re.search(rf"\b(pid|rank).*uid {ALICE}\b.*job=unruly", line)]
+    assert len(said) == 1, served.daemon.log
+    assert f"job 'unruly' lost rank 1 (pid {os.getpid()}) after step 2: it was evicted by uid {ALICE} [" in said[0]
     served.go()
 
 
@@ -78,7 +81,8 @@ def test_root_names_a_job_by_its_owner(serve):
     served.daemon.ctl("evict", "same", "0", code=1)            # whose?
     served.daemon.ctl("evict", f"{BOB}/same", "0")
     assert his.peers[0].hangup().code == "MEMBER_LOST"
-    assert f"of job 'same' of uid {BOB}" in served.daemon.log, "whose it was is in the log, too"
+    assert re.search(rf"job 'same' lost rank 0 .*: it was evicted by uid 0 \[.* uid={BOB} ", served.daemon.log), \
+        "whose it was is in the log, too"
     hers.go(2)
     served.go()
 

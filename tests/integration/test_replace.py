@@ -218,6 +218,31 @@ def test_everybody_dies(team):
         assert "generation=1" in each.line()
 
 
+def test_nobody_is_left_to_wait(team):
+    """The job ends at once, and the log does not say that the grace is over."""
+    it = team()
+    it.step()
+    it.kill(1)
+    wait_until(lambda: it.status()["waiting_for"], "the loss")
+    it.kill(0)
+    it.kill(2)
+    it.served.wait_log(r"warning: job 'team' has ended after the loss of rank \d: too few members are left")
+    assert "nobody took" not in it.served.log
+
+
+def test_an_eviction_that_changes_nothing_is_logged(team):
+    """Its job waits for another member's successor already, so it has no line about a loss."""
+    it = team()
+    it.step()
+    it.kill(1)
+    wait_until(lambda: it.status()["waiting_for"], "the loss")
+    victim = it.members[2]
+    assert it.served.ctl("evict", "team", "2") == "evicted\n"
+    it.kill(0)
+    it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid {os.getuid()} \[")
+    assert it.served.log.count("was evicted") == 1, it.served.log
+
+
 def test_grace_runs_out_in_a_fixed_world(team):
     it = team(settings=SHORT)
     it.step()
@@ -231,6 +256,8 @@ def test_grace_runs_out_in_a_fixed_world(team):
         assert name == "VOID_RETRY" and fields(rest)["lost_rank"] == "2", (name, rest)
         assert each.ask("finish").startswith("MEMBER_LOST ")
         ask(each, "leave")
+    it.served.wait_log("warning: job 'team' has ended after the loss of rank 2: "
+                       "nobody took the place within 0.1 s")
 
 
 def test_the_others_close_ranks(team):

@@ -46,6 +46,8 @@ def test_between_steps(daemon, crew, end_daemon):
     assert generation(members[0]) == 3
     job = served.job("job")
     assert (job["state"], job["generation"], job["step"], job["void_steps"]) == ("running", 3, 3, 0)
+    assert served.log.count("info: job 'job' has been taken back after a restart with 2 members, after") == 2
+    assert "goes on" not in served.log, "which is no other fact"
     together(members, "leave")
 
 

@@ -404,11 +404,11 @@ static int collective_end_void(struct gradsync_job *job) {
                 return r;
         r = job_void_code(job);
         job->standing.told = job->standing.generation;
-        return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s",
-                    job->name, job->standing.generation, job->standing.loss.text,
+        return fail(r, "the operation is void, the job has gone on to generation %u: %s; %s",
+                    job->standing.generation, job->standing.loss.text,
                     r == GRADSYNC_VOID_BEHIND
-                            ? "Synchronise the state with gradsync_sync_state(), then call it again"
-                            : "Call it again");
+                            ? "synchronise the state with gradsync_sync_state(), then call it again"
+                            : "call it again");
 }
 
 /* A world of one: what goes in comes out, wherever it lies. */

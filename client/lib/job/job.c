@@ -12,12 +12,8 @@ int job_check(const struct gradsync_job *job) {
         const struct loss *loss = &job->standing.loss;
 
         if (standing_is_over(&job->standing))
-                return fail_about_member(
-                        fail(GRADSYNC_MEMBER_LOST,
-                             "job '%s' has lost rank %u (pid %d): %s. Leave the job, and join again to go "
-                             "on with the others",
-                             job->name, loss->rank, (int)loss->pid, loss->text),
-                        loss->rank, loss->pid);
+                return fail_about_member(fail(GRADSYNC_MEMBER_LOST, "%s%s", loss->text, loss_verdict(loss)),
+                                         loss->rank, loss->pid);
         if (job->gs->link.failed != 0)
                 return link_failure(&job->gs->link);
         return GRADSYNC_OK;

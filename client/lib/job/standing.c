@@ -20,6 +20,10 @@ void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text) {
         snprintf(loss->text, sizeof(loss->text), "%s", text ? text : "no reason given");
 }
 
+const char *loss_verdict(const struct loss *loss) {
+        return loss->pid != 0 ? "; the job is over" : "";
+}
+
 bool standing_set_state(struct standing *standing, enum standing_state state, uint32_t rank, int32_t pid,
                         const char *text) {
         if ((standing_next[standing->state] >> state & 1) == 0)

@@ -59,6 +59,8 @@ struct standing {
 };
 
 void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text);
+/* What follows the text where the job is over: "", if the text is about the job as a whole. */
+const char *loss_verdict(const struct loss *loss);
 
 /* The only way into another state, with its reason. False if it cannot follow: nothing changes then. The
  * reason why a job is over is the first one. */

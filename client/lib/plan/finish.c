@@ -14,16 +14,14 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
         const struct gradsync_job *job = plan->job;
         const struct loss *loss = &plan->step.loss;
         int code = job_void_code(job);
-        char who[48] = "";
 
-        if (loss->pid != 0)
-                snprintf(who, sizeof(who), "rank %u (pid %d) was lost: ", loss->rank, (int)loss->pid);
-        fail(code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s",
-             job->name, (unsigned long long)plan->step.number, who, loss->text,
-             standing_is_over(&job->standing) ? "compute the step again after joining anew"
+        /* The text names the job, and whom it has lost. */
+        fail(code, "step %llu is void on all members: %s%s", (unsigned long long)plan->step.number,
+             loss->text,
+             standing_is_over(&job->standing) ? loss_verdict(loss)
              : code == GRADSYNC_VOID_RETRY
-                     ? "compute the step again"
-                     : "synchronise the state with gradsync_sync_state(), then compute the step again");
+                     ? "; compute it again"
+                     : "; synchronise the state with gradsync_sync_state(), then compute it again");
         return loss->pid != 0 ? fail_about_member(code, loss->rank, loss->pid) : code;
 }
 

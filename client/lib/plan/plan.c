@@ -314,11 +314,11 @@ static int plan_end_void(struct gradsync_plan *plan) {
         plan_return_ordinal(plan);
         r = job_void_code(job);
         job->standing.told = job->standing.generation;
-        fail(r, "job '%s': the plan is void, the job has gone on to generation %u: %s. %s", job->name,
-             job->standing.generation, loss->text,
+        fail(r, "the plan is void, the job has gone on to generation %u: %s; %s", job->standing.generation,
+             loss->text,
              r == GRADSYNC_VOID_BEHIND
-                     ? "Synchronise the state with gradsync_sync_state(), then make it again"
-                     : "Make it again");
+                     ? "synchronise the state with gradsync_sync_state(), then make it again"
+                     : "make it again");
         return loss->pid != 0 ? fail_about_member(r, loss->rank, loss->pid) : r;
 }
 

@@ -186,7 +186,7 @@ static void link_peer_gone(struct link *link, int error) {
         if (error != 0)
                 snprintf(reason, sizeof(reason), " (%s)", strerror(error));
         fail(GRADSYNC_DAEMON_LOST,
-             "%s closed the connection%s: it was stopped or has crashed; look at its log, start it again, "
+             "%s closed the connection%s: it has ended or crashed; look at its log, start it again, "
              "then open, join and plan anew",
              peer, reason);
         link_fail(link, GRADSYNC_DAEMON_LOST);

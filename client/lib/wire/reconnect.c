@@ -51,13 +51,13 @@ static void reconnect_give_up(struct gradsync *gs) {
         link_peer(&gs->link, peer, sizeof(peer));
         if (*refusal != '\0')
                 fail(GRADSYNC_DAEMON_LOST,
-                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other "
+                     "%s closed the connection: it has ended or crashed, and within %.1f s no other "
                      "one has taken this process back at %s. The last that answered refused it: %s. Remove "
                      "the cause, then open, join and plan anew",
                      peer, (double)gs->reconnect_ms / 1e3, gs->link.path, refusal);
         else
                 fail(GRADSYNC_DAEMON_LOST,
-                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other "
+                     "%s closed the connection: it has ended or crashed, and within %.1f s no other "
                      "one has answered at %s; look at its log, start it again, then open, join and plan "
                      "anew",
                      peer, (double)gs->reconnect_ms / 1e3, gs->link.path);

@@ -233,7 +233,7 @@ int operation_refuse_void(const struct job *job, struct refusal *refusal) {
 
         if (job->state == JOB_LOST)
                 return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                                  "%s; leave the job and join it anew", job->loss_text);
+                                  "%s; the job is over", job->loss_text);
         if (job->state == JOB_REPLACING)
                 return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
                                   "%s; call again in the next generation", job->loss_text);

@@ -280,9 +280,9 @@ static void tell_verdict(const struct job *job) {
 
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(LOG_INFO, &context,
-                          "job has been taken back after a restart with %u members, after step %" PRIu64
+                          "job '%s' has been taken back after a restart with %u members, after step %" PRIu64
                           ": %s",
-                          job->world, job->last_step,
+                          job->name, job->world, job->last_step,
                           job->takeover->resumed ? "nothing is void" : "open steps are void");
 }
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step), and an
- * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once, and
- * its end is logged, too (plan/stalled.h);
- * after the step deadline the members that it waits for are evicted, unless a debugger holds them. Members
- * start at different times, so jobs that form and plans that are to be agreed on get more patience, and have
- * time-outs of their own.
+ * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once; so
+ * is its end (plan/stalled.h). After the step deadline the members that it waits for are evicted, unless a
+ * debugger holds them. Members start at different times, so jobs that form and plans that are to be agreed on
+ * get more patience, and have time-outs of their own.
  */
 #include "job/watch/stall.h"
 
@@ -105,6 +104,7 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->rank, (int32_t)wait->pid,
                    "%s; the step deadline of %.0f s has passed", text,
                    (double)job->table->config.step_deadline / 1e6);
+        wait->member->overdue = true;
         job->table->config.events->evict(wait->member, &refusal);
 }
 
