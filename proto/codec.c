@@ -55,6 +55,7 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__STATUS_WAIT] = &wire__status_wait__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_END] = &wire__status_end__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_LINK] = &wire__status_link__descriptor,
+        [WIRE__MESSAGE_TYPE__STATUS_ENDED] = &wire__status_ended__descriptor,
         [WIRE__MESSAGE_TYPE__TRACE] = &wire__trace__descriptor,
         [WIRE__MESSAGE_TYPE__TRACE_STEP] = &wire__trace_step__descriptor,
         [WIRE__MESSAGE_TYPE__TRACE_END] = &wire__trace_end__descriptor,

@@ -27,6 +27,7 @@ static const struct cli_command commands[] = {
           "                        for a daemon that is gone; with --json one document a line\n",
           cmd_status },
         { "list", "jobs|clients|links", "List jobs, connected processes, or connections between daemons",
+          "      --ended           of jobs: those that have ended lately, when, and why; the latest first\n"
           "  -j, --json            one JSON document (schema_version 1)\n"
           "      --plain           lines of columns with tabs between them, for programs: see the man page\n",
           cmd_list },

@@ -14,6 +14,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/keep/endings.h"
 #include "job/keep/record.h"
 #include "job/keep/recovery.h"
 #include "job/keep/state.h"
@@ -136,6 +137,7 @@ struct member {
         uid_t evictor;     /* the operator's uid, if so */
         bool evict_told;   /* the log has that */
         bool overdue;      /* evicted because the step deadline has passed */
+        uint32_t cause;    /* WIRE__CAUSE__… with which it is gone; 0: it is not */
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */
         uint64_t noticed;   /* clock_now() at which its session began to end; 0: it has not */
@@ -171,6 +173,16 @@ struct want {
 };
 
 #define JOB_WANTS 4u
+
+/* What is said of a job's end once it is gone: see ending.c. */
+struct job_clues {
+        uint64_t broken;             /* clock_now(): there is no further generation; 0: there may be */
+        enum job_end end;            /* for this reason */
+        bool kept;                   /* lost places were kept until then */
+        uint64_t grace;              /* nobody took the lost place within so long; 0: nobody waited so long */
+        struct membership_loss last; /* of the forming job, the member that went last */
+        char refused[224]; /* … or why the last one was turned away, if that came later; else "" */
+};
 
 enum job_state {
         JOB_FORMING,
@@ -216,6 +228,7 @@ struct job {
         struct charge self;   /* the struct and its name, and communicators; the machine has its own */
         struct charge fds;    /* of communicators */
         char loss_text[512];
+        struct job_clues clues;
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */
         struct want want[JOB_WANTS]; /* the latest one is the first */
@@ -258,8 +271,9 @@ struct jobs {
         struct list list;
         struct holdings holdings;
         struct parameters_home parameters;
-        void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
-        struct records ended; /* what jobs that are gone have left */
+        void *claimed;          /* what plans have of registered memories: memory.c's tree of spans */
+        struct records ended;   /* what jobs that are gone have left, */
+        struct endings endings; /* and how they ended */
         uint32_t next_job;
         uint64_t last_id;     /* given here, in any job */
         struct tasks tasks;   /* of the backend */

@@ -312,6 +312,8 @@ void job_break(struct job *job, enum job_end end) {
         struct refusal refusal;
 
         job_set_state(job, JOB_LOST);
+        job->clues.broken = clock_now();
+        job->clues.end = end;
         job->open = false;
         generation_refuse_fresh(job, end);
         operation_refuse_void(job, &refusal);
@@ -412,6 +414,7 @@ void job_ended(struct job *job, enum job_end end) {
 
         if (job->state == JOB_LOST || job->passed_on)
                 return;
+        ending_note_wait(job);
         if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has ended after step %" PRIu64

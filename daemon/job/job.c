@@ -206,10 +206,12 @@ static void settle(void *data) {
         plan_sweep(job);
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job))
+        if (abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job)) {
+                ending_note(job);
                 job_free(job);
-        else
+        } else {
                 jobs_watch(job->table);
+        }
 }
 
 /* It ends before it has formed. */
@@ -220,6 +222,8 @@ static void job_turn_away(struct job *job, uint32_t cause, const struct refusal 
                 machine_gone(job, member->id, cause);
                 member_answer_join(member, refusal);
         }
+        job->clues.broken = clock_now();
+        job->clues.last = (struct membership_loss){ .cause = cause };
         job_settle_later(job);
 }
 
@@ -284,6 +288,7 @@ void member_gone(struct member *member, uint32_t cause) {
 
         list_remove(&member->owner_link);
         member->owner = NULL;
+        member->cause = cause;
         member_set_state(member, cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST);
         if (job->suspended) {
                 job_settle_later(job);
@@ -295,6 +300,10 @@ void member_gone(struct member *member, uint32_t cause) {
                                                       .pid = (int32_t)member->pid,
                                                       .cause = cause };
                 job_tell_gone(job);
+        }
+        if (job->state == JOB_FORMING) {
+                job->clues.last = (struct membership_loss){ .pid = (int32_t)member->pid, .cause = cause };
+                job->clues.refused[0] = '\0';
         }
         machine_gone(job, member->id, cause);
         if (joining)

@@ -104,7 +104,11 @@ bool member_waits(const struct member *member) {
 
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal) {
-        member->job->table->config.events->refused(member, member->join_request, refusal);
+        struct job *job = member->job;
+
+        job->table->config.events->refused(member, member->join_request, refusal);
+        if (job->state == JOB_FORMING)
+                ending_note_refusal(job, refusal);
         member->owner = NULL;
         member_free(member);
 }
@@ -116,6 +120,7 @@ static void member_fence(struct member *member, const struct refusal *refusal) {
         member->job->table->config.events->evict(member, refusal);
         list_remove(&member->owner_link);
         member->owner = NULL;
+        member->cause = WIRE__CAUSE__SUPERSEDED;
         member_set_state(member, MEMBER_LOST);
 }
 

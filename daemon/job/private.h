@@ -48,6 +48,13 @@ void job_log_loss(struct job *job);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
 
+/* ending.c: nobody is in the job any more. How it ended is kept, unless it goes on at another daemon. */
+void ending_note(struct job *job);
+/* A process that came for the forming job is turned away. */
+void ending_note_refusal(struct job *job, const struct refusal *refusal);
+/* Places of lost members were kept until now, when the job ends. */
+void ending_note_wait(struct job *job);
+
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);
 struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name);

@@ -301,10 +301,12 @@ static void rejoin_end_usurper(struct job *job) {
                "restart of gradsyncd: set their token, or choose another name",
                job->name, (unsigned)job->uid);
         job_renounce(job, &why);
-        if (formed)
+        if (formed) {
                 machine_end(job, WIRE__CAUSE__EVICTED);
-        else
-                job_free(job);
+                return;
+        }
+        ending_note(job);
+        job_free(job);
 }
 
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,

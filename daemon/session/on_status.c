@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "session/status.h"
 #include "session/walk.h"
 
 #define PARKED 8u               /* of one client; what it asks for beyond is answered with what is known */
@@ -96,6 +97,20 @@ static void on_status_send_all(struct session *session, uint32_t request, const 
         on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
 }
 
+/* It has a bounded number of rows, and comes in one piece, whether or not the client knows pieces. */
+static void on_status_send_ended(struct session *session, uint32_t request, const char *asked) {
+        struct reply reply = { .to = session, .request = request };
+        struct answer answer = on_status_begin(&reply, asked);
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+
+        answer.most = SIZE_MAX;
+        answer.end = UINT64_MAX;
+        status_send_daemon(&answer);
+        SET(end, ended, ended_send_jobs(&answer));
+        SET(end, found, end.ended > 0 || status_asks_for_all(asked));
+        on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+}
+
 static void on_status_reply(struct session *session, uint32_t request, const char *asked, bool pieces) {
         if (pieces)
                 on_status_send_piece(session, request, asked, (struct place){ 0 });
@@ -134,6 +149,10 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         uint64_t after = clock_now() - ELSEWHERE_FRESH;
         struct parked *parked;
 
+        if (status->ended) {
+                on_status_send_ended(session, request->id, status->job);
+                return 0;
+        }
         if (on_status_goes_on(status)) {
                 on_status_send_piece(session, request->id, status->job, on_status_place(status->from));
                 return 0;

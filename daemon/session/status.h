@@ -10,5 +10,7 @@ void status_send_client(struct answer *answer, const struct session *client);
 void status_send_link(void *answer, const struct sessions_link *link);
 /* The job, its members by rank and then those that wait for a place, its agreed plans, and its waits. */
 void status_send_whole_job(struct answer *answer, struct job *job);
+/* ended.c: the jobs that have ended and are asked for, the youngest first; how many. */
+uint32_t ended_send_jobs(struct answer *answer);
 /* What metrics show of a job: all of its row except what has to be looked at, see view.h. */
 void status_add_facts(Wire__StatusJob *row, const struct job *job, uint64_t now);

@@ -28,7 +28,7 @@ int lookout_look(struct lookout *lookout, const struct cli *cli, struct observat
                 /* A job that is over is over. A daemon that is new may get it back from its members. */
                 if (lookout->waiting || ret->daemons != lookout->daemons)
                         return lookout_wait(lookout, NULL);
-                return observe_no_job(lookout->job);
+                return observe_over(cli, lookout->job);
         }
         lookout->seen = lookout->seen || ret->n > 0;
         lookout->waiting = false;

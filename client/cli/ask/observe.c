@@ -2,6 +2,7 @@
 /* Looks at all daemons that can be found: see observe.h. */
 #include <string.h>
 
+#include "client/cli/ask/ended.h"
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
 #include "client/cli/base/beside.h"
@@ -50,9 +51,41 @@ int observe_nobody(const struct cli *cli, const struct sockets *sockets, const c
         return CLI_NO_DAEMON;
 }
 
-int observe_no_job(const char *job) {
-        cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
+/* Whether the daemon has answered. One that does not know, or has gone meanwhile, adds nothing. */
+static bool observe_ask_ended(const struct attempt *at, const char *job, struct ended_jobs *ended) {
+        struct talk talk;
+
+        if (at->result)
+                return false;
+        enum talk_result r = talk_open(&talk, at->path, TALK_TIMEOUT);
+        if (!r)
+                ended_fetch(&talk, job, ended);
+        talk_close(&talk);
+        return !r;
+}
+
+int observe_no_job(const struct sockets *sockets, const char *job) {
+        struct ended_jobs ended = { 0 };
+        bool answered = false;
+
+        for (size_t i = 0; i < sockets->n && !(sockets->one && answered); i++)
+                answered = observe_ask_ended(&sockets->at[i], job, &ended) || answered;
+        if (ended.n > 0)
+                ended_tell(&ended, job);
+        else
+                cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
+        ended_deinit(&ended);
         return CLI_UNKNOWN_JOB;
+}
+
+int observe_over(const struct cli *cli, const char *job) {
+        struct sockets sockets;
+
+        if (sockets_find_all(cli, &sockets) < 0)
+                return cli_out_of_memory();
+        int code = observe_no_job(&sockets, job);
+        sockets_deinit(&sockets);
+        return code;
 }
 
 /* Whether a failure is reported although other daemons answered. A daemon that ends while it is asked is like
@@ -97,7 +130,7 @@ static int observe_judge(const struct cli *cli, const struct inquiry *inquiry, c
                 return observe_nobody(cli, sockets,
                                       "no daemon may be asked by you; gradsyncctl doctor says more");
         if (answered && !kept)
-                return inquiry->gone ? CLI_UNKNOWN_JOB : observe_no_job(inquiry->job);
+                return inquiry->gone ? CLI_UNKNOWN_JOB : observe_no_job(sockets, inquiry->job);
         return trouble ? CLI_ERROR : CLI_OK;
 }
 

@@ -38,5 +38,8 @@ void observe_deinit(struct observation *observation);
 /* Says on stderr that no daemon has answered, why each has not, and how to start one; or `denied`, if there
  * is one that does not serve this user. Returns the exit code. */
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied);
-/* Says on stderr that no daemon has the job. Returns the exit code. */
-int observe_no_job(const char *job);
+/* Says on stderr that no daemon has the job; or how it ended, if one of these remembers that. Returns the
+ * exit code. */
+int observe_no_job(const struct sockets *sockets, const char *job);
+/* The same, of all daemons that can be found now. */
+int observe_over(const struct cli *cli, const char *job);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gradsyncctl list: one line for each job, client, or connection to another daemon. */
+/* gradsyncctl list: one line for each job, also for those that have ended, client, or connection to another
+ * daemon. */
 #include <string.h>
 
 #include "client/cli/base/meant.h"
@@ -37,11 +38,34 @@ static int cmd_list_refuse(const struct cli *cli, const char *word) {
                                word ? meant_word(question, word, words) : "");
 }
 
+static enum talk_result cmd_list_add_ended(struct talk *talk, const char *path, const char *job, void *data,
+                                           bool *ret_found) {
+        *ret_found = true;
+        return ended_fetch(talk, job, data);
+}
+
+static int cmd_list_ended(const struct cli *cli, bool json, bool plain) {
+        struct ended_jobs jobs = { 0 };
+        const struct inquiry inquiry = { .ask = cmd_list_add_ended, .data = &jobs };
+        int code = observe_each(cli, &inquiry), printed = CLI_OK;
+        bool some = code == CLI_OK || jobs.n > 0;
+
+        if (some && json)
+                printed = document_print(document_ended(&jobs), false);
+        else if (some && plain)
+                plain_ended(&jobs, stdout);
+        else if (some)
+                text_ended(&jobs, cli->color, stdout);
+        ended_deinit(&jobs);
+        return code ? code : printed;
+}
+
 int cmd_list(struct cli *cli, int argc, char **argv) {
         struct observation observation;
-        bool json = false, plain = false;
+        bool json = false, plain = false, ended = false;
         const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &json },
-                                          { "plain", '\0', CLI_FLAG, .value = &plain } };
+                                          { "plain", '\0', CLI_FLAG, .value = &plain },
+                                          { "ended", '\0', CLI_FLAG, .value = &ended } };
         int r = cli_options(cli, argc, argv, false, own, array_size(own)), printed = CLI_OK;
 
         if (!r)
@@ -51,6 +75,11 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
         const struct list_kind *list = cmd_list_find(argv[optind]);
         if (!list || argc - optind != 1)
                 return cmd_list_refuse(cli, list ? NULL : argv[optind]);
+        if (ended && list->json != document_jobs)
+                return cli_usage_error(cli,
+                                       "only jobs are remembered once they have ended: list jobs --ended");
+        if (ended)
+                return cmd_list_ended(cli, json, plain);
         int code = observe(cli, NULL, &observation);
         if (observation.n > 0 && json)
                 printed = document_print(list->json(&observation), false);

@@ -194,6 +194,18 @@ json_t *document_links(const struct observation *observation) {
                                                                     document_add_links)));
 }
 
+static json_t *document_ended_job(struct ended_job job) {
+        const Wire__StatusEnded *e = job.row;
+        return OBJECT(TEXT(e, name), WHOLE(e, uid), AS("device", value_text(job.device)), WHOLE(e, ended_at),
+                      WHOLE(e, ago_ms), TEXT(e, reason), TEXT(e, text), WHOLE(e, rank), WHOLE(e, pid),
+                      NUMBER(e, step), WHOLE_AS("world_size", e, world), WHOLE(e, generation),
+                      WHOLE(e, incarnation), BOOLEAN(e, traced));
+}
+
+json_t *document_ended(const struct ended_jobs *jobs) {
+        return OBJECT(DOCUMENT_VERSION, AS("ended_jobs", ARRAY(jobs->job, jobs->n, document_ended_job)));
+}
+
 int document_print(json_t *document, bool one_line) {
         if (!document)
                 return cli_out_of_memory();

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "client/cli/ask/ended.h"
 #include "client/cli/ask/observe.h"
 #include "client/cli/view/value.h"
 
@@ -16,6 +17,7 @@ json_t *document_status(const struct observation *observation);
 json_t *document_jobs(const struct observation *observation);
 json_t *document_clients(const struct observation *observation);
 json_t *document_links(const struct observation *observation);
+json_t *document_ended(const struct ended_jobs *jobs);
 
 /* Writes a document to stdout, on one line or laid out, and drops the reference. Returns an exit code. */
 int document_print(json_t *document, bool one_line);

@@ -221,6 +221,27 @@ void plain_jobs(const struct observation *observation, FILE *to) {
                         plain_jobs_line(&line, &observation->snapshot[i], &observation->snapshot[i].job[k]);
 }
 
+void plain_ended(const struct ended_jobs *jobs, FILE *to) {
+        struct plain line = { .to = to };
+
+        for (size_t i = 0; i < jobs->n; i++) {
+                const Wire__StatusEnded *e = jobs->job[i].row;
+                plain_text(&line, e->name);
+                plain_user(&line, e->uid);
+                plain_text(&line, jobs->job[i].device);
+                plain_number(&line, true, e->ended_at);
+                plain_number(&line, true, e->world);
+                plain_number(&line, true, e->generation);
+                plain_number(&line, true, e->step);
+                plain_text(&line, e->reason);
+                plain_number(&line, e->has_rank, e->rank);
+                plain_pid(&line, e->has_pid, e->pid);
+                plain_number(&line, true, e->traced);
+                plain_text(&line, e->text);
+                plain_end(&line);
+        }
+}
+
 void plain_clients(const struct observation *observation, FILE *to) {
         struct plain line = { .to = to };
 

@@ -8,10 +8,12 @@
 
 #include <stdio.h>
 
+#include "client/cli/ask/ended.h"
 #include "client/cli/view/figures.h"
 
 void plain_status(const struct observation *observation, FILE *to);
 void plain_jobs(const struct observation *observation, FILE *to);
+void plain_ended(const struct ended_jobs *jobs, FILE *to);
 void plain_clients(const struct observation *observation, FILE *to);
 void plain_links(const struct observation *observation, FILE *to);
 void plain_top(const struct figures_list *list, FILE *to);

@@ -408,6 +408,32 @@ void text_jobs(const struct observation *observation, bool color, FILE *to) {
         table_print(table, "", to);
 }
 
+void text_ended(const struct ended_jobs *jobs, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "JOB", false },    { "USER", false }, { "DEVICE", false }, { "ENDED", true },
+                { "MEMBERS", true }, { "STEP", true },  { "REASON", false }, { "WHY", false },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < jobs->n; i++) {
+                const Wire__StatusEnded *row = jobs->job[i].row;
+                struct libscols_line *line = table_line(table);
+                bool fine = row->reason && strcmp(row->reason, "left") == 0;
+                char age[FORMAT_SIZE], user[USER_SIZE];
+                size_t cell = 0;
+
+                table_text(line, &cell, row->name, PAINT_NONE);
+                table_text(line, &cell, user_show(user, row->uid), PAINT_NONE);
+                table_text(line, &cell, jobs->job[i].device, PAINT_NONE);
+                table_printf(line, &cell, "%s ago", format_age(age, row->ago_ms));
+                table_printf(line, &cell, "%u", row->world);
+                table_printf(line, &cell, "%" PRIu64, row->step);
+                table_text(line, &cell, row->reason, fine ? PAINT_GOOD : PAINT_WARN);
+                table_text(line, &cell, row->text, PAINT_NONE);
+        }
+        table_print(table, "", to);
+}
+
 void text_clients(const struct observation *observation, bool color, FILE *to) {
         static const struct column columns[] = {
                 { "PID", true },      { "USER", false },     { "DEVICE", false }, { "PROGRAM", false },

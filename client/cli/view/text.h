@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "client/cli/ask/ended.h"
 #include "client/cli/ask/observe.h"
 
 /* `whole`: all members, however many; else only those that stand out where a job is large. */
@@ -12,6 +13,8 @@ void text_status(const struct observation *observation, bool whole, bool color, 
 void text_jobs(const struct observation *observation, bool color, FILE *to);
 void text_clients(const struct observation *observation, bool color, FILE *to);
 void text_links(const struct observation *observation, bool color, FILE *to);
+
+void text_ended(const struct ended_jobs *jobs, bool color, FILE *to);
 
 /* "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"w\"". NULL only if memory is short. */
 char *text_wait(const Wire__StatusWait *wait);

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is kept of a job that has ended: when, and why, in one clause. What happens to a job leaves its clues
+ * there (struct job_clues) while it lives; they are read once, when nobody is in the job any more.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "job/private.h"
+#include "proto/names.h"
+
+/* The last character of a text that was cut may be half of one. */
+static void ending_cut(char *text) {
+        size_t length = strlen(text);
+
+        while (length > 0 && !utf8_valid(text, length))
+                text[--length] = '\0';
+}
+
+/* What a refusal says of the job, without its name: "it did not form within 5.0 s: …". */
+static void ending_quote(const struct job *job, const char *text, char *out, size_t size) {
+        char start[LIMIT_NAME + 16];
+        size_t length = (size_t)snprintf(start, sizeof(start), "job '%s'", job->name);
+        const char *rest = strncmp(text, start, length) == 0 ? text + length : NULL;
+
+        if (rest == NULL)
+                snprintf(out, size, "%s", text);
+        else if (strncmp(rest, ": ", 2) == 0)
+                snprintf(out, size, "%s", rest + 2);
+        else
+                snprintf(out, size, "it%s", rest);
+        ending_cut(out);
+}
+
+static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) {
+        ret->has_member = true;
+        ret->rank = rank;
+        ret->pid = (int32_t)pid;
+}
+
+/* "rank 1 (pid 4242) was evicted by uid 0": whatever has become of it. */
+static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[128]) {
+        const struct member *member = member_of_id(job, loss->member);
+
+        if (member != NULL && member->evicted)
+                snprintf(text, 128, "rank %" PRIu32 " (pid %d) was evicted by uid %u", loss->rank,
+                         (int)loss->pid, (unsigned)member->evictor);
+        else
+                snprintf(text, 128, "lost rank %" PRIu32 " (pid %d): %s", loss->rank, (int)loss->pid,
+                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
+                                                                : cause_text(loss->cause));
+}
+
+/* The end of its generation was a loss. */
+static void ending_of_loss(const struct job *job, struct job_ending *ret) {
+        const struct job_clues *clues = &job->clues;
+        char lost[128], after[64] = "";
+
+        ending_tell_loss(job, &job->loss, lost);
+        if (clues->grace > 0)
+                snprintf(after, sizeof(after), "; nobody took its place within %.1f s",
+                         (double)clues->grace / 1e6);
+        else if (clues->kept || job->state != JOB_LOST)
+                snprintf(after, sizeof(after), "; the others went before anybody took its place");
+        snprintf(ret->text, sizeof(ret->text), "%s%s", lost, after);
+        ret->reason = job->loss.cause == WIRE__CAUSE__EVICTED ? ENDING_EVICTED : ENDING_LOST;
+        ending_has_member(ret, job->loss.rank, job->loss.pid);
+}
+
+/* It ended as a whole, through no member's fault. */
+static void ending_of_whole(const struct job *job, uint32_t cause, const char *why, struct job_ending *ret) {
+        ret->reason = cause == WIRE__CAUSE__SUPERSEDED ? ENDING_SUPERSEDED
+                      : cause == WIRE__CAUSE__SHUTDOWN ? ENDING_SHUTDOWN
+                      : cause == WIRE__CAUSE__EVICTED  ? ENDING_GIVEN_UP
+                                                       : ENDING_LOST;
+        if (ret->reason == ENDING_GIVEN_UP)
+                ending_quote(job, why, ret->text, sizeof(ret->text));
+        else if (ret->reason != ENDING_LOST)
+                snprintf(ret->text, sizeof(ret->text), "%s", cause_text(cause));
+        else if (job->clues.grace > 0)
+                snprintf(ret->text, sizeof(ret->text),
+                         "a node was lost, and nobody took its members' places within %.1f s",
+                         (double)job->clues.grace / 1e6);
+        else
+                snprintf(ret->text, sizeof(ret->text),
+                         "a node was lost; the others went before anybody took its members' places");
+}
+
+static void ending_of_unformed(const struct job *job, struct job_ending *ret) {
+        const struct job_clues *clues = &job->clues;
+
+        ret->reason = ENDING_UNFORMED;
+        if (clues->refused[0] != '\0') {
+                snprintf(ret->text, sizeof(ret->text), "%s", clues->refused);
+                return;
+        }
+        snprintf(ret->text, sizeof(ret->text),
+                 "it never had all of its %" PRIu32 " members; the last one that waited was pid %d: %s",
+                 ret->world, (int)clues->last.pid,
+                 clues->last.cause == WIRE__CAUSE__LEAVING ? "it left" : cause_text(clues->last.cause));
+}
+
+static const struct member *ending_find_lost(const struct job *job) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_LOST)
+                        return member;
+        return NULL;
+}
+
+/* No loss has ended it: its members left, or, after the first one had left, went without that. */
+static void ending_of_leaving(const struct job *job, struct job_ending *ret) {
+        const struct member *lost = ending_find_lost(job);
+        struct membership_loss loss = { 0 };
+        char text[128];
+
+        if (lost == NULL) {
+                ret->reason = ENDING_LEFT;
+                if (job->world == 1)
+                        snprintf(ret->text, sizeof(ret->text), "its last member left");
+                else if (job->n_local < job->world)
+                        snprintf(ret->text, sizeof(ret->text),
+                                 "its members on this daemon left, %" PRIu32 " of %" PRIu32, job->n_local,
+                                 job->world);
+                else
+                        snprintf(ret->text, sizeof(ret->text), "all %" PRIu32 " members left", job->world);
+                return;
+        }
+        loss = (struct membership_loss){
+                .member = lost->id, .rank = lost->rank, .pid = (int32_t)lost->pid, .cause = lost->cause
+        };
+        ending_tell_loss(job, &loss, text);
+        if (job->loss.member != 0 && job->loss.cause == WIRE__CAUSE__LEAVING)
+                snprintf(ret->text, sizeof(ret->text), "rank %" PRIu32 " (pid %d) left; then %s",
+                         job->loss.rank, (int)job->loss.pid, text);
+        else
+                snprintf(ret->text, sizeof(ret->text), "%s", text);
+        ret->reason = lost->evicted ? ENDING_EVICTED : ENDING_LOST;
+        ending_has_member(ret, lost->rank, lost->pid);
+}
+
+static void ending_find_reason(const struct job *job, struct job_ending *ret) {
+        const struct job_clues *clues = &job->clues;
+        bool broken = job->state == JOB_LOST;
+
+        if (job->state == JOB_FORMING && clues->broken != 0) {
+                ending_of_whole(job, clues->last.cause, job->loss_text, ret);
+        } else if (job->state == JOB_FORMING) {
+                ending_of_unformed(job, ret);
+        } else if (broken && clues->end == JOB_END_NO_STATE) {
+                ret->reason = ENDING_LOST;
+                snprintf(ret->text, sizeof(ret->text),
+                         "no up-to-date rank was left: restart from a checkpoint");
+        } else if (broken && job->loss.member == 0 && job->loss.cause != WIRE__CAUSE__RESTARTED) {
+                ending_of_whole(job, job->loss.cause, job->loss_text, ret);
+        } else if (job->takeover != NULL) {
+                ret->reason = ENDING_LOST;
+                snprintf(ret->text, sizeof(ret->text),
+                         "gradsyncd was restarted, and not all members came back");
+        } else if (broken && job->loss.member == 0) {
+                ending_of_whole(job, job->loss.cause, job->loss_text, ret);
+        } else if (job->loss.member != 0 && job->state != JOB_RUNNING &&
+                   job->loss.cause != WIRE__CAUSE__LEAVING) {
+                ending_of_loss(job, ret);
+        } else {
+                ending_of_leaving(job, ret);
+        }
+}
+
+void ending_note_refusal(struct job *job, const struct refusal *refusal) {
+        ending_quote(job, refusal->text, job->clues.refused, sizeof(job->clues.refused));
+}
+
+void ending_note_wait(struct job *job) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL)
+                        job->clues.grace = machine_places(&job->machine)->grace;
+        job->clues.kept = true;
+}
+
+void ending_note(struct job *job) {
+        uint64_t now = clock_now();
+        struct job_ending ending = { .job = job->id,
+                                     .uid = job->uid,
+                                     .incarnation = job->incarnation,
+                                     .step = job->last_step,
+                                     .generation = job->generation,
+                                     .world = job->state == JOB_FORMING ? job->max_world : job->world,
+                                     .at = job->clues.broken != 0 ? job->clues.broken : now };
+
+        if (job->passed_on || job->suspended)
+                return;
+        ending.wall = clock_wall() - (now - ending.at) / USEC_PER_SEC;
+        snprintf(ending.name, sizeof(ending.name), "%s", job->name);
+        ending_find_reason(job, &ending);
+        endings_note(&job->table->endings, &ending);
+}
