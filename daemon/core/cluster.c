@@ -167,7 +167,7 @@ static int stations_on_place(void *data, const uint8_t node[STATION_NODE], const
         if (r == -ENOSPC)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "this coordinator has had %u daemons, and can have no more: remove those that "
-                              "are gone from %s/%s.nodes while it is stopped",
+                              "are gone from %s/%s.nodes while it does not run",
                               LIMIT_NODES, cluster->directory, cluster->name);
         if (r < 0)
                 return refuse(refusal, WIRE__CODE__SYSTEM,

@@ -525,7 +525,7 @@ static void server_look_at_stop(void *data) {
                 jobs_suspend(server->jobs);
         } else if (server->phase == SUSPENDING) {
                 server_set_phase(server, LEAVING);
-                sessions_shutdown(server->sessions, "gradsyncd is stopping; start it again and rejoin");
+                sessions_shutdown(server->sessions, "gradsyncd is ending; once it runs again, join anew");
         } else if (server->phase == LEAVING && sessions_count(server->sessions) == 0) {
                 loop_exit(server->loop, 0);
                 return;
@@ -539,8 +539,8 @@ static void server_stop(struct server *server, int signal) {
         if (server->phase != RUNNING)
                 return;
         server_set_phase(server, DRAINING);
-        log_info("%s: stopping, open steps have %.1f s to end", strsignal(signal),
-                 (double)server->config.drain_timeout / 1e6);
+        log_info("gradsyncd ends on %s: open steps have %.1f s to end",
+                 signal == SIGINT ? "SIGINT" : "SIGTERM", (double)server->config.drain_timeout / 1e6);
         notify_stopping();
         notify_extend(server->config.drain_timeout + 5 * USEC_PER_SEC);
         server->listener = listener_free(server->listener);

@@ -275,8 +275,8 @@ void job_interrupt(struct job *job) {
         if (job->state != JOB_RUNNING)
                 return;
         snprintf(job->loss_text, sizeof(job->loss_text),
-                 "job '%s': gradsyncd is stopping after step %llu, and could not await the next one",
-                 job->name, (unsigned long long)job->last_step);
+                 "job '%s': gradsyncd is ending after step %llu, and could not await the next one", job->name,
+                 (unsigned long long)job->last_step);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->passed_on = true;
         machine_end(job, WIRE__CAUSE__RESTARTED);

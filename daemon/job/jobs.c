@@ -167,7 +167,7 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
 
         if (jobs->gate == GATE_STOPPING)
                 return refuse(refusal, WIRE__CODE__DAEMON_LOST,
-                              "gradsyncd is stopping and takes no more members");
+                              "gradsyncd is ending and takes no more members");
         if (job != NULL)
                 r = job_check_token(job, join->token, refusal);
         if (r == 0)

@@ -17,7 +17,7 @@ const char *cause_text(uint32_t cause) {
         case WIRE__CAUSE__CLOSED: return "it closed its connection";
         case WIRE__CAUSE__EVICTED: return "it was evicted";
         case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
-        case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is stopping";
+        case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is ending";
         case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
         default: return "unknown cause";
         }

@@ -315,8 +315,7 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         int r = rejoin_check_claims(rejoin, refusal);
 
         if (r == 0 && jobs->gate == GATE_STOPPING)
-                r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
-                           "gradsyncd is stopping and takes no more members");
+                r = refuse(refusal, WIRE__CODE__DAEMON_LOST, "gradsyncd is ending and takes no more members");
         if (r == 0 && job != NULL && rejoin_finds_usurper(job, rejoin)) {
                 rejoin_end_usurper(job);
                 job = NULL;

@@ -165,7 +165,9 @@ class Ending(FakeDaemon):
                 self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.code), text="rank 1 is gone"))
                 if self.goes:
                     return
-                client.send(wire.frame("LOST", wire.pb.Lost(job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED, text="it exited")))
+                lost = wire.pb.Lost(job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED,
+                                    text="job 'ending' lost rank 1 (pid 77) after step 0: it exited")
+                client.send(wire.frame("LOST", lost))
                 self.has_told.set()
 
 

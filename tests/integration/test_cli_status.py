@@ -541,10 +541,10 @@ class Ending(FakeDaemon):
 
 def test_a_daemon_that_ends_meanwhile(fake, ctl, scratch):
     """It is as if it had ended before: what watches it ends in the same way, whenever it looks."""
-    stopping = fake(refuse=("DAEMON_LOST", "gradsyncd is stopping"))
+    stopping = fake(refuse=("DAEMON_LOST", "gradsyncd is ending"))
     ending = Ending(scratch / "ending")
     try:
-        for served, why in ((stopping, "gradsyncd is stopping"), (ending, "the daemon has hung up")):
+        for served, why in ((stopping, "gradsyncd is ending"), (ending, "the daemon has hung up")):
             made = ctl(socket=served.path, code=3)
             assert made.out == "" and "no daemon is running" in made.err and f"{served.path}: {why}" in made.err, made.err
             made = ctl("pause", "job", socket=served.path, code=3)

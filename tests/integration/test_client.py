@@ -536,6 +536,7 @@ def test_daemon_killed(daemon, member):
     served.program.kill()
     line = members[0].line()
     assert line.startswith("DAEMON_LOST ") and f"pid {pid}" in line and served.socket in line, line
+    assert "closed the connection" in line and ": it has ended or crashed; look at its log" in line, line
     for each in members:
         for command in ("barrier", "finish", "ready 0", "absent 1", "wait 0", "plan", "param x f32", "plan_free", "dispatch"):
             line = each.ask(command)

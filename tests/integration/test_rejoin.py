@@ -346,7 +346,7 @@ def test_old_clients_end_as_before(daemon, peers):
     made.joined(requests[1])
     served.signal(signal.SIGTERM)
     assert old.hangup().code == "DAEMON_LOST"
-    assert "stopping" in made.expect("LOST").text
+    assert "gradsyncd is ending" in made.expect("LOST").text
     made.expect("RESTARTING")
     assert made.hangup() is None
     assert served.program.wait() == 0

@@ -239,7 +239,8 @@ def test_an_eviction_that_changes_nothing_is_logged(team):
     victim = it.members[2]
     assert it.served.ctl("evict", "team", "2") == "evicted\n"
     it.kill(0)
-    it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid {os.getuid()} \[")
+    it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid "
+                       rf"{os.getuid()} \[")
     assert it.served.log.count("was evicted") == 1, it.served.log
 
 

@@ -48,6 +48,8 @@ def test_between_steps(daemon, crew, end_daemon):
     assert (job["state"], job["generation"], job["step"], job["void_steps"]) == ("running", 3, 3, 0)
     assert served.log.count("info: job 'job' has been taken back after a restart with 2 members, after") == 2
     assert "goes on" not in served.log, "which is no other fact"
+    assert ("gradsyncd ends on SIGTERM: open steps have" in served.log) == (end_daemon is stop)
+    assert "stopp" not in served.log, "nobody has sent SIGSTOP"
     together(members, "leave")
 
 
@@ -116,7 +118,7 @@ def test_stopped_in_the_middle_of_a_step(daemon, crew):
     members = crew(served)
     begin_one_bucket(served, members)
     served.signal(signal.SIGTERM)
-    served.wait_log("stopping, open steps have")
+    served.wait_log("ends on SIGTERM: open steps have")
     ask(members[1], "ready 0")
     assert end(members) == 2
     assert served.program.wait() == 0
@@ -208,7 +210,7 @@ def test_not_waited_for(daemon, member):
     ask(each, "open reconnect=-1")
     ask(each, "join name=job world=1")
     stop(served)
-    assert "stopping" in ask(each, "barrier", "DAEMON_LOST")
+    assert "gradsyncd is ending" in ask(each, "barrier", "DAEMON_LOST")
 
 
 @pytest.mark.parametrize("end_daemon", [stop, kill])

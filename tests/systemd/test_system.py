@@ -68,7 +68,7 @@ def test_stopping_lets_a_step_end(machine, trainers):
         ask(each, "fill 1")
     ask(members[0], "ready")
     stop = machine.start("systemctl", "stop", SERVICE)
-    machine.wait_journal("stopping, open steps have", f"_PID={daemon}")
+    machine.wait_journal("ends on SIGTERM: open steps have", f"_PID={daemon}")
     ask(members[1], "ready")
     together(members, "finish")
     assert stop.wait() == 0, stop.told()

@@ -97,10 +97,9 @@ static int connect_error(const struct connect_attempt *attempt, const char *path
                             "access (`gradsyncctl doctor` tells which)",
                             path);
         if (error == ETIMEDOUT)
-                return fail(
-                        GRADSYNC_NO_DAEMON,
-                        "gradsyncd at %s accepts no connection in time; it is stopped (SIGSTOP) or overloaded",
-                        path);
+                return fail(GRADSYNC_NO_DAEMON,
+                            "gradsyncd at %s accepts no connection in time; it is stopped or overloaded",
+                            path);
         if (error == EMFILE || error == ENFILE || error == ENOMEM)
                 return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
         return connect_no_daemon(attempt, path, error, device, named);

@@ -58,7 +58,7 @@ int request_give_up(struct gradsync *gs) {
         char peer[192];
 
         fail(GRADSYNC_DAEMON_LOST,
-             "%s does not answer; it is stopped (SIGSTOP) or overloaded. The connection was given up: look at the "
+             "%s does not answer; it is stopped or overloaded. The connection was given up: look at the "
              "daemon, then open, join and plan anew",
              link_peer(&gs->link, peer, sizeof(peer)));
         link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
