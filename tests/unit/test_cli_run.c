@@ -142,7 +142,7 @@ static void lines_of_the_log(void **state) {
         assert_notice("<4>of pid=3 [job=a pid=x]", LOG_WARNING, 0, "of pid=3");
         assert_notice("<4>of [this] kind [uid=0]", LOG_WARNING, 0, "of [this] kind");
         assert_notice("<4>of [this]", LOG_WARNING, 0, "of [this]");
-        assert_notice("<4>job 'a [job=b' is gone [job=a [job=b rank=1]", LOG_WARNING,
+        assert_notice("<4>job 'a [job=b' is gone [job=a [job=b rank=1]", LOG_WARNING, 0,
                       "job 'a [job=b' is gone [job=a");
 }
 

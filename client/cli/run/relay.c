@@ -265,7 +265,7 @@ static void relay_show_notice(void *data, const struct notice *notice) {
 }
 
 static void relay_show_due_losses(struct run *run) {
-        for (unsigned i = 0; i < run->n_members; i++)
+        for (unsigned i = 0; i < run->n_members && !run->stopping; i++)
                 if (run->member[i].loss && moment_ms() >= run->member[i].loss_due)
                         relay_show_loss(run, &run->member[i]);
 }

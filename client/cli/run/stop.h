@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the members are ended, because of a signal or of something else: asked, with a grace time, and killed. */
+/* How the members are ended, because of a signal or something else: asked, with a grace time, and killed. */
 #pragma once
 
 #include "client/cli/run/run.h"
