@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the tests with Prometheus' own programs: the programs, and what daemons of all kinds give out."""
+"""Fixtures of the tests with Prometheus' own programs: these, and what daemons of all kinds give out."""
 import pathlib
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def member(build, processes):  # noqa: F811
 
 @pytest.fixture
 def texts(build, machine, member, request, scratch):  # noqa: F811
-    """What daemons give out in the text format: one of a cluster with a job, its coordinator, one with a GPU."""
+    """What daemons give out in the text format: of a cluster with a job, its coordinator, one with a GPU."""
     daemon = request.getfixturevalue("daemon")  # noqa: F811  it starts in that machine
     cluster = Cluster(daemon, build, f"unix:{scratch}/link", settings=STAY, nodes=1)
     gpu = daemon(device="cuda:0")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus and its node_exporter as Debian has them. They are unpacked, not installed, as installed ones would be
-started as services.
+"""Prometheus and its node_exporter as Debian has them. They are unpacked, not installed, as installed ones
+would be started as services.
 
-They are some dozen megabytes, so they are kept below build-test/prometheus/: what is there is not fetched again.
+They are some dozen megabytes, so they are kept below build-test/prometheus/: what is there is not fetched
+again.
 """
 import fcntl
 import pathlib
@@ -33,23 +34,23 @@ class Tools:
 def run(log, *command, cwd):
     """Whether it has succeeded."""
     try:
-        return subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                              timeout=SECONDS, check=False).returncode == 0
+        return subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log,
+                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False).returncode == 0
     except (subprocess.TimeoutExpired, OSError) as error:
         print(f"{command[0]}: {error}", file=log, flush=True)
         return False
 
 
 def download(folder):
-    """The packages of this release of Debian. Its index may be old, or missing: it is fetched if they are not found.
-    Missing: they are not to be had."""
+    """The packages of this release of Debian. Its index may be old, or missing: it is fetched if they are not
+    found. Missing: they are not to be had."""
     with open(folder.parent / "apt.log", "w", encoding="utf-8") as log:
         done = run(log, "apt-get", "download", *PACKAGES, cwd=folder) or (
             run(log, "apt-get", "-q", "update", cwd=folder)
             and run(log, "apt-get", "download", *PACKAGES, cwd=folder))
     if not done:
         said = (folder.parent / "apt.log").read_text("utf-8", "replace").strip()[-1500:]
-        raise Missing(f"apt-get has not got {' and '.join(PACKAGES)}. It needs a mirror of Debian, or the two "
+        raise Missing(f"apt-get has not got {' and '.join(PACKAGES)}. It needs a mirror of Debian, or both "
                       f"unpacked in {folder.parent / 'root'}. It said:\n{said}")
 
 
@@ -58,7 +59,8 @@ def unpack(folder, root):
     if len(packages) != len(PACKAGES):
         raise Missing(f"there are {len(packages)} packages in {folder}, not {len(PACKAGES)}")
     for package in packages:
-        subprocess.run(["dpkg-deb", "-x", package, root], check=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
+        subprocess.run(["dpkg-deb", "-x", package, root], check=True, stdin=subprocess.DEVNULL,
+                       timeout=SECONDS)
 
 
 def tools(cache=CACHE, fetch=download):

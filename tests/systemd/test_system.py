@@ -138,7 +138,7 @@ def scrape(machine, host):
 
 @pytest.mark.parametrize("address, host", [("127.0.0.1:9464", "127.0.0.1"), ("[::1]:9464", "::1")])
 def test_metrics_over_tcp(machine, address, host):
-    """In the sandbox; the next daemon has the port again, and one for another device is told that it is taken."""
+    """In the sandbox; the next daemon gets the port, and one for another device is told that it is taken."""
     machine.write(DROP_IN, f"[daemon]\nmetrics_listen = {address}\n")
     machine.systemctl("start", SERVICE)
     assert 'gradsync_jobs{device="cpu"} 0' in scrape(machine, host)
