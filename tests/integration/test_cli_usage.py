@@ -140,6 +140,8 @@ def test_exit_codes_are_in_one_table(ctl):
     for code, text in shown.items():
         assert table[code].startswith(text), (code, table[code], text)
     assert {"126", "127", "128 + N"} <= set(table)
+    tour = re.search(r"^- Exit codes: (.*?)\.", (TREE / "docs/TOUR.md").read_text(), re.M | re.S)[1]
+    assert re.findall(r"\d+", tour) == codes
     ends = re.findall(r"^#define SERVER_\w+_FAILED (\d+)", (TREE / "daemon/core/server.h").read_text(), re.M)
     assert ends == ["70", "71"] and not set(ends) & set(table)
     daemons = (TREE / "daemon/man/gradsyncd.8.scd").read_text()
