@@ -36,10 +36,11 @@ def documented():
     text = PAGE.read_text()
     text = text[text.index("# PLAIN TEXT"):text.index("# EXIT STATUS")].replace("\\_", "_")
     found = {}
-    for command, kind, columns in re.findall(r"^\*(\w+)(?: |\*: _)(\w+)[*_]\n((?:\t.*\n)+)", text, re.M):
+    kinds = r"^\*(\w+)(?: |\*: _)(\w[\w -]*)[*_]\n((?:\t.*\n)+)"
+    for command, kind, columns in re.findall(kinds, text, re.M):
         columns = re.sub(r"\([^)]*\)", "", " ".join(columns.split()))
         found[command, kind] = [name.strip() for name in columns.split(",")]
-    assert len(found) == 9 and all(len(columns) >= 8 for columns in found.values()), found
+    assert len(found) == 10 and all(len(columns) >= 8 for columns in found.values()), found
     return found
 
 
@@ -111,6 +112,23 @@ def test_lists(ctl, served):
         dict(device="cpu:x", role="coordinator", host="", address="x:1", node="", state="connecting",
              since="0.000",
              heard="", round_trip="", wall="", key="", sent="0", received="0", text="no route")]
+
+
+def test_jobs_that_have_ended(ctl, daemon, peers):
+    served = daemon()
+    crew = peers(Crew(served.socket, "was here", 1, lambda ordinal: small_plan(2, ordinal=ordinal)))
+    crew.go(3)
+    crew.close()
+    harness.wait_until(lambda: not served.job("was here"), "the job is gone")
+    out = ctl("list", "jobs", "--ended", "--plain", socket=served.socket).out
+    row, = read(out, "list", "jobs --ended")
+    wanted, = json.loads(ctl("list", "jobs", "--ended", "--json", socket=served.socket).out)["ended_jobs"]
+    names = {"ended": "ended_at", "user": None, "traced": None}
+    for column, value in row.items():
+        name = names.get(column, column)
+        if name:
+            assert value == ("" if wanted[name] is None else str(wanted[name])), column
+    assert row["name"] == "was here" and row["step"] == "3" and row["traced"] == "1"
 
 
 def test_status(ctl, served):

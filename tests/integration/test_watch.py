@@ -120,7 +120,7 @@ def test_a_job_that_is_over_ends_the_watch(daemon, program, peers):
     next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
     crew.close()
     assert watching.wait() == 4
-    assert 'no job "short"' in watching.err and "waiting" not in watching.err
+    assert 'job "short" ended ' in watching.err and "waiting" not in watching.err
 
 
 def test_what_was_never_there_is_not_waited_for(daemon, program, scratch):
