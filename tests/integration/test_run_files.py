@@ -31,7 +31,7 @@ def test_a_file_for_each_rank(runner):
 
 
 def test_files_are_continued(runner):
-    """By the next run, and by a process that is started again. What another daemon has reported is no news."""
+    """By the next run, and by a process that is started again. What a daemon said before is no news."""
     directory = runner.scratch / "logs"
     directory.mkdir()
     (directory / "gradsyncd.log").write_text("2026-01-01 00:00:00.000 gradsyncd warning: long ago\n", "utf-8")
@@ -129,8 +129,9 @@ def test_nobody_is_started_again_after_a_pause_in_which_another_has_ended(runner
     (runner.scratch / "tmp" / "go").write_text("go\n", "utf-8")
     assert made.wait() == 7
     assert re.fullmatch(
-        r"gradsyncctl: rank 0 \(pid \d+\) ended with status 7; not started again, because rank 1 has ended and "
-        r"the job cannot have all its members any more; the others are stopped", said(made.err)[-1]), made.err
+        r"gradsyncctl: rank 0 \(pid \d+\) ended with status 7; not started again, because rank 1 has ended "
+        r"and the job cannot have all its members any more; the others are stopped",
+        said(made.err)[-1]), made.err
     runner.nothing_left()
 
 
