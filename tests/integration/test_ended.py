@@ -125,7 +125,7 @@ def test_a_list_of_them(daemon, peers):
     told = ended(served)
     assert [(job["name"], job["incarnation"]) for job in told] == [("first", 2), ("second", 1), ("first", 0)]
     lines = served.ctl("list", "jobs", "--ended").splitlines()
-    assert lines[0].split() == ["JOB", "UID", "DEVICE", "ENDED", "MEMBERS", "STEP", "REASON", "WHY"]
+    assert lines[0].split() == ["JOB", "USER", "DEVICE", "ENDED", "MEMBERS", "STEP", "REASON", "WHY"]
     assert [line.split()[0] for line in lines[1:]] == ["first", "second", "first"]
     assert re.search(r" \d+\.\d s ago +2 +1 +left +all 2 members left$", lines[1]), lines[1]
 
