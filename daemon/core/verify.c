@@ -45,7 +45,10 @@ static int verify_group(const struct config *config, char *error, size_t size) {
 
         if (passed || config->socket_group[0] == '\0' || getgrnam(config->socket_group) != NULL)
                 return 0;
-        snprintf(error, size, "socket_group: there is no group '%s'", config->socket_group);
+        snprintf(error, size,
+                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
+                 "one that is there",
+                 config->socket_group);
         return -ENOENT;
 }
 
