@@ -9,6 +9,8 @@ import pytest
 import harness
 from peer import Peer
 
+DAEMON = pathlib.Path(__file__).resolve().parents[2] / "daemon"
+
 WRONG = [
     ("[daemon]\n\ncolour = red\n", ":3: unknown key 'colour' in section [daemon]"),
     ("[daemon]\njobs_per_uid = 1\n",
@@ -100,6 +102,15 @@ def test_version(program, flag):
     made = program(harness.DAEMON, flag)
     assert made.wait() == 0
     assert re.fullmatch(r"gradsyncd \d+\.\d+\.\d+\n", made.out)
+
+
+def test_each_exit_status_is_in_the_manual():
+    source = "".join((DAEMON / name).read_text("utf-8") for name in ("core/server.h", "core/main.c"))
+    known = re.findall(r"#define (?:SERVER_[A-Z]+_FAILED|USAGE_STATUS) (\d+)", source)
+    manual = (DAEMON / "man/gradsyncd.8.scd").read_text("utf-8")
+    table = re.search(r"^# EXIT STATUS\n(.*?)^# ", manual, re.M | re.S)[1]
+    assert sorted(map(int, re.findall(r"^\*(\d+)\*$", table, re.M))) == sorted([0, 1, *map(int, known)])
+    assert len(known) == 3
 
 
 def device_of(daemon, peers):
