@@ -132,6 +132,8 @@ static int cmd_top_look(void *data) {
         if (seen.n > 0 || top->lookout.waiting)
                 shown = cmd_top_show(top);
         top->pages += seen.n > 0;
+        if (seen.n == 0)
+                observe_deinit(&seen); /* of a job that is not there it may hold memory */
         return code ? code : shown;
 }
 
