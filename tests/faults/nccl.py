@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integratio
 
 import gpus  # noqa: E402
 
-DEVICE_FAILED, ENGINE_FAILED = 3, 4     # exit status of a daemon that a new one is to follow
+DEVICE_FAILED, ENGINE_FAILED = 70, 71   # exit status of a daemon that a new one is to follow
 STICKY = 719
 ENDING_S = 10                           # for which a daemon waits for NCCL to end a communicator
 PATIENCE_S = 60                         # … and for which a daemon is waited for that is to end by itself

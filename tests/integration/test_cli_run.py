@@ -370,7 +370,7 @@ def test_restarts_are_used_up(runner):
     for (count, when), line in zip(((1, ""), (2, r" in 0\.5 s")), told[:2]):
         assert re.fullmatch(rf"gradsyncctl: rank 1 \(pid \d+\) ended with status 7; started again{when} "
                             rf"\({count} of 2\)", line)
-    assert re.fullmatch(r"gradsyncctl: rank 1 \(pid \d+\) ended with status 7 after 2 restarts; the others are stopped", told[2])
+    assert re.fullmatch(r"gradsyncctl: rank 1 \(pid \d+\) ended with status 7 after 2 restarts; the others are ended", told[2])
 
 
 def test_nobody_is_started_again_once_one_has_ended(runner):
@@ -386,7 +386,7 @@ def test_nobody_is_started_again_once_one_has_ended(runner):
     assert made.wait() == 128 + signal.SIGKILL
     assert said(made.err) == [
         f"gradsyncctl: rank 2 (pid {pids[2]}) was killed by signal 9 (Killed); not started again, because "
-        "rank 0 has ended and the job cannot have all its members any more; the others are stopped"]
+        "rank 0 has ended and the job cannot have all its members any more; the others are ended"]
     runner.nothing_left()
 
 

@@ -5,6 +5,7 @@ source tree. What it builds, it builds from nothing: so nothing that it needs is
 Here its Python has no PyTorch; tests/torch/test_examples.py has the other case."""
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -57,5 +58,10 @@ def test_the_first_command_of_the_readme(program, scratch):
         r"(\S+) run -n 2 -- (\S+) (\S+)", line).groups()
     assert asked == str(python)
     assert all(pathlib.Path(each).exists() for each in (library, ctl, SOURCE / example))
-    shown = re.search(r"(\S+) demo shows", rest).group(1)
-    assert pathlib.Path(shown) == scratch / "build" / harness.CTL and pathlib.Path(shown).exists()
+    assert '"gradsyncctl demo" shows' in rest
+    shell = re.search(r'"meson devenv -C (\S+)" opens a shell', rest).group(1)
+    asked = program(shutil.which("meson"), "devenv", "-C", shell, "sh", "-c",
+                    "for name in gradsyncctl gradsyncd hello digits; do command -v $name; done", cwd=SOURCE)
+    assert asked.wait() == 0, asked.err
+    assert [*map(pathlib.Path, asked.out.split())] == [
+        scratch / "build" / made for made in (harness.CTL, harness.DAEMON, harness.HELLO, harness.DIGITS)]

@@ -130,7 +130,7 @@ def test_nobody_is_started_again_after_a_pause_in_which_another_has_ended(runner
     assert made.wait() == 7
     assert re.fullmatch(
         r"gradsyncctl: rank 0 \(pid \d+\) ended with status 7; not started again, because rank 1 has ended "
-        r"and the job cannot have all its members any more; the others are stopped",
+        r"and the job cannot have all its members any more; the others are ended",
         said(made.err)[-1]), made.err
     runner.nothing_left()
 

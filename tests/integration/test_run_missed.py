@@ -25,7 +25,7 @@ def shell(build, *by_rank):
 def test_a_rank_that_never_joins(runner, build):
     made = runner.run("-n", "2", "sh", "-c", shell(build, "", "open\\njoin\\n"), code=1)
     assert said(made.err) == [f"gradsyncctl: rank 0 ended with status 0, but rank 1 waits for it to join job "
-                              f"'run-{made.pid}'; the job is stopped. Every rank has to join it"]
+                              f"'run-{made.pid}'; the job is ended. Every rank has to join it"]
 
 
 @pytest.mark.parametrize("rest", (STEP, "barrier\\n", "param more f32 5\\nplan\\n"),
@@ -34,7 +34,7 @@ def test_a_rank_that_ends_too_early(runner, build, rest):
     """Its place is kept, since processes are started again: but not one that has ended well."""
     made = runner.run("-n", "2", "--restart", "1", "sh", "-c", shell(build, READY + rest, READY), code=1)
     assert said(made.err) == [f"gradsyncctl: rank 1 ended with status 0, but rank 0 waits for it in job "
-                              f"'run-{made.pid}'; the job is stopped. Every rank has to take part in each "
+                              f"'run-{made.pid}'; the job is ended. Every rank has to take part in each "
                               "step and collective until the last one"]
 
 
@@ -90,7 +90,7 @@ def test_one_that_waits_later(runner, story):
     assert story.made.wait() == 1
     assert story.made.err == (
         "gradsyncctl: ranks 0, 1 ended with status 0, but rank 2 waits for them in job 'told'; the job is "
-        "stopped. Every rank has to take part in each step and collective until the last one\n")
+        "ended. Every rank has to take part in each step and collective until the last one\n")
     runner.nothing_left()
 
 

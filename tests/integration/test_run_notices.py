@@ -93,7 +93,7 @@ def test_a_failure_is_said_once(runner):
     assert trainers.made.wait() == 128 + signal.SIGKILL
     assert notices(trainers.made.err) == []
     assert said(trainers.made.err) == [f"gradsyncctl: rank 1 (pid {trainers.pids[1]}) was killed by signal 9 "
-                                       "(Killed); the others are stopped"]
+                                       "(Killed); the others are ended"]
     assert "join" not in trainers.made.err
     text = kept(runner, trainers.made)
     assert "serves device" in text and "lost rank " in text

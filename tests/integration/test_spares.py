@@ -356,7 +356,7 @@ def test_people_see_it(spared):
     job = json.loads(it.served.ctl("status", "--json"))["jobs"][0]
     assert (job["world_size"], job["waiting_for"], job["state"]) == (2, [], "running")
     assert [(each["rank"], each["state"]) for each in job["members"] if each["pid"] == waiting.pid] == [(None, "spare")]
-    assert re.search(rf"^ +- +{waiting.pid} +\d+ +spare ", it.served.ctl("status"), re.MULTILINE)
+    assert re.search(rf"^ +- +{waiting.pid} +\S+ +spare ", it.served.ctl("status"), re.MULTILINE)
     assert re.search(r"^team .* 2/2 ", it.served.ctl("list", "jobs"), re.MULTILINE)
     assert re.search(r"^team +2/2 ", it.served.ctl("top", "-b", "-n", "1"), re.MULTILINE)
     metrics = it.served.ctl("metrics")

@@ -89,7 +89,7 @@ static void missed_judge(const struct run *run, const struct snapshot_job *job, 
         ranks_text(verdict.missing, run->n_members, missing);
         ranks_text(verdict.waiting, run->n_members, waiting);
         snprintf(text, MISSED_TEXT,
-                 "%s ended with status 0, but %s wait%s for %s %s job '%.300s'; the job is stopped. %s",
+                 "%s ended with status 0, but %s wait%s for %s %s job '%.300s'; the job is ended. %s",
                  missing, waiting, verdict.n_waiting == 1 ? "s" : "", verdict.n_missing == 1 ? "it" : "them",
                  forming ? "to join" : "in", run->job,
                  forming ? "Every rank has to join it"

@@ -75,7 +75,7 @@ static int relay_ended_for_good(const struct run *run, unsigned other_than) {
 /* Reports a failure after which the member is not started again, and what follows. */
 static void relay_give_up(struct run *run, const struct run_member *member, int gone) {
         const char *then =
-                run->options->keep_going || run->options->members == 1 ? "" : "; the others are stopped";
+                run->options->keep_going || run->options->members == 1 ? "" : "; the others are ended";
         char why[160] = "";
 
         if (member->restarts < run->options->restarts)
