@@ -180,8 +180,11 @@ int cpus_usable(const cpu_set_t *set, cpu_set_t *ret) {
         int r = thread_start(&thread, "gs-affinity", 0, cpus_try, &trial);
         if (r == 0)
                 r = -pthread_join(thread, NULL);
-        *ret = trial.got;
-        return r < 0 ? r : trial.result;
+        if (r == 0)
+                r = trial.result;
+        if (r == 0)
+                *ret = trial.got;
+        return r;
 }
 
 /* CPUs that are plugged in. */

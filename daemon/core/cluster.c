@@ -292,7 +292,7 @@ static int open_remote(struct cluster *cluster, char *error, size_t size) {
 }
 
 static int listen_on(struct cluster *cluster, const struct address *address, char *error, size_t size) {
-        struct listener_config config = { .path = address->path, .mode = 0600, .fd = -1 };
+        struct listener_config config = { .key = "listen", .path = address->path, .mode = 0600, .fd = -1 };
         int fd, r;
 
         if (!address->local)

@@ -355,7 +355,12 @@ static int config_walk_flags(const struct config_source *source, struct config *
         flags_init(&flags);
         optind = 0; /* from the start, also at a reload */
         opterr = 0;
-        while (r == 0 && (flag = getopt_long(source->argc, source->argv, "+:hV", flags.option, NULL)) >= 0) {
+        while (r == 0) {
+                int first = optind > 0 ? optind : 1; /* a cluster of short flags is left after the last one */
+
+                flag = getopt_long(source->argc, source->argv, "+:hV", flags.option, NULL);
+                if (flag < 0)
+                        break;
                 if (flag == FLAG_HELP || flag == 'h') {
                         command->action = CONFIG_HELP;
                         return 0;
@@ -367,9 +372,7 @@ static int config_walk_flags(const struct config_source *source, struct config *
                 } else if (flag == FLAG_CONFIG) {
                         command->file = optarg;
                 } else if (flag == ':' || flag == '?') {
-                        const char *at = source->argv[optind - 1];
-                        if (*at != '-') /* inside a cluster of short flags, which getopt has not left yet */
-                                at = source->argv[optind];
+                        const char *at = source->argv[first];
                         if (flag == ':')
                                 snprintf(error, error_size, "a value is missing after '%s'; see --help", at);
                         else

@@ -48,8 +48,9 @@ struct exporter {
         struct loop *loop;
         struct closer *closer;
         struct scrape_config scrape;
+        char *address; /* NULL: of a socket file */
         bool network;
-        int fd;
+        int fd;     /* -1: nobody listens on the address yet */
         char *path; /* of the socket file; NULL: on the network */
         struct loop_io *io;
         struct loop_timer *retry;
@@ -278,12 +279,6 @@ static void exporter_pause(struct exporter *exporter) {
         loop_timer_arm(exporter->retry, RETRY);
 }
 
-static void exporter_on_retry(void *data) {
-        struct exporter *exporter = data;
-
-        loop_io_set(exporter->io, LOOP_READ);
-}
-
 static unsigned exporter_count(const struct exporter *exporter, uint64_t from) {
         const struct caller *caller;
         unsigned n = 0;
@@ -361,6 +356,38 @@ static void exporter_on_incoming(void *data, int fd, unsigned events) {
         }
 }
 
+static int exporter_watch(struct exporter *exporter, char *error, size_t size) {
+        int r = loop_io_new(exporter->loop, exporter->fd, LOOP_READ, exporter_on_incoming, exporter,
+                            &exporter->io);
+
+        if (r < 0)
+                snprintf(error, size, "cannot watch %s: %s",
+                         exporter->address ? exporter->address : exporter->path, strerror(-r));
+        else if (exporter->network)
+                log_info("http://%s/metrics gives %s to whoever reaches that address", exporter->address,
+                         exporter->scrape.jobs ? "names and figures of all jobs" : "totals");
+        return r;
+}
+
+/* Accepts again; or tries the address again, which another process had, or which this host did not have. */
+static void exporter_on_retry(void *data) {
+        struct exporter *exporter = data;
+        char error[512];
+
+        if (exporter->io != NULL) {
+                loop_io_set(exporter->io, LOOP_READ);
+                return;
+        }
+        if ((exporter->fd < 0 && port_listen(exporter->address, &exporter->fd, error, sizeof(error)) < 0) ||
+            exporter_watch(exporter, error, sizeof(error)) < 0)
+                loop_timer_arm(exporter->retry, RETRY);
+}
+
+/* Jobs must not wait for it: whoever takes the port while this daemon is restarted would keep them all. */
+static bool exporter_may_wait(const struct exporter *exporter, int r) {
+        return exporter->network && (r == -EADDRINUSE || r == -EADDRNOTAVAIL);
+}
+
 /* The socket file, or the port. */
 static int exporter_bind(struct exporter *exporter, const struct exporter_config *config, char *error,
                          size_t size) {
@@ -391,16 +418,21 @@ int exporter_new(const struct exporter_config *config, struct exporter **ret, ch
         exporter->closer = config->closer;
         exporter->scrape = config->scrape;
         exporter->network = config->address != NULL;
+        exporter->address = config->address != NULL ? strdup(config->address) : NULL;
         exporter->fd = -1;
         list_init(&exporter->callers);
-        int r = exporter_bind(exporter, config, error, size);
-        if (r == 0) {
+        int r = exporter->network && exporter->address == NULL ? -ENOMEM : 0;
+        if (r == 0)
                 r = loop_timer_new(config->loop, exporter_on_retry, exporter, &exporter->retry);
-                if (r == 0)
-                        r = loop_io_new(config->loop, exporter->fd, LOOP_READ, exporter_on_incoming, exporter,
-                                        &exporter->io);
-                if (r < 0)
-                        snprintf(error, size, "cannot watch %s: %s", where, strerror(-r));
+        if (r < 0)
+                snprintf(error, size, "cannot listen on %s: %s", where, strerror(-r));
+        if (r == 0)
+                r = exporter_bind(exporter, config, error, size);
+        if (r == 0) {
+                r = exporter_watch(exporter, error, size);
+        } else if (exporter_may_wait(exporter, r)) {
+                log_warning("%s; it is tried again every second", error);
+                r = loop_timer_arm(exporter->retry, RETRY);
         }
         if (r < 0) {
                 exporter_free(exporter);
@@ -423,6 +455,7 @@ struct exporter *exporter_free(struct exporter *exporter) {
                 unlink(exporter->path);
         closer_close_at_once(exporter->closer, exporter->fd);
         free(exporter->path);
+        free(exporter->address);
         free(exporter);
         return NULL;
 }

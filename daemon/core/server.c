@@ -422,6 +422,7 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
 
 static int server_open_listener(struct server *server, char *error, size_t size) {
         struct listener_config config = {
+                .key = "--socket",
                 .path = server->config.socket,
                 .group = server->config.socket_group,
                 .mode = server->config.socket_mode,
@@ -440,7 +441,8 @@ static int server_open_exporters(struct server *server, char *error, size_t size
                 .loop = server->loop,
                 .closer = server->closer,
                 .scrape = { .sessions = server->sessions, .device = config->device, .jobs = true },
-                .socket = { .path = config->metrics_socket,
+                .socket = { .key = "metrics_socket",
+                            .path = config->metrics_socket,
                             .group = config->socket_group,
                             .mode = config->metrics_mode },
         };
@@ -662,10 +664,6 @@ int server_run(struct server *server) {
         else
                 log_info("gradsyncd %s coordinates only, on %s: it has no device", GRADSYNC_RELEASE,
                          server->config.socket);
-        if (server->exporter[1] != NULL)
-                log_info("http://%s/metrics gives %s to whoever reaches that address",
-                         server->config.metrics_listen,
-                         server->config.metrics_listen_jobs ? "names and figures of all jobs" : "totals");
         if (server->no_identity[0] != '\0')
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);

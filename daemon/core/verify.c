@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/cpus.h"
@@ -39,12 +40,24 @@ int verify_times(const struct config *config, char *error, size_t size) {
         return -EINVAL;
 }
 
+/* Sockets and credentials that a unit passes cannot be seen from outside of it. */
+static bool verify_has_manager(void) {
+        return access("/run/systemd/system", F_OK) == 0;
+}
+
 /* A socket that the service manager has made has its group, too. */
-static int verify_group(const struct config *config, char *error, size_t size) {
-        bool passed = getenv("LISTEN_FDS") != NULL && config->metrics_socket[0] == '\0';
+static int verify_group(const struct config *config, FILE *notes, char *error, size_t size) {
+        bool alone = config->metrics_socket[0] == '\0', passed = getenv("LISTEN_FDS") != NULL && alone;
 
         if (passed || config->socket_group[0] == '\0' || getgrnam(config->socket_group) != NULL)
                 return 0;
+        if (alone && verify_has_manager()) {
+                fprintf(notes,
+                        "gradsyncd: socket_group: there is no group '%s': a gradsyncd whose socket the "
+                        "service manager makes does without, another one does not start\n",
+                        config->socket_group);
+                return 0;
+        }
         snprintf(error, size,
                  "socket_group: there is no group '%s'; make it (groupadd --system), or name "
                  "one that is there",
@@ -62,6 +75,13 @@ static int verify_keys(const struct config *config, bool *ret_any, FILE *notes, 
                         "gradsyncd: key_file: %s is the service manager's: it cannot be read outside of the "
                         "service\n",
                         config->key_file);
+                return 0;
+        }
+        if (config->key_file[0] == '\0' && credentials == NULL && !config->insecure_no_auth &&
+            verify_has_manager()) {
+                fprintf(notes, "gradsyncd: key_file is not set: the credential " KEY_CREDENTIAL
+                               " of the unit counts, if it has that; without a key there is no TCP between "
+                               "daemons\n");
                 return 0;
         }
         int r = keys_load(config->key_file, credentials, &keys, error, size);
@@ -85,7 +105,42 @@ static int verify_listen_on(const char *text, char tcp[ADDRESS_TEXT], char *erro
         if (r == -ENOENT)
                 snprintf(error, size, "listen: '%s' is neither an address nor an interface of this host",
                          address.host);
-        return r == -ENOENT ? r : 0;
+        else if (r == 0)
+                r = address_check_here(&at, length);
+        if (r == -EADDRNOTAVAIL)
+                snprintf(error, size, "cannot listen on %s: %s", address.text, strerror(-r));
+        return r == -ENOENT || r == -EADDRNOTAVAIL ? r : 0;
+}
+
+/* `number` is an address without a port. */
+static int verify_data_address(const struct config *config, const char *number, char *error, size_t size) {
+        struct sockaddr_storage at;
+        struct address address;
+        socklen_t length;
+        char text[80];
+
+        snprintf(text, sizeof(text), strchr(number, ':') != NULL ? "[%s]:1" : "%s:1", number);
+        if (address_parse(text, &address, error, size) < 0 ||
+            address_resolve_here(&address, false, &at, &length) < 0 ||
+            address_check_here(&at, length) != -EADDRNOTAVAIL)
+                return 0;
+        snprintf(error, size, "data_address: this host does not have the address %s", config->data_address);
+        return -EADDRNOTAVAIL;
+}
+
+/* A start does without it, and tries again. */
+static void verify_metrics(const struct config *config, FILE *notes) {
+        struct sockaddr_storage at;
+        struct address address;
+        socklen_t length;
+        char error[256];
+
+        if (config->metrics_listen[0] != '\0' &&
+            address_parse(config->metrics_listen, &address, error, sizeof(error)) == 0 &&
+            address_resolve_here(&address, false, &at, &length) == 0 &&
+            address_check_here(&at, length) == -EADDRNOTAVAIL)
+                fprintf(notes, "gradsyncd: metrics_listen: this host does not have the address of %s\n",
+                        config->metrics_listen);
 }
 
 static int verify_addresses(const struct config *config, char tcp[ADDRESS_TEXT], char *error, size_t size) {
@@ -97,9 +152,10 @@ static int verify_addresses(const struct config *config, char tcp[ADDRESS_TEXT],
              at = strtok_r(NULL, ", ", &rest))
                 r = verify_listen_on(at, tcp, error, size);
         bool engine = config->coordinator[0] != '\0' && strcmp(config->device, "none") != 0;
-        if (r < 0 || !engine || config->data_address[0] == '\0' ||
-            address_of_host(config->data_address, number, sizeof(number)) == 0)
+        if (r < 0 || !engine || config->data_address[0] == '\0')
                 return r;
+        if (address_of_host(config->data_address, number, sizeof(number)) == 0)
+                return verify_data_address(config, number, error, size);
         snprintf(error, size, "data_address: '%s' is neither an address nor an interface of this host",
                  config->data_address);
         return -EINVAL;
@@ -135,9 +191,10 @@ int verify_settings(const struct config *config, FILE *notes, char *error, size_
         else if (r > 0)
                 fprintf(notes, "gradsyncd: %s\n", text);
         if (r >= 0)
-                r = verify_group(config, error, size);
+                r = verify_group(config, notes, error, size);
         if (r >= 0)
                 r = verify_cluster(config, notes, error, size);
+        verify_metrics(config, notes);
         if (r == -ENOMEM)
                 snprintf(error, size, "out of memory");
         return r;

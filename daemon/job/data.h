@@ -179,6 +179,7 @@ struct job_clues {
         uint64_t broken;             /* clock_now(): there is no further generation; 0: there may be */
         enum job_end end;            /* for this reason */
         bool kept;                   /* lost places were kept until then */
+        bool few;                    /* … and given up before, since too few members were left */
         uint64_t grace;              /* nobody took the lost place within so long; 0: nobody waited so long */
         struct membership_loss last; /* of the forming job, the member that went last */
         char refused[224]; /* … or why the last one was turned away, if that came later; else "" */

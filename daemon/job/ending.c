@@ -47,6 +47,10 @@ static void ending_tell_loss(const struct job *job, const struct membership_loss
         if (member != NULL && member->evicted)
                 snprintf(text, 128, "rank %" PRIu32 " (pid %d) was evicted by uid %u", loss->rank,
                          (int)loss->pid, (unsigned)member->evictor);
+        else if (member != NULL && member->overdue)
+                snprintf(text, 128,
+                         "rank %" PRIu32 " (pid %d) was evicted: the step deadline of %.1f s has passed",
+                         loss->rank, (int)loss->pid, (double)job->table->config.step_deadline / 1e6);
         else
                 snprintf(text, 128, "lost rank %" PRIu32 " (pid %d): %s", loss->rank, (int)loss->pid,
                          loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
@@ -62,6 +66,8 @@ static void ending_of_loss(const struct job *job, struct job_ending *ret) {
         if (clues->grace > 0)
                 snprintf(after, sizeof(after), "; nobody took its place within %.1f s",
                          (double)clues->grace / 1e6);
+        else if (clues->few)
+                snprintf(after, sizeof(after), "; too few members were left");
         else if (clues->kept || job->state != JOB_LOST)
                 snprintf(after, sizeof(after), "; the others went before anybody took its place");
         snprintf(ret->text, sizeof(ret->text), "%s%s", lost, after);
@@ -83,6 +89,8 @@ static void ending_of_whole(const struct job *job, uint32_t cause, const char *w
                 snprintf(ret->text, sizeof(ret->text),
                          "a node was lost, and nobody took its members' places within %.1f s",
                          (double)job->clues.grace / 1e6);
+        else if (job->clues.few)
+                snprintf(ret->text, sizeof(ret->text), "a node was lost; too few members were left");
         else
                 snprintf(ret->text, sizeof(ret->text),
                          "a node was lost; the others went before anybody took its members' places");
@@ -174,12 +182,14 @@ void ending_note_refusal(struct job *job, const struct refusal *refusal) {
         ending_quote(job, refusal->text, job->clues.refused, sizeof(job->clues.refused));
 }
 
-void ending_note_wait(struct job *job) {
+void ending_note_wait(struct job *job, bool over) {
         const struct member *member;
 
         list_for_each(member, &job->members, link)
-                if (member->owner != NULL)
+                if (member->owner != NULL && over)
                         job->clues.grace = machine_places(&job->machine)->grace;
+                else if (member->owner != NULL)
+                        job->clues.few = true;
         job->clues.kept = true;
 }
 

@@ -289,7 +289,7 @@ void job_tell_gone(struct job *job) {
         if (member != NULL && member->evicted)
                 snprintf(why, sizeof(why), "it was evicted by uid %u", (unsigned)member->evictor);
         else if (member != NULL && member->overdue)
-                snprintf(why, sizeof(why), "it was evicted: the step deadline of %.0f s has passed",
+                snprintf(why, sizeof(why), "it was evicted: the step deadline of %.1f s has passed",
                          (double)job->table->config.step_deadline / 1e6);
         else
                 snprintf(why, sizeof(why), "%s",
@@ -396,15 +396,22 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
                 job_set_state(job, JOB_REPLACING);
 }
 
-/* Its coordinator ends it when the grace is over, or as soon as too many are lost or have left. */
+/* Its coordinator ends it when the grace is over, or as soon as too many are lost or have left. There are two
+ * clocks, and two moments of notice. */
+static bool job_grace_is_over(const struct job *job) {
+        return clock_now() - job->interrupted >= machine_places(&job->machine)->grace / 2;
+}
+
 static void job_log_end(const struct job *job) {
         struct log_context context = LOG_CONTEXT_OF(job);
         uint64_t grace = machine_places(&job->machine)->grace;
         char who[32] = "a node", why[64] = "too few members are left";
 
+        if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                return;
         if (job->loss.member != 0)
                 snprintf(who, sizeof(who), "rank %u", job->loss.rank);
-        if (clock_now() - job->interrupted >= grace / 2) /* two clocks, and two moments of notice */
+        if (job_grace_is_over(job))
                 snprintf(why, sizeof(why), "nobody took the place within %.1f s", (double)grace / 1e6);
         log_write(LOG_WARNING, &context, "job '%s' has ended after the loss of %s: %s", job->name, who, why);
 }
@@ -414,13 +421,14 @@ void job_ended(struct job *job, enum job_end end) {
 
         if (job->state == JOB_LOST || job->passed_on)
                 return;
-        ending_note_wait(job);
+        ending_note_wait(job, job_grace_is_over(job));
         if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has ended after step %" PRIu64
                          ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
-                log_write(LOG_WARNING, &context, "%s", job->loss_text);
+                if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                        log_write(LOG_WARNING, &context, "%s", job->loss_text);
         } else {
                 job_log_end(job);
         }

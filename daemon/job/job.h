@@ -88,5 +88,7 @@ void jobs_hold(struct jobs *jobs, bool hold);
 unsigned jobs_open(const struct jobs *jobs);
 /* Ends the member as if it were lost. Its session is told why, and ends. */
 void member_evict(struct member *member, uid_t evictor);
+/* The line of the log for it, unless the log has it already. */
+void member_tell_evicted(struct member *member);
 /* Whether `asked`, NAME or UID/NAME, means this job. */
 bool job_is_named(const char *asked, uid_t uid, const char *name);

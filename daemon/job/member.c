@@ -47,10 +47,13 @@ int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
 }
 
 /* Where its loss has no line: its job was about to change already, or somebody else was lost first. */
-static void member_log_evicted(const struct member *member) {
+void member_tell_evicted(struct member *member) {
         const struct job *job = member->job;
         struct log_context context = LOG_CONTEXT_OF(job);
 
+        if (member->evict_told)
+                return;
+        member->evict_told = true;
         context.rank = member->rank;
         context.pid = member->pid;
         if (flood_admits(FLOOD_ORDERS, member->evictor, clock_now()))
@@ -59,8 +62,8 @@ static void member_log_evicted(const struct member *member) {
 }
 
 void member_free(struct member *member) {
-        if (member->evicted && !member->evict_told)
-                member_log_evicted(member);
+        if (member->evicted)
+                member_tell_evicted(member);
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);

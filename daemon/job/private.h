@@ -53,7 +53,7 @@ void ending_note(struct job *job);
 /* A process that came for the forming job is turned away. */
 void ending_note_refusal(struct job *job, const struct refusal *refusal);
 /* Places of lost members were kept until now, when the job ends. */
-void ending_note_wait(struct job *job);
+void ending_note_wait(struct job *job, bool over);
 
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);

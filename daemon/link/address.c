@@ -8,6 +8,9 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
 
 static int address_complain(const char *text, const char *what, char *error, size_t size) {
         snprintf(error, size, "'%.128s' is no address: %s", text, what);
@@ -118,6 +121,20 @@ int address_resolve_here(const struct address *address, bool to_listen, struct s
         if (look_up(address, AI_NUMERICHOST | (to_listen ? AI_PASSIVE : 0), ret, ret_length) == 0)
                 return 0;
         return to_listen ? find_interface(address, ret, ret_length) : -ENOENT;
+}
+
+int address_check_here(const struct sockaddr_storage *address, socklen_t length) {
+        _cleanup_(closep) int probe = -1;
+        struct sockaddr_storage any = *address;
+
+        if (address->ss_family == AF_UNIX)
+                return 0;
+        if (address->ss_family == AF_INET)
+                ((struct sockaddr_in *)&any)->sin_port = 0;
+        else
+                ((struct sockaddr_in6 *)&any)->sin6_port = 0;
+        probe = socket(address->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        return probe < 0 || bind(probe, (const struct sockaddr *)&any, length) < 0 ? -errno : 0;
 }
 
 int address_look_up(const struct address *address, struct sockaddr_storage *ret, socklen_t *ret_length,

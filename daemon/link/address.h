@@ -22,6 +22,8 @@ struct address {
 
 /* 0; or -EINVAL and a sentence in `error`. */
 int address_parse(const char *text, struct address *ret, char *error, size_t size);
+/* Whether this host has the address, whatever the port: 0, or -EADDRNOTAVAIL, or another negative errno. */
+int address_check_here(const struct sockaddr_storage *address, socklen_t length);
 /* The socket address of one that needs no asking: a number, an interface of this host, or a path. 0,
  * -ENOENT if it is a name, or another negative errno. */
 int address_resolve_here(const struct address *address, bool to_listen, struct sockaddr_storage *ret,

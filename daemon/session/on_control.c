@@ -91,6 +91,9 @@ static int control_evict(const struct session *session, struct job *job, const W
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u has gone already", job->name,
                               control->rank);
         member_evict(member, session->peer.uid);
+        /* Else its loss is told at once, with the operator's name. */
+        if (job->state == JOB_REPLACING)
+                member_tell_evicted(member);
         return 0;
 }
 

@@ -53,13 +53,14 @@ static int listener_make_parents(const char *path) {
 }
 
 /* The same for a place that the user may not write to, which is another one's to choose. */
-static int listener_fail_place(int r, const char *path, const char *what, char *error, size_t size) {
-        listener_fail(r, path, what, error, size);
+static int listener_fail_place(int r, const struct listener_config *config, const char *what, char *error,
+                               size_t size) {
+        listener_fail(r, config->path, what, error, size);
         size_t used = strlen(error);
 
         if (r == -EACCES || r == -EPERM || r == -EROFS)
-                snprintf(error + used, size - used, "; let --socket name a place where uid %u may write",
-                         (unsigned)geteuid());
+                snprintf(error + used, size - used, "; let %s name a place where uid %u may write",
+                         config->key, (unsigned)geteuid());
         return r;
 }
 
@@ -122,7 +123,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         strcpy(address.sun_path, config->path);
         int r = listener_make_parents(config->path);
         if (r < 0)
-                return listener_fail_place(r, config->path, "cannot make the directory of", error, size);
+                return listener_fail_place(r, config, "cannot make the directory of", error, size);
         r = listener_remove_stale(&address, type);
         if (r == -EADDRINUSE) {
                 snprintf(error, size, "another gradsyncd listens on %s", config->path);
@@ -137,7 +138,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
-                return listener_fail_place(r, config->path, "cannot bind", error, size);
+                return listener_fail_place(r, config, "cannot bind", error, size);
         r = listener_open_up(fd, config, error, size);
         if (r == 0)
                 *ret = fd_steal(&fd);

@@ -10,7 +10,8 @@
 struct listener;
 
 struct listener_config {
-        int fd; /* passed one, or -1; taken over */
+        int fd;          /* passed one, or -1; taken over */
+        const char *key; /* the setting that names the path */
         const char *path;
         const char *group; /* "" or NULL: leave */
         mode_t mode;

@@ -152,6 +152,14 @@ def test_a_daemon_that_may_not_write_there(program):
            f"let --socket name a place where uid {USER} may write" in made.err
 
 
+def test_a_place_for_another_socket(program, scratch):
+    scratch.chmod(0o777)
+    made = program(harness.DAEMON, "--config=/dev/null", "--socket", scratch / "socket",
+                   "--metrics-socket=/run/gradsync-nowhere/metrics", uid=USER)
+    assert made.wait() == 1
+    assert f"let metrics_socket name a place where uid {USER} may write" in made.err
+
+
 def test_run_without_a_daemon_to_start(program, build, scratch):
     ctl = scratch / "gradsyncctl"
     shutil.copy(build / harness.CTL, ctl)

@@ -26,6 +26,8 @@ WRONG = {
     "no key to listen": ("[cluster]\nlisten = 127.0.0.1:7701\n",
                          "127.0.0.1:7701: there is no TCP between daemons without a key"),
     "key file": (NODE + "key_file = /nonexistent/key\n", "key_file /nonexistent/key: No such file"),
+    "listen elsewhere": ("[cluster]\nlisten = 192.0.2.1:7700\ninsecure_no_auth = yes\n",
+                         "cannot listen on 192.0.2.1:7700: Cannot assign requested address"),
     "listen": ("[cluster]\nlisten = no-such-interface:7700\ninsecure_no_auth = yes\n",
                "listen: 'no-such-interface' is neither an address nor an interface"),
 }
@@ -76,6 +78,21 @@ def test_a_credential_is_the_services(check):
     made = check(NODE + "key_file = credential:gradsync-key\n")
     assert made.wait() == 0
     assert "credential:gradsync-key is the service manager's: it cannot be read outside" in made.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a mount namespace")
+@pytest.mark.parametrize("text,expected", [
+    ("[cluster]\nlisten = 127.0.0.1:7700\n", "key_file is not set: the credential gradsync-key"),
+    ("[daemon]\nsocket_group = no-such-group\n", "there is no group 'no-such-group': a gradsyncd whose"),
+])
+def test_what_a_unit_passes_cannot_be_seen(program, scratch, text, expected):
+    """Where systemd runs, as /run says."""
+    (scratch / "gradsyncd.conf").write_text(text)
+    run = ["unshare", "--mount", "sh", "-c",
+           'mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system && exec "$0" "$@"']
+    made = program(harness.DAEMON, "--check-config", "--config", scratch / "gradsyncd.conf",
+                   "--socket", scratch / "made/socket", prefix=run)
+    assert made.wait() == 0 and expected in made.err and "is right" in made.out, made.err
 
 
 def test_what_was_read_is_listed(check, scratch):

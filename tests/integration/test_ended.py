@@ -198,6 +198,39 @@ def test_all_went_while_a_place_was_kept(daemon, peers):
     assert job["text"] == f"lost rank 1 (pid {ME}): {CLOSED}; the others went before anybody took its place"
 
 
+def test_too_few_were_left_to_wait(daemon, peers):
+    """Somebody has come for a place, and the last one that had the job's state has gone."""
+    served = daemon()
+    made = peers(Crew(served.socket, "thin", 3, minor=3, rejoin_grace_ms=600000))
+    made.go(1)
+    for rank in (1, 2):
+        made.peers[rank].close()
+    wait_until(lambda: len(served.job("thin")["waiting_for"]) == 2, "the news of both losses")
+    comes = peers(Peer(served.socket, minor=3))
+    comes.join_send("thin", 3, 1, rejoin_grace_ms=600000)
+    wait_until(lambda: len(served.job("thin")["waiting_for"]) == 1, "the one that comes")
+    made.peers[0].close()
+    job = end_of(served, "thin")
+    assert job["reason"] == "lost" and job["text"].endswith("; too few members were left"), job
+    served.wait_log("warning: job 'thin' has ended after the loss of rank [0-2]: too few members are left")
+
+
+def test_the_step_deadline(serve):
+    served = serve()
+    made = served.crew("hurried", 2, rejoin_grace_ms=0)
+    made.go(1)
+    made.peers[0].ready(made.plans[0][0], 0)
+    made.peers[0].status()
+    served.daemon.change(step_deadline="300ms", stall_notice="50ms")
+    assert made.peers[0].outcome(made.plans[0][0])[0] == "VOID"
+    made.peers[0].expect("LOST")
+    made.peers[1].hangup()
+    made.peers[0].leave()
+    assert why(end_of(served.daemon, "hurried")) == (
+        "evicted", f"rank 1 (pid {ME}) was evicted: the step deadline of 0.3 s has passed", 1, ME)
+    served.daemon.change()
+
+
 def test_the_last_member_was_lost(daemon, peers):
     served = daemon()
     made = peers(Crew(served.socket, "lonely", 1))

@@ -183,17 +183,20 @@ def test_the_next_daemon_gets_the_port(served, orderly):
             assert held.recv(1) == b""
 
 
-def test_a_port_that_is_taken_stops_the_start(served, program, scratch):
-    other = program(harness.DAEMON, "--socket", scratch / "other", "--config", served.config)
-    assert other.wait() == 1
-    assert f"metrics_listen: another process listens on {served.metrics}" in other.err
-    assert "each a port of its own" in other.err and len(other.err.splitlines()) == 1
-    assert not (scratch / "other").exists()
-    foreign = program(harness.DAEMON, "--socket", scratch / "other", "--config", served.config,
-                      "--metrics-listen", "192.0.2.1:9464")
-    assert foreign.wait() == 1
-    assert "metrics_listen: this host does not have the address of 192.0.2.1" in foreign.err
+def test_a_port_that_is_taken_does_not_stop_the_start(served, daemon):
+    """Else whoever takes it while a daemon is restarted would keep the jobs from coming back."""
+    other = daemon(settings={"metrics_listen": served.metrics})
+    other.wait_log(f"warning: metrics_listen: another process listens on {served.metrics}; where several .*"
+                   "each a port of its own .*; it is tried again every second")
+    assert f"http://{served.metrics}/metrics" not in other.log
     assert scrape(served)
+    served.expect_clean = False
+    harness.stop(served)
+    other.wait_log(f"http://{served.metrics}/metrics gives totals to whoever reaches that address")
+    other.metrics = served.metrics
+    assert scrape(other)
+    foreign = daemon(settings={"metrics_listen": "192.0.2.1:9464"})
+    foreign.wait_log("warning: metrics_listen: this host does not have the address of 192.0.2.1:9464; it is")
 
 
 def test_the_log_says_who_can_read_what(served, daemon):

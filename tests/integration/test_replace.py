@@ -238,9 +238,10 @@ def test_an_eviction_that_changes_nothing_is_logged(team):
     wait_until(lambda: it.status()["waiting_for"], "the loss")
     victim = it.members[2]
     assert it.served.ctl("evict", "team", "2") == "evicted\n"
-    it.kill(0)
     it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid "
                        rf"{os.getuid()} \[")
+    it.kill(0)
+    wait_until(lambda: it.served.ctl("list", "jobs", "--plain") == "", "the end of the job")
     assert it.served.log.count("was evicted") == 1, it.served.log
 
 

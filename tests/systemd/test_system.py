@@ -152,6 +152,7 @@ def test_metrics_over_tcp(machine, address, host):
     machine.systemctl("start", "gradsyncd@cpu:two.service", check=False)
     told = machine.wait_journal("metrics_listen", "_SYSTEMD_UNIT=gradsyncd@cpu:two.service")["MESSAGE"]
     assert f"another process listens on {address}" in told and "a port of its own" in told
+    assert machine.active("gradsyncd@cpu:two.service") == "active", "jobs do not wait for it"
 
 
 def test_a_mistake_in_the_settings_stops_the_start(machine):

@@ -335,6 +335,8 @@ static void the_flag_that_was_meant_is_named(void **state) {
                      "cannot understand '--worker-s=2': did you mean '--workers'? See --help");
         assert_usage("--log_level=info", NULL, "did you mean '--log-level'?");
         assert_usage("-config", "x", "did you mean '--config'?");
+        assert_usage("--device=cpu", "-socket", "cannot understand '-socket': did you mean '--socket'?");
+        assert_usage("--check", "-xy", "cannot understand '-xy'; see --help");
         assert_usage("help", NULL, "cannot understand 'help': did you mean '--help'?");
         assert_usage("--check-conf=x", NULL, "did you mean '--check-config'?");
 }

@@ -173,7 +173,6 @@ static void finish(struct job *job) {
         job->operations++;
 }
 
-/* It ends in the same way for all members, also if the backend has refused a part of it. */
 /* One without members here has no number. */
 static void operation_resolve_stall(struct job *job) {
         const struct operation_request *call = &job->operation.first;
@@ -185,6 +184,7 @@ static void operation_resolve_stall(struct job *job) {
         stalled_end(&job->operation.stalled, job, call->sequence + 1, what);
 }
 
+/* It ends in the same way for all members, also if the backend has refused a part of it. */
 void operation_committed(struct job *job) {
         if (job->n_local > 0 && !job->operation.failed)
                 operation_resolve_stall(job);

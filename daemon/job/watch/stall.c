@@ -102,7 +102,7 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
                 return;
         describe(job, wait, now, text, sizeof(text));
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->rank, (int32_t)wait->pid,
-                   "%s; the step deadline of %.0f s has passed", text,
+                   "%s; the step deadline of %.1f s has passed", text,
                    (double)job->table->config.step_deadline / 1e6);
         wait->member->overdue = true;
         job->table->config.events->evict(wait->member, &refusal);
