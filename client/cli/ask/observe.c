@@ -36,15 +36,32 @@ static void observe_advise(const struct cli *cli, const struct sockets *sockets)
                 fprintf(stderr, "Start %s:  %s\n", named ? "it" : "one", text);
 }
 
+/* What came of asking where, in lines. NULL only if memory is short. */
+static char *observe_why(const struct sockets *sockets) {
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        if (!to)
+                return NULL;
+        for (size_t i = 0; i < sockets->n; i++) {
+                _cleanup_(freep) char *path = escape_text(sockets->at[i].path),
+                                      *error = escape_text(sockets->at[i].error);
+                fprintf(to, "  tried %s: %s\n", path ? path : "?", error ? error : "?");
+        }
+        fclose(to);
+        return text;
+}
+
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied) {
+        _cleanup_(freep) char *why = observe_why(sockets);
         const char *complaint = "no daemon is running";
 
         for (size_t i = 0; i < sockets->n; i++)
                 if (sockets->at[i].result == TALK_DENIED)
                         complaint = denied;
         cli_complain("%s", complaint);
-        for (size_t i = 0; i < sockets->n; i++)
-                fprintf(stderr, "  tried %s: %s\n", sockets->at[i].path, sockets->at[i].error);
+        fputs(why ? why : "", stderr);
         if (complaint == denied)
                 return CLI_DENIED;
         observe_advise(cli, sockets);
@@ -94,23 +111,6 @@ static bool observe_notable(enum talk_result result, bool again) {
         if (again && (result == TALK_SILENT || result == TALK_CUT))
                 return false;
         return result != TALK_OK && result != TALK_ABSENT && result != TALK_GONE && result != TALK_DENIED;
-}
-
-/* What came of asking where, in lines. NULL only if memory is short. */
-static char *observe_why(const struct sockets *sockets) {
-        char *text = NULL;
-        size_t size;
-        FILE *to = open_memstream(&text, &size);
-
-        if (!to)
-                return NULL;
-        for (size_t i = 0; i < sockets->n; i++) {
-                _cleanup_(freep) char *path = escape_text(sockets->at[i].path),
-                                      *error = escape_text(sockets->at[i].error);
-                fprintf(to, "  tried %s: %s\n", path ? path : "?", error ? error : "?");
-        }
-        fclose(to);
-        return text;
 }
 
 static int observe_judge(const struct cli *cli, const struct inquiry *inquiry, const struct sockets *sockets,
