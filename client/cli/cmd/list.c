@@ -27,7 +27,7 @@ static const struct list_kind *cmd_list_find(const char *name) {
         return NULL;
 }
 
-/* Nothing, too much, or something else. */
+/* Nothing, or something else. */
 static int cmd_list_refuse(const struct cli *cli, const char *word) {
         const char *words[array_size(lists) + 1] = { NULL };
         char question[MEANT_SIZE] = "";
@@ -73,8 +73,13 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
         if (r)
                 return r - 1;
         const struct list_kind *list = cmd_list_find(argv[optind]);
-        if (!list || argc - optind != 1)
-                return cmd_list_refuse(cli, list ? NULL : argv[optind]);
+        if (!list)
+                return cmd_list_refuse(cli, argv[optind]);
+        if (argc - optind > 1)
+                return cli_usage_error(cli, "list %s takes no further argument%s", list->name,
+                                       list->json == document_jobs
+                                               ? "; one job is shown by: gradsyncctl status JOB"
+                                               : "");
         if (ended && list->json != document_jobs)
                 return cli_usage_error(cli,
                                        "only jobs are remembered once they have ended: list jobs --ended");
