@@ -172,11 +172,13 @@ def test_top(ctl, served):
         world_size="3",
         waits="2", since="3.210")]
     rows = read(out, "top", "member")
-    assert rows[1] == dict(common, kind="member", state="late", step="11", rate="0.000", exposed="", late="",
+    assert rows[1] == dict(common, kind="member", state="late", step="11", rate="", exposed="", late="",
                            rank="1", pid="52", since="3.210", what="step", bucket="5", parameter=r"w\t1")
+    assert [row["rate"] for row in rows] == ["", "", ""]           # no interval has been looked at yet
     assert [row["rank"] for row in rows] == ["0", "1", ""] and rows[0]["since"] == rows[0]["what"] == ""
     pages = ctl("top", "--plain", "-n", "3", "-i", "0.01", socket=served.path).out.split("\n\n")
     assert len(pages) == 3 and all(len(read(page, "top", "member")) == 3 for page in pages)
+    assert {row["rate"] for page in pages[1:] for row in read(page, "top", "member")} == {"0.000"}
 
 
 def test_figures_are_those_of_the_document(ctl, daemon, peers):

@@ -279,6 +279,48 @@ static void who_is_late_in_each_bucket_is_so_once(void **state) {
         free(text);
 }
 
+/* Members and waits are found by their numbers, wherever in an answer they are. */
+static void figures_are_of_the_same_member(void **state) {
+        struct page page[2];
+        struct observation before = page_of(&page[0], 1, 2, 0), now = page_of(&page[1], 2, 4, 0);
+        Wire__StatusMember then[3], later[4], *thens[3], *laters[4];
+        Wire__StatusWait wait[4], *waits[4];
+        static const uint32_t ranks[4] = { 2, 0, 2, 1 };
+        static const double rates[4] = { 2, 4, 1, -1 };
+        struct figures_list list;
+
+        for (uint32_t i = 0; i < 4; i++) {
+                wire__status_member__init(laters[i] = &later[i]);
+                wire__status_wait__init(waits[i] = &wait[i]);
+                later[i].rank = i;
+                later[i].member = 12 - i; /* 12, 11, 10; 9 is new */
+                later[i].step = 5;
+                wait[i].rank = ranks[i];
+                wait[i].has_pid = i != 3; /* for a member, which the last one is not */
+        }
+        later[1].unranked = true;
+        for (uint32_t i = 0; i < 3; i++) {
+                wire__status_member__init(thens[i] = &then[i]);
+                then[i].member = 10 + i; /* 10, 11, 12 */
+        }
+        then[0].step = 4;
+        then[1].step = 1;
+        then[2].step = 3;
+        page[0].snapshot_job.member = thens;
+        page[0].snapshot_job.n_members = 3;
+        page[1].snapshot_job.member = laters;
+        page[1].snapshot_job.n_members = page[1].snapshot_job.n_waits = 4;
+        page[1].snapshot_job.wait = waits;
+        assert_int_equal(figures_collect(&now, &before, 1000, &list), 0);
+        for (size_t i = 0; i < 4; i++)
+                assert_true(list.job[0].member[i].is.rate == rates[i]);
+        assert_ptr_equal(list.job[0].member[0].is.wait, &wait[1]);
+        assert_null(list.job[0].member[1].is.wait);
+        assert_ptr_equal(list.job[0].member[2].is.wait, &wait[0]);
+        assert_null(list.job[0].member[3].is.wait);
+        figures_deinit(&list);
+}
+
 static void assert_order(struct figures_list *list, enum figures_order order, bool reverse,
                          const size_t expected[3]) {
         figures_sort(list, order, reverse);
@@ -310,6 +352,7 @@ static void members_are_sorted(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(members_are_sorted),
+                cmocka_unit_test(figures_are_of_the_same_member),
                 cmocka_unit_test(plain_text_is_left_alone),
                 cmocka_unit_test(terminals_get_no_orders),
                 cmocka_unit_test(bytes_that_are_not_utf8_are_shown),

@@ -21,14 +21,6 @@ static const struct snapshot_job *figures_before(const struct observation *past,
         return NULL;
 }
 
-static const Wire__StatusMember *figures_member_before(const struct snapshot_job *job,
-                                                       const Wire__StatusMember *member) {
-        for (size_t i = 0; job && i < job->n_members; i++)
-                if (job->member[i]->member == member->member)
-                        return job->member[i];
-        return NULL;
-}
-
 /* How much a counter has grown; one that began anew has not. */
 static uint64_t figures_growth(uint64_t now, uint64_t before) {
         return now > before ? now - before : 0;
@@ -59,20 +51,76 @@ static double figures_share(bool known, uint64_t us, double seconds) {
         return !known ? -1 : share < 1 ? share : 1;
 }
 
-static const Wire__StatusWait *figures_wait_for(const struct snapshot_job *job,
-                                                const Wire__StatusMember *member) {
-        for (size_t i = 0; i < job->n_waits; i++)
-                if (job->wait[i]->has_pid && !member->unranked && job->wait[i]->rank == member->rank)
-                        return job->wait[i];
-        return NULL;
+/* What is found by a number. A job may have tens of thousands of members, each of which is looked up. */
+struct figures_index {
+        struct figures_entry {
+                uint64_t number;
+                size_t place; /* of several with the same number the first counts */
+                const void *what;
+        } * entry;
+        size_t n;
+};
+
+static int figures_compare_entries(const void *left, const void *right) {
+        const struct figures_entry *a = left, *b = right;
+
+        if (a->number != b->number)
+                return a->number < b->number ? -1 : 1;
+        return a->place < b->place ? -1 : a->place > b->place;
 }
 
+static void figures_index_add(struct figures_index *index, uint64_t number, const void *what) {
+        index->entry[index->n] = (struct figures_entry){ number, index->n, what };
+        index->n++;
+}
+
+/* NULL: nothing has the number. */
+static const void *figures_index_find(const struct figures_index *index, uint64_t number) {
+        size_t from = 0, to = index->n;
+
+        while (from < to) {
+                size_t middle = from + (to - from) / 2;
+
+                if (index->entry[middle].number < number)
+                        from = middle + 1;
+                else
+                        to = middle;
+        }
+        return from < index->n && index->entry[from].number == number ? index->entry[from].what : NULL;
+}
+
+/* Members of a look before this one, by their ids. `job` NULL: there was none. 0 or -ENOMEM. */
+static int figures_index_members(const struct snapshot_job *job, struct figures_index *ret) {
+        size_t n = job ? job->n_members : 0;
+
+        *ret = (struct figures_index){ .entry = calloc(n + 1, sizeof *ret->entry) };
+        if (!ret->entry)
+                return -ENOMEM;
+        for (size_t i = 0; i < n; i++)
+                figures_index_add(ret, job->member[i]->member, job->member[i]);
+        qsort(ret->entry, ret->n, sizeof *ret->entry, figures_compare_entries);
+        return 0;
+}
+
+/* Waits for members, by their ranks. 0 or -ENOMEM. */
+static int figures_index_waits(const struct snapshot_job *job, struct figures_index *ret) {
+        *ret = (struct figures_index){ .entry = calloc(job->n_waits + 1, sizeof *ret->entry) };
+        if (!ret->entry)
+                return -ENOMEM;
+        for (size_t i = 0; i < job->n_waits; i++)
+                if (job->wait[i]->has_pid)
+                        figures_index_add(ret, job->wait[i]->rank, job->wait[i]);
+        qsort(ret->entry, ret->n, sizeof *ret->entry, figures_compare_entries);
+        return 0;
+}
+
+/* `before`: the member in the look before this one; NULL: it was not there. */
 static struct figures figures_of_member(const struct snapshot_job *job, const struct snapshot_job *past,
-                                        const Wire__StatusMember *m, double seconds) {
-        const Wire__StatusMember *before = figures_member_before(past, m);
-        struct figures is = { .exposed = figures_share(m->has_exposed, (uint64_t)(m->exposed * 1e6), 1),
-                              .late = -1,
-                              .wait = figures_wait_for(job, m) };
+                                        const Wire__StatusMember *m, const Wire__StatusMember *before,
+                                        double seconds) {
+        struct figures is = { .rate = -1,
+                              .exposed = figures_share(m->has_exposed, (uint64_t)(m->exposed * 1e6), 1),
+                              .late = -1 };
 
         if (!before)
                 return is;
@@ -91,31 +139,47 @@ static struct figures figures_of_job(const struct snapshot_job *job, const struc
                                      double seconds) {
         const Wire__StatusJob *j = job->job;
         uint64_t steps = past ? figures_growth(j->committed, past->job->committed) : 0;
+        double recent = j->has_step_rate ? j->step_rate : -1;
 
-        return (struct figures){ .rate = past && seconds > 0 ? (double)steps / seconds : j->step_rate,
+        return (struct figures){ .rate = past && seconds > 0 ? (double)steps / seconds : recent,
                                  .exposed = j->has_exposed ? j->exposed : -1,
                                  .late = -1,
                                  .wait = job->n_waits ? job->wait[0] : NULL };
 }
 
+static void figures_add_members(struct figures_job *added, const struct snapshot_job *past,
+                                const struct figures_index *members, const struct figures_index *waits,
+                                double seconds) {
+        for (size_t i = 0; i < added->job->n_members; i++) {
+                const Wire__StatusMember *m = added->job->member[i];
+                struct figures is = figures_of_member(added->job, past, m,
+                                                      figures_index_find(members, m->member), seconds);
+
+                is.wait = m->unranked ? NULL : figures_index_find(waits, m->rank);
+                added->member[i] = (struct figures_member){ .place = i, .member = m, .is = is };
+                if (is.late > added->is.late)
+                        added->is.late = is.late;
+        }
+}
+
 static int figures_add(struct figures_list *list, const struct snapshot *from, const struct snapshot_job *job,
                        const struct snapshot_job *past, double seconds) {
         struct figures_job *added = &list->job[list->n];
+        struct figures_index members = { 0 }, waits = { 0 };
 
         *added = (struct figures_job){ .place = list->n++,
                                        .from = from,
                                        .job = job,
                                        .is = figures_of_job(job, past, seconds),
                                        .member = calloc(job->n_members + 1, sizeof *added->member) };
-        for (size_t i = 0; added->member && i < job->n_members; i++) {
-                struct figures_member *member = &added->member[i];
-                member->place = i;
-                member->member = job->member[i];
-                member->is = figures_of_member(job, past, member->member, seconds);
-                if (member->is.late > added->is.late)
-                        added->is.late = member->is.late;
-        }
-        return added->member ? 0 : -ENOMEM;
+        int r = added->member ? figures_index_members(past, &members) : -ENOMEM;
+        if (r == 0)
+                r = figures_index_waits(job, &waits);
+        if (r == 0)
+                figures_add_members(added, past, &members, &waits, seconds);
+        free(members.entry);
+        free(waits.entry);
+        return r;
 }
 
 int figures_collect(const struct observation *now, const struct observation *past, uint64_t elapsed_ms,

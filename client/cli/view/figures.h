@@ -10,7 +10,7 @@
 #include "client/cli/ask/observe.h"
 
 struct figures {
-        double rate;    /* steps a second; 0: none, or not known */
+        double rate;    /* steps a second; below 0: not known */
         double exposed; /* shares of the time, 0 to 1; below 0: not known */
         double late;
         const Wire__StatusWait *wait; /* for it, or the oldest one of the job; NULL: none */

@@ -81,9 +81,11 @@ static void plain_share(struct plain *line, double share) {
                 fprintf(line->to, "%.4f", share);
 }
 
+/* Not known: below 0. */
 static void plain_rate(struct plain *line, double rate) {
         plain_next(line);
-        fprintf(line->to, "%.3f", rate);
+        if (rate >= 0)
+                fprintf(line->to, "%.3f", rate);
 }
 
 /* As an order takes it: UID/NAME. */
