@@ -123,6 +123,59 @@ def test_a_job_that_is_over_ends_the_watch(daemon, program, peers):
     assert 'job "short" ended ' in watching.err and "waiting" not in watching.err
 
 
+@contextlib.contextmanager
+def watch_among_others(daemon, program, peers, scratch):
+    """(watch of job "wanted", its daemon, its crew, another daemon): both daemons are found, none is named."""
+    home, other = daemon(), daemon(device="cpu:b")
+    for served, name in ((home, "cpu"), (other, "cpu:b")):
+        place = scratch / "run/gradsync" / name
+        place.mkdir(parents=True)
+        (place / "socket").symlink_to(served.socket)
+    run_job(peers, other, "other", 1)
+    crew = run_job(peers, home, "wanted", 2)
+    watching = program(harness.CTL, "status", "--json", "-w", "0.05", "wanted",
+                       env={"XDG_RUNTIME_DIR": scratch / "run", "TMPDIR": scratch})
+    next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
+    yield watching, home, crew, other
+
+
+def test_other_daemons_do_not_stand_for_that_of_the_job(daemon, program, peers, scratch):
+    """It is gone, and was not followed by the one that answers still; at its next one the job goes on."""
+    with watch_among_others(daemon, program, peers, scratch) as (watching, home, crew, _):
+        restart(home, crew)
+        harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+        assert f"  tried {scratch}/run/gradsync/cpu/socket: nobody listens there\n" in watching.err
+        assert "begun anew" not in watching.err
+        home.start()
+        run_job(peers, home, "wanted", 4)
+        next_document(watching, lambda document: document["jobs"][0]["step"] == 4)
+
+
+def test_a_daemon_whose_socket_went_with_it_is_gone(daemon, program, peers, scratch):
+    """As a private one: no place is left where it could be looked for."""
+    with watch_among_others(daemon, program, peers, scratch) as (watching, home, crew, _):
+        os.unlink(scratch / "run/gradsync/cpu/socket")
+        restart(home, crew)
+        harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+        assert f"  tried {scratch}/run/gradsync/cpu/socket: no such socket\n" in watching.err
+        home.start()
+        run_job(peers, home, "wanted", 4)
+        (scratch / "run/gradsync/cpu/socket").symlink_to(home.socket)
+        next_document(watching, lambda document: document["jobs"][0]["step"] == 4)
+
+
+def test_a_job_is_over_whatever_other_daemons_do(daemon, program, peers, scratch):
+    """Another daemon begins anew while nobody looks; that of the job is the same, and knows how it ended."""
+    with watch_among_others(daemon, program, peers, scratch) as (watching, _, crew, other):
+        watching.stop()
+        harness.kill(other)
+        crew.close()
+        other.start()
+        watching.resume()
+        assert watching.wait() == 4
+        assert 'job "wanted" ended ' in watching.err and "waiting" not in watching.err
+
+
 def test_what_was_never_there_is_not_waited_for(daemon, program, scratch):
     for words in (["status", "-w", "0.05"], ["--json", "--watch"], ["top", "-b", "-i", "0.05"]):
         made = program(harness.CTL, *words, socket=scratch / "nowhere")

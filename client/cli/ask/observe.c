@@ -160,7 +160,6 @@ static enum talk_result observe_add_snapshot(struct talk *talk, const char *path
         enum talk_result r = snapshot_fetch(talk, path, job, &grown[observation->n]);
         if (r)
                 return r;
-        observation->daemons += grown[observation->n].daemon->instance;
         *ret_found = grown[observation->n].found;
         if (*ret_found)
                 observation->n++;

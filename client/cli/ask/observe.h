@@ -10,7 +10,6 @@ struct sockets;
 struct observation {
         struct snapshot *snapshot;
         size_t n;
-        uint64_t daemons; /* differs if other daemons have answered: the sum of their instances */
 };
 
 /* Something that each daemon is asked after the greeting. `ask` stores whether the daemon has the job; on
