@@ -26,8 +26,8 @@ struct lookout {
 };
 
 /* As observe(). If there is no daemon any more, or it does not answer, or the job is not back at one that is
- * new, CLI_OK and `waiting`: there is nothing in the observation then, and nothing was said. Of a job, only the
- * daemons that had it when it was seen last count, whatever others there are. */
+ * new, CLI_OK and `waiting`: there is nothing in the observation then, and nothing was said. Of a job, only
+ * the daemons that had it when it was seen last count, whatever others there are. */
 int lookout_look(struct lookout *lookout, const struct cli *cli, struct observation *ret);
 /* Lines about what is waited for, since when, and why. */
 void lookout_explain(const struct lookout *lookout, FILE *to);

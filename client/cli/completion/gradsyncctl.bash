@@ -2,12 +2,64 @@
 # Completion of gradsyncctl for bash. Commands and options are read from gradsyncctl's own help, so that they
 # are never older than it; jobs, ranks and devices come from the daemons that the line means.
 
-# The words that begin with what has been typed, one a line on standard input.
+# The words that begin with what has been typed, one a line on standard input. The shell replaces only what
+# stands behind the last character that breaks words.
 _gradsyncctl_offer() {
         local word
         while IFS= read -r word; do
-                [[ -n $word && $word == "$current"* ]] && COMPREPLY+=("$(printf '%q' "$word")")
+                [[ -n $word && $word == "$current"* ]] || continue
+                word=$lead$word
+                COMPREPLY+=("$(printf '%q' "${word:${#kept}}")")
         done
+}
+
+# Files (-f) or commands (-c) that begin with what has been typed.
+_gradsyncctl_generate() {
+        local word
+        while IFS= read -r word; do
+                word=$lead$word
+                COMPREPLY+=("${word:${#kept}}")
+        done < <(compgen "$1" -- "$current")
+}
+
+# The words of the line up to the cursor. The shell breaks cuda:0, user@host and --option=value into several;
+# what has no blank between is put together again. Then --option=value is three words: so it is written in
+# the rest of this file. `kept` is what the shell keeps of the last word, `lead` what stands before its value.
+_gradsyncctl_read_line() {
+        local line=$COMP_LINE before piece last='' whole='' index
+        local -a joined=()
+        for ((index = 0; index <= COMP_CWORD; index++)); do
+                piece=${COMP_WORDS[index]}
+                if [[ -z $piece ]]; then
+                        before=${line%%[![:space:]]*}
+                else
+                        before=${line%%"$piece"*}
+                        line=${line#*"$piece"}
+                fi
+                if [[ -z $before && $index -gt 0 && ($piece == [:=@]* || $last == *[:=@]) ]]; then
+                        whole+=$piece
+                else
+                        ((index > 0)) && joined+=("$whole")
+                        whole=$piece
+                fi
+                last=$piece
+        done
+        joined+=("$whole")
+        kept=
+        [[ $whole == "$last" ]] || kept=${whole%"$last"}
+        [[ $last == [:=@]* ]] && kept=$whole
+        kept=${kept%@} # readline replaces it with what stands behind it
+        words=()
+        for whole in "${joined[@]}"; do
+                lead=
+                if [[ $whole =~ ^--[a-z][a-z-]*= ]]; then
+                        lead=$BASH_REMATCH
+                        words+=("${lead%=}" = "${whole:${#lead}}")
+                else
+                        words+=("$whole")
+                fi
+        done
+        cursor=$((${#words[@]} - 1))
 }
 
 _gradsyncctl_commands() {
@@ -68,7 +120,7 @@ _gradsyncctl_value() {
         case $1 in
         -s | --socket | -o | --output | --*-dir)
                 compopt -o filenames 2>/dev/null
-                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                _gradsyncctl_generate -f
                 ;;
         -d | --device) _gradsyncctl_offer < <(_gradsyncctl_devices) ;;
         esac
@@ -78,19 +130,23 @@ _gradsyncctl_value() {
 _gradsyncctl_look_back() {
         local index word
         help=$("$program" --help 2>/dev/null)
-        for ((index = 1; index < COMP_CWORD; index++)); do
-                word=${COMP_WORDS[index]}
+        for ((index = 1; index < cursor; index++)); do
+                word=${words[index]}
                 if [[ $word == -- ]]; then
                         behind=$index
                         return
                 elif _gradsyncctl_takes_value "$word"; then
-                        [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
-                        ((++index < COMP_CWORD)) || return
+                        [[ ${words[index + 1]} == = ]] && ((index++))
+                        ((++index < cursor)) || return
                         case $word in
-                        -s | --socket | -d | --device) where=("$word" "${COMP_WORDS[index]}") ;;
+                        -s | --socket | -d | --device) where=("$word" "${words[index]}") ;;
                         esac
                 elif [[ $word == -w || $word == --watch ]]; then
-                        [[ ${COMP_WORDS[index + 1]} =~ ^[0-9.]+$ ]] && ((index++))
+                        if [[ ${words[index + 1]} == = ]]; then
+                                ((index += 2))
+                        elif [[ ${words[index + 1]} =~ ^[0-9.]+$ ]]; then
+                                ((index++))
+                        fi
                 elif [[ $word == -* || $word == = ]]; then
                         :
                 elif [[ -z $command ]]; then
@@ -104,25 +160,21 @@ _gradsyncctl_look_back() {
 }
 
 _gradsyncctl() {
-        local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]}
-        local previous=${COMP_WORDS[COMP_CWORD - 1]}
+        local program=${COMP_WORDS[0]} current previous cursor lead kept
         local command='' help='' job='' arguments=0 behind=0
-        local -a where=()
+        local -a words=() where=()
 
         COMPREPLY=()
-        # --socket=PATH comes in three words.
-        if [[ $current == = ]]; then
-                current=
-        elif [[ $previous == = ]]; then
-                previous=${COMP_WORDS[COMP_CWORD - 2]}
-        fi
+        _gradsyncctl_read_line
+        current=${words[cursor]} previous=${words[cursor - 1]}
+        [[ $previous == = ]] && previous=${words[cursor - 2]}
         _gradsyncctl_look_back
         if ((behind > 0)); then
-                if ((COMP_CWORD == behind + 1)); then
-                        mapfile -t COMPREPLY < <(compgen -c -- "$current")
+                if ((cursor == behind + 1)); then
+                        _gradsyncctl_generate -c
                 else
                         compopt -o filenames 2>/dev/null
-                        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                        _gradsyncctl_generate -f
                 fi
         elif _gradsyncctl_takes_value "$previous"; then
                 _gradsyncctl_value "$previous"
