@@ -120,6 +120,15 @@ def test_numbers_that_are_no_period(ctl):
     assert 'not "resnet"; the name of a job stands apart: gradsyncctl status --watch JOB' in told
 
 
+def test_a_pause_of_the_demo_may_be_none(ctl):
+    """Options are read before what is refused for another reason."""
+    for none in ("0", "0.0", "00.", "0."):
+        assert "--socket has no use here" in ctl("demo", "-s", "/x", "--pause", none, code=2).err
+    for wrong in ("0x", ".", "-0", "0s", "0.001", "1e7"):
+        assert f'a number of seconds, not "{wrong}"' in ctl("demo", "-s", "/x", f"--pause={wrong}", code=2).err
+    assert 'a number of seconds, not "0"' in ctl("top", "-b", "-i", "0", code=2).err
+
+
 # -- exit codes
 
 def documented():

@@ -69,6 +69,14 @@ def test_names_are_shown(ctl, served):
     assert columns(ctl("list", "clients", socket=served.path).out, "USER") == ["alice", str(NAMELESS)]
 
 
+def test_a_job_that_is_not_there_is_named_as_it_was_typed(ctl, daemon):
+    socket = daemon().socket
+    for words in (["status", "alice/none"], ["top", "-b", "-n", "1", "alice/none"], ["pause", "alice/none"],
+                  ["trace", "alice/none", "-o", "-"]):
+        assert ctl(*words, socket=socket, code=4).err.startswith('gradsyncctl: there is no job "alice/none"; ')
+    assert f'no job "{BOB}/none"' in ctl("status", f"{BOB}/none", socket=socket, code=4).err
+
+
 def test_documents_have_numbers(ctl, served):
     document = json.loads(ctl("status", "--json", socket=served.path).out)
     assert [job["uid"] for job in document["jobs"]] == [ALICE, BOB, NAMELESS]

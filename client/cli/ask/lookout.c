@@ -99,6 +99,8 @@ static int lookout_seek(struct lookout *lookout, const struct cli *cli) {
 
 int lookout_look(struct lookout *lookout, const struct cli *cli, struct observation *ret) {
         char *gone = NULL;
+
+        lookout->asked = cli_job_typed(cli, lookout->job);
         int code = observe_again(cli, lookout->job, lookout->seen ? &gone : NULL, ret);
 
         if (lookout->seen && code == CLI_NO_DAEMON)
@@ -114,7 +116,7 @@ int lookout_look(struct lookout *lookout, const struct cli *cli, struct observat
 }
 
 void lookout_explain(const struct lookout *lookout, FILE *to) {
-        _cleanup_(freep) char *job = escape_text(lookout->job);
+        _cleanup_(freep) char *job = escape_text(lookout->asked);
         uint64_t ms = (uint64_t)(moment_ms() - lookout->since_ms);
         char age[FORMAT_SIZE], since[FORMAT_SIZE + 8] = "";
 

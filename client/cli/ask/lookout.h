@@ -13,6 +13,7 @@
 
 struct lookout {
         const char *job;      /* NULL: all jobs */
+        const char *asked;    /* the same as it was typed */
         bool waiting;         /* what was seen before is not there now */
         bool seen;            /* it has been there */
         struct lookout_home { /* a daemon that had the job when it was seen last */

@@ -81,16 +81,17 @@ static bool observe_ask_ended(const struct attempt *at, const char *job, struct 
         return !r;
 }
 
-int observe_no_job(const struct sockets *sockets, const char *job) {
+int observe_no_job(const struct cli *cli, const struct sockets *sockets, const char *job) {
         struct ended_jobs ended = { 0 };
         bool answered = false;
 
         for (size_t i = 0; i < sockets->n && !(sockets->one && answered); i++)
                 answered = observe_ask_ended(&sockets->at[i], job, &ended) || answered;
         if (ended.n > 0)
-                ended_tell(&ended, job);
+                ended_tell(&ended, cli_job_typed(cli, job));
         else
-                cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
+                cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are",
+                             cli_job_typed(cli, job));
         ended_deinit(&ended);
         return CLI_UNKNOWN_JOB;
 }
@@ -100,7 +101,7 @@ int observe_over(const struct cli *cli, const char *job) {
 
         if (sockets_find_all(cli, &sockets) < 0)
                 return cli_out_of_memory();
-        int code = observe_no_job(&sockets, job);
+        int code = observe_no_job(cli, &sockets, job);
         sockets_deinit(&sockets);
         return code;
 }
@@ -130,7 +131,7 @@ static int observe_judge(const struct cli *cli, const struct inquiry *inquiry, c
                 return observe_nobody(cli, sockets,
                                       "no daemon may be asked by you; gradsyncctl doctor says more");
         if (answered && !kept)
-                return inquiry->gone ? CLI_UNKNOWN_JOB : observe_no_job(sockets, inquiry->job);
+                return inquiry->gone ? CLI_UNKNOWN_JOB : observe_no_job(cli, sockets, inquiry->job);
         return trouble ? CLI_ERROR : CLI_OK;
 }
 

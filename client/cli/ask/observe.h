@@ -39,6 +39,6 @@ void observe_deinit(struct observation *observation);
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied);
 /* Says on stderr that no daemon has the job; or how it ended, if one of these remembers that. Returns the
  * exit code. */
-int observe_no_job(const struct sockets *sockets, const char *job);
+int observe_no_job(const struct cli *cli, const struct sockets *sockets, const char *job);
 /* The same, of all daemons that can be found now. */
 int observe_over(const struct cli *cli, const char *job);

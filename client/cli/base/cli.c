@@ -82,6 +82,13 @@ bool cli_period_follows(int argc, char **argv) {
         return !optarg && *word && word[strspn(word, "0123456789.")] == '\0';
 }
 
+/* "0", however many digits of it. */
+static bool cli_is_no_time(const char *text) {
+        const char *rest = text + strspn(text, "0");
+
+        return rest > text && (!*rest || (*rest == '.' && !rest[1 + strspn(rest + 1, "0")]));
+}
+
 /* 0 to go on, else 1 + the exit code. */
 static int cli_take_option(const struct cli *cli, const struct cli_option *own) {
         struct cli_list *list = own->value;
@@ -95,6 +102,10 @@ static int cli_take_option(const struct cli *cli, const struct cli_option *own) 
                         return 0;
                 return cli_refuse_option(cli, "%s, not \"%s\"", own->wants, optarg);
         default:
+                if (own->kind == CLI_DELAY && cli_is_no_time(optarg)) {
+                        *(unsigned long *)own->value = 0;
+                        return 0;
+                }
                 if (cli_parse_seconds(optarg ? optarg : "1", own->value))
                         return 0;
                 if (own->kind == CLI_PERIOD)
@@ -153,6 +164,7 @@ int cli_job(struct cli *cli, const char *word, const char **ret) {
         int r = user_resolve_job(word, &cli->job);
 
         *ret = cli->job;
+        cli->job_word = word;
         if (r == -ENOENT) {
                 cli_complain("there is no job \"%s\": this host has no user \"%.*s\" (a uid works, too)",
                              word, (int)strcspn(word, "/"), word);
@@ -173,6 +185,10 @@ int cli_one_job(struct cli *cli, int argc, char **argv, const char **ret) {
         if (word && !*word)
                 return cli_refuse_option(cli, "the name of a job is never empty");
         return word ? cli_job(cli, word, ret) : 0;
+}
+
+const char *cli_job_typed(const struct cli *cli, const char *job) {
+        return job && job == cli->job ? cli->job_word : job;
 }
 
 void cli_deinit(struct cli *cli) {

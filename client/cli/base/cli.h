@@ -35,6 +35,7 @@ struct cli {
         bool color;                        /* stdout may be coloured */
         bool color_err;                    /* stderr may be */
         char *job;                         /* the one that the command is about, or NULL */
+        const char *job_word;              /* that one as it was typed */
 };
 
 struct cli_command {
@@ -84,7 +85,8 @@ struct cli_option {
                 CLI_TEXTS,   /* struct cli_list: one more */
                 CLI_NUMBER,  /* unsigned long: min to max */
                 CLI_SECONDS, /* unsigned long, in milliseconds */
-                CLI_PERIOD,  /* the same; a second if it is left out */
+                CLI_DELAY,   /* the same; or none, 0 */
+                CLI_PERIOD,  /* the same as SECONDS; a second if it is left out */
         } kind;
         void *value;
         const char *wants; /* NUMBER: the complaint about another text */
@@ -108,6 +110,8 @@ int cli_job(struct cli *cli, const char *word, const char **ret);
 /* The one word that may follow the options is the name of a job. The result is that of cli_common_option().
  * */
 int cli_one_job(struct cli *cli, int argc, char **argv, const char **ret);
+/* The name of a job as it was typed, for people, if it is the one that the command is about. */
+const char *cli_job_typed(const struct cli *cli, const char *job);
 void cli_deinit(struct cli *cli);
 
 /* Writes "gradsyncctl: …" to stderr; cli_usage_error() adds where the usage is explained, and returns

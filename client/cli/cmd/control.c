@@ -170,7 +170,7 @@ static int cmd_control_try_all(const struct cli *cli, const struct sockets *sock
         if (!answered)
                 return observe_nobody(cli, sockets,
                                       "no daemon takes orders from you; gradsyncctl doctor says more");
-        return observe_no_job(sockets, order->job);
+        return observe_no_job(cli, sockets, order->job);
 }
 
 static int cmd_control_carry_out(const struct cli *cli, const struct order *order) {

@@ -17,7 +17,7 @@ static int cmd_demo_parse(struct cli *cli, struct demo_options *demo, int argc, 
                 { "members", 'n', CLI_NUMBER, &demo->members, "-n needs a number from 3 to 8", 3, 8 },
                 { "hosts", '\0', CLI_NUMBER, &demo->hosts, "--hosts needs 1 or 2", 1, 2 },
                 { "json", 'j', CLI_FLAG, .value = &demo->json },
-                { "pause", '\0', CLI_SECONDS, .value = &demo->pause_ms },
+                { "pause", '\0', CLI_DELAY, .value = &demo->pause_ms },
         };
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
