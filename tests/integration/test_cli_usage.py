@@ -55,7 +55,8 @@ def commands_of(ctl):
     ("run --restart", "option --restart needs a value"),
     ("list job", "list wants to know what: jobs, clients or links; did you mean jobs?"),
     ("list clinets", "list wants to know what: jobs, clients or links; did you mean clients?"),
-    ("list jobs extra", "list jobs takes no further argument; one job is shown by: gradsyncctl status JOB\n"),
+    ("list jobs extra",
+     "list jobs takes no further argument; one job is shown by: gradsyncctl status JOB\n"),
     ("list jobs --ended extra", "list jobs takes no further argument; one job is shown by: "),
     ("list links extra", "list links takes no further argument\n"),
     ("status --json=1", "option --json=1 takes no value"),
@@ -125,7 +126,8 @@ def test_a_pause_of_the_demo_may_be_none(ctl):
     for none in ("0", "0.0", "00.", "0."):
         assert "--socket has no use here" in ctl("demo", "-s", "/x", "--pause", none, code=2).err
     for wrong in ("0x", ".", "-0", "0s", "0.001", "1e7"):
-        assert f'a number of seconds, not "{wrong}"' in ctl("demo", "-s", "/x", f"--pause={wrong}", code=2).err
+        told = ctl("demo", "-s", "/x", f"--pause={wrong}", code=2).err
+        assert f'a number of seconds, not "{wrong}"' in told
     assert 'a number of seconds, not "0"' in ctl("top", "-b", "-i", "0", code=2).err
 
 

@@ -73,7 +73,8 @@ def test_a_job_that_is_not_there_is_named_as_it_was_typed(ctl, daemon):
     socket = daemon().socket
     for words in (["status", "alice/none"], ["top", "-b", "-n", "1", "alice/none"], ["pause", "alice/none"],
                   ["trace", "alice/none", "-o", "-"]):
-        assert ctl(*words, socket=socket, code=4).err.startswith('gradsyncctl: there is no job "alice/none"; ')
+        told = ctl(*words, socket=socket, code=4).err
+        assert told.startswith('gradsyncctl: there is no job "alice/none"; ')
     assert f'no job "{BOB}/none"' in ctl("status", f"{BOB}/none", socket=socket, code=4).err
 
 

@@ -125,7 +125,8 @@ def test_a_job_that_is_over_ends_the_watch(daemon, program, peers):
 
 @contextlib.contextmanager
 def watch_among_others(daemon, program, peers, scratch):
-    """(watch of job "wanted", its daemon, its crew, another daemon): both daemons are found, none is named."""
+    """(watch of job "wanted", its daemon, its crew, another daemon): both daemons are found, none is named.
+    """
     home, other = daemon(), daemon(device="cpu:b")
     for served, name in ((home, "cpu"), (other, "cpu:b")):
         place = scratch / "run/gradsync" / name
