@@ -2,13 +2,16 @@
 """gradsyncctl run when a rank has ended with status 0 and others wait for it: it says who is missed, and
 ends."""
 import os
+import pathlib
+import signal
+import subprocess
 
 import pytest
 
 import wire
 from fake import FakeDaemon
-from harness import MEMBER, wait_until
-from running import lines_of, said
+from harness import MEMBER, environment, process_state, wait_until
+from running import lines_of, pidfds, said
 
 STEP = "fill 1\\nready\\nfinish\\n"
 READY = "open\\njoin\\nparam p f32 3\\nplan\\n" + STEP
@@ -127,4 +130,95 @@ def test_a_daemon_that_cannot_be_asked(runner, story):
     story.daemon.refuse = None
     assert story.made.wait() == 1
     assert "rank 0 ended with status 0, but rank 1 waits for it to join job 'told'" in story.made.err
+    runner.nothing_left()
+
+
+class Held:
+    """Rank 0 has ended, rank 1 goes on until it is told to end, and the daemon does not answer whoever asks
+    it."""
+
+    def __init__(self, runner):
+        self.go = runner.scratch / "tmp" / "go"
+        os.mkfifo(self.go)
+        self.made = runner.start("-n", "2", "sh", "-c",
+                                 "echo $$; if [ $GRADSYNC_RANK = 1 ]; then read go < $TMPDIR/go; fi")
+        text = "".join(f"{self.made.line()}\n" for _ in range(2))
+        self.members = [int(lines_of(text, rank)[0]) for rank in range(2)]
+        self.directory, = runner.private()
+        self.daemon = int((self.directory / "daemon.pid").read_text())
+        os.kill(self.daemon, signal.SIGSTOP)
+
+    def asking(self):
+        """The processes of run that ask; one, or none."""
+        found = []
+        for path in pathlib.Path("/proc").iterdir():
+            if not path.name.isdigit() or int(path.name) in (*self.members, self.daemon):
+                continue
+            try:
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue                # it has ended
+            if parent == self.made.pid:
+                found.append(int(path.name))
+        return found
+
+    def end(self):
+        self.go.write_text("go\n", encoding="ascii")
+        assert self.made.wait() == 0, self.made.err
+
+
+def descriptors(pid):
+    """What the descriptors of a process are; nothing if it has ended."""
+    try:
+        return [os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return []
+
+
+def test_who_asks_has_nothing_that_is_followed(runner):
+    """A pidfd or a pipe that it has would stay in the epoll of run after run has closed it. It has its
+    standard streams, the pipe for its answer and its connection."""
+    held = Held(runner)
+
+    def lean():
+        for pid in held.asking():
+            has = descriptors(pid)
+            if len(has) == 5 and "socket:" in "".join(has) and not pidfds(pid):
+                return True
+        return False
+    wait_until(lean, "a question, asked with no more than that takes")
+    os.kill(held.daemon, signal.SIGCONT)
+    held.end()
+    assert held.made.err == ""
+    runner.nothing_left()
+
+
+def test_a_daemon_that_dies_while_it_is_asked(runner):
+    """Run starts one other, and does not take what it has closed for the end of that one too, however long
+    the process that asks goes on."""
+    held = Held(runner)
+
+    def hold():
+        for pid in held.asking():
+            try:
+                os.kill(pid, signal.SIGSTOP)
+            except ProcessLookupError:
+                continue
+            wait_until(lambda pid=pid: process_state(pid) not in "RSD", "it stopped, or gone")
+            if process_state(pid) == "T":
+                return pid
+        return None
+    asker = wait_until(hold, "a question that lasts")
+    os.kill(held.daemon, signal.SIGKILL)
+    wait_until(lambda: "started again as pid" in held.made.err, "another daemon")
+    status = [runner.ctl, "--socket", held.directory / "socket", "status"]
+    wait_until(lambda: held.made.process.poll() is not None or
+               subprocess.run(status, check=False, env=environment(runner.env), capture_output=True)
+               .returncode == 0, "its answer")
+    assert process_state(asker) == "T", held.made.err
+    os.kill(asker, signal.SIGCONT)
+    held.end()
+    line, = said(held.made.err)
+    assert line.startswith(f"gradsyncctl: the private daemon (pid {held.daemon}) was killed by signal 9 "
+                           "(Killed); started again as pid ")
     runner.nothing_left()

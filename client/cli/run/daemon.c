@@ -178,10 +178,11 @@ bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *opt
         siginfo_t info = { 0 };
         int64_t now = moment_ms();
 
-        waitid(P_PID, (id_t)daemon->pid, &info, WEXITED | WNOHANG);
+        *ret_how = '\0';
+        if (waitid(P_PID, (id_t)daemon->pid, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0)
+                return true;
         format_end(ret_how, size, &info);
-        close(daemon->pidfd);
-        daemon->pidfd = -1;
+        daemon->pidfd = fd_close(daemon->pidfd);
         daemon->pid = 0;
         if (now - daemon->counted_ms >= COUNT_MS) {
                 daemon->counted_ms = now;

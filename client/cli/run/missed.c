@@ -111,10 +111,23 @@ static void missed_find(const struct run *run, char text[MISSED_TEXT]) {
         talk_close(&talk);
 }
 
+/* This process is of the same program as its parent, and has all that it has: as long as a pidfd or a pipe is
+ * open here, it stays in the parent's epoll, and a lock of the parent's is held. Only `to` and the standard
+ * streams are needed. Returns where `to` is now. */
+static int missed_keep_only(int to) {
+        const int kept = STDERR_FILENO + 1;
+
+        if (to != kept && dup2(to, kept) < 0)
+                return to;
+        close_range((unsigned)kept + 1, ~0U, 0);
+        return kept;
+}
+
 _Noreturn static void missed_become(const struct run *run, int to, pid_t parent) {
         char text[MISSED_TEXT] = "";
 
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        to = missed_keep_only(to);
         if (getppid() == parent)
                 missed_find(run, text);
         ssize_t written = write(to, text, strlen(text));

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -258,8 +259,9 @@ void output_chunk(struct run *run, unsigned rank, int stream) {
         if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
                 return;
         lines_flush(&member->lines[stream], output_line, &giving);
-        close(member->pipe[stream]);
-        member->pipe[stream] = -1;
+        /* A process that was forked and has not executed anything yet may have it, too. */
+        epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, member->pipe[stream], NULL);
+        member->pipe[stream] = fd_close(member->pipe[stream]);
 }
 
 void output_flush(struct run *run, unsigned rank) {

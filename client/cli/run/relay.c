@@ -55,6 +55,13 @@ static int relay_follow(const struct run *run, int fd, uint64_t about) {
         return epoll_ctl(run->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
+/* Before it is closed: a process that was forked and has not executed anything yet has it, too, and then
+ * closing it here does not take it out of epoll. */
+static void relay_unfollow(const struct run *run, int fd) {
+        if (fd >= 0)
+                epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static int relay_follow_member(const struct run *run, unsigned rank) {
         int r = relay_follow(run, run->member[rank].pidfd, ABOUT(ABOUT_MEMBER, rank, 0));
 
@@ -97,6 +104,8 @@ static void relay_give_up(struct run *run, const struct run_member *member, int 
 /* Only the member that died is started again; the others wait for it inside gradsync. */
 static void relay_restart(struct run *run, unsigned rank) {
         output_rest(run, rank);
+        for (int k = 0; k < RUN_STREAMS; k++)
+                relay_unfollow(run, run->member[rank].pipe[k]);
         int code = run_member_restart(run, rank);
         if (!code && relay_follow_member(run, rank) < 0) {
                 cli_complain("epoll: %s", strerror(errno));
@@ -168,8 +177,8 @@ static void relay_member_ended(struct run *run, unsigned rank) {
 
         if (waitid(P_PIDFD, (id_t)member->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
                 return;
-        close(member->pidfd);
-        member->pidfd = -1;
+        relay_unfollow(run, member->pidfd);
+        member->pidfd = fd_close(member->pidfd);
         member->done = info.si_code == CLD_EXITED && info.si_status == 0;
         if (member->done)
                 missed_begin(&run->missed);
@@ -186,14 +195,14 @@ static void relay_daemon_ended(struct run *run) {
         pid_t pid = run->daemon.pid;
         char how[96];
 
-        if (run->stopping) {
-                epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, run->daemon.pidfd, NULL);
+        relay_unfollow(run, run->daemon.pidfd);
+        if (run->stopping)
                 return;
-        }
         if (run_daemon_restart(&run->daemon, run->options, &run->mask, how, sizeof how) &&
             relay_follow(run, run->daemon.pidfd, ABOUT(ABOUT_DAEMON, 0, 0)) == 0) {
-                cli_complain("the private daemon (pid %d) %s; started again as pid %d", pid, how,
-                             run->daemon.pid);
+                if (run->daemon.pid != pid)
+                        cli_complain("the private daemon (pid %d) %s; started again as pid %d", pid, how,
+                                     run->daemon.pid);
                 return;
         }
         cli_complain("the private daemon (pid %d) %s, and is not started again; the job cannot go on", pid,
@@ -216,6 +225,7 @@ static void relay_ask_missed(struct run *run) {
 static void relay_take_missed(struct run *run) {
         char text[MISSED_TEXT];
 
+        relay_unfollow(run, run->missed.pipe);
         missed_take(&run->missed, text);
         if (!*text || run->stopping)
                 return;

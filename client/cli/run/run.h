@@ -58,7 +58,7 @@ int run_daemon_start(struct run_daemon *daemon, const char *device, const struct
                      int signal_fd, const sigset_t *mask);
 /* The daemon has ended: reaps it and starts another one in its place, which the members find by themselves.
  * `ret_how` becomes a text about the end. False if a new one could not be started, or if that has happened
- * too often. */
+ * too often. One that has not ended stays, and the text is empty. */
 bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *options, const sigset_t *mask,
                         char *ret_how, size_t size);
 /* Writes the last lines of its log to stderr. */
