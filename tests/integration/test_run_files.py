@@ -3,11 +3,12 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
 
-from harness import wait_until
+from harness import LONG, environment, wait_until
 from running import lines_of, pidfds, said
 
 BOTH = 'echo "out $GRADSYNC_RANK"; echo "err $GRADSYNC_RANK" >&2; printf "%s" "rest $GRADSYNC_RANK"'
@@ -85,6 +86,22 @@ def test_a_file_that_takes_no_more(runner):
 
 # -- restarts
 
+def test_what_goes_on_writing_does_not_hold_up_a_restart(runner):
+    """A process in a session of its own that has the pipe of one that has failed, and writes without end:
+    what was written by then is relayed, and the signals are heard."""
+    script = ('setsid yes & until read name < /proc/$!/comm && [ "$name" = yes ]; do :; done; '
+              'echo err >&2; exit 3')
+    command = [runner.ctl, "run", "--private", "--restart", "1", "-n", "1", "sh", "-c", script]
+    made = subprocess.run(command, check=False, env=environment(runner.env), stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=LONG)
+    assert made.returncode == 3
+    assert lines_of(made.stderr, 0) == ["err", "err"]
+    first, last = said(made.stderr)
+    assert first.endswith("ended with status 3; started again (1 of 1)"), first
+    assert last.endswith("ended with status 3 after 1 restart"), last
+    runner.nothing_left()
+
+
 def pauses(made):
     return [re.search(r"started again(?: in ([\d.]+) s)?", line)[1] for line in said(made.err)
             if "started again" in line]
@@ -152,4 +169,24 @@ def test_an_interrupt_says_what_it_ends(runner):
     made.signal(signal.SIGINT)
     assert made.wait() == 128 + signal.SIGINT
     assert said(made.err)[1:] == ["gradsyncctl: SIGINT again: ranks 0, 2, 3 of job 'long' are killed"]
+    runner.nothing_left()
+
+
+def test_an_interrupt_after_a_failure_asks_first(runner):
+    """The job is being ended because of rank 1: the first signal is passed on and leaves rank 0 its grace
+    time, the second kills. The failure is what has ended it: its status, and the daemon's log."""
+    script = ('if [ $GRADSYNC_RANK = 1 ]; then read go < $TMPDIR/go; exit 7; fi; trap "echo asked" TERM; '
+              'trap "echo caught" INT; echo go > $TMPDIR/go; while :; do sleep 9 & wait $!; done')
+    os.mkfifo(runner.scratch / "tmp" / "go")
+    made = runner.start("--grace", "1000", "-n", "2", "--job", "long", "sh", "-c", script)
+    assert made.line() == "[0] asked"
+    made.signal(signal.SIGINT)
+    assert made.line() == "[0] caught"
+    assert said(made.err)[1:] == ["gradsyncctl: SIGINT: job 'long' is being ended already, and rank 0 has "
+                                  "time to end; a second signal kills it"]
+    made.signal(signal.SIGHUP)
+    made.signal(signal.SIGINT)
+    assert made.wait() == 7
+    assert said(made.err)[2:] == ["gradsyncctl: SIGINT again: rank 0 of job 'long' is killed"]
+    assert "the log of the private daemon is in" in made.err.splitlines()[-1]
     runner.nothing_left()

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -19,6 +20,7 @@ static pid_t start_sleeper(void) {
         pid_t pid = fork();
 
         if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 pause();
                 _exit(0);
         }

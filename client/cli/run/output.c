@@ -246,7 +246,8 @@ void output_notice(struct run *run, const char *text) {
         output_write(run, RUN_STDERR, out, length + 1);
 }
 
-void output_chunk(struct run *run, unsigned rank, int stream) {
+/* How many bytes there were; 0: none, or the stream has ended. */
+static size_t output_take(struct run *run, unsigned rank, int stream) {
         struct run_member *member = &run->member[rank];
         struct giving giving = { run, rank, stream };
         char bytes[16384];
@@ -257,11 +258,16 @@ void output_chunk(struct run *run, unsigned rank, int stream) {
                 run->redraw |= run->terminal[stream] && lines_is_bar(&member->lines[stream]);
         }
         if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
-                return;
+                return n > 0 ? (size_t)n : 0;
         lines_flush(&member->lines[stream], output_line, &giving);
         /* A process that was forked and has not executed anything yet may have it, too. */
         epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, member->pipe[stream], NULL);
         member->pipe[stream] = fd_close(member->pipe[stream]);
+        return 0;
+}
+
+void output_chunk(struct run *run, unsigned rank, int stream) {
+        output_take(run, rank, stream);
 }
 
 void output_flush(struct run *run, unsigned rank) {
@@ -271,15 +277,21 @@ void output_flush(struct run *run, unsigned rank) {
         }
 }
 
-/* Other processes that hold the pipe are killed with its group. */
-void output_rest(struct run *run, unsigned rank) {
-        struct run_member *member = &run->member[rank];
+/* What the pipe holds now. A process out of reach may have it, too, and write for ever: what comes from now
+ * on is not the member's. Signals are heard in between. */
+static void output_rest_of(struct run *run, unsigned rank, int stream) {
+        int fd = run->member[rank].pipe[stream], held;
 
-        for (int k = 0; k < RUN_STREAMS; k++) {
-                struct pollfd fd = { .fd = member->pipe[k], .events = POLLIN };
-
-                while (member->pipe[k] >= 0 && poll(&fd, 1, 0) > 0)
-                        output_chunk(run, rank, k);
+        if (fd < 0 || ioctl(fd, FIONREAD, &held) < 0)
+                return;
+        for (size_t n = 1, done = 0; n > 0 && done < (size_t)held; done += n) {
+                n = output_take(run, rank, stream);
+                stop_take_signals(run);
         }
+}
+
+void output_rest(struct run *run, unsigned rank) {
+        for (int k = 0; k < RUN_STREAMS; k++)
+                output_rest_of(run, rank, k);
         output_flush(run, rank);
 }

@@ -21,7 +21,8 @@ void output_notice(struct run *run, const char *text);
 void output_chunk(struct run *run, unsigned rank, int stream);
 /* What is left of a line, also of a pipe that a process out of reach keeps open. */
 void output_flush(struct run *run, unsigned rank);
-/* What the member has written before its end. */
+/* What the member has written before its end, and no more. Signals are served meanwhile: the job may be ended
+ * afterwards. */
 void output_rest(struct run *run, unsigned rank);
 
 /* Shows the bars as they are now, and takes them away before something else is written. */

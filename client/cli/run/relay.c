@@ -104,6 +104,8 @@ static void relay_give_up(struct run *run, const struct run_member *member, int 
 /* Only the member that died is started again; the others wait for it inside gradsync. */
 static void relay_restart(struct run *run, unsigned rank) {
         output_rest(run, rank);
+        if (run->stopping)
+                return;
         for (int k = 0; k < RUN_STREAMS; k++)
                 relay_unfollow(run, run->member[rank].pipe[k]);
         int code = run_member_restart(run, rank);

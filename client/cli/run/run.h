@@ -109,7 +109,8 @@ struct run {
         unsigned drawn;             /* rows with bars that are there now, above the cursor */
         bool redraw;                /* they are out of date */
         bool gone[RUN_STREAMS];     /* the reader of this program's stream has gone */
-        bool interrupted;           /* by a signal */
+        bool interrupted;           /* by a signal, which is why it ends */
+        bool signalled;             /* one has been passed on: the next one kills */
         bool unheard;               /* the reader of the output has gone, which ended it */
         bool stopping;              /* the members have been asked to end */
         bool killed;                /* they have been killed */

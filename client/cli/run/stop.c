@@ -56,9 +56,10 @@ static void stop_reap_orphans(const struct run *run) {
         }
 }
 
-/* Says what a signal ends. Nobody may be reading, and the next
- * signal must be heard all the same: so it is said only where that takes no time. */
-static void stop_say(const struct run *run, int number, bool again) {
+/* Says what a signal does. Nobody may be reading, and the next signal must be heard all the same: so it is
+ * said only where that takes no time. */
+static void stop_say(const struct run *run, int number) {
+        const char *name = sigabbrev_np(number);
         struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
         bool running[LIMIT_LOCAL] = { false };
         char ranks[RANKS_TEXT];
@@ -71,12 +72,34 @@ static void stop_say(const struct run *run, int number, bool again) {
         if (n == 0 || run->options->bare || poll(&fd, 1, 0) != 1 || !(fd.revents & POLLOUT))
                 return;
         ranks_text(running, run->n_members, ranks);
-        if (again)
-                cli_complain("SIG%s again: %s of job '%s' %s killed", sigabbrev_np(number), ranks, run->job,
+        if (run->signalled)
+                cli_complain("SIG%s again: %s of job '%s' %s killed", name, ranks, run->job,
                              n == 1 ? "is" : "are");
+        else if (run->stopping)
+                cli_complain("SIG%s: job '%s' is being ended already, and %s %s time to end; a second signal "
+                             "kills %s",
+                             name, run->job, ranks, n == 1 ? "has" : "have", n == 1 ? "it" : "them");
         else
-                cli_complain("SIG%s: job '%s' ends, and %s with it; a second signal kills %s",
-                             sigabbrev_np(number), run->job, ranks, n == 1 ? "it" : "them");
+                cli_complain("SIG%s: job '%s' ends, and %s with it; a second signal kills %s", name, run->job,
+                             ranks, n == 1 ? "it" : "them");
+}
+
+/* The first one asks, also where the members have been asked to end for another reason: they keep their grace
+ * time. The next one kills, except SIGHUP: a terminal that goes away may send several. */
+static void stop_take_end(struct run *run, int number) {
+        if (run->signalled && number == SIGHUP)
+                return;
+        if (!run->killed)
+                stop_say(run, number);
+        if (run->signalled) {
+                stop_kill(run);
+        } else if (run->stopping) {
+                stop_send(run, number);
+        } else {
+                run->interrupted = true;
+                stop_begin(run, number, 128 + number);
+        }
+        run->signalled = true;
 }
 
 void stop_take_signals(struct run *run) {
@@ -88,14 +111,8 @@ void stop_take_signals(struct run *run) {
                         stop_reap_orphans(run);
                 } else if (number == SIGTSTP) {
                         stop_suspend(run);
-                } else if (run->stopping && number != SIGHUP) {
-                        if (!run->killed)
-                                stop_say(run, number, true);
-                        stop_kill(run);
-                } else if (!run->stopping) {
-                        stop_say(run, number, false);
-                        run->interrupted = true;
-                        stop_begin(run, number, 128 + number);
+                } else {
+                        stop_take_end(run, number);
                 }
         }
 }
