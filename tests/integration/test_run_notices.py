@@ -74,6 +74,19 @@ def test_a_loss(runner):
     runner.nothing_left()
 
 
+def test_what_is_no_loss_is_not_held_back(runner):
+    """A job may be named like one. What the daemon says of a member is shown also if that ends at once."""
+    trainers = Trainers(runner, "--job", "we lost rank 1 of it")
+    trainers.begin()
+    trainers.say(1, "fill nan")
+    assert trainers.line(1).startswith("OK")
+    trainers.all("ready", "finish")
+    trainers.end(1, 0)
+    assert trainers.made.wait() == 0
+    assert [line for line in notices(trainers.made.err) if "not finite" in line and '"p"' in line]
+    runner.nothing_left()
+
+
 def test_the_end_is_no_loss(runner):
     """Trainers that do not leave their job, since they have done their part, and end well."""
     trainers = Trainers(runner, n=3)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -54,9 +55,86 @@ static void a_daemon_that_has_not_ended_stays(void **state) {
         end_sleeper(daemon.pid);
 }
 
+/* A process of a member's may have left its group, and even the session. */
+static pid_t start_child_of_member(int report[2], bool session) {
+        pid_t member = fork(), child;
+
+        assert_true(member >= 0);
+        if (member == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                setpgid(0, 0);
+                child = fork();
+                if (child == 0) {
+                        prctl(PR_SET_PDEATHSIG, SIGKILL);
+                        if (session)
+                                setsid();
+                        child = getpid();
+                        _exit(write(report[1], &child, sizeof child) == sizeof child && pause() != 0);
+                }
+                pause();
+                _exit(0);
+        }
+        return member;
+}
+
+static void processes_belong_to_ranks(void **state) {
+        struct run_member member[3] = { { .pidfd = -1 }, { .pidfd = -1 }, { .pidfd = -1 } };
+        struct run run = { .member = member, .n_members = array_size(member) };
+        pid_t child[3], stranger = start_sleeper();
+        int report[2];
+
+        assert_int_equal(pipe(report), 0);
+        for (int i = 0; i < 3; i++) {
+                member[i].pid = start_child_of_member(report, i == 1);
+                member[i].pidfd = pidfd_open(member[i].pid, 0);
+                assert_int_equal(read(report[0], &child[i], sizeof child[i]), sizeof child[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+                assert_int_equal(run_member_of(&run, member[i].pid), i);
+                assert_int_equal(run_member_of(&run, child[i]), i);
+        }
+        assert_int_equal(run_member_of(&run, stranger), -1);
+        assert_int_equal(run_member_of(&run, getpid()), -1);
+        assert_int_equal(run_member_of(&run, 0), -1);
+        /* One that has ended has no processes. */
+        member[2].pidfd = fd_close(member[2].pidfd);
+        assert_int_equal(run_member_of(&run, child[2]), -1);
+        for (int i = 0; i < 3; i++) {
+                fd_close(member[i].pidfd);
+                end_sleeper(member[i].pid);
+        }
+        end_sleeper(stranger);
+        close(report[0]);
+        close(report[1]);
+}
+
+/* Its numbers may be those of other files by then. */
+static void a_restart_that_fails_leaves_nothing_to_close(void **state) {
+        char *command[] = { (char *)"true", NULL };
+        const struct run_options options = { .members = 1, .command = command };
+        struct run_member member = { .log = -1 };
+        struct run run = { .options = &options, .member = &member, .socket = "/nowhere", .job = "job" };
+        struct rlimit limit, none;
+
+        sigemptyset(&run.mask);
+        assert_int_equal(run_members_start(&run), CLI_OK);
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+        none = (struct rlimit){ .rlim_cur = 0, .rlim_max = limit.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+        int code = run_member_restart(&run, 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        assert_int_equal(code, CLI_ERROR);
+        assert_int_equal(member.pidfd, -1);
+        for (int i = 0; i < RUN_STREAMS; i++)
+                assert_int_equal(member.pipe[i], -1);
+        run_members_end(&run);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_daemon_that_has_not_ended_stays),
+                cmocka_unit_test(processes_belong_to_ranks),
+                cmocka_unit_test(a_restart_that_fails_leaves_nothing_to_close),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,10 +143,10 @@ int run_members_start(struct run *run) {
 
 static void run_member_deinit(struct run_member *member) {
         for (int i = 0; i < RUN_STREAMS; i++) {
-                fd_close(member->pipe[i]);
+                member->pipe[i] = fd_close(member->pipe[i]);
                 lines_deinit(&member->lines[i]);
         }
-        fd_close(member->pidfd);
+        member->pidfd = fd_close(member->pidfd);
 }
 
 int run_member_restart(struct run *run, unsigned rank) {
@@ -174,12 +174,22 @@ static pid_t run_member_parent_of(pid_t pid) {
         return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : -1;
 }
 
-bool run_member_has(const struct run_member *member, pid_t pid) {
-        if (getpgid(pid) == member->pid)
-                return true;
-        for (unsigned depth = 0; depth < ANCESTORS && pid > 1 && pid != member->pid; depth++)
-                pid = run_member_parent_of(pid);
-        return pid == member->pid;
+static int run_member_led_by(const struct run *run, pid_t pid) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                if (run->member[i].pidfd >= 0 && run->member[i].pid == pid)
+                        return (int)i;
+        return -1;
+}
+
+/* Its group tells in nearly all cases, and takes one call. */
+int run_member_of(const struct run *run, pid_t pid) {
+        int rank = run_member_led_by(run, getpgid(pid));
+
+        for (unsigned depth = 0; rank < 0 && depth < ANCESTORS && pid > 1; depth++) {
+                rank = run_member_led_by(run, pid);
+                pid = rank < 0 ? run_member_parent_of(pid) : pid;
+        }
+        return rank;
 }
 
 /* Kills and reaps each child except the daemon, and returns how many there were. What those leave becomes a

@@ -28,14 +28,6 @@ void missed_begin(struct missed *missed) {
                 missed->at = moment_ms() + FIRST_MS;
 }
 
-/* The rank of ours that the process belongs to, or -1. */
-static int missed_rank_of(const struct run *run, pid_t pid) {
-        for (unsigned i = 0; i < run->n_members; i++)
-                if (run->member[i].pidfd >= 0 && run_member_has(&run->member[i], pid))
-                        return (int)i;
-        return -1;
-}
-
 /* A member that cannot go on before all are there. One that joins a job which has lost a member comes for a
  * place if it was started again; else it is on its way back to a daemon that was. */
 static bool missed_waits(const struct run *run, bool forming, unsigned rank, const char *state) {
@@ -49,7 +41,7 @@ static bool missed_judge_members(const struct run *run, const struct snapshot_jo
                                  struct verdict *verdict) {
         for (size_t i = 0; i < job->n_members; i++) {
                 const Wire__StatusMember *member = job->member[i];
-                int rank = missed_rank_of(run, member->pid);
+                int rank = run_member_of(run, member->pid);
 
                 if (rank < 0)
                         continue;
@@ -84,7 +76,7 @@ static void missed_judge(const struct run *run, const struct snapshot_job *job, 
         if (!forming && (!job->job->state || strcmp(job->job->state, "replacing") != 0))
                 return;
         missed_judge_waits(run, job, &verdict);
-        if (!missed_judge_members(run, job, forming, &verdict) || !verdict.n_missing || !verdict.n_waiting)
+        if (!verdict.n_missing || !missed_judge_members(run, job, forming, &verdict) || !verdict.n_waiting)
                 return;
         ranks_text(verdict.missing, run->n_members, missing);
         ranks_text(verdict.waiting, run->n_members, waiting);

@@ -235,12 +235,15 @@ static void relay_take_missed(struct run *run) {
         stop_begin(run, SIGTERM, CLI_ERROR);
 }
 
+/* Also one that has ended. */
 static struct run_member *relay_member_of(const struct run *run, pid_t pid) {
+        int rank;
+
         for (unsigned i = 0; i < run->n_members; i++)
-                if (run->member[i].pid == pid ||
-                    (run->member[i].pidfd >= 0 && run_member_has(&run->member[i], pid)))
+                if (run->member[i].pid == pid)
                         return &run->member[i];
-        return NULL;
+        rank = run_member_of(run, pid);
+        return rank < 0 ? NULL : &run->member[rank];
 }
 
 static void relay_show_loss(struct run *run, struct run_member *member) {
@@ -262,10 +265,18 @@ static void relay_keep_loss(struct run *run, struct run_member *member, const ch
                 relay_show_loss(run, member);
 }
 
+/* The name of a job may have any words in it. */
+static bool relay_is_loss(const struct run *run, const char *text) {
+        char head[320];
+        int n = snprintf(head, sizeof head, "job '%s' lost rank ", run->job);
+
+        return n > 0 && (size_t)n < sizeof head && strncmp(text, head, (size_t)n) == 0;
+}
+
 static void relay_show_notice(void *data, const struct notice *notice) {
         struct run *run = data;
         struct run_member *member =
-                notice->pid && strstr(notice->text, " lost rank ") ? relay_member_of(run, notice->pid) : NULL;
+                notice->pid && relay_is_loss(run, notice->text) ? relay_member_of(run, notice->pid) : NULL;
 
         /* What follows from the end of the members is no news, and nothing to act upon. */
         if (run->stopping && notice->level > LOG_ERR)

@@ -120,8 +120,9 @@ struct run {
 
 /* Starts one more member. An exit code: 126 and 127 as in shells where the command cannot run. */
 int run_member_start(struct run *run, unsigned rank);
-/* Whether the process is the member's, or one that it has started. */
-bool run_member_has(const struct run_member *member, pid_t pid);
+/* The rank of the member, of those that run, that the process belongs to: it is the member's, or one that it
+ * has started. -1: none. */
+int run_member_of(const struct run *run, pid_t pid);
 /* Starts one that has ended again, in its place; what was left of it is killed and reaped. */
 int run_member_restart(struct run *run, unsigned rank);
 /* Starts all of them, or as many as can be started. An exit code. */
