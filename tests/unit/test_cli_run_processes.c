@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes of gradsyncctl run, where no run can show it by itself: ends that are none, starts that fail. */
+/* The processes of gradsyncctl run, where no run shows it by itself: ends that are none, starts that fail. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
