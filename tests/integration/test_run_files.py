@@ -124,6 +124,15 @@ def test_restarts_come_more_and_more_slowly(runner, grace, expected):
         assert after - before >= float(pause or 0) * 1e9
 
 
+def test_a_command_that_is_gone_at_a_restart(runner):
+    """The process that could not become the command is no member, and nobody waits for its end."""
+    trainer = runner.scratch / "trainer"
+    trainer.write_text('#!/bin/sh\nrm "$0"\nexit 3\n', "utf-8")
+    trainer.chmod(0o755)
+    made = runner.run("--grace", "0.1", "--restart", "1", "-n", "1", trainer, code=127)
+    assert said(made.err)[1:] == [f"gradsyncctl: cannot run {trainer}: No such file or directory"]
+
+
 def paused(runner, *options):
     """Rank 0 fails whenever it is started, and waits longer each time. Rank 1 ends when it is told to."""
     os.mkfifo(runner.scratch / "tmp" / "go")

@@ -101,6 +101,16 @@ static void relay_give_up(struct run *run, const struct run_member *member, int 
                 stop_begin(run, SIGTERM, member->result);
 }
 
+/* It has not become the command, or cannot be followed: nobody would notice its end, so nobody waits for it. */
+static void relay_forget_member(const struct run *run, struct run_member *member) {
+        relay_unfollow(run, member->pidfd);
+        member->pidfd = fd_close(member->pidfd);
+        for (int k = 0; k < RUN_STREAMS; k++) {
+                relay_unfollow(run, member->pipe[k]);
+                member->pipe[k] = fd_close(member->pipe[k]);
+        }
+}
+
 /* Only the member that died is started again; the others wait for it inside gradsync. */
 static void relay_restart(struct run *run, unsigned rank) {
         output_rest(run, rank);
@@ -113,8 +123,10 @@ static void relay_restart(struct run *run, unsigned rank) {
                 cli_complain("epoll: %s", strerror(errno));
                 code = CLI_ERROR;
         }
-        if (code)
+        if (code) {
+                relay_forget_member(run, &run->member[rank]);
                 stop_begin(run, SIGTERM, code);
+        }
 }
 
 /* How long it waits before the next start. One that fails as soon as it runs gets more and more time, so that
