@@ -101,7 +101,7 @@ static void relay_give_up(struct run *run, const struct run_member *member, int 
                 stop_begin(run, SIGTERM, member->result);
 }
 
-/* It has not become the command, or cannot be followed: nobody would notice its end, so nobody waits for it. */
+/* It has not become the command, or cannot be followed. Nobody would notice its end, or waits for it. */
 static void relay_forget_member(const struct run *run, struct run_member *member) {
         relay_unfollow(run, member->pidfd);
         member->pidfd = fd_close(member->pidfd);
