@@ -68,6 +68,19 @@ def test_its_examples_are_found_without_a_path(program):
         assert f"cannot run {name}" in run.err
 
 
+def test_a_key_is_made_where_there_was_no_folder(program, build, scratch):
+    block, = re.findall(r"^## Several hosts\n.*?^```sh\n(.*?)^```$", README, re.M | re.S)
+    made, *_ = block.partition("gradsyncd --device")
+    shell = program(shutil.which("meson"), "devenv", "-C", build, "sh", "-ec",
+                    made.replace("/etc/", f"{scratch}/"))
+    assert shell.wait() == 0, shell.err
+    assert (scratch / "gradsync/key").stat().st_mode & 0o777 == 0o600
+    checked = program(harness.DAEMON, "--check-config", "--config=/dev/null", "--device=none",
+                      "--listen=lo:7700", "--socket", scratch / "socket",
+                      "--key-file", scratch / "gradsync/key")
+    assert checked.wait() == 0, checked.err
+
+
 def test_subcommands_exist(program):
     told = program(harness.CTL, "--help")
     assert told.wait() == 0, told.err
