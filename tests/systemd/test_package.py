@@ -26,6 +26,7 @@ def expected(libdir):
         "libexec/gradsync/digits": PROGRAM,
         "libexec/gradsync/hello": PROGRAM,
         "libexec/gradsync/gradsync-gloo": PROGRAM,
+        "share/doc/gradsync/examples/gradsyncd.conf": FILE,
         "share/gradsync/digits.csv.gz": FILE,
         "share/gradsync/digits.md": FILE,
         f"{libdir}/libgradsync.so": LINK,
