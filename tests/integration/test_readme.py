@@ -50,8 +50,10 @@ def test_its_programs_are_found_in_the_build_tree(program, build):
     """As it says: in the shell that meson opens."""
     shell = program(shutil.which("meson"), "devenv", "-C", build, "sh", "-c",
                     "gradsyncctl run --private -n 3 -- hello && gradsyncd --version && "
-                    "/usr/bin/python3 -c 'import gradsync; print(gradsync.library_version())'")
+                    "/usr/bin/python3 -c 'import gradsync; print(gradsync.__file__)' && "
+                    "ls \"$GRADSYNC_LIBRARY\"")
     assert shell.wait() == 0, shell.err
+    assert str(SOURCE / "client/python/gradsync") in shell.out
     said = re.findall(r"^\[\d\] (rank \d of 3: the average is 2)$", shell.out, re.M)
     assert sorted(said) == [f"rank {rank} of 3: the average is 2" for rank in range(3)], shell.out
 
