@@ -16,11 +16,12 @@ static const char bars_plain[] = "\033[0m";
 /* Ends with a byte from '@' to '~'; before it stand parameters. Returns its length, also of one that is cut
  * off. */
 static size_t bars_skip_control(const char *text, size_t length, bool *ret_colour) {
+        bool numbers = true;
         size_t i = 2;
 
-        while (i < length && text[i] >= ' ' && text[i] < '@')
-                i++;
-        *ret_colour = i < length && text[i] == 'm' && strspn(text + 2, "0123456789;:") >= i - 2;
+        for (; i < length && text[i] >= ' ' && text[i] < '@'; i++)
+                numbers &= text[i] >= '0' && text[i] <= ';'; /* digits, ':' and ';' */
+        *ret_colour = numbers && i < length && text[i] == 'm';
         return i < length ? i + 1 : length;
 }
 
