@@ -42,19 +42,11 @@ static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) 
 
 /* "rank 1 (pid 4242) was evicted by uid 0": whatever has become of it. */
 static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[128]) {
-        const struct member *member = member_of_id(job, loss->member);
+        char why[LOSS_TEXT];
+        bool evicted = job_loss_is_eviction(job, loss, why);
 
-        if (member != NULL && member->evicted)
-                snprintf(text, 128, "rank %" PRIu32 " (pid %d) was evicted by uid %u", loss->rank,
-                         (int)loss->pid, (unsigned)member->evictor);
-        else if (member != NULL && member->overdue)
-                snprintf(text, 128,
-                         "rank %" PRIu32 " (pid %d) was evicted: the step deadline of %.1f s has passed",
-                         loss->rank, (int)loss->pid, (double)job->table->config.step_deadline / 1e6);
-        else
-                snprintf(text, 128, "lost rank %" PRIu32 " (pid %d): %s", loss->rank, (int)loss->pid,
-                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
-                                                                : cause_text(loss->cause));
+        snprintf(text, 128, evicted ? "rank %" PRIu32 " (pid %d) %s" : "lost rank %" PRIu32 " (pid %d): %s",
+                 loss->rank, (int)loss->pid, why);
 }
 
 /* The end of its generation was a loss. */

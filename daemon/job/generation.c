@@ -280,29 +280,35 @@ static void generation_refuse_fresh(struct job *job, enum job_end end) {
         }
 }
 
-void job_tell_gone(struct job *job) {
-        const struct membership_loss *loss = &job->loss;
+bool job_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]) {
         const struct member *member = member_of_id(job, loss->member);
-        unsigned long long step = job->last_step;
-        char why[96];
 
         if (member != NULL && member->evicted)
-                snprintf(why, sizeof(why), "it was evicted by uid %u", (unsigned)member->evictor);
+                snprintf(text, LOSS_TEXT, "was evicted by uid %u", (unsigned)member->evictor);
         else if (member != NULL && member->overdue)
-                snprintf(why, sizeof(why), "it was evicted: the step deadline of %.1f s has passed",
+                snprintf(text, LOSS_TEXT, "was evicted: the step deadline of %.1f s has passed",
                          (double)job->table->config.step_deadline / 1e6);
         else
-                snprintf(why, sizeof(why), "%s",
+                snprintf(text, LOSS_TEXT, "%s",
                          loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
                                                                 : cause_text(loss->cause));
+        return member != NULL && (member->evicted || member->overdue);
+}
+
+void job_tell_gone(struct job *job) {
+        const struct membership_loss *loss = &job->loss;
+        unsigned long long step = job->last_step;
+        char why[LOSS_TEXT];
+        const char *it = job_loss_is_eviction(job, loss, why) ? "it " : "";
+
         if (loss->cause == WIRE__CAUSE__LEAVING)
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s': rank %u (pid %d) left after step %llu", job->name, loss->rank,
                          (int)loss->pid, step);
         else
                 snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, loss->rank,
-                         (int)loss->pid, step, why);
+                         "job '%s' lost rank %u (pid %d) after step %llu: %s%s", job->name, loss->rank,
+                         (int)loss->pid, step, it, why);
 }
 
 /* There will be no other generation. Members that wait for others in this one are told now; what has been
