@@ -13,6 +13,7 @@
 #include "link/address.h"
 #include "link/key.h"
 #include "link/link.h"
+#include "socket/listener.h"
 
 int verify_affinity(const struct config *config, cpu_set_t *ret, char *text, size_t size) {
         char loss[400];
@@ -58,10 +59,7 @@ static int verify_group(const struct config *config, FILE *notes, char *error, s
                         config->socket_group);
                 return 0;
         }
-        snprintf(error, size,
-                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
-                 "one that is there",
-                 config->socket_group);
+        listener_say_no_group(config->socket_group, error, size);
         return -ENOENT;
 }
 

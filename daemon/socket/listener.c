@@ -80,16 +80,20 @@ static int listener_remove_stale(const struct sockaddr_un *address, int type) {
         return unlink(address->sun_path) < 0 ? -errno : 0;
 }
 
+void listener_say_no_group(const char *group, char *error, size_t size) {
+        snprintf(
+                error, size,
+                "socket_group: there is no group '%s'; make it (groupadd --system), or name one that is there",
+                group);
+}
+
 static int listener_set_access(const struct listener_config *config, char *error, size_t size) {
         struct group *group = NULL;
 
         if (config->group != NULL && config->group[0] != '\0') {
                 group = getgrnam(config->group);
                 if (group == NULL) {
-                        snprintf(error, size,
-                                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
-                                 "one that is there",
-                                 config->group);
+                        listener_say_no_group(config->group, error, size);
                         return -ENOENT;
                 }
                 if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)

@@ -21,6 +21,9 @@ struct listener_config {
  * The socket file is then the caller's to remove. */
 int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size);
 
+/* What a socket_group that does not exist is answered with. */
+void listener_say_no_group(const char *group, char *error, size_t size);
+
 /* On failure a sentence for people is in `error`. */
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
                  struct listener **ret, char *error, size_t size);
