@@ -48,19 +48,22 @@ struct exporter {
         struct loop *loop;
         struct closer *closer;
         struct scrape_config scrape;
-        char *address; /* NULL: of a socket file */
-        bool network;
-        int fd;     /* -1: nobody listens on the address yet */
-        char *path; /* of the socket file; NULL: on the network */
+        char *address; /* on the network; NULL: of a socket file */
+        int fd;        /* -1: nobody listens on the address yet */
+        char *path;    /* of the socket file; NULL: on the network */
         struct loop_io *io;
         struct loop_timer *retry;
         struct list callers;
         unsigned n;
 };
 
+static bool exporter_is_network(const struct exporter *exporter) {
+        return exporter->address != NULL;
+}
+
 /* What comes over the network brings no descriptors, so that closing it waits for nothing. */
 static void caller_hang_up(struct caller *caller) {
-        if (caller->exporter->network)
+        if (exporter_is_network(caller->exporter))
                 fd_close(caller->sock);
         else
                 closer_hang_up(caller->exporter->closer, caller->sock, (uid_t)caller->from);
@@ -191,8 +194,9 @@ static void caller_answer(struct caller *caller) {
         struct exporter *exporter = caller->exporter;
 
         caller->heard_out = true;
-        caller->is_http = exporter->network || http_begins(caller->request, caller->heard);
-        http_parse(caller->request, exporter->network ? METRICS_TEXT : METRICS_OPEN, &caller->asked);
+        caller->is_http = exporter_is_network(exporter) || http_begins(caller->request, caller->heard);
+        http_parse(caller->request, exporter_is_network(exporter) ? METRICS_TEXT : METRICS_OPEN,
+                   &caller->asked);
         caller->chunks =
                 caller->is_http && caller->asked.chunked && caller->asked.fine && !caller->asked.head;
         scrape_begin(&caller->scrape, &exporter->scrape, caller->is_http ? caller->asked.form : METRICS_OPEN);
@@ -220,7 +224,7 @@ static void caller_hear(struct caller *caller) {
                 loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
         caller->request[caller->heard] = '\0';
-        if ((n == 0 && !caller->exporter->network) || (n > 0 && caller_is_complete(caller)))
+        if ((n == 0 && !exporter_is_network(caller->exporter)) || (n > 0 && caller_is_complete(caller)))
                 caller_answer(caller);
         else if (n == 0)
                 caller_finish(caller);
@@ -242,7 +246,7 @@ static void caller_on_ready(void *data, int fd, unsigned events) {
 static void caller_on_silence(void *data) {
         struct caller *caller = data;
 
-        if (!caller->heard_out && caller->heard == 0 && !caller->exporter->network)
+        if (!caller->heard_out && caller->heard == 0 && !exporter_is_network(caller->exporter))
                 caller_answer(caller);
         else
                 caller_finish(caller);
@@ -266,7 +270,7 @@ static int caller_new(struct exporter *exporter, int sock, uint64_t from, struct
         if (r == 0)
                 r = loop_io_new(exporter->loop, sock, LOOP_READ, caller_on_ready, caller, &caller->io);
         if (r == 0)
-                r = loop_timer_arm(caller->timer, exporter->network ? PATIENCE : SILENCE);
+                r = loop_timer_arm(caller->timer, exporter_is_network(exporter) ? PATIENCE : SILENCE);
         if (r < 0)
                 caller_free(caller);
         else
@@ -323,13 +327,13 @@ static uint64_t exporter_number(const struct sockaddr_storage *address) {
 static int exporter_take(struct exporter *exporter, int sock, const struct sockaddr_storage *address,
                          struct caller **ret) {
         struct ucred who = { 0 };
-        int r = exporter->network ? 0 : proc_peer(sock, &who);
+        int r = exporter_is_network(exporter) ? 0 : proc_peer(sock, &who);
 
         if (exporter->n == CALLERS)
                 caller_free(exporter_choose(exporter));
         if (r == 0)
-                return caller_new(exporter, sock, exporter->network ? exporter_number(address) : who.uid,
-                                  ret);
+                return caller_new(exporter, sock,
+                                  exporter_is_network(exporter) ? exporter_number(address) : who.uid, ret);
         closer_close_at_once(exporter->closer, sock);
         return r;
 }
@@ -363,7 +367,7 @@ static int exporter_watch(struct exporter *exporter, char *error, size_t size) {
         if (r < 0)
                 snprintf(error, size, "cannot watch %s: %s",
                          exporter->address ? exporter->address : exporter->path, strerror(-r));
-        else if (exporter->network)
+        else if (exporter_is_network(exporter))
                 log_info("http://%s/metrics gives %s to whoever reaches that address", exporter->address,
                          exporter->scrape.jobs ? "names and figures of all jobs" : "totals");
         return r;
@@ -385,13 +389,13 @@ static void exporter_on_retry(void *data) {
 
 /* Jobs must not wait for it: whoever takes the port while this daemon is restarted would keep them all. */
 static bool exporter_may_wait(const struct exporter *exporter, int r) {
-        return exporter->network && (r == -EADDRINUSE || r == -EADDRNOTAVAIL);
+        return exporter_is_network(exporter) && (r == -EADDRINUSE || r == -EADDRNOTAVAIL);
 }
 
 /* The socket file, or the port. */
 static int exporter_bind(struct exporter *exporter, const struct exporter_config *config, char *error,
                          size_t size) {
-        if (exporter->network)
+        if (exporter_is_network(exporter))
                 return port_listen(config->address, &exporter->fd, error, size);
         int r = listener_bind(&config->socket, SOCK_STREAM, &exporter->fd, error, size);
         if (r == 0) {
@@ -417,11 +421,10 @@ int exporter_new(const struct exporter_config *config, struct exporter **ret, ch
         exporter->loop = config->loop;
         exporter->closer = config->closer;
         exporter->scrape = config->scrape;
-        exporter->network = config->address != NULL;
         exporter->address = config->address != NULL ? strdup(config->address) : NULL;
         exporter->fd = -1;
         list_init(&exporter->callers);
-        int r = exporter->network && exporter->address == NULL ? -ENOMEM : 0;
+        int r = config->address != NULL && exporter->address == NULL ? -ENOMEM : 0;
         if (r == 0)
                 r = loop_timer_new(config->loop, exporter_on_retry, exporter, &exporter->retry);
         if (r < 0)
