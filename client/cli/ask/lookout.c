@@ -58,8 +58,7 @@ static enum lookout_found lookout_visit(const struct lookout *lookout, const str
         if (!r)
                 r = snapshot_fetch(&talk, home->path, lookout->job, &snapshot);
         if (r) {
-                _cleanup_(freep) char *path = escape_text(home->path), *error = escape_text(talk.error);
-                fprintf(why, "  tried %s: %s\n", path ? path : "?", error ? error : "?");
+                observe_write_attempt(why, home->path, talk.error);
         } else {
                 found = snapshot.daemon->instance == home->instance ? LOOKOUT_THE_SAME : LOOKOUT_ANOTHER;
                 snapshot_deinit(&snapshot);

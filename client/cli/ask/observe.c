@@ -36,6 +36,12 @@ static void observe_advise(const struct cli *cli, const struct sockets *sockets)
                 fprintf(stderr, "Start %s:  %s\n", named ? "it" : "one", text);
 }
 
+void observe_write_attempt(FILE *to, const char *path, const char *error) {
+        _cleanup_(freep) char *where = escape_text(path), *what = escape_text(error);
+
+        fprintf(to, "  tried %s: %s\n", where ? where : "?", what ? what : "?");
+}
+
 /* What came of asking where, in lines. NULL only if memory is short. */
 static char *observe_why(const struct sockets *sockets) {
         char *text = NULL;
@@ -44,11 +50,8 @@ static char *observe_why(const struct sockets *sockets) {
 
         if (!to)
                 return NULL;
-        for (size_t i = 0; i < sockets->n; i++) {
-                _cleanup_(freep) char *path = escape_text(sockets->at[i].path),
-                                      *error = escape_text(sockets->at[i].error);
-                fprintf(to, "  tried %s: %s\n", path ? path : "?", error ? error : "?");
-        }
+        for (size_t i = 0; i < sockets->n; i++)
+                observe_write_attempt(to, sockets->at[i].path, sockets->at[i].error);
         fclose(to);
         return text;
 }

@@ -34,6 +34,8 @@ int observe(const struct cli *cli, const char *job, struct observation *ret);
 int observe_again(const struct cli *cli, const char *job, char **gone, struct observation *ret);
 void observe_deinit(struct observation *observation);
 
+/* A line for people: where somebody was asked for, and what came of it. */
+void observe_write_attempt(FILE *to, const char *path, const char *error);
 /* Says on stderr that no daemon has answered, why each has not, and how to start one; or `denied`, if there
  * is one that does not serve this user. Returns the exit code. */
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied);

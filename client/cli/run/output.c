@@ -47,7 +47,7 @@ static bool output_wait(struct run *run, int fd) {
         }
 }
 
-void output_write(struct run *run, int stream, const char *bytes, size_t n) {
+static void output_write(struct run *run, int stream, const char *bytes, size_t n) {
         int fd = output_fd(stream);
 
         while (n > 0 && !run->gone[stream]) {

@@ -12,8 +12,6 @@
 int output_open(struct run *run);
 void output_close(struct run *run);
 
-/* Writes to this program's stream; meanwhile signals and deadlines are served. */
-void output_write(struct run *run, int stream, const char *bytes, size_t n);
 /* One line of the private daemon's. */
 void output_notice(struct run *run, const char *text);
 
