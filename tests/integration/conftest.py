@@ -8,7 +8,8 @@ import pytest
 import gpus
 import harness
 import served
-from fixtures import build, daemon, machine, nothing_left, peers, processes, program, scratch  # noqa: F401
+from fixtures import build, ctl, daemon, machine  # noqa: F401
+from fixtures import nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
 from peer import small_plan
 from returning import Returning

@@ -7,6 +7,7 @@ ends and must then exit 0, without a report of a sanitizer.
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 
 import pytest
@@ -123,3 +124,17 @@ def program(build, processes):
         return made
 
     return start
+
+
+@pytest.fixture
+def ctl(program):
+    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked (None: any)."""
+
+    def run(*arguments, code=0, **options):
+        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
+        status = made.wait()
+        assert code in (status, None), f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
+        assert not harness.SANITIZER.search(made.err), made.err
+        return made
+
+    return run

@@ -5,7 +5,6 @@ import os
 import pathlib
 import pwd
 import re
-import subprocess
 
 import pytest
 
@@ -15,20 +14,6 @@ from fake import FakeDaemon
 from peer import Crew, small_plan
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "client/cli/man/gradsyncctl.1.scd"
-
-
-@pytest.fixture
-def ctl(program):
-    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked."""
-
-    def run(*arguments, code=0, **options):
-        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
-        status = made.wait()
-        assert status == code, f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
-        assert not harness.SANITIZER.search(made.err), made.err
-        return made
-
-    return run
 
 
 def documented():

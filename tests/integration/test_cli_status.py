@@ -20,20 +20,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice
 
 
 @pytest.fixture
-def ctl(program):
-    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked."""
-
-    def run(*arguments, code=0, **options):
-        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
-        status = made.wait()
-        assert status == code, f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
-        assert not harness.SANITIZER.search(made.err), made.err
-        return made
-
-    return run
-
-
-@pytest.fixture
 def fake(scratch):
     """fake(name="socket", **options) -> a FakeDaemon, closed when the test ends."""
     made = []

@@ -16,20 +16,6 @@ ALICE = 61001
 
 
 @pytest.fixture
-def ctl(program):
-    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked (None: any)."""
-
-    def run(*arguments, code=0, **options):
-        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
-        status = made.wait()
-        assert code in (status, None), f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
-        assert not harness.SANITIZER.search(made.err), made.err
-        return made
-
-    return run
-
-
-@pytest.fixture
 def served(scratch):
     answer = [("STATUS_JOB", wire.pb.StatusJob(job=1, name="resnet", state="running", world=1))]
     made = FakeDaemon(scratch / "socket", answer=answer)

@@ -36,17 +36,6 @@ def one(path, **options):
         peer.close()
 
 
-@pytest.fixture
-def ctl(program):
-    """ctl(*words, socket, code=0, uid=None) -> gradsyncctl, which has ended with that code."""
-    def run(*words, code=0, **options):
-        made = program(harness.CTL, *words, **options)
-        assert made.wait() == code, (words, made.out, made.err)
-        return made
-
-    return run
-
-
 def ended(served, **options):
     """What `list jobs --ended --json` says."""
     document = json.loads(served.ctl("list", "jobs", "--ended", "--json", **options))

@@ -22,6 +22,13 @@ def test_the_smallest_member_is_the_file_itself():
     assert quoted and [part for part in quoted if part not in text] == []
 
 
+def test_its_scope_is_in_the_first_screen():
+    first = README.splitlines()[:24]
+    (top,) = [number for number, line in enumerate(first) if line.startswith("| scope |")]
+    rows = first[top + 2:first.index("", top)]
+    assert len(rows) > 2 and any("never on hardware" in row for row in rows)
+
+
 def test_files_are_where_it_says():
     named = re.findall(r"\]\(([^)#:]+)\)", README.replace("\n", " ")) + re.findall(r"\bsh (\S+\.sh)\b", README)
     assert len(named) > 8
