@@ -43,7 +43,7 @@ static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) 
 /* "rank 1 (pid 4242) was evicted by uid 0": whatever has become of it. */
 static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[128]) {
         char why[LOSS_TEXT];
-        bool evicted = job_loss_is_eviction(job, loss, why);
+        bool evicted = member_loss_is_eviction(job, loss, why);
 
         snprintf(text, 128, evicted ? "rank %" PRIu32 " (pid %d) %s" : "lost rank %" PRIu32 " (pid %d): %s",
                  loss->rank, (int)loss->pid, why);

@@ -280,26 +280,11 @@ static void generation_refuse_fresh(struct job *job, enum job_end end) {
         }
 }
 
-bool job_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]) {
-        const struct member *member = member_of_id(job, loss->member);
-
-        if (member != NULL && member->evicted)
-                snprintf(text, LOSS_TEXT, "was evicted by uid %u", (unsigned)member->evictor);
-        else if (member != NULL && member->overdue)
-                snprintf(text, LOSS_TEXT, "was evicted: the step deadline of %.1f s has passed",
-                         (double)job->table->config.step_deadline / 1e6);
-        else
-                snprintf(text, LOSS_TEXT, "%s",
-                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
-                                                                : cause_text(loss->cause));
-        return member != NULL && (member->evicted || member->overdue);
-}
-
 void job_tell_gone(struct job *job) {
         const struct membership_loss *loss = &job->loss;
         unsigned long long step = job->last_step;
         char why[LOSS_TEXT];
-        const char *it = job_loss_is_eviction(job, loss, why) ? "it " : "";
+        const char *it = member_loss_is_eviction(job, loss, why) ? "it " : "";
 
         if (loss->cause == WIRE__CAUSE__LEAVING)
                 snprintf(job->loss_text, sizeof(job->loss_text),

@@ -23,6 +23,22 @@ const char *cause_text(uint32_t cause) {
         }
 }
 
+bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss,
+                             char text[LOSS_TEXT]) {
+        const struct member *member = member_of_id(job, loss->member);
+
+        if (member != NULL && member->evicted)
+                snprintf(text, LOSS_TEXT, "was evicted by uid %u", (unsigned)member->evictor);
+        else if (member != NULL && member->overdue)
+                snprintf(text, LOSS_TEXT, "was evicted: the step deadline of %.1f s has passed",
+                         (double)job->table->config.step_deadline / 1e6);
+        else
+                snprintf(text, LOSS_TEXT, "%s",
+                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
+                                                                : cause_text(loss->cause));
+        return member != NULL && (member->evicted || member->overdue);
+}
+
 void member_set_state(struct member *member, enum member_state state) {
         assert(state != MEMBER_JOINING && member->state != MEMBER_LEFT);
         member->state = state;

@@ -48,9 +48,9 @@ void job_log_loss(struct job *job);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
 #define LOSS_TEXT 96
-/* Why a member is lost, in words. True: they are about it, as "was evicted by uid 0"; else a clause of its own,
- * as "its process ended". */
-bool job_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]);
+/* Why a member is lost, in words. True: they are about it, as "was evicted by uid 0"; else a clause of its
+ * own, as "its process ended". */
+bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]);
 
 /* ending.c: nobody is in the job any more. How it ended is kept, unless it goes on at another daemon. */
 void ending_note(struct job *job);
