@@ -81,10 +81,10 @@ static int listener_remove_stale(const struct sockaddr_un *address, int type) {
 }
 
 void listener_say_no_group(const char *group, char *error, size_t size) {
-        snprintf(
-                error, size,
-                "socket_group: there is no group '%s'; make it (groupadd --system), or name one that is there",
-                group);
+        snprintf(error, size,
+                 "socket_group: there is no group '%s'; make it (groupadd --system), or name "
+                 "one that is there",
+                 group);
 }
 
 static int listener_set_access(const struct listener_config *config, char *error, size_t size) {
