@@ -247,8 +247,9 @@ enum action_kind {
         ACTION_LAUNCH, /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote
                           with `value`, or a filler → node_done() */
         ACTION_CANCEL, /* let go of the unit's arenas → node_quiet() */
-        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin, `index` of them are
-                          committed; TRACK_OPERATION: no longer */
+        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and `index` of them are committed;
+                          the next one may begin, and is open once all nodes have the plan;
+                          TRACK_OPERATION: no longer */
         ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
         ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have

@@ -71,9 +71,11 @@ void plan_enter(struct node *node, const struct message *order) {
                 const struct message_plan *said = agreed_in(node, order, plan);
                 uint32_t track = said != NULL ? said->track : (uint32_t)TRACK_OPERATION;
 
+                bool has_track = track_is_step(plan->track) && !planted(PLANTED_COUNTS_ALONE);
+
                 plan->open = said != NULL && said->open;
-                if ((plan->open || (track != plan->track && track_is_step(plan->track))) &&
-                    !planted(PLANTED_NUMBERS_ALONE)) /* also where it stays: perhaps others went on */
+                /* Also where the track stays, and where the plan is still closed: others may have gone on. */
+                if ((plan->open || has_track) && !planted(PLANTED_NUMBERS_ALONE))
                         agreed_set_track(node, plan, track, said != NULL ? said->before : 0);
         }
         plan_hear(node, order);

@@ -33,6 +33,7 @@ enum planted {
         PLANTED_FORGETS_TERMS,     /* a candidate that starts anew counts its terms from 1 */
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
+        PLANTED_COUNTS_ALONE,      /* … or does not hear how far others have come with a closed one */
         PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
         PLANTED_LAUNCHES_BY_READY, /* a node launches on a shared lane whatever is full, without a turn */
         PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */

@@ -55,6 +55,7 @@ static const struct {
         [PLANTED_FORGETS_TERMS] = { "forgets-terms", RULE_TERM },
         [PLANTED_TRUSTS_CLOCKS] = { "trusts-clocks", RULE_WAIT },
         [PLANTED_NUMBERS_ALONE] = { "numbers-alone", RULE_TRACK },
+        [PLANTED_COUNTS_ALONE] = { "counts-alone", RULE_TRACK },
         [PLANTED_FORGETS_COMMITS] = { "forgets-commits", RULE_SAME_STATE },
         [PLANTED_LAUNCHES_BY_READY] = { "launches-by-ready", RULE_ORDER },
         [PLANTED_ASKS_EARLY] = { "asks-early", RULE_WAIT },

@@ -414,6 +414,7 @@ static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
         struct proc *p = &w.proc[proc];
 
         p->track_of[plan] = track;
+        p->steps[plan] = track_on(p, plan)->committed;
         restart_note_track(proc, plan);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
@@ -543,6 +544,14 @@ static void refused(uint32_t proc, uint64_t member, enum job_end end) {
         }
 }
 
+/* A driver whose count is another one would tell its members of steps that they have already. */
+static void count_opened(uint32_t proc, const struct action *action, uint32_t unit) {
+        if (track_is_step(unit) && action->number != w.proc[proc].steps[unit] + 1)
+                violate(RULE_TRACK, "node %u opens step %llu of plan %u, and has counted %llu", proc,
+                        (unsigned long long)action->number, unit,
+                        (unsigned long long)w.proc[proc].steps[unit]);
+}
+
 void member_act(uint32_t proc, const struct action *action) {
         uint32_t unit = action->kind == ACTION_TRACK ? 0 : unit_on(&w.proc[proc], action->track);
         struct local *local = &w.proc[proc].local[unit];
@@ -562,11 +571,13 @@ void member_act(uint32_t proc, const struct action *action) {
         case ACTION_COMMITTED:
                 truth_outcome(proc, action);
                 local->active = false;
+                w.proc[proc].steps[unit] = action->number;
                 committed(proc, action, unit);
                 break;
         case ACTION_TRACK: track_given(proc, (uint32_t)action->number, action->track); break;
         case ACTION_OPEN:
                 truth_opened(proc, action);
+                count_opened(proc, action, unit);
                 local_opened(proc, unit);
                 break;
         case ACTION_VOID:

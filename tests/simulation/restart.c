@@ -212,6 +212,7 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
                 report->committed[where] = unit[track].committed;
                 report->mark[where] = unit[track].committed + unit[track].opened;
                 report->prepared[where] = unit[track].committed + unit[track].prepared;
+                p->steps[track] = unit[track].committed;
                 if (!unit[track].opened)
                         continue;
                 p->former[track].serial = p->local[track].serial + 1;

@@ -189,6 +189,7 @@ struct proc {
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */
+        uint64_t steps[TRACKS];    /* … that are committed, as the driver counts them */
         uint32_t dropped[TRACKS];  /* trainers that have no use for that plan any more, others still have */
         struct node node;
         struct coordinator coordinator;
