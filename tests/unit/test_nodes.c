@@ -456,18 +456,22 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
-/* The others have gone on without it, and it hears so. */
-static void a_fenced_node_tells_its_members(void **state) {
+static void fence_off(uint32_t node) {
         struct message fence;
 
+        fence_of(job_on(node), &fence);
+        order(&job_on(node)->machine.attachment, &fence);
+}
+
+/* The others have gone on without it, and it hears so. */
+static void a_fenced_node_tells_its_members(void **state) {
         form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 3; rank++)
                 ready(rank, 0);
         ready(3, 0);
         settle();
-        fence_of(job_on(2), &fence);
-        order(&job_on(2)->machine.attachment, &fence);
+        fence_off(2);
         until(cluster->node[2].voided == 1);
         assert_non_null(strstr(cluster->node[2].text, "the way between its nodes broke after step 1"));
         assert_int_equal(member_check(cluster->trainer[3].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
@@ -475,24 +479,29 @@ static void a_fenced_node_tells_its_members(void **state) {
         step_of(ALL, 2);
 }
 
-/* The others have committed what it has not: its members hear of the number, and that they need the state. */
-static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
+/* All have given a step, and the others have committed it: the last node does not hear of its vote. */
+static void commit_without_the_last(void) {
         struct fake_engine *last = &cluster->fabric->node[2];
-        struct message fence;
 
         form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (last->n_votes < 4) { /* up to its vote, of which it does not hear */
+        while (last->n_votes < 4) {
                 last->held = false;
                 fake_dispatch_one(last);
                 last->held = true;
                 pass();
         }
         until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
-        fence_of(job_on(2), &fence);
-        order(&job_on(2)->machine.attachment, &fence);
+}
+
+/* The others have committed what it has not: its members hear of the number, and that they need the state. */
+static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
+        struct fake_engine *last = &cluster->fabric->node[2];
+
+        commit_without_the_last();
+        fence_off(2);
         settle();
         last->held = false;
         until(cluster->node[2].voided == 1);
@@ -503,6 +512,27 @@ static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
                 assert_true(cluster->trainer[rank].behind);
                 give(rank);
         }
+        until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
+        assert_sums(ALL, 3);
+}
+
+/* … also where the plan is not open yet in the generation in which they meet: a member has to bring it. */
+static void a_node_that_lacks_a_step_counts_on_before_the_plan_is_open(void **state) {
+        commit_without_the_last();
+        fence_off(1);
+        lose(2);
+        fence_off(2);
+        cluster->fabric->node[2].held = false;
+        until(job_on(1) == NULL && cluster->node[2].voided == 1);
+        join(1, 2, 4);
+        until(job_on(2)->state == JOB_RUNNING && job_on(2)->world == 4 && cluster->trainer[2].member != NULL);
+        assert_false(job_on(2)->machine.node.plan[0].open);
+        assert_int_equal(plan_of(2)->step, 2);
+        assert_int_equal(cluster->trainer[3].step[0], 3);
+        bring(2);
+        settle();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
         until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
         assert_sums(ALL, 3);
 }
@@ -552,7 +582,6 @@ static void whoever_has_begun_alone_is_not_blamed(void **state) {
 
 /* The engine is still at it when the last member frees the plan. */
 static void staging_outlives_its_plan(void **state) {
-        struct message fence;
         struct job *job;
 
         form_four();
@@ -566,8 +595,7 @@ static void staging_outlives_its_plan(void **state) {
         assert_int_equal(cluster->fabric->node[2].n_payloads, pieces_of(2, 2));
         settle();
         cluster->fabric->node[2].held = true;
-        fence_of(job, &fence);
-        order(&job->machine.attachment, &fence);
+        fence_off(2);
         until(cluster->node[2].voided == 1);
         assert_int_equal(plan_drop(cluster->trainer[3].member, 0, 12, &cluster->refusal), 0);
         assert_null(plan_of(2));
@@ -907,6 +935,7 @@ int main(void) {
                 test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
                 test_on(a_node_that_lacks_a_step_counts_on_with_the_others, three_nodes_avg),
+                test_on(a_node_that_lacks_a_step_counts_on_before_the_plan_is_open, three_nodes_avg),
                 test_on(what_ends_after_the_freeze_is_not_kept_as_done, two_nodes_avg),
                 test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
                 test_on(staging_outlives_its_plan, three_nodes_avg),
