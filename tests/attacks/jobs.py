@@ -186,6 +186,10 @@ class Thieves(Attack, name="rejoin-without-token"):
         self.generation = told["STATUS_JOB"][0].generation
         self.members = {member.rank: member.member for member in told["STATUS_MEMBER"]}
 
+    def over(self):
+        """Not before it has claimed a place: all of its time may pass while the daemon is restarted."""
+        return super().over() and self.counts["claims"] > 0
+
     def round(self):
         peer = self.latecomer()
         rank = self.number % 2
