@@ -141,8 +141,9 @@ static void role_places(struct rank *rank) {
         OK(rank->nccl.register_window(rank->comm, memory, 2 * SMALL * sizeof(float), &window,
                                       NCCL_WINDOW_SYMMETRIC));
         cuda_address at = (uintptr_t)memory + rank->number * SMALL * sizeof(float);
-        OK(rank_sum(rank, rank->comm, at, SMALL, NULL));
+        OK(rank->nccl.allreduce(pointer(at), pointer(at), SMALL, NCCL_FLOAT32, NCCL_SUM, rank->comm, NULL));
         OK(rank->gpu.cuda.stream_wait(NULL));
+        IS(rank_settle(rank, rank->comm, NCCL_OK), INTERNAL_ERROR);
         rank_expect_garbage(rank, at, SMALL * sizeof(float));
         OK(rank->nccl.abort(rank->comm));
         OK(rank->nccl.mem_free(memory));
