@@ -70,7 +70,6 @@ void plan_enter(struct node *node, const struct message *order) {
                 struct node_plan *plan = &node->plan[i];
                 const struct message_plan *said = agreed_in(node, order, plan);
                 uint32_t track = said != NULL ? said->track : (uint32_t)TRACK_OPERATION;
-
                 bool has_track = track_is_step(plan->track) && !planted(PLANTED_COUNTS_ALONE);
 
                 plan->open = said != NULL && said->open;
