@@ -788,17 +788,21 @@ static inline void order(struct attachment *attachment, const struct message *me
         attachment->receive(attachment, message);
 }
 
-static inline void fence_of(const struct job *job, struct message *ret) {
-        const struct node *node = &job->machine.node;
+/* The others have gone on without that node, and it hears so. */
+static inline void fence_off(uint32_t at) {
+        struct attachment *attachment = &job_on(at)->machine.attachment;
+        const struct node *node = &job_on(at)->machine.node;
+        struct message fence;
 
-        message_clear(ret);
-        ret->kind = ORDER_FENCE;
-        ret->to = node->config.address;
-        ret->instance = node->config.instance;
-        ret->term = node->term;
-        ret->round = node->round;
-        ret->stamp = node->stamp;
-        ret->generation = node->generation;
+        message_clear(&fence);
+        fence.kind = ORDER_FENCE;
+        fence.to = node->config.address;
+        fence.instance = node->config.instance;
+        fence.term = node->term;
+        fence.round = node->round;
+        fence.stamp = node->stamp;
+        fence.generation = node->generation;
+        order(attachment, &fence);
 }
 
 static inline int one_node_avg(void **state) {

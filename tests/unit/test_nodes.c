@@ -456,14 +456,6 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
-static void fence_off(uint32_t node) {
-        struct message fence;
-
-        fence_of(job_on(node), &fence);
-        order(&job_on(node)->machine.attachment, &fence);
-}
-
-/* The others have gone on without it, and it hears so. */
 static void a_fenced_node_tells_its_members(void **state) {
         form_four();
         step_of(ALL, 1);

@@ -161,12 +161,10 @@ static void the_others_enter_no_generation_without_it(void **state) {
 /* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
  * others lose a node. */
 static void a_node_that_is_cut_off_hears_of_losses(void **state) {
-        struct message fence;
         struct trainer gone;
 
         form_four();
-        fence_of(job_on(0), &fence);
-        order(&job_on(0)->machine.attachment, &fence);
+        fence_off(0);
         until(job_on(0)->state == JOB_REPLACING && job_on(0)->machine.node.phase == NODE_BUILDING);
         gone = cluster->trainer[2];
         cluster->trainer[2] = (struct trainer){ 0 };
