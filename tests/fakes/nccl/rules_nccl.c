@@ -39,19 +39,23 @@ struct wanted {
         int type, operation;
 };
 
-/* Both ranks see it, and end. */
+/* A collective in which the ranks differ: both of them see it, and have nothing of it in so many bytes. */
+static void rank_differ(const struct rank *rank, cuda_address at, const struct wanted *own, size_t bytes) {
+        OK(rank->nccl.allreduce(pointer(at), pointer(at), own->count, own->type, own->operation, rank->comm,
+                                NULL));
+        OK(rank->gpu.cuda.stream_wait(NULL));
+        IS(rank_settle(rank, rank->comm, NCCL_OK), INTERNAL_ERROR);
+        rank_expect_garbage(rank, at, bytes);
+        OK(rank->nccl.abort(rank->comm));
+}
+
 static void differ(struct rank *rank, const struct wanted wanted[2]) {
         const struct wanted *own = &wanted[rank->number];
         struct area area;
 
         rank_join(rank, NULL);
         area_new(&rank->gpu, 1, &area);
-        OK(rank->nccl.allreduce(pointer(area.address), pointer(area.address), own->count, own->type,
-                                own->operation, rank->comm, NULL));
-        OK(rank->gpu.cuda.stream_wait(NULL));
-        IS(rank_settle(rank, rank->comm, NCCL_OK), INTERNAL_ERROR);
-        rank_expect_garbage(rank, area.address, own->count);
-        OK(rank->nccl.abort(rank->comm));
+        rank_differ(rank, area.address, own, own->count);
         area_free(&rank->gpu, &area);
 }
 
@@ -134,18 +138,15 @@ static void rule_windows_differ(void) {
 }
 
 static void role_places(struct rank *rank) {
+        const struct wanted same = { SMALL, NCCL_FLOAT32, NCCL_SUM };
         void *memory, *window;
 
         rank_join(rank, NULL);
         OK(rank->nccl.mem_alloc(&memory, 2 * SMALL * sizeof(float)));
         OK(rank->nccl.register_window(rank->comm, memory, 2 * SMALL * sizeof(float), &window,
                                       NCCL_WINDOW_SYMMETRIC));
-        cuda_address at = (uintptr_t)memory + rank->number * SMALL * sizeof(float);
-        OK(rank->nccl.allreduce(pointer(at), pointer(at), SMALL, NCCL_FLOAT32, NCCL_SUM, rank->comm, NULL));
-        OK(rank->gpu.cuda.stream_wait(NULL));
-        IS(rank_settle(rank, rank->comm, NCCL_OK), INTERNAL_ERROR);
-        rank_expect_garbage(rank, at, SMALL * sizeof(float));
-        OK(rank->nccl.abort(rank->comm));
+        rank_differ(rank, (uintptr_t)memory + rank->number * SMALL * sizeof(float), &same,
+                    SMALL * sizeof(float));
         OK(rank->nccl.mem_free(memory));
 }
 
