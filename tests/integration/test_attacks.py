@@ -56,10 +56,12 @@ def test_in_doubt_another_daemon_is_attacked(build):
 
 
 def test_who_is_after_the_probe_has_nothing_to_do_elsewhere(build):
-    made = run("run.sh", build, "--json", "--seconds", "1", "--only", "rejoin-without-token", "--doubt",
+    """Its time is over before the daemon is back, but it goes on until it has claimed a place."""
+    made = run("run.sh", build, "--json", "--seconds", "0.01", "--only", "rejoin-without-token", "--doubt",
                "-3600000")
     assert made.returncode == 0, made.stderr
-    assert json.loads(made.stdout)["elsewhere_worst_ms"] is None
+    row = json.loads(made.stdout)
+    assert row["elsewhere_worst_ms"] is None and row["did"]["claims"] > 0
 
 
 def test_the_table(build):
