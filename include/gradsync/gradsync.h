@@ -345,11 +345,15 @@
  * another's jobs. The first member's token is the job's, and every process that joins must bring
  * the same. It is compared, never shown.
  *
- * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. An mpirun that starts its ranks from
- * within a Slurm step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID: the row of srun, which
- * would be that of one process on each host, does not count then. MPICH's own variables are those of
- * PMI, which has no name for the job, so GRADSYNC_JOB has to be exported to all ranks. What a name
- * of a job may not have is written as %XX in that of PMIX_NAMESPACE, as are '%' and what is not ASCII.
+ * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. Where all ranks of a torchrun without
+ * an id, or of an Open MPI mpirun, are on one host (LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE),
+ * "@" and 16 digits follow, which stand for the host's boot and the PID and network namespaces: two
+ * containers never get into one job because their launchers have chosen the same name. An mpirun
+ * that starts its ranks from within a Slurm step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID:
+ * the row of srun, which would be that of one process on each host, does not count then. MPICH's own
+ * variables are those of PMI, which has no name for the job, so GRADSYNC_JOB has to be exported to
+ * all ranks. In a name made of PMIX_NAMESPACE, what a name may not have is written as %XX, as are
+ * '%' and what is not ASCII.
  *
  * The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK, SLURM_LOCALID,
  * OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID, the incarnation from GRADSYNC_INCARNATION,

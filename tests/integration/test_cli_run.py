@@ -40,7 +40,8 @@ def test_each_process_learns_who_it_is(runner):
     made = runner.run("-n", "3", "--", "sh", "-c", TELL)
     told = [lines_of(made.out, rank) for rank in range(3)]
     sockets = {line.split()[4] for line, in told}
-    job = f"run-{made.pid}"
+    job = told[0][0].split()[3]
+    assert re.fullmatch("run-[0-9a-f]{16}", job)
     assert [line.split()[:4] for line, in told] == [[str(rank), "3", str(rank), job] for rank in range(3)]
     assert len(sockets) == 1 and re.fullmatch(rf"{runner.scratch}/tmp/gradsync-{os.geteuid()}\.\w{{6}}/socket", sockets.pop())
     assert len(made.out.splitlines()) == 3

@@ -207,10 +207,34 @@ static void test_a_spare_needs_no_rank(void **state) {
         }
 }
 
+/* The name, "@", and 16 digits that say where this process runs. */
+static bool is_placed(const char *name, const char *start) {
+        size_t n = strlen(start);
+
+        return strncmp(name, start, n) == 0 && name[n] == '@' && strlen(name + n + 1) == 16 &&
+               strspn(name + n + 1, "0123456789abcdef") == 16;
+}
+
 static void test_torchrun_without_an_id(void **state) {
         SET("TORCHELASTIC_RUN_ID", "none", "WORLD_SIZE", "1", "RANK", "0", "MASTER_ADDR", "host",
             "MASTER_PORT", "29500");
         assert_string_equal(job().name, "host:29500");
+        setenv("LOCAL_WORLD_SIZE", "1", 1); /* all ranks are on this host */
+        assert_true(is_placed(job().name, "host:29500"));
+        setenv("WORLD_SIZE", "2", 1);
+        assert_string_equal(job().name, "host:29500");
+        SET("TORCHELASTIC_RUN_ID", "mine", "WORLD_SIZE", "1", "RANK", "0", "LOCAL_WORLD_SIZE", "1",
+            "MASTER_ADDR", "host", "MASTER_PORT", "29500");
+        assert_string_equal(job().name, "mine"); /* its user's choice */
+}
+
+/* Two launchers of two containers, or hosts, may have chosen the same. */
+static void test_mpirun_on_one_host(void **state) {
+        SET("PMIX_NAMESPACE", "1460600833", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "0",
+            "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+        assert_true(is_placed(job().name, "1460600833"));
+        setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1", 1);
+        assert_string_equal(job().name, "1460600833");
 }
 
 static void test_numbers_that_are_none(void **state) {
@@ -364,6 +388,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_the_instance_of_the_rank, clean),
                 cmocka_unit_test_setup(test_a_spare_needs_no_rank, clean),
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
+                cmocka_unit_test_setup(test_mpirun_on_one_host, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),
                 cmocka_unit_test_setup(test_half_of_size_and_rank, clean),

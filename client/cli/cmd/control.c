@@ -8,10 +8,10 @@
 
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
+#include "client/cli/ask/token.h"
 #include "client/cli/base/format.h"
 #include "client/cli/cmd/cmd.h"
 
-#define TOKEN_VARIABLE "GRADSYNC_JOB_TOKEN"
 #define NO_JOB "/"          /* asks a daemon for itself only */
 #define LOOK_AGAIN 50000000 /* ns between two looks at what is still open */
 
@@ -62,8 +62,8 @@ static int cmd_control_parse(struct cli *cli, struct order *order, int argc, cha
         return order->job ? cli_job(cli, order->job, &order->job) : 0;
 }
 
-static enum talk_result cmd_control_give(struct talk *talk, const struct order *order,
-                                         Wire__ControlDone *ret) {
+static enum talk_result cmd_control_say(struct talk *talk, const struct order *order, const char *token,
+                                        Wire__ControlDone *ret) {
         Wire__Control control = WIRE__CONTROL__INIT;
         const ProtobufCMessage *reply;
 
@@ -73,11 +73,26 @@ static enum talk_result cmd_control_give(struct talk *talk, const struct order *
         SET(control, verb, order->verb);
         control.job = (char *)order->job;
         SET_IF(control, rank, order->verb == WIRE__VERB__EVICT, (uint32_t)order->rank);
-        control.token = order->job && order->token && *order->token ? (char *)order->token : NULL;
+        control.token = order->job && token && *token ? (char *)token : NULL;
         enum talk_result r = talk_ask(talk, WIRE__MESSAGE_TYPE__CONTROL, &control.base,
                                       WIRE__MESSAGE_TYPE__CONTROL_DONE, "an order", &reply);
         if (!r)
                 *ret = *(const Wire__ControlDone *)reply;
+        return r;
+}
+
+/* The owner of a job may have no token to give, although the job has one. */
+static enum talk_result cmd_control_give(struct talk *talk, const char *path, const struct order *order,
+                                         Wire__ControlDone *ret) {
+        enum talk_result r = cmd_control_say(talk, order, order->token, ret);
+        char token[LIMIT_TOKEN + 1], error[sizeof talk->error];
+
+        if (r != TALK_DENIED || !order->job || (order->token && *order->token))
+                return r;
+        memcpy(error, talk->error, sizeof error);
+        if (token_find(talk, path, order->job, token))
+                return cmd_control_say(talk, order, token, ret);
+        memcpy(talk->error, error, sizeof error);
         return r;
 }
 
@@ -134,7 +149,7 @@ static enum outcome cmd_control_try_daemon(struct attempt *at, const struct orde
         } else if (r) {
                 cli_complain("%s: %s", at->path, talk.error);
                 outcome = OUTCOME_FAILED;
-        } else if ((r = cmd_control_give(&talk, order, &done))) {
+        } else if ((r = cmd_control_give(&talk, at->path, order, &done))) {
                 cli_complain("%s: %s", at->path, talk.error);
                 *code = r == TALK_DENIED ? CLI_DENIED : CLI_ERROR;
         } else if (!done.found) {

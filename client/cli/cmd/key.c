@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gradsyncctl key new: a line for the key files of daemons that are to know each other. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "client/cli/base/chance.h"
 #include "client/cli/cmd/cmd.h"
 
 #define SECRET 32u /* bytes */
@@ -25,7 +24,7 @@ int cmd_key(struct cli *cli, int argc, char **argv) {
         const char *name = "main", *uids = NULL;
         const struct cli_option own[] = { { "name", 0, CLI_TEXT, .value = &name },
                                           { "uids", 0, CLI_TEXT, .value = &uids } };
-        unsigned char secret[SECRET];
+        char secret[2 * SECRET + 1];
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
         if (r)
@@ -37,13 +36,9 @@ int cmd_key(struct cli *cli, int argc, char **argv) {
                                        NAME_MOST);
         if (uids && !cmd_key_uids_are_good(uids))
                 return cli_usage_error(cli, "--uids wants numbers and ranges, as in 1000,2000-2999, or *");
-        if (getrandom(secret, sizeof(secret), 0) != sizeof(secret)) {
-                cli_complain("the kernel gives no random bytes: %s", strerror(errno));
+        if (chance_hex(secret, SECRET) < 0)
                 return CLI_ERROR;
-        }
-        printf("%s ", name);
-        for (size_t i = 0; i < sizeof(secret); i++)
-                printf("%02x", secret[i]);
+        printf("%s %s", name, secret);
         explicit_bzero(secret, sizeof(secret));
         if (uids)
                 printf(" uids=%s", uids);

@@ -5,9 +5,17 @@
 
 #include "client/cli/ask/sockets.h"
 #include "client/cli/ask/talk.h"
+#include "client/cli/base/chance.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/run/output.h"
 #include "proto/names.h"
+
+/* The made-up name and token of a job, as text. */
+#define RUN_PREFIX "run-"
+#define RUN_NAME_BYTES 8
+#define RUN_TOKEN_BYTES 16
+#define RUN_NAME (sizeof RUN_PREFIX + 2 * RUN_NAME_BYTES)
+#define RUN_TOKEN (2 * RUN_TOKEN_BYTES + 1)
 
 static int cmd_run_parse(struct cli *cli, struct run_options *options, int argc, char **argv) {
         const struct cli_option own[] = {
@@ -109,18 +117,31 @@ static int cmd_run_job(struct run *run, const struct cli *cli) {
         return code;
 }
 
+/* A job without a name of the caller's: no other `run` may get into it, whatever PID namespace, host or boot
+ * it belongs to. */
+static int cmd_run_name_job(struct run *run, char name[RUN_NAME], char token[RUN_TOKEN]) {
+        strcpy(name, RUN_PREFIX);
+        if (chance_hex(name + strlen(RUN_PREFIX), RUN_NAME_BYTES) < 0 ||
+            chance_hex(token, RUN_TOKEN_BYTES) < 0)
+                return -1;
+        run->job = name;
+        run->token = token;
+        return 0;
+}
+
 int cmd_run_with(const struct cli *cli, const struct run_options *options) {
         _cleanup_(freep) struct run_member *members = calloc(options->members, sizeof *members);
         struct run run = { .options = options,
                            .daemon = RUN_DAEMON_INIT,
                            .missed = MISSED_INIT,
                            .notices = NOTICES_INIT,
+                           .job = options->job,
                            .member = members,
                            .color = { cli->color, cli->color_err } };
-        char name[32];
+        char name[RUN_NAME], token[RUN_TOKEN];
 
-        snprintf(name, sizeof name, "run-%d", (int)getpid());
-        run.job = options->job ? options->job : name;
+        if (!options->job && cmd_run_name_job(&run, name, token) < 0)
+                return CLI_ERROR;
         if (!members || relay_prepare(&run) < 0) {
                 cli_complain("cannot prepare: %s", strerror(errno));
                 return CLI_ERROR;

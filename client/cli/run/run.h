@@ -96,6 +96,7 @@ struct run {
         unsigned n_members; /* started */
         const char *socket;
         const char *job;
+        const char *token; /* of a job whose name this program has made up; NULL: the caller's, if any */
         char *example; /* the example program that the command names, if PATH has no program of that name */
         struct missed missed;
         sigset_t mask; /* before any signal was blocked: what children get */

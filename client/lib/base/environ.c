@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/lib/base/fail.h"
+#include "client/lib/base/place.h"
 #include "gradsync.pb-c.h"
 #include "gradsync/gradsync.h"
 #include "proto/cleanup.h"
@@ -42,15 +43,27 @@ static void environ_name_gradsync(char *text, size_t size) {
         snprintf(text, size, "%s", environ_get("GRADSYNC_JOB"));
 }
 
+/* What a launcher calls a job may be the name of another job in another container or on another host. If all
+ * ranks are on this host, the place is added. */
+static void environ_add_place(char *text, size_t size, const char *local_world, const char *world) {
+        const char *here = environ_get(local_world);
+        size_t n = strlen(text);
+
+        if (here != NULL && strcmp(here, environ_get(world)) == 0)
+                snprintf(text + n, size - n, "@%016" PRIx64, place_number());
+}
+
 /* torchrun calls a job without a run id "none". Its rendezvous address distinguishes it from others. */
 static void environ_name_torch(char *text, size_t size) {
         const char *id = environ_get("TORCHELASTIC_RUN_ID");
         const char *address = environ_get("MASTER_ADDR"), *port = environ_get("MASTER_PORT");
 
-        if (strcmp(id, "none") == 0 && address != NULL && port != NULL)
-                snprintf(text, size, "%s:%s", address, port);
-        else
+        if (strcmp(id, "none") != 0 || address == NULL || port == NULL) {
                 snprintf(text, size, "%s", id);
+                return;
+        }
+        snprintf(text, size, "%s:%s", address, port);
+        environ_add_place(text, size, "LOCAL_WORLD_SIZE", "WORLD_SIZE");
 }
 
 static void environ_name_slurm(char *text, size_t size) {
@@ -68,6 +81,7 @@ static void environ_name_pmix(char *text, size_t size) {
 
                 n += (size_t)snprintf(text + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*space);
         }
+        environ_add_place(text, size, "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE");
 }
 
 static const struct row rows[] = {

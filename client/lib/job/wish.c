@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "client/lib/base/environ.h"
@@ -14,6 +15,15 @@
 
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
+
+/* No other process has it, on whatever machine. Without chance it is the process id alone. */
+static void wish_name_alone(struct wish *wish) {
+        uint64_t number;
+
+        if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number))
+                number = (uint64_t)getpid();
+        snprintf(wish->name, sizeof(wish->name), "alone-%016" PRIx64, number);
+}
 
 /* Fields that the options leave open are taken from the launcher's variables. */
 static int wish_from_environment(struct wish *wish, const struct gradsync_join_options *options,
@@ -41,7 +51,7 @@ static int wish_from_environment(struct wish *wish, const struct gradsync_join_o
         }
         if (standalone && environ_launcher_variable() == NULL && !named && wish->min_world <= 1 &&
             !wish->spare) {
-                snprintf(wish->name, sizeof(wish->name), "alone.%d", (int)getpid());
+                wish_name_alone(wish);
                 wish->min_world = wish->max_world = 1;
                 return GRADSYNC_OK;
         }

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that nobody has named: no two launchers ever mean the same one, wherever each of them runs."""
+import os
+import re
+import shutil
+
+import pytest
+
+import harness
+from harness import wait_until
+from running import lines_of
+from trainers import ask, fields
+
+NAME = r"run-[0-9a-f]{16}"
+TELL = 'echo "$GRADSYNC_JOB $GRADSYNC_JOB_TOKEN"'
+#: A container: its first process is number 1.
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+ALICE = 61001
+
+as_root = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None,
+                             reason="namespaces are root's to make, with unshare(1)")
+
+
+def test_each_job_has_a_name_and_a_token_of_its_own(runner):
+    names, tokens = set(), set()
+    for _ in range(2):
+        out = runner.run("-n", "2", "--", "sh", "-c", TELL).out
+        first, second = (lines_of(out, rank) for rank in range(2))
+        assert first == second
+        name, token = first[0].split()
+        assert re.fullmatch(NAME, name) and re.fullmatch("[0-9a-f]{32}", token)
+        names.add(name)
+        tokens.add(token)
+    assert len(names) == len(tokens) == 2
+
+
+def test_a_name_and_a_token_that_are_given(runner):
+    """Who names the job may have others join it, so it gets no token; one that is set is kept."""
+    tell = ("-n", "1", "--", "sh", "-c", TELL)
+    assert lines_of(runner.run("--job", "mine", *tell).out, 0) == ["mine "]
+    told, = lines_of(runner.run(*tell, env={"GRADSYNC_JOB_TOKEN": "known"}).out, 0)
+    assert re.fullmatch(f"{NAME} known", told)
+
+
+def waiting(served):
+    """By job that forms, the ranks that have not come."""
+    return {job["name"]: [wait["rank"] for wait in job["waiting_for"]] for job in served.status()["jobs"]
+            if job["state"] == "forming"}
+
+
+@as_root
+def test_two_containers_on_one_daemon(daemon, program, scratch, build):
+    """Of each only one rank comes at first, and together they would be ranks 0 and 1 of 2."""
+    served, gates = daemon(), [scratch / f"gate.{late}" for late in range(2)]
+    for gate in gates:
+        os.mkfifo(gate)
+    wait = f'[ "$GRADSYNC_RANK" != "$0" ] || read go <{scratch}/gate.$0; exec {build / harness.HELLO}'
+    runs = [program(harness.CTL, "run", "-n", 2, "--", "sh", "-c", wait, late, prefix=CONTAINER,
+                    socket=served.socket) for late in range(2)]
+    wait_until(lambda: sorted(waiting(served).values()) == [[0], [1]], "a rank of each in a job of its own")
+    for gate in gates:
+        gate.write_text("go\n")
+    for run in runs:
+        assert run.wait(harness.LONG) == 0, run.err
+        assert sorted(run.out.splitlines()) == [f"[{rank}] rank {rank} of 2: the average is 1.5"
+                                                for rank in range(2)]
+
+
+LAUNCHERS = {
+    "torchrun": {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500,
+                 "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0},
+    "mpirun": {"PMIX_NAMESPACE": "4711", "OMPI_COMM_WORLD_SIZE": 1, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
+               "OMPI_COMM_WORLD_RANK": 0},
+}
+
+
+@as_root
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_of_another_container_has_chosen_the_same_name(daemon, member, launcher):
+    served = daemon()
+    members = [member(served, env=LAUNCHERS[launcher], prefix=prefix)
+               for prefix in ((), ("unshare", "--net"), CONTAINER)]
+    names = []
+    for each in members:
+        ask(each, "open")
+        names.append(fields(ask(each, "join"))["name"])
+    assert len(set(names)) == len(names) == len(served.status()["jobs"]), names
+    again = member(served, env={**LAUNCHERS[launcher], "TORCHELASTIC_RESTART_COUNT": 1})
+    ask(again, "open")
+    if launcher == "torchrun":      # from where the first one has come, it is the same job, started again
+        assert fields(ask(again, "join"))["name"] == names[0]
+
+
+@as_root
+def test_the_owner_gives_orders_without_the_token(daemon, ctl, program, scratch, build):
+    """The job's processes show it to their own user, and to nobody else but root."""
+    served, gate = daemon(settings={"socket_mode": "0666"}), scratch / "gate"
+    os.mkfifo(gate)
+    os.chmod(gate, 0o666)
+    run = program(harness.CTL, "run", "-n", 1, "--", "sh", "-c",
+                  f'(printf "open\njoin\n"; read end <{gate}) | {build / harness.MEMBER}',
+                  uid=ALICE, socket=served.socket)
+    name = wait_until(lambda: next((job["name"] for job in served.status()["jobs"]
+                                    if job["state"] != "forming"), None), "the job")
+    mine = {"socket": served.socket, "uid": ALICE}
+    assert "another token" in ctl("pause", name, "--token", "wrong", **mine, code=5).err
+    ctl("pause", name, **mine)
+    assert served.job(name)["state"] == "paused"
+    ctl("resume", name, **mine)
+    assert served.job(name)["state"] != "paused"
+    gate.write_text("end\n")
+    assert run.wait() == 0, run.err
