@@ -120,6 +120,15 @@ static void check_device(const struct trainer *t) {
         fail(t, "cannot train", why);
 }
 
+/* A training that was to be shared runs as well without the others: its user is told. */
+static void tell_alone(struct trainer *t) {
+        struct gradsync_device served = GRADSYNC_DEVICE_INIT;
+
+        if (gradsync_device(t->gs, &served) == GRADSYNC_OK && !*served.name)
+                fprintf(stderr,
+                        "digits: no gradsyncd is reachable: this process trains alone, as rank 0 of 1\n");
+}
+
 static void join(struct trainer *t) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         options.program = "digits";
@@ -128,6 +137,7 @@ static void join(struct trainer *t) {
         check(t, "cannot reach the daemon", gradsync_open(&t->gs, &options));
         check_device(t);
         check(t, "cannot join the job", gradsync_join(t->gs, NULL, &t->job));
+        tell_alone(t);
 }
 
 /* Our place among the members, and with it our share of every batch. It can change with every generation. */

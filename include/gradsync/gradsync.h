@@ -376,7 +376,8 @@
  * is a world of one in which every call works on this process's memory (collectives: on a GPU's,
  * too), so that a trainer can be tried without anything running. With a launcher's variable set a
  * missing daemon is always an error, and with a daemon a job that nothing names is one (INVALID): a
- * job never becomes smaller silently, and two processes never become two jobs.
+ * job never becomes smaller silently, and two processes never become two jobs. The library writes
+ * nothing, so a trainer tells its user that it is alone: gradsync_device() gives it the name "".
  *
  *
  * ERRORS, AND WHAT TO REBUILD

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from . import _alone
 from ._call import Inside, check, failure
 from ._native import DeviceStruct, JoinOptionsStruct, OptionsStruct, StallFunction, library
-from .errors import Again, GradsyncError, StateError
+from .errors import Again, GradsyncError, InvalidError, NoDaemonError, RankTakenError, StateError
 from .job import Job, _encode
 from .types import Device, Stall
 
@@ -138,6 +139,9 @@ class Connection:
         spare                 if the job is full, wait for the place of a lost member
         scope                 "host": all members are on this daemon; "cluster": on any of its coordinator
 
+        Without a daemon, a name and a launcher the process is a job of its own, and says so on stderr. A
+        child of multiprocessing is refused, since its siblings would be jobs of their own, too.
+
         TimedOutError (the text names the ranks that are missing), RankTakenError, JobFullError, StaleError,
         QuotaError, DeniedError, MemberLostError, NoDaemonError, InvalidError, StateError.
         """
@@ -150,11 +154,32 @@ class Connection:
             _milliseconds(timeout), _milliseconds(last_call), _milliseconds(rejoin_grace), _text(token),
             _or(instance, 0), 0 if spare is None else 1 if spare else -1, _text(scope))
         handle = ctypes.c_void_p()
-        self._inside.wait(library().join, self._handle, options, handle)
+        asked = (name, world_size, min_world, max_world, rank) != (None,) * 5
+        try:
+            self._inside.wait(library().join, self._handle, options, handle)
+        except (InvalidError, NoDaemonError, RankTakenError) as error:
+            if _alone.is_spawned() and (not asked or isinstance(error, NoDaemonError)):
+                raise _alone.explained(error, asked) from None
+            raise
         assert handle.value is not None
         job = Job(self, handle.value)
         self._jobs.add(job)
+        if not asked:
+            self._look_whether_alone(job)
         return job
+
+    def _look_whether_alone(self, job: Job) -> None:
+        """A world of one that the caller has not asked for."""
+        if self.device.name:
+            if job.world_size == 1 and _alone.is_spawned():
+                _alone.tell("its job and its rank are those of the process that has started it by "
+                            "multiprocessing")
+        elif _alone.is_spawned():
+            job.leave()
+            raise _alone.refusal()
+        else:
+            _alone.tell("no gradsyncd is reachable, and no launcher has named a job. To train in several "
+                        "processes: gradsyncctl run -n N -- …")
 
     def fileno(self) -> int:
         """A descriptor that is readable when dispatch() has something to do; -1 in a child process. With it,

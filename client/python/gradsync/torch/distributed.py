@@ -49,6 +49,7 @@ class DistributedDataParallel(nn.Module):
                             forward_sync_buffers is its new name
     init_sync               parameters and buffers begin as those of rank 0
     process_group           the gradsync.Job whose members average; None: the one that the environment names
+    job, rank, world_size   what a script knows that starts its ranks by itself: see default_job()
     bucket_cap_mb           MiB at which a bucket is closed; None: 25, and 1 for the first
     find_unused_parameters  parameters may be without gradient. The graph is not walked for this, and no
                             message is sent: what has no gradient at the end of backward() is not used by this
@@ -68,6 +69,7 @@ class DistributedDataParallel(nn.Module):
                  gradient_as_bucket_view: bool = True, static_graph: bool = False, *,
                  bucket_cap_mb_list: Sequence[float] | None = None, batched_grad_copy: bool = False,
                  skip_all_reduce_unused_params: bool = False, forward_sync_buffers: bool | None = None,
+                 job: str | None = None, rank: int | None = None, world_size: int | None = None,
                  **unsupported: Any) -> None:
         super().__init__()
         _refuse(unsupported)
@@ -86,16 +88,16 @@ class DistributedDataParallel(nn.Module):
         self._options = Options(Missing.ABSENT if find_unused_parameters else Missing.AWAITED, static_graph,
                                 first, cap)
         self._comm_hook = "none"
-        self._belong_to(process_group)
+        self._belong_to(process_group, job, rank, world_size)
         self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
 
     # ---- the beginning
 
-    def _belong_to(self, job: Job | None) -> None:
+    def _belong_to(self, job: Job | None, *asked: Any) -> None:
         """What belongs to a job, of a new wrapper or a copy."""
         self._host = device_of(next(param.device for _, param in self._parameters_of()))
         with self._host.current():
-            self._world = world_of(job)
+            self._world = world_of(job, *asked)
         self._host.check(self.job.connection.device)
         self._optimisers_taken = False
         self._changes = Changes(self.module)

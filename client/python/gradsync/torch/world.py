@@ -9,6 +9,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING
 
+from .. import _alone
 from ..connection import Connection
 from ..errors import GradsyncError, StateError
 from ..job import Job
@@ -67,12 +68,17 @@ class World:
 
 
 _default: Job | None = None
+#: What was said of it when it was joined.
+_asked: tuple[str | None, int | None, int | None] = None, None, None
 
 
-def world_of(job: Job | None) -> World:
-    """The world of a job; of this process's own if it is None."""
+def world_of(job: Job | None, name: str | None = None, rank: int | None = None,
+             world_size: int | None = None) -> World:
+    """The world of a job; of this process's own if it is None, which is joined with the rest, if need be."""
     if job is None:
-        job = default_job()
+        job = default_job(name, rank, world_size)
+    elif (name, rank, world_size) != (None, None, None):
+        raise TypeError("process_group, or job, rank and world_size")
     if not isinstance(job, Job):
         raise TypeError(f"process_group is {type(job).__name__}: give the gradsync.Job whose members "
                         "average, or None for the one that the environment names")
@@ -84,16 +90,49 @@ def _tell_stall(_job: Job | None, stall: Stall) -> None:
     print(f"gradsync: {stall.text}", file=sys.stderr, flush=True)
 
 
-def default_job() -> Job:
+def default_job(job: str | None = None, rank: int | None = None, world_size: int | None = None) -> Job:
     """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once,
     through the daemon that GRADSYNC_DEVICE names, or that of the GPU which this thread uses by then, or the
     CPU's. It is left when the process ends; if an exception ends it, or sys.exit() with a status in a step of
-    State, its place is kept for a process that is started in its stead."""
-    global _default
-    if _default is None:
-        _default = Connection(stall=_tell_stall).join()
-        atexit.register(_leave, _default, os.getpid())
+    State, its place is kept for a process that is started in its stead.
+
+    rank, world_size   what a script knows that starts its ranks by itself (torch.multiprocessing.spawn). They
+                       count instead of the environment's, and only in the first call, in which they may be
+                       given here or to DistributedDataParallel. world_size=1 alone: a job of this process
+    job                the name of the job. None: GRADSYNC_JOB, or else one that the processes have in common
+                       that multiprocessing has started in this one's parent. Ranks on several hosts, and two
+                       jobs whose ranks one process starts at a time, need names
+
+    InvalidError: this process was started by multiprocessing, and nothing says its rank.
+    """
+    global _default, _asked
+    asked = job, rank, world_size
+    if _default is not None:
+        if asked not in (_asked, (None, None, None)):
+            raise StateError(f"this process has joined job '{_default.name}' already, as rank "
+                             f"{_default.rank} of {_default.world_size}: give job, rank and world_size to "
+                             "the first call that needs them")
+        return _default
+    connection = Connection(stall=_tell_stall)
+    try:
+        _default = connection.join(_name_of(job, rank, world_size), world_size=world_size, rank=rank)
+    except BaseException:
+        connection.close()
+        raise
+    _asked = asked
+    atexit.register(_leave, _default, os.getpid())
     return _default
+
+
+def _name_of(job: str | None, rank: int | None, world_size: int | None) -> str | None:
+    """None: the environment's, with the rest."""
+    if (rank is None and world_size != 1) != (world_size is None):
+        raise TypeError("rank and world_size are given together; world_size=1 needs no rank")
+    if job is not None or world_size is None:
+        return job
+    if world_size == 1:
+        return _alone.name()
+    return os.environ.get("GRADSYNC_JOB") or _alone.name_of_siblings()
 
 
 def _tell_unfinished(model: DistributedDataParallel) -> None:

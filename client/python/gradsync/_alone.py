@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that are a job of their own although others may have been started beside them, children of
+multiprocessing above all, and names for jobs that have none."""
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import pathlib
+import secrets
+import sys
+from typing import TypeVar
+
+from .errors import GradsyncError, InvalidError
+
+E = TypeVar("E", bound=GradsyncError)
+
+_PASS = ("Pass what the script knows: gradsync.torch.DistributedDataParallel(model, rank=rank, "
+         "world_size=n), gradsync.torch.default_job(rank=rank, world_size=n), or Connection.join(name, "
+         "rank=rank, world_size=n); or set GRADSYNC_JOB, GRADSYNC_RANK and GRADSYNC_WORLD_SIZE in each "
+         "process before it joins. For a job of one process pass world_size=1")
+_DAEMON = ("A script that starts its ranks by itself has a daemon beside them under: gradsyncctl run -n 1 -- "
+           "python SCRIPT")
+
+_told = False
+
+
+def is_spawned() -> bool:
+    """multiprocessing has started this process, so it may have siblings."""
+    return multiprocessing.parent_process() is not None
+
+
+def refusal() -> InvalidError:
+    """For a spawned process that would train alone."""
+    return InvalidError(f"{_whose()}, and nothing says its rank; no gradsyncd is reachable either, so it "
+                        f"would train alone, as rank 0 of 1. {_PASS}. {_DAEMON}")
+
+
+def explained(error: E, asked: bool) -> E:
+    """A join that has failed in a spawned process. `asked`: it was told which member it is."""
+    more = _DAEMON if asked else f"{_PASS}. {_DAEMON}"
+    return type(error)(f"{error}. {_whose()}. {more}", rank=error.rank, pid=error.pid)
+
+
+def _whose() -> str:
+    parent = multiprocessing.parent_process()
+    return (f"{multiprocessing.current_process().name} (pid {os.getpid()}) was started by multiprocessing "
+            f"in pid {parent.pid if parent is not None else None}")
+
+
+def tell(why: str) -> None:
+    """Once in a process, on stderr: it is a world of one."""
+    global _told
+    if not _told:
+        _told = True
+        print(f"gradsync: pid {os.getpid()} trains alone, as rank 0 of 1: {why}", file=sys.stderr, flush=True)
+
+
+def name() -> str:
+    """Of a job of one process: no other one has it."""
+    return f"alone-{secrets.token_hex(8)}"
+
+
+def name_of_siblings() -> str | None:
+    """Of a job of the processes that multiprocessing has started in one parent: the same in all of them, and
+    in no others, whatever host, boot or container they run in. None where that cannot be known."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return None
+    try:
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        space = os.stat("/proc/self/ns/pid").st_ino
+        # When it was started: the 22nd field, counted behind the name, which may have any characters.
+        begun = pathlib.Path(f"/proc/{parent.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
+    except OSError:
+        return None
+    text = f"{boot} {space} {parent.pid} {begun.split()[19]}"
+    return f"spawned-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
