@@ -123,7 +123,8 @@ class Gradsync(Contender):
         """How rank 0 finds the job: its daemon is a private one."""
         text = pathlib.Path(f"/proc/{training.members[0].pid}/environ").read_text()
         env = dict(each.partition("=")[::2] for each in text.split("\0") if each)
-        return {name: env[name] for name in ("GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SOCKET")}
+        return {name: env[name] for name in ("GRADSYNC_JOB", "GRADSYNC_JOB_TOKEN", "GRADSYNC_WORLD_SIZE",
+                                             "GRADSYNC_SOCKET")}
 
 
 class Spare(Gradsync):
