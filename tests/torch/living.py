@@ -227,7 +227,7 @@ def lengths():
     rows = list(range(23))
     told = []
     for drop in (False, True):
-        ours = gradsync.torch.DistributedSampler(rows, 4, drop_last=drop)
+        ours = gradsync.torch.DistributedSampler(rows, batch_size=4, drop_last=drop)
         theirs = torch.utils.data.DistributedSampler(rows, WORLD, RANK, drop_last=drop)
         for _ in range(4):
             ours.advance()
@@ -298,7 +298,7 @@ def two_models(folder, doomed):
     first = not lives.exists()
     lives.touch()
     rows = torch.utils.data.TensorDataset(torch.randn(64, 16, generator=torch.Generator().manual_seed(1)))
-    sampler = gradsync.torch.DistributedSampler(rows, 4)
+    sampler = gradsync.torch.DistributedSampler(rows, batch_size=4)
     maker, critic = wrap(models.mlp((8, 32, 16))), wrap(models.mlp((16, 32, 1)))
     optimisers = [torch.optim.Adam(model.parameters()) for model in (maker, critic)]
     state = gradsync.State(maker=maker, critic=critic, opt=optimisers[0], other=optimisers[1],

@@ -122,7 +122,7 @@ def main(folder, kill, epochs, more=""):
     fate = Fate(folder, int(kill), more)
     torch.manual_seed(fate.rank + 100 * fate.life)
     dataset = data()
-    sampler = gradsync.torch.DistributedSampler(dataset, BATCH)
+    sampler = gradsync.torch.DistributedSampler(dataset, batch_size=BATCH)
     loader = DataLoader(dataset, BATCH, sampler=sampler)
     kind = Turning if more in ("turning", "plan", "plans") else models.Cnn
     model = gradsync.torch.DistributedDataParallel(kind())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on two GPUs with a daemon each. A PyTorch without CUDA has no tensors on a GPU, fake or not, so this
-is in two halves: the package on fake GPUs and a fake NCCL, without PyTorch; and the three lines with
+is in two halves: the package on fake GPUs and a fake NCCL, without PyTorch; and the two lines with
 gradients that are lent and marked as on a GPU, but lie in memory of the host, over two daemons."""
 import json
 import sys

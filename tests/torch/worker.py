@@ -20,7 +20,7 @@ import torch.distributed as dist
 import cases
 import counters
 import gradsync.torch
-from gradsync.torch import direct
+from gradsync.torch import direct, drift
 from gradsync.torch.reducer import Missing, Reducer
 from streams import pretended
 
@@ -140,10 +140,12 @@ def main(folder, *names):
     warnings.simplefilter("ignore")
     rank, world = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
     for name in names:
+        drift._warned.clear()
+        drift._compared.clear()
         theirs, ours = both(name, folder, rank, world)
         found = differences(ours, theirs)
-        print(TAG + json.dumps({"rank": rank, "case": name, "differences": found[:20], "size": len(theirs)}),
-              flush=True)
+        print(TAG + json.dumps({"rank": rank, "case": name, "differences": found[:20], "size": len(theirs),
+                                "drifts": sorted(drift._warned)}), flush=True)
     # A case may end in the middle of a step; leaving the job would wait for nobody.
     os._exit(0)
 

@@ -60,7 +60,7 @@ def main():
         sampler = torch.utils.data.DistributedSampler(train)
     else:
         import gradsync
-        sampler = gradsync.torch.DistributedSampler(train, options.batch)
+        sampler = gradsync.torch.DistributedSampler(train, batch_size=options.batch)
     opt = torch.optim.AdamW(model.parameters(), lr=2e-3)
     state = Plain(sampler) if options.ddp else gradsync.State(model=model, opt=opt, sampler=sampler)
 

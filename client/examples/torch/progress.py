@@ -5,6 +5,7 @@ import argparse
 import statistics
 import sys
 import time
+import warnings
 
 import torch
 
@@ -27,6 +28,8 @@ def begin(ddp):
         return (torch.nn.parallel.DistributedDataParallel, torch.distributed.get_rank(),
                 torch.distributed.get_world_size())
     import gradsync.torch
+    # Nothing here asks torch.distributed: the job says who this process is.
+    warnings.filterwarnings("ignore", "torch.distributed is not initialised")
     job = gradsync.torch.default_job()
     return gradsync.torch.DistributedDataParallel, job.rank, job.world_size
 

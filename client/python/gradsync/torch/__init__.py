@@ -7,7 +7,8 @@ except ImportError as _problem:
 
 from .compress import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .distributed import DistributedDataParallel
-from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, NoStateError, UnfinishedStepError
+from .errors import (GradientKindError, MarkedTwiceError, ModelChangedError, NoStateError,
+                     ParametersDifferError, UnfinishedStepError)
 from .sampler import DistributedSampler
 from .state import State
 from .sync_batchnorm import SyncBatchNorm
@@ -15,6 +16,7 @@ from .world import default_job
 
 __all__ = [
     "DistributedDataParallel", "DistributedSampler", "GradientKindError", "MarkedTwiceError",
-    "ModelChangedError", "NoStateError", "State", "SyncBatchNorm", "UnfinishedStepError",
+    "ModelChangedError", "NoStateError", "ParametersDifferError", "State", "SyncBatchNorm",
+    "UnfinishedStepError",
     "allreduce_hook", "bf16_compress_hook", "default_job", "fp16_compress_hook",
 ]

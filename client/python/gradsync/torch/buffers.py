@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers (running means and the like): from one rank to all others in one message."""
+"""Buffers (running means and the like): from one rank to all others in one message.
+
+They are matched by name: where a model has registered them in the order of a set, each rank has them in
+another order.
+"""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
+from ..errors import OperationMismatchError, PlanMismatchError
 from ..job import Job
+from . import compare
+from .compare import Named
+from .errors import ModelChangedError
 
 ALIGN = 16
 CHUNK = 8 << 20
@@ -40,11 +48,23 @@ def chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         yield chunk
 
 
-def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int) -> None:
+class OtherMarkError(Exception):
+    """Rank `root` has sent something else than this rank expects. Nothing was taken of it."""
+
+
+def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes = b"") -> None:
     """Rank `root`'s values on all members, of tensors of the same types and shapes. A backward pass that
-    waits for its turn does not notice: the versions of the tensors stay."""
-    for chunk in chunks([each.data for each in tensors if each.numel() > 0]):
-        if len(chunk) == 1:
+    waits for its turn does not notice: the versions of the tensors stay.
+
+    mark   16 bytes, the same on all members, that travel before the values; none if it is empty.
+           OtherMarkError
+    """
+    given = [each.data for each in tensors if each.numel() > 0]
+    if not given:
+        return
+    expected = torch.frombuffer(bytearray(mark), dtype=torch.uint8).to(given[0].device) if mark else None
+    for chunk in chunks(given if expected is None else [expected, *given]):
+        if len(chunk) == 1 and chunk[0] is not expected:
             # The others may have it in another order in memory.
             whole = chunk[0].contiguous()
             job.broadcast(whole, root)
@@ -55,32 +75,100 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int) -> None:
         if job.rank == root:
             torch._foreach_copy_(parts, chunk)
         job.broadcast(flat, root)
-        if job.rank != root:
-            torch._foreach_copy_(chunk, parts)
+        if job.rank == root:
+            continue
+        if chunk[0] is expected and not torch.equal(parts[0], expected):
+            raise OtherMarkError
+        torch._foreach_copy_(chunk, parts)
+
+
+class Broadcaster:
+    """Gives tensors of a model to the other ranks by name. They may change: a digest of their names, types
+    and shapes travels with their values, and a rank that has something else takes nothing."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._mark = b""
+        #: what all ranks had when they compared; before that, nothing
+        self.agreed: compare.Described = {}
+
+    def agree(self, job: Job, named: Named) -> None:
+        """On all members at the same point. PlanMismatchError says which rank has what else."""
+        self.agreed = compare.describe(named)
+        compare.check(job, self.agreed)
+
+    def adopt(self, job: Job, agreed: compare.Described, named: Named) -> None:
+        """In a process that has come late: what the others have agreed on. PlanMismatchError if its own model
+        has something else."""
+        self.agreed = agreed
+        found = compare.difference(compare.describe(named), agreed, f"rank {job.rank}, which is new",
+                                   "the other ranks")
+        if found is not None:
+            raise PlanMismatchError(f"the models differ: {found[1]}", rank=job.rank, parameter=found[0])
+
+    def broadcast(self, job: Job, named: Named, root: int) -> None:
+        """Rank `root`'s values. ModelChangedError, or OperationMismatchError, if that one has something else
+        than this rank."""
+        named = sorted(named, key=lambda each: each[1])
+        try:
+            broadcast(job, [each for _, _, each in named], root, self._mark_of(named))
+        except OtherMarkError:
+            raise ModelChangedError(f"rank {job.rank}: what rank {root} broadcasts is not what this rank "
+                                    f"has: {self._change(named)}", rank=job.rank) from None
+        except OperationMismatchError as error:
+            raise OperationMismatchError(f"{error}; this rank broadcasts buffers: {self._change(named)}",
+                                         rank=error.rank, pid=error.pid) from None
+
+    def _mark_of(self, named: Named) -> bytes:
+        key = tuple((name, each.dtype, each.shape) for _, name, each in named)
+        if key != self._key:
+            self._key, self._mark = key, compare.digest(compare.describe(named))
+        return self._mark
+
+    def _change(self, named: Named) -> str:
+        """For people: what has become of the tensors that all ranks had alike."""
+        now = compare.describe(named)
+        known = {name: each for name, each in self.agreed.items() if name in now or each[0] == "buffer"}
+        found = compare.difference(now, known, "this rank", "all ranks when they compared their models")
+        if not self.agreed:
+            names = ", ".join(sorted(now)[:8])
+            what = f"this rank has {len(now)} tensors, the first of which are {names}"
+        elif found is not None:
+            what = found[1]
+        else:
+            what = "this rank has what all had when they compared their models, so the other one has changed"
+        return f"{what}. Buffers have the same names, types and shapes on all ranks"
 
 
 class Buffers:
-    """Those of a module that are not ignored. A module may put others in their place."""
+    """Those of a module that are not ignored, in the order of their names. A module may put others in their
+    place."""
 
     def __init__(self, module: torch.nn.Module, ignored: Collection[str]) -> None:
         self._module, self._ignored = module, ignored
-        self._found: list[tuple[dict[str, torch.Tensor | None], str]] = []
+        self._found: list[tuple[str, dict[str, torch.Tensor | None], str]] = []
         self.look()
 
     def look(self) -> None:
         """Looks for them again."""
-        seen: set[int] = set()
-        self._found = []
+        found: dict[int, tuple[str, dict[str, torch.Tensor | None], str]] = {}
         for prefix, module in self._module.named_modules():
             for name, buffer in module._buffers.items():
                 full = f"{prefix}.{name}" if prefix else name
-                if buffer is not None and full not in self._ignored and id(buffer) not in seen:
-                    seen.add(id(buffer))
-                    self._found.append((module._buffers, name))
+                # One that is shared has the first of its names, in alphabetical order.
+                if buffer is not None and full not in self._ignored and (
+                        id(buffer) not in found or full < found[id(buffer)][0]):
+                    found[id(buffer)] = full, module._buffers, name
+        self._found = sorted(found.values(), key=lambda each: each[0])
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
+    def named(self) -> Named:
+        """As they are now."""
+        return [("buffer", full, buffer) for full, holder, name in self._found
+                if (buffer := holder.get(name)) is not None]
+
     def tensors(self) -> list[torch.Tensor]:
         """As they are now."""
-        return [buffer for holder, name in self._found if (buffer := holder.get(name)) is not None]
+        return [buffer for _, _, buffer in self.named()]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameter of whose model differs. Asked only when a plan was refused, by all members."""
+"""Whose model differs from rank 0's, and in what: its parameters, when a plan was refused by all members, and
+what is broadcast by name."""
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 
@@ -11,8 +13,17 @@ from ..errors import PlanMismatchError
 from ..job import Job
 from .layout import Slot
 
+#: What is broadcast: "parameter" or "buffer", its name, and the tensor.
+Named = Sequence[tuple[str, str, torch.Tensor]]
+#: By name: what it is, and its type and shape.
+Described = dict[str, tuple[str, str]]
 
-def _described(slots: Sequence[Slot]) -> list[tuple[str, str]]:
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _described_slots(slots: Sequence[Slot]) -> list[tuple[str, str]]:
     """Of each parameter: its name, and all that has to be the same."""
     made = []
     for slot in slots:
@@ -21,10 +32,6 @@ def _described(slots: Sequence[Slot]) -> list[tuple[str, str]]:
             text += f", travelling as {_name(slot.wire)}"
         made.append((slot.name, text))
     return made
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _gather(job: Job, data: bytes) -> list[bytes]:
@@ -41,7 +48,7 @@ def _gather(job: Job, data: bytes) -> list[bytes]:
 def explain(job: Job, slots: Sequence[Slot], error: PlanMismatchError) -> PlanMismatchError:
     """What `error` says, in terms of the model: the first rank that differs from rank 0, and the first
     parameter."""
-    models = [json.loads(each) for each in _gather(job, json.dumps(_described(slots)).encode())]
+    models = [json.loads(each) for each in _gather(job, json.dumps(_described_slots(slots)).encode())]
     for rank, model in enumerate(models):
         if model != models[0]:
             name, text = _difference(rank, model, models[0])
@@ -59,3 +66,39 @@ def _difference(rank: int, theirs: list[list[str]], first: list[list[str]]) -> t
     name = longer[min(len(theirs), len(first))][0]
     return name, (f"rank {rank} has {len(theirs)} parameters and rank 0 has {len(first)}; the first that "
                   f"only rank {owner} has, and rank {other} has not, is {name}")
+
+
+# ---- what is broadcast
+
+def describe(named: Named) -> Described:
+    """All that has to be the same on all members: not the order in which a model has them."""
+    return {name: (what, f"{_name(each.dtype)} of shape {tuple(each.shape)}") for what, name, each in named}
+
+
+def digest(described: Described) -> bytes:
+    """16 bytes."""
+    return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def check(job: Job, described: Described) -> None:
+    """On all members at the same point. PlanMismatchError names the first rank that differs from rank 0."""
+    if len(set(_gather(job, digest(described)))) == 1:
+        return
+    models = [json.loads(each) for each in _gather(job, json.dumps(described).encode())]
+    for rank, model in enumerate(models):
+        if (found := difference(model, models[0], f"rank {rank}", "rank 0")) is not None:
+            name, text = found
+            raise PlanMismatchError(f"the models differ: {text}", rank=rank, parameter=name)
+
+
+def difference(mine: Described, theirs: Described, me: str, them: str) -> tuple[str, str] | None:
+    """The first name, in their order, that is not the same in both, and a sentence about it."""
+    for name in sorted(mine.keys() | theirs.keys()):
+        if name not in theirs or name not in mine:
+            what = (mine.get(name) or theirs[name])[0]
+            owner, other = (them, me) if name in theirs else (me, them)
+            return name, f"{what} {name} is on {owner}, but not on {other}"
+        if tuple(mine[name]) != tuple(theirs[name]):
+            return name, (f"{mine[name][0]} {name} is {mine[name][1]} on {me}, but {theirs[name][1]} on "
+                          f"{them}")
+    return None

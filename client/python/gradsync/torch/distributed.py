@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,20 +16,22 @@ from torch.nn.utils.rnn import PackedSequence
 from ..errors import UnsupportedError, VoidStep
 from ..job import Job
 from ..types import Info
-from . import buffers, compress, layout, logs
+from . import buffers, compress, drift, layers, layout, logs
+from .compare import Named
 from .device import device_of
+from .drift import setting_of
 from .errors import GradientKindError, ModelChangedError, NoStateError
 from .join import Joining
 from .order import Observer
 from .reducer import MIB, Missing, Options, Reducer
 from .untraced import untraced
 from .watch import Changes
-from .world import World, world_of
+from .world import World, warn_of_helpers, world_of
 
 DEFAULT_CAP_MIB = 25
 #: What a copy has of its own.
-_NOT_COPIED = ("_world", "_host", "_reducer", "_observer", "_changes", "_buffers_found", "_joining", "_log",
-               "_frozen")
+_NOT_COPIED = ("_world", "_host", "_reducer", "_observer", "_changes", "_buffers_found", "_broadcaster",
+               "_joining", "_log", "_frozen")
 _UNSUPPORTED = ("device_mesh", "mixed_precision", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
 
 
@@ -55,8 +57,17 @@ class DistributedDataParallel(nn.Module):
                             message is sent: what has no gradient at the end of backward() is not used by this
                             member
     static_graph            the graph is the same in each step; parameters may get several gradients in one
+    check_parameters        "warn", "error" or "off": whether the parameters are compared over all ranks after
+                            step 1, 10 and each so many, and what becomes of a difference. Also whether an
+                            optimiser may apply gradients that were not averaged. What rank 0 says of the
+                            comparison counts; None: GRADSYNC_CHECK_PARAMETERS, else "warn", once in a run
+    check_every             steps from one comparison to the next; None: GRADSYNC_CHECK_EVERY, else 100. The
+                            order of gradients is looked at then, too
     gradient_as_bucket_view, batched_grad_copy, skip_all_reduce_unused_params, check_reduction, dim
                             accepted; `.grad` is always a view
+
+    A torch.nn.SyncBatchNorm in the module becomes a gradsync.torch.SyncBatchNorm. Other layers that exchange
+    something through torch.distributed are refused by name (UnsupportedError).
 
     PlanMismatchError names the rank and the parameter in which models differ.
     """
@@ -70,6 +81,8 @@ class DistributedDataParallel(nn.Module):
                  bucket_cap_mb_list: Sequence[float] | None = None, batched_grad_copy: bool = False,
                  skip_all_reduce_unused_params: bool = False, forward_sync_buffers: bool | None = None,
                  job: str | None = None, rank: int | None = None, world_size: int | None = None,
+                 check_parameters: Literal["warn", "error", "off"] | None = None,
+                 check_every: int | None = None,
                  **unsupported: Any) -> None:
         super().__init__()
         _refuse(unsupported)
@@ -87,8 +100,10 @@ class DistributedDataParallel(nn.Module):
         first, cap = _limits(bucket_cap_mb, bucket_cap_mb_list)
         self._options = Options(Missing.ABSENT if find_unused_parameters else Missing.AWAITED, static_graph,
                                 first, cap)
+        self._options.check = setting_of(check_parameters, check_every)
         self._comm_hook = "none"
         self._belong_to(process_group, job, rank, world_size)
+        warn_of_helpers(self.job)
         self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
 
     # ---- the beginning
@@ -99,9 +114,11 @@ class DistributedDataParallel(nn.Module):
         with self._host.current():
             self._world = world_of(job, *asked)
         self._host.check(self.job.connection.device)
+        layers.convert(self.module, self.job)
         self._optimisers_taken = False
         self._changes = Changes(self.module)
         self._buffers_found = buffers.Buffers(self.module, self.parameters_to_ignore)
+        self._broadcaster = buffers.Broadcaster()
         self._joining: Joining | None = None
         self._log = logs.Log()
         self._make_reducer()
@@ -115,6 +132,7 @@ class DistributedDataParallel(nn.Module):
         if not any(param.requires_grad and param.numel() > 0 for param in params.values()):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any "
                                "parameter that requires a gradient")
+        layers.check(self.module, params)
         devices = {str(param.device) for param in params.values()}
         if len(devices) > 1:
             raise ValueError(f"parameters are on several devices: {', '.join(sorted(devices))}; gradsync "
@@ -129,6 +147,15 @@ class DistributedDataParallel(nn.Module):
         """Those that can have something to average: not those without elements."""
         return [(name, param) for name, param in layout.parameters_of(self.module, self.parameters_to_ignore)
                 if param.numel() > 0]
+
+    def _alike(self) -> drift.Named:
+        """All ranks have them with the same values: also those that need no gradient. Of these the plan says
+        nothing, so ranks may have them in any order."""
+        averaged = [(slot.name, drift.in_memory_order(slot.param, slot.stride))
+                    for slot in self._reducer.slots]
+        names = {name for name, _ in averaged}
+        return averaged + sorted((each for each in self._parameters_of() if each[0] not in names),
+                                 key=lambda each: each[0])
 
     def _make_reducer(self, names: Collection[str] = ()) -> None:
         """For the parameters that need a gradient now, and for these, which may need one again."""
@@ -164,14 +191,28 @@ class DistributedDataParallel(nn.Module):
         init_sync, with_buffers = self._begins
         if not self._reducer.planned:
             self._reducer.make_first_plan()
+        self._agree()
         if init_sync:
             self._broadcast_state(0, with_buffers)
 
+    def _named(self, with_parameters: bool, with_buffers: bool) -> Named:
+        named: list[tuple[str, str, torch.Tensor]] = []
+        if with_parameters:
+            named += [("parameter", name, param)
+                      for name, param in layout.parameters_of(self.module, self.parameters_to_ignore)]
+        return [*named, *self._buffers_found.named()] if with_buffers else named
+
+    def _agree(self) -> None:
+        """All members together: what is broadcast by name. The plan knows nothing of buffers, and of
+        parameters that need no gradient."""
+        self._broadcaster.agree(self.job, self._broadcast_later())
+
+    def _broadcast_later(self) -> Named:
+        init_sync, with_buffers = self._begins
+        return self._named(init_sync, (init_sync and with_buffers) or self.forward_sync_buffers)
+
     def _broadcast_state(self, root: int, with_buffers: bool) -> None:
-        tensors = [param for _, param in layout.parameters_of(self.module, self.parameters_to_ignore)]
-        if with_buffers:
-            tensors += self._buffers_found.tensors()
-        buffers.broadcast(self._world.job, tensors, root)
+        self._broadcaster.broadcast(self.job, self._named(True, with_buffers), root)
 
     # ---- processes that come later
 
@@ -182,10 +223,10 @@ class DistributedDataParallel(nn.Module):
         number = reducer.layout.number if reducer.planned else self._world.plans + 1
         return {"number": number, "names": [slot.name for slot in reducer.slots],
                 "frozen": [name for name, param in self._parameters_of() if not param.requires_grad],
-                "order": reducer.wanted, "steps": reducer.steps, "checked": self._observer.checked,
+                "order": reducer.wanted, "steps": reducer.steps, "due": self._observer.due,
                 "replanned": self._observer.replanned,
                 "counts": reducer.counts.expected if reducer.counts is not None else None,
-                "param_sync": self.require_forward_param_sync}
+                "param_sync": self.require_forward_param_sync, "alike": self._broadcaster.agreed}
 
     def _adopt(self, state: dict[str, Any]) -> None:
         """Makes the plan of the others. Has no effect if that was done before another member was lost."""
@@ -197,9 +238,10 @@ class DistributedDataParallel(nn.Module):
         if [slot.name for slot in reducer.slots] != state["names"]:
             self._make_reducer(state["names"])
             reducer = self._reducer
-        reducer.steps, self._observer.checked = state["steps"], state["checked"]
+        reducer.steps, self._observer.due = state["steps"], state["due"]
         self._observer.replanned = state["replanned"]
         self.require_forward_param_sync = state["param_sync"]
+        self._broadcaster.adopt(self.job, state["alike"], self._broadcast_later())
         if reducer.counts is not None:
             reducer.counts.expected = state["counts"]
         reducer.make_plan(state["order"])
@@ -264,7 +306,7 @@ class DistributedDataParallel(nn.Module):
         planned = old.wanted is not None
         old.retire()
         self._make_reducer([slot.name for slot in old.slots])
-        self._reducer.steps, self._observer.checked = old.steps, observer.checked
+        self._reducer.steps, self._observer.due = old.steps, observer.due
         self._observer.replanned = observer.replanned + 1
         self._reducer.postponed = old.postponed
         if planned:
@@ -288,7 +330,11 @@ class DistributedDataParallel(nn.Module):
         if torch.compiler.is_compiling():   # which warns of profiler regions, and takes layers as they are
             return self._forward(False, inputs, kwargs)
         with torch.autograd.profiler.record_function("gradsync.DistributedDataParallel.forward"):
-            return self._forward(torch.is_grad_enabled(), inputs, kwargs)
+            try:
+                return self._forward(torch.is_grad_enabled(), inputs, kwargs)
+            except BaseException:
+                self._reducer.leave_forward()
+                raise
 
     def _forward(self, direct: bool, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """torch.compile() compiles the module. What is before and after it depends on the step: it would be
@@ -323,16 +369,20 @@ class DistributedDataParallel(nn.Module):
         if syncs:
             if self._frozen and any(param.requires_grad for param in self._frozen):
                 self._plan_anew()
-            self._reducer.make_postponed()
-            self._observer.before_forward()
+            if self._reducer.make_postponed():
+                self._agree()
+            self._observer.before_forward(self._alike)
             if self._joining is not None:
                 self._joining.divide()
             self._log.begin(self._reducer)
         if direct:
             self._reducer.linears.place()
+        if syncs:
+            self._reducer.enter_forward()
 
     @untraced
     def _after_forward(self, output: Any) -> None:
+        self._reducer.leave_forward()
         if not torch.is_grad_enabled():
             self.require_forward_param_sync = False
             return
@@ -364,9 +414,11 @@ class DistributedDataParallel(nn.Module):
         return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers_found)
 
     def _sync_buffers(self, root: int) -> None:
-        buffers.broadcast(self._world.job, self._buffers_found.tensors(), root)
+        self._broadcaster.broadcast(self.job, self._buffers_found.named(), root)
 
     def _look_at_changes(self) -> None:
+        layers.check(self.module, {})
+        layers.convert(self.module, self.job)
         self._buffers_found.look()
         known = {slot.param for slot in self._reducer.slots} | set(self._frozen)
         for name, param in self._parameters_of():

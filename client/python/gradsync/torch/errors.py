@@ -19,6 +19,11 @@ class ModelChangedError(GradsyncError, RuntimeError):
     result = Result.STATE
 
 
+class ParametersDifferError(StateError, RuntimeError):
+    """The ranks train different models: parameters that are not the same on all of them, or gradients that
+    an optimiser is about to apply and that were not averaged."""
+
+
 class GradientKindError(UnsupportedError, TypeError):
     """A gradient that cannot be averaged: sparse, or of a type that gradsync does not know."""
 

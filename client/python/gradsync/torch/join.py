@@ -70,8 +70,9 @@ class Joining:
             if said.buffers:
                 model._sync_buffers(said.source)
             if said.syncs:
-                model._reducer.make_postponed()
-                model._observer.before_forward()
+                if model._reducer.make_postponed():
+                    model._agree()
+                model._observer.before_forward(model._alike, live=False)
                 self.divide()
                 model._reducer.mark_all_absent()
                 model._reducer.finish()

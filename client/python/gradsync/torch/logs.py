@@ -64,6 +64,7 @@ class Log:
 def data_of(model: DistributedDataParallel) -> dict[str, Any]:
     """All that is known of a model."""
     reducer, job, log = model._reducer, model.job, model._log
+    checks = model._observer.check_ns
     slots = reducer.slots
     sizes, indices = _buckets_of(reducer)
     order = reducer.layout.order if reducer.planned else ()
@@ -95,6 +96,7 @@ def data_of(model: DistributedDataParallel) -> dict[str, Any]:
         "torch_distributed_debug": os.environ.get("TORCH_DISTRIBUTED_DEBUG", ""),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         "gradient_norm": reducer.info.norm if reducer.info is not None else None,
+        "parameter_checks": len(checks), "avg_parameter_check_time": sum(checks) // max(len(checks), 1),
         "per_bucket_times": log.buckets,
     }
     return data | log.times

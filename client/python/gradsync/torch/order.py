@@ -1,48 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order backward passes give gradients: rank 0 observes it, and all plan by it.
+"""What members compare from time to time, before a step: the order in which backward passes give gradients,
+which rank 0 observes and all plan by, and whether they still train the same model.
 
-It is looked at after the first step, and from time to time after that, since it may change.
+They do so after the first step, after the 10th, and after each so many, as rank 0 says each time.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import perf_counter_ns
+
 import torch
 
+from . import drift
+from .drift import Mode, Named
 from .reducer import Reducer
 
-FIRST = (1, 10)
-EVERY = 100
+SECOND = 10
 
 
-def is_due(step: int) -> bool:
-    """After these steps the order is looked at."""
-    return step in FIRST or (step > 0 and step % EVERY == 0)
+def following(step: int, every: int) -> int:
+    """The step after which members compare next, if they have done so after this one."""
+    usual = (step // every + 1) * every
+    return SECOND if step < SECOND < usual else usual
 
 
 class Observer:
-    """Of one reducer. `checked` is the number of the last step after which members have compared."""
+    """Of one reducer.
+
+    due         the number of the step after which members compare next
+    replanned   how often they have planned again
+    check_ns    how long the comparison of parameters took, each time
+    """
 
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
-        self.checked = 0
+        self.due = 1
         self.replanned = 0
+        self.check_ns: list[int] = []
 
-    def before_forward(self) -> None:
-        """On all members, before a step. Plans again if rank 0 has seen another order."""
+    def before_forward(self, named: Callable[[], Named], live: bool = True) -> None:
+        """On all members, before a step. `named`: the parameters that all ranks have alike; `live`: this one
+        trains, else it only takes part."""
         reducer = self._reducer
-        if is_due(reducer.steps) and self.checked != reducer.steps and reducer.world.job.world_size > 1:
-            order = self._agree()
-            self.checked = reducer.steps
-            if order != reducer.layout.order:
-                self.replanned += 1
-                reducer.make_plan(order)
-        reducer.flags.order = [] if is_due(reducer.steps + 1) else None
+        if reducer.steps == self.due:
+            if reducer.world.job.world_size > 1:
+                self._meet(named, live)
+            else:
+                self.due = following(reducer.steps, reducer.options.check.every)
+        reducer.flags.order = [] if reducer.steps + 1 == self.due else None
 
-    def _agree(self) -> list[int]:
+    def _meet(self, named: Callable[[], Named], live: bool) -> None:
+        reducer, job = self._reducer, self._reducer.world.job
+        mode, due, order = self._agree()
+        difference = self._compare(named(), live) if mode is not Mode.OFF else None
+        self.due = due
+        if difference is not None:
+            drift.tell(job, difference, reducer.steps, mode)
+        if order != reducer.layout.order:
+            self.replanned += 1
+            reducer.make_plan(order)
+
+    def _agree(self) -> tuple[Mode, int, list[int]]:
+        """What rank 0 says: whether parameters are compared, when next, and the order."""
         reducer = self._reducer
         seen = list(dict.fromkeys(reducer.flags.order or ()))
         there = set(seen)
         # Parameters that were not used come last, so that the others need not wait for them.
         seen += [i for i in reducer.layout.order if i not in there]
-        told = torch.tensor(seen, dtype=torch.int32)
+        check = reducer.options.check
+        told = torch.tensor([check.mode, following(reducer.steps, check.every), *seen])
         reducer.world.job.broadcast(told, 0)
-        return [int(i) for i in told]
+        mode, due, *order = told.tolist()
+        return Mode(mode), due, order
+
+    def _compare(self, named: Named, live: bool) -> drift.Difference | None:
+        begun = perf_counter_ns()
+        found = drift.compare(self._reducer.world.job, named, live)
+        self.check_ns.append(perf_counter_ns() - begun)
+        return found

@@ -12,7 +12,7 @@ import contextlib
 import enum
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -23,9 +23,10 @@ from ..errors import ForkedError, GradsyncError, PlanMismatchError, StateError, 
 from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
-from . import compare, layout
+from . import compare, drift, layout
 from .device import Host, Mark
 from .direct import Home, Linears
+from .drift import Setting
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
 from .layout import Slot
 from .untraced import untraced
@@ -57,6 +58,10 @@ class Flags:
 
     #: gradients are averaged in this backward pass
     sync: bool = False
+    #: a forward pass whose gradients are averaged is running: so are those of backward passes within it
+    inside: bool = False
+    #: gradients were made that were not averaged since
+    local: bool = False
     #: a forward pass whose gradients are to be averaged has not had its backward pass
     awaited: bool = False
     #: the end of this backward pass is going to call the reducer
@@ -78,6 +83,7 @@ class Options:
     first_bucket_bytes: int = MIB
     bucket_bytes: int = 25 * MIB
     compressed: torch.dtype | None = None
+    check: Setting = Setting()
 
 
 @dataclass
@@ -137,6 +143,7 @@ class Reducer:
         self._used: bytes | None = None
         self.counts = Counts([0] * len(slots)) if options.static else None
         self._fired = bytearray(len(slots))
+        self._local = bytearray(len(slots))
         self._handles: list[Any] = []
         self._memory: Memory | None = None
         self._layout: Layout | None = None
@@ -151,6 +158,7 @@ class Reducer:
         self.over: GradsyncError | None = None
         self._supersede()
         _reducers.add(self)
+        drift.watch(self)
 
     def _supersede(self) -> None:
         """A parameter has one reducer: the last that was made for it."""
@@ -234,16 +242,17 @@ class Reducer:
         """All members together: in the order in which backward passes give gradients to most models."""
         self.make_plan(range(len(self.slots) - 1, -1, -1))
 
-    def make_postponed(self) -> None:
-        """All members together, in a step. After VoidStep it is still to be made, and not before the members
-        have the same state again: some may not have come here."""
+    def make_postponed(self) -> bool:
+        """All members together, in a step. True if it was still to be made. After VoidStep it still is, but
+        not before the members have the same state again: some may not have come here."""
         if not self.postponed:
-            return
+            return False
         try:
             self.make_first_plan()
         except VoidStep:
             self._wanted, self.postponed = None, True
             raise
+        return True
 
     def make_wanted(self) -> None:
         """All members together: the plan that a loss has kept them from making, if there is one."""
@@ -285,6 +294,7 @@ class Reducer:
         """Another reducer takes over: no hooks, no plan. Gradients stay."""
         self.close()
         self._release()
+        self.forget()
         if self._memory is not None:
             self._memory.unregister()
             self._memory = None
@@ -346,7 +356,7 @@ class Reducer:
         """The hot path: once per parameter and backward pass."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
         place, plan, ready = self.layout.places[i], self.layout.plan, self.layout.mark_ready
-        flags, fired, me = self.flags, self._fired, weakref.ref(self)
+        flags, fired, local, me = self.flags, self._fired, self._local, weakref.ref(self)
         copy, strided = view.copy_, torch.strided
         alike, may_miss = self.slots[i].wire is param.dtype, self.options.missing is Missing.ABSENT
         address, where, home = view.data_ptr(), view.data_ptr, self._homes[i]
@@ -369,6 +379,8 @@ class Reducer:
                 else:
                     move()
             if not flags.sync:
+                flags.local = True
+                local[i] = 1
                 return
             if not flags.queued:
                 _alive(me).arm()
@@ -386,13 +398,16 @@ class Reducer:
         """For graphs that are the same in each step: a parameter is ready at the last of its gradients."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
         made, place, me = self.layout, self.layout.places[i], weakref.ref(self)
-        flags, fired, counts, home = self.flags, self._fired, self.counts, self._homes[i]
+        flags, counts, home = self.flags, self.counts, self._homes[i]
+        fired, local = self._fired, self._local
         assert counts is not None
 
         def hook(*_: object) -> None:
             if home.settle():
                 move()
             if not flags.sync:
+                flags.local = True
+                local[i] = 1
                 return
             if not flags.queued:
                 _alive(me).arm()
@@ -585,13 +600,27 @@ class Reducer:
         for slot in self.slots:
             slot.param.grad = None
 
+    # ---- forward passes
+
+    def enter_forward(self) -> None:
+        """One whose gradients are averaged, also if its backward pass is within it."""
+        self.flags.inside = self.flags.sync = True
+
+    def leave_forward(self) -> None:
+        """It is over, or has failed."""
+        self.flags.inside = False
+        self.flags.sync = self.flags.awaited or self.open
+
     # ---- between steps
 
     def forget(self) -> None:
         """What was marked of a step that is over."""
         self.linears.remove()
         self._fired[:] = bytes(len(self._fired))
-        self.flags.sync = self.flags.queued = self.flags.whole = self.flags.awaited = False
+        if self.flags.local:
+            self._local[:] = bytes(len(self._local))
+        self.flags.local = self.flags.queued = self.flags.whole = self.flags.awaited = False
+        self.flags.sync = self.flags.inside
         if self.counts is not None:
             self.counts.now = [0] * len(self.slots)
 
@@ -600,21 +629,29 @@ class Reducer:
         if self.over is not None:
             # A new one: its traceback refers to this frame, and so to the reducer.
             raise type(self.over)(str(self.over), parameter=self.over.parameter)
+        failed = self.flags.queued          # the end of the last backward pass did not come
         self.flags.queued = self.flags.whole = False
         self._check_types()
-        fired = self._fired.count(1)
-        if fired == 0:
+        if not self.open:
             return
         missing = [slot.name for slot, marked in zip(self.slots, self._fired, strict=True) if not marked]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        why = ("the graph must be the same in each step (static_graph=True)" if self.counts is not None else
-               "wrap the model with find_unused_parameters=True if this is meant")
-        if not missing:
-            why = "its backward pass was not carried through"
-        named = f"{', '.join(missing[:8])}{more}"
+        named = f" ({', '.join(missing[:8])}{more})" if missing else ""
         raise UnfinishedStepError(f"rank {self.world.job.rank}: step {self.steps + 1} is not finished: "
-                                  f"{len(missing)} parameters got no gradient ({named}); {why}",
+                                  f"{len(missing)} parameters got no gradient{named}; "
+                                  f"{self._why_unfinished(failed or not missing)}",
                                   parameter=missing[0] if missing else None, rank=self.world.job.rank)
+
+    def _why_unfinished(self, failed: bool) -> str:
+        if failed:
+            return ("its backward pass has failed with an exception. The other ranks wait for the rest of "
+                    "the step, so this rank cannot skip it alone: let the exception end the process, or "
+                    "decide on all ranks together, before backward(), to skip a batch")
+        if self.counts is not None:
+            return ("with static_graph=True each parameter gets as many gradients in each step as in the "
+                    "first one: wrap the model without it if the graph changes")
+        return ("they are not used in what this rank has computed: wrap the model with "
+                "find_unused_parameters=True if this is meant")
 
     def _check_types(self) -> None:
         """Autograd has forgotten the hooks of a parameter whose type has changed, and gradients are where the
@@ -641,6 +678,16 @@ class Reducer:
     def open(self) -> bool:
         """Something of a step is marked that is not finished."""
         return self._fired.count(1) > 0
+
+    @property
+    def local(self) -> bool:
+        """There are gradients that were not averaged, or were not when the last step was finished."""
+        return self.flags.local
+
+    def unaveraged(self) -> Iterator[Slot]:
+        """Those whose gradient is, or may be, this member's own."""
+        return (slot for slot, local, fired in zip(self.slots, self._local, self._fired, strict=True)
+                if local or fired)
 
 
 def _alive(me: weakref.ref[Reducer]) -> Reducer:

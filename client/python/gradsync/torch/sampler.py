@@ -6,56 +6,89 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import Sampler
+from torch.utils import data
 
 from ..job import Job
 from .world import world_of
 
 
-class DistributedSampler(Sampler[int]):
-    """Each rank's share of a data set, in the order of torch.utils.data.DistributedSampler.
+class DistributedSampler(data.DistributedSampler[int]):
+    """Each rank's share of a data set: torch.utils.data.DistributedSampler, with its arguments and its order.
 
     With gradsync.State it goes on where the training is: `batch_size` samples of this rank belong to a step
-    that is committed. Unlike PyTorch's, it counts epochs itself: next_epoch().
+    that is committed. Unlike PyTorch's, it can count epochs itself: next_epoch().
 
-    Without `job` it joins the job that the environment names. A script that trains on a GPU calls
-    torch.cuda.set_device() and moves its module there before, or sets GRADSYNC_DEVICE.
+    num_replicas, rank   both: this share of so many, whatever the job is. Neither: those of the job, also
+                         after these have changed
+    batch_size           what State counts by; without it the sampler is no part of a State
+    job                  None: the one that the environment names, which is joined here. A script that trains
+                         on a GPU calls torch.cuda.set_device() and moves its module there before, or sets
+                         GRADSYNC_DEVICE
     """
 
-    def __init__(self, dataset: Sized, batch_size: int, *, shuffle: bool = True, seed: int = 0,
-                 drop_last: bool = False,
-                 job: Job | None = None) -> None:
-        self._job = world_of(job).job
-        self._size, self._batch_size = len(dataset), batch_size
-        self._shuffle, self._seed, self._drop_last = shuffle, seed, drop_last
+    def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
+                 shuffle: bool = True, seed: int = 0, drop_last: bool = False, *,
+                 batch_size: int | None = None, job: Job | None = None) -> None:
+        # What PyTorch's keeps as numbers changes here with the job.
+        self._share: tuple[int, int] | Job
+        if num_replicas is not None and rank is not None:
+            if not 0 <= rank < num_replicas:
+                raise ValueError(f"rank {rank} does not exist among {num_replicas} replicas")
+            self._share = num_replicas, rank
+        else:
+            self._share = world_of(job).job
+            _check(self._share, num_replicas, rank)
+        self.dataset = dataset  # type: ignore[assignment]
+        self._size, self.batch_size = len(dataset), batch_size
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self.epoch = 0
         #: samples of this rank in this epoch that are in committed steps
         self.position = 0
 
-    def __len__(self) -> int:
-        """Of a whole epoch, as PyTorch's, wherever in it the training is."""
-        world = self._job.world_size
-        if self._drop_last and self._size % world:
+    @property
+    def num_replicas(self) -> int:      # type: ignore[override]
+        """How many shares there are."""
+        return self._share.world_size if isinstance(self._share, Job) else self._share[0]
+
+    @property
+    def rank(self) -> int:              # type: ignore[override]
+        """Which of them this is."""
+        return self._share.rank if isinstance(self._share, Job) else self._share[1]
+
+    @property
+    def num_samples(self) -> int:       # type: ignore[override]
+        """Of a share, in a whole epoch."""
+        world = self.num_replicas
+        if self.drop_last and self._size % world:
             return -(-(self._size - world) // world)
         return -(-self._size // world)
 
-    def _share(self) -> list[int]:
-        world, rank, each = self._job.world_size, self._job.rank, len(self)
-        if self._shuffle:
+    @property
+    def total_size(self) -> int:        # type: ignore[override]
+        """Of all shares."""
+        return self.num_samples * self.num_replicas
+
+    def __len__(self) -> int:
+        """Of a whole epoch, as PyTorch's, wherever in it the training is."""
+        return self.num_samples
+
+    def _indices(self) -> list[int]:
+        world, total = self.num_replicas, self.total_size
+        if self.shuffle:
             order = torch.randperm(self._size,
-                                   generator=torch.Generator().manual_seed(self._seed + self.epoch)).tolist()
+                                   generator=torch.Generator().manual_seed(self.seed + self.epoch)).tolist()
         else:
             order = list(range(self._size))
-        while len(order) < each * world:
-            order += order[:each * world - len(order)]
-        return order[rank:each * world:world]
+        while len(order) < total:
+            order += order[:total - len(order)]
+        return order[self.rank:total:world]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._share()[self.position:])
+        return iter(self._indices()[self.position:])
 
     def advance(self) -> None:
         """A step was committed."""
-        self.position += self._batch_size
+        self.position += self.batch_size or 0
 
     def next_epoch(self) -> None:
         """From the beginning, in another order."""
@@ -74,3 +107,11 @@ class DistributedSampler(Sampler[int]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there with the next iterator."""
         self.epoch, self.position = state["epoch"], state["position"]
+
+
+def _check(job: Job, num_replicas: int | None, rank: int | None) -> None:
+    """One of the two alone would make a share that fits nothing."""
+    if num_replicas not in (None, job.world_size) or rank not in (None, job.rank):
+        raise ValueError(f"num_replicas={num_replicas} and rank={rank}, but this process is rank {job.rank} "
+                         f"of {job.world_size} in job '{job.name}': give both, or neither. The number of "
+                         "samples of a step is batch_size")

@@ -16,6 +16,7 @@ import torch
 from ..errors import MemberLostError, VoidStep
 from . import payload
 from .distributed import DistributedDataParallel
+from .sampler import DistributedSampler
 from .world import World
 
 
@@ -59,6 +60,9 @@ class State:
         if not self._models:
             raise TypeError("gradsync.State: no part is a gradsync.torch.DistributedDataParallel, so nothing "
                             "says whose state it is")
+        if any(isinstance(each, DistributedSampler) and each.batch_size is None for each in parts.values()):
+            raise ValueError("gradsync.State: the sampler has to know how many samples a step takes, to go "
+                             "on after them: DistributedSampler(dataset, batch_size=…)")
         self._world: World = self._models[0]._world
         if any(model._world is not self._world for model in self._models):
             raise ValueError("gradsync.State: the models belong to different jobs")

@@ -2,6 +2,7 @@
 """Batch normalisation over the samples of all members.
 
 PyTorch's class of that name needs a GPU and a process group; this one works on CPUs too, through gradsync.
+DistributedDataParallel makes its layers of PyTorch's class into layers of this one.
 Its collectives are in forward() and backward(), so all members run the same layers in the same order.
 """
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from ..job import Job
 from ..types import DType
@@ -59,38 +59,39 @@ class _Normalise(torch.autograd.Function):
         return made.to(normal.dtype), None, None
 
 
-class SyncBatchNorm(nn.modules.batchnorm._NormBase):
-    """As torch.nn.SyncBatchNorm: input (N, C, …); means and variances are those of all members' samples.
+class SyncBatchNorm(nn.SyncBatchNorm):
+    """As torch.nn.SyncBatchNorm: input (N, C, …); in training, means and variances are those of all
+    members' samples. In evaluation, and in a world of one, it is BatchNorm.
 
-    process_group   the gradsync.Job; None: the one that the environment names
+    process_group   the gradsync.Job; None: that of the DistributedDataParallel in which it is wrapped, or
+                    else the one that the environment names
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-                 affine: bool = True,
-                 track_running_stats: bool = True, process_group: Job | None = None) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
-        self._process_group = process_group
+                 affine: bool = True, track_running_stats: bool = True, process_group: Job | None = None,
+                 device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, process_group, device,
+                         dtype, bias=bias)
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Collective in training; by the running means otherwise."""
+        """Collective in training, if there are other members."""
         self._check_input_dim(input)
-        if not self.training and self.running_mean is not None:
-            return functional.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias,
-                                         False,
-                                         0., self.eps)
+        job = world_of(self.process_group).job if self.training else None
+        if job is None or job.world_size == 1:
+            return nn.modules.batchnorm._BatchNorm.forward(self, input)
         apply: Callable[..., Any] = _Normalise.apply
-        normal, mean, variance, total = apply(input, self.eps, world_of(self._process_group).job)
-        if self.training and self.track_running_stats:
+        normal, mean, variance, total = apply(input, self.eps, job)
+        if self.track_running_stats:
             self._remember(mean, variance, float(total))
         shape = [1, -1] + [1] * (input.dim() - 2)
         made: torch.Tensor = normal
-        if self.affine:
-            made = made * self.weight.view(shape) + self.bias.view(shape)
-        return made
+        if self.weight is not None:
+            made = made * self.weight.view(shape)
+        return made if self.bias is None else made + self.bias.view(shape)
 
     def _remember(self, mean: torch.Tensor, variance: torch.Tensor, total: float) -> None:
         assert self.num_batches_tracked is not None
@@ -102,14 +103,17 @@ class SyncBatchNorm(nn.modules.batchnorm._NormBase):
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), part)
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), part)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, and what is loaded from a file, names no job."""
+        return self.__dict__ | {"process_group": None}
+
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, process_group: Job | None = None) -> nn.Module:
         """All BatchNorm layers in a module, and what was learnt in them. Before the module is wrapped."""
         made = module
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             made = cls(module.num_features, module.eps, module.momentum, module.affine,
-                       module.track_running_stats,
-                       process_group)
+                       module.track_running_stats, process_group)
             made.weight, made.bias = module.weight, module.bias
             made.running_mean, made.running_var = module.running_mean, module.running_var
             made.num_batches_tracked = module.num_batches_tracked

@@ -6,8 +6,11 @@ import atexit
 import contextlib
 import os
 import sys
+import warnings
 import weakref
 from typing import TYPE_CHECKING
+
+import torch
 
 from .. import _alone
 from ..connection import Connection
@@ -65,6 +68,18 @@ class World:
                     plan.free()
                 memory.unregister()
                 self.left_over.remove(each)
+
+
+def warn_of_helpers(job: Job) -> None:
+    """A script whose helpers ask torch.distributed hears from it, on every rank, that it is rank 0."""
+    distributed = torch.distributed
+    asked = not distributed.is_available() or distributed.is_initialized()
+    if job.world_size > 1 and job.rank == 0 and not asked:
+        warnings.warn("torch.distributed is not initialised: helpers that ask it (get_rank(), "
+                      "is_main_process(), save_on_master(), barrier(), torch's DistributedSampler) take "
+                      f"every process for rank 0 of 1, and job '{job.name}' has {job.world_size} ranks. Keep "
+                      "the script's init_process_group() beside gradsync, or ask "
+                      "gradsync.torch.default_job() for rank and world_size", RuntimeWarning, stacklevel=3)
 
 
 _default: Job | None = None

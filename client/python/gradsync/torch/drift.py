@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the ranks still train the same model.
+
+Averages are equal on all ranks. Parameters stay equal only if all ranks begin with the same ones and apply
+nothing but averages. Both are looked at: digests of the parameters are compared from time to time, and each
+rank notices by itself if an optimiser is about to apply gradients that were not averaged.
+"""
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ..job import Job
+from .errors import ParametersDifferError
+from .untraced import untraced
+
+if TYPE_CHECKING:
+    from .reducer import Reducer
+
+Named = Sequence[tuple[str, torch.Tensor]]
+
+EVERY = 100
+_MODE_VARIABLE, _EVERY_VARIABLE = "GRADSYNC_CHECK_PARAMETERS", "GRADSYNC_CHECK_EVERY"
+
+#: Bytes below which tensors are put together: each operation of torch costs more than the work.
+_SMALL = 64 << 10
+_WORD = 8
+#: Words of a row, whose sum is one number.
+_ROW = 64
+#: Odd, so that a multiplication by it loses no bit; from the fraction of the golden ratio (Knuth, The Art of
+#: Computer Programming 3, 6.4).
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+
+_OFF = f'check_parameters="off", or {_MODE_VARIABLE}=off'
+_CAUSES = ("Usual causes: a checkpoint that only some ranks have loaded after the model was wrapped; an "
+           "optimiser or a scheduler that follows the rank's own loss (LBFGS with a line search, "
+           "ReduceLROnPlateau); parameters that are changed outside of an optimiser, also by a layer that "
+           "looks at its input (Embedding(max_norm=…)); gradients that were not averaged; hosts whose "
+           f"processors round differently. If ranks are to differ: {_OFF}")
+
+
+class Mode(enum.IntEnum):
+    """What becomes of a difference."""
+
+    OFF = 0
+    WARN = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is looked for, and after how many steps again."""
+
+    mode: Mode = Mode.WARN
+    every: int = EVERY
+
+
+def setting_of(mode: str | None, every: int | None) -> Setting:
+    """Arguments count before the environment's variables. ValueError names what is wrong."""
+    text = mode if mode is not None else os.environ.get(_MODE_VARIABLE) or "warn"
+    try:
+        wanted = Mode[text.upper()]
+    except KeyError:
+        source = "check_parameters" if mode is not None else _MODE_VARIABLE
+        raise ValueError(f'{source} is "{text}": "warn", "error" or "off"') from None
+    number = every if every is not None else os.environ.get(_EVERY_VARIABLE) or EVERY
+    source = "check_every" if every is not None else _EVERY_VARIABLE
+    try:
+        steps = int(number)
+    except ValueError:
+        steps = 0
+    if steps < 1:
+        raise ValueError(f"{source} is {number}: a number of steps, 1 or more")
+    return Setting(wanted, steps)
+
+
+# ---- digests
+
+def _words(whole: torch.Tensor) -> torch.Tensor:
+    """The elements as 64-bit words, without those that do not fill one."""
+    flat = whole.view(-1)
+    if flat.storage_offset() * flat.element_size() % _WORD:
+        flat = flat.clone()     # of an odd place in memory there is no such view
+    return flat[:flat.numel() * flat.element_size() // _WORD * _WORD // flat.element_size()].view(torch.int64)
+
+
+def _rest(whole: torch.Tensor) -> torch.Tensor:
+    """The bytes that do not fill a word."""
+    flat = whole.view(-1)
+    return flat[flat.numel() * flat.element_size() // _WORD * _WORD // flat.element_size():].view(torch.uint8)
+
+
+def _sums(words: torch.Tensor) -> list[torch.Tensor]:
+    """Of rows and of columns, so that two words that change their places change some sum. This reads memory
+    twice, and is nearly all of what a digest takes."""
+    table = words[:words.numel() // _ROW * _ROW].view(-1, _ROW)
+    return [table.sum(1), table.sum(0), words[table.numel():]]
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> int:
+    """Of all bits of all of them, in this order, as a 64-bit number. Not of how they lie in memory."""
+    small: list[torch.Tensor] = []
+    sums: list[torch.Tensor] = []
+    for each in tensors:
+        whole = torch.view_as_real(each.detach()) if each.is_complex() else each.detach()
+        whole = whole.contiguous()
+        if whole.nbytes < _SMALL:
+            small.append(whole.reshape(-1).view(torch.uint8))
+        else:
+            sums += _sums(_words(whole))
+            small.append(_rest(whole))
+    if not small:
+        return 0
+    rest = torch.cat(small)
+    sums.append(torch.nn.functional.pad(rest, (0, -rest.numel() % _WORD)).view(torch.int64))
+    numbers = torch.cat(sums)
+    return int((numbers * (torch.arange(1, numbers.numel() + 1, device=numbers.device) * _FACTOR | 1)).sum())
+
+
+def in_memory_order(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """The elements as they lie there, if this is their stride and leaves no gaps: nothing is copied then. For
+    tensors that have this stride on all ranks."""
+    if tensor.stride() != tuple(stride):
+        return tensor
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+# ---- comparison
+
+@dataclass(frozen=True)
+class Difference:
+    """A parameter that is not the same on all ranks, and the ranks that have it otherwise than most."""
+
+    parameter: str
+    ranks: list[int]
+    world: int
+
+    def text(self, step: int) -> str:
+        """For people."""
+        others = [rank for rank in range(self.world) if rank not in self.ranks]
+        return (f"after step {step} the ranks train different models: parameter {self.parameter} of "
+                f"{_listed(self.ranks)} differs from that of {_listed(others)}. {_CAUSES}")
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+
+
+def _gather(job: Job, mine: list[int]) -> list[list[int]]:
+    theirs = torch.empty(job.world_size, len(mine), dtype=torch.int64)
+    job.allgather(torch.tensor(mine, dtype=torch.int64), theirs)
+    return theirs.tolist()
+
+
+def compare(job: Job, named: Named, live: bool) -> Difference | None:
+    """On all members at the same point. `live`: this one trains; one that has no more inputs, and only takes
+    part in what the others do, has an old model."""
+    rows = _gather(job, [int(live), digest(each for _, each in named) if live else 0])
+    alive = [rank for rank, (trains, _) in enumerate(rows) if trains]
+    if len({rows[rank][1] for rank in alive}) <= 1:
+        return None
+    table = _gather(job, [digest([each]) if live else 0 for _, each in named])
+    for i, (name, _) in enumerate(named):
+        by_value: dict[int, list[int]] = {}
+        for rank in alive:
+            by_value.setdefault(table[rank][i], []).append(rank)
+        if len(by_value) > 1:
+            most = max(by_value.values(), key=len)      # of several such, the first rank's
+            return Difference(name, [rank for rank in alive if rank not in most], job.world_size)
+    raise AssertionError("digests of all parameters differ, and those of each do not")
+
+
+#: The kinds of difference that were spoken of.
+_warned: set[str] = set()
+
+
+def tell(job: Job, difference: Difference, step: int, mode: Mode) -> None:
+    """What all members have found. Rank 0 and the first that differs say it."""
+    text = difference.text(step)
+    if mode is Mode.ERROR:
+        raise ParametersDifferError(f"job '{job.name}': {text}", rank=difference.ranks[0],
+                                    parameter=difference.parameter)
+    _warn("parameters", f"job '{job.name}': {text}", job.rank in (0, difference.ranks[0]))
+
+
+def _warn(kind: str, text: str, shown: bool = True) -> None:
+    """Once in a run. Not by the module warnings: a script may have silenced that."""
+    if kind not in _warned and shown:
+        print(f"gradsync: warning: {text}", file=sys.stderr, flush=True)
+    _warned.add(kind)
+
+
+# ---- gradients that were not averaged
+
+_reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
+_installed = False
+
+
+def watch(reducer: Reducer) -> None:
+    """Looks at its parameters before each optimiser's step."""
+    global _installed
+    if not _installed:
+        _installed = True
+        register_optimizer_step_pre_hook(_before_step)
+    _reducers.add(reducer)
+
+
+@untraced
+def _before_step(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
+                 named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """May put other arguments in place of these."""
+    for reducer in _reducers:
+        if (reducer.local or reducer.open) and _is_checked(reducer):
+            _look(reducer, optimiser)
+    # No other optimiser of torch does more or less because of what the loss is.
+    if isinstance(optimiser, torch.optim.LBFGS) and "losses" not in _compared:
+        return _with_losses_compared(optimiser, arguments, named)
+    return None
+
+
+def _is_checked(reducer: Reducer) -> bool:
+    return (reducer.options.check.mode is not Mode.OFF and reducer.over is None and reducer.planned
+            and reducer.layout.plan.alive and reducer.world.job.world_size > 1)
+
+
+def _look(reducer: Reducer, optimiser: torch.optim.Optimizer) -> None:
+    job = reducer.world.job
+    applied = {id(param) for param in _parameters_of(optimiser) if param.grad is not None}
+    name = next((slot.name for slot in reducer.unaveraged() if id(slot.param) in applied), None)
+    if name is None:
+        return
+    how = ("it belongs to a step that is not finished, since other parameters have got no gradient yet"
+           if reducer.open else
+           "the backward pass that made it did not begin with an output of the wrapper's forward pass (as "
+           "where a method of .module computes the loss), or was one of no_sync()")
+    text = (f"job '{job.name}', rank {job.rank}, after step {reducer.steps}: an optimiser is about to apply "
+            f"a gradient of parameter {name} that was not averaged: {how}. The ranks train different models "
+            "from here on. Call the wrapper itself, and let the last backward pass before each optimiser's "
+            f"step be one that is averaged. If this is meant: {_OFF}")
+    if reducer.options.check.mode is Mode.ERROR:
+        raise ParametersDifferError(text, rank=job.rank, parameter=name)
+    _warn("gradients", text)
+
+
+def _parameters_of(optimiser: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimiser.param_groups:
+        yield from group["params"]
+
+
+# ---- optimisers that follow the loss
+
+_compared: set[str] = set()
+
+
+def _with_losses_compared(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
+                          named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The first loss that the closure of this step computes is compared over all ranks, once in a run."""
+    mine = {id(param) for param in _parameters_of(optimiser)}
+    reducer = next((each for each in _reducers if _is_checked(each)
+                    and any(id(slot.param) in mine for slot in each.slots)), None)
+    closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
+    if reducer is None or closure is None:
+        return None
+    job, step = reducer.world.job, reducer.steps + 1
+
+    def compared() -> Any:
+        loss = closure()
+        if "losses" not in _compared:
+            _compared.add("losses")
+            value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+            _compare_losses(job, type(optimiser).__name__, step, value)
+        return loss
+
+    if "closure" in named:
+        return arguments, named | {"closure": compared}
+    return (arguments[0], compared, *arguments[2:]), named
+
+
+def _compare_losses(job: Job, kind: str, step: int, loss: float) -> None:
+    losses = torch.empty(job.world_size, dtype=torch.float64)
+    job.allgather(torch.tensor([loss], dtype=torch.float64), losses)
+    other = next((rank for rank in range(job.world_size)
+                  if losses[rank] != losses[0] and not losses[[0, rank]].isnan().all()), None)
+    if other is None:
+        return
+    _warn("losses", f"job '{job.name}', step {step}: {kind} goes as far as the loss tells it to, and the "
+                    f"ranks have different losses: {losses[0]:g} on rank 0, {losses[other]:g} on rank "
+                    f"{other}. They will train different models, or call the wrapper so often that others "
+                    "wait in vain. Let the closure return the average of the loss over all ranks "
+                    f"(job.allreduce()). If this is meant: {_OFF}", job.rank in (0, other))
