@@ -94,6 +94,7 @@ static const struct {
         { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES }, /* recovery_class */
         { &wire__status_job__descriptor, 63, LIMIT_CAUSES },           /* rebuilds */
         { &wire__status_job__descriptor, 67, LIMIT_PEERS },            /* peers */
+        { &wire__status_wait__descriptor, 16, LIMIT_LOCAL },           /* blocked */
         { &wire__trace_step__descriptor, 5, LIMIT_LOCAL },             /* pid */
         { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },          /* bucket */
         { &wire__trace_end__descriptor, 5, LIMIT_TRACE_NODES },        /* node */

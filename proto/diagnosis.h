@@ -3,8 +3,9 @@
  * The diagnosis pages of a member's plan. They are the contents of its control memory, a memfd that the
  * daemon makes and passes beside the arena; on a connection of minor version 1 or below they lie at the start
  * of the arena. Written by libgradsync only; the daemon reads them to say what a member is waiting for or has
- * not done yet, and to report times. Nothing is decided by them: a member can write anything here at any
- * moment, so the daemon reads each value once and believes none. Little-endian, as the hosts are.
+ * not done yet, to report times, and to find members that wait for each other. Nothing else is decided by
+ * them: a member can write anything here at any moment, so the daemon reads each value once, and believes
+ * none. A lie about `blocked` ends the member's own job. Little-endian, as the hosts are.
  */
 #pragma once
 
@@ -24,7 +25,8 @@ struct diagnosis {
         uint64_t elapsed_ns;  /* time since the plan was agreed */
         uint64_t step;        /* the open step */
         uint64_t version;     /* DIAGNOSIS_VERSION; a reader understands no higher one */
-        uint64_t reserved[4]; /* 0 */
+        uint64_t blocked;     /* step whose end the member's thread that marks gradients waits for; 0: none */
+        uint64_t reserved[3]; /* 0 */
         /* bit i: parameter i (registration order) is ready or absent in the open step */
         uint8_t ready[];
 };

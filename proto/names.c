@@ -72,10 +72,16 @@ const char *code_name(unsigned code) {
 
 const char *cause_name(unsigned cause) {
         static const char *const names[] = {
-                [WIRE__CAUSE__CAUSE_NONE] = "growth", [WIRE__CAUSE__EXITED] = "exited",
-                [WIRE__CAUSE__CLOSED] = "closed",     [WIRE__CAUSE__EVICTED] = "evicted",
-                [WIRE__CAUSE__LEAVING] = "left",      [WIRE__CAUSE__SUPERSEDED] = "superseded",
-                [WIRE__CAUSE__SHUTDOWN] = "shutdown", [WIRE__CAUSE__RESTARTED] = "restarted",
+                [WIRE__CAUSE__CAUSE_NONE] = "growth",
+                [WIRE__CAUSE__EXITED] = "exited",
+                [WIRE__CAUSE__CLOSED] = "closed",
+                [WIRE__CAUSE__EVICTED] = "evicted",
+                [WIRE__CAUSE__LEAVING] = "left",
+                [WIRE__CAUSE__SUPERSEDED] = "superseded",
+                [WIRE__CAUSE__SHUTDOWN] = "shutdown",
+                [WIRE__CAUSE__RESTARTED] = "restarted",
+                [WIRE__CAUSE__UNREACHABLE] = "unreachable",
+                [WIRE__CAUSE__DEADLOCKED] = "deadlock",
         };
 
         return cause < array_size(names) ? names[cause] : "?";

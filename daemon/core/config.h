@@ -34,6 +34,7 @@ struct config {
         uint64_t drain_timeout; /* all times in microseconds */
         uint64_t handshake_timeout;
         uint64_t step_deadline;
+        uint64_t deadlock_timeout; /* before members that wait for each other are ended; 0: never */
         uint64_t rejoin_grace;
         uint64_t stall_notice; /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];

@@ -389,6 +389,7 @@ static void server_apply(struct server *server) {
         log_set_priority(server->config.log_priority);
         server_apply_limits(server);
         server->jobs->config.step_deadline = server->config.step_deadline;
+        server->jobs->config.deadlock_timeout = server->config.deadlock_timeout;
         server->jobs->config.stall_notice = server->config.stall_notice;
         server->jobs->config.rejoin_grace = server->config.rejoin_grace;
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);

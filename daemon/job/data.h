@@ -29,6 +29,7 @@
 #include "job/token.h"
 #include "rendezvous/membership.h"
 
+struct entangled;
 struct job;
 struct job_wait;
 struct jobs;
@@ -94,6 +95,9 @@ struct jobs_events {
         /* The members of other nodes, as they were when asked last, for which that wait (WAIT_NODES) is; or
          * nodes that say nothing, if no member is known. Their strings live until the next call. */
         unsigned (*blame)(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
+        /* Whether a member for which that wait (WAIT_NODES) is was blocked in something else, when its node
+         * was asked last. */
+        bool (*entangled)(struct job *job, const struct job_wait *wait, struct entangled *ret);
         /* A sentence about the members that a forming job still lacks: "" if there is nothing to say. */
         void (*missing)(struct job *job, char *text, size_t size);
 };
@@ -174,6 +178,12 @@ struct want {
 
 #define JOB_WANTS 4u
 
+/* A circle of members that wait for each other: which one, and since when nothing of it has changed. All 0:
+ * there is none. */
+struct deadlock {
+        uint64_t sign, since;
+};
+
 /* What is said of a job's end once it is gone: see ending.c. */
 struct job_clues {
         uint64_t broken;             /* clock_now(): there is no further generation; 0: there may be */
@@ -233,10 +243,11 @@ struct job {
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */
         struct want want[JOB_WANTS]; /* the latest one is the first */
-        struct takeover *takeover;   /* it comes from a former daemon, and has not gone on yet; else NULL */
-        bool history;                /* steps were committed in it, perhaps not here */
-        bool passed_on;              /* it ends here, and goes on at the next daemon */
-        bool suspended;              /* it is left to the next daemon: a member that goes now is no loss */
+        struct deadlock deadlock;
+        struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;              /* steps were committed in it, perhaps not here */
+        bool passed_on;            /* it ends here, and goes on at the next daemon */
+        bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
         bool unfinished;      /* … with a step that has not come to its end: members are told nothing */
         bool behind;          /* some member of this generation was not in the one before */
         uint64_t interrupted; /* clock_now() at the last loss; 0: none yet */
@@ -264,7 +275,8 @@ struct jobs_config {
         const struct jobs_events *events;
         void *events_data;
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
-        uint64_t piece_bytes; /* of a bucket go between nodes at once; 0: EXCHANGE_PIECE */
+        uint64_t deadlock_timeout; /* 0: jobs are not ended for that */
+        uint64_t piece_bytes;      /* of a bucket go between nodes at once; 0: EXCHANGE_PIECE */
 };
 
 struct jobs {

@@ -69,9 +69,11 @@ static void ending_of_loss(const struct job *job, struct job_ending *ret) {
 
 /* It ended as a whole, through no member's fault. */
 static void ending_of_whole(const struct job *job, uint32_t cause, const char *why, struct job_ending *ret) {
+        bool given_up = cause == WIRE__CAUSE__EVICTED || cause == WIRE__CAUSE__DEADLOCKED;
+
         ret->reason = cause == WIRE__CAUSE__SUPERSEDED ? ENDING_SUPERSEDED
                       : cause == WIRE__CAUSE__SHUTDOWN ? ENDING_SHUTDOWN
-                      : cause == WIRE__CAUSE__EVICTED  ? ENDING_GIVEN_UP
+                      : given_up                       ? ENDING_GIVEN_UP
                                                        : ENDING_LOST;
         if (ret->reason == ENDING_GIVEN_UP)
                 ending_quote(job, why, ret->text, sizeof(ret->text));

@@ -16,6 +16,7 @@
 #include "job/private.h"
 #include "job/restart/takeover.h"
 #include "job/restart/verdict.h"
+#include "job/watch/deadlock.h"
 
 static bool state_runs(enum job_state state) {
         return state == JOB_RUNNING || state == JOB_REPLACING;
@@ -296,6 +297,15 @@ void job_tell_gone(struct job *job) {
                          (int)loss->pid, step, it, why);
 }
 
+/* Members hear of one that has left only if they are not ready to leave themselves. */
+static void generation_tell_needed(struct job *job) {
+        size_t used = strlen(job->loss_text);
+
+        snprintf(job->loss_text + used, sizeof(job->loss_text) - used,
+                 ", and takes part in nothing any more: all ranks make the same calls and as many steps, and "
+                 "leave after the last one");
+}
+
 /* There will be no other generation. Members that wait for others in this one are told now; what has been
  * begun is voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
@@ -303,6 +313,8 @@ void job_break(struct job *job, enum job_end end) {
         struct refusal refusal;
 
         job_set_state(job, JOB_LOST);
+        if (job->loss.cause == WIRE__CAUSE__LEAVING && end != JOB_END_NO_STATE)
+                generation_tell_needed(job);
         job->clues.broken = clock_now();
         job->clues.end = end;
         job->open = false;
@@ -368,10 +380,34 @@ bool member_defers(struct member *member, uint32_t request, uint32_t generation)
         return true;
 }
 
+void job_tell_ended(struct job *job, uint32_t cause) {
+        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %" PRIu64 ": %s",
+                 job->name, job->last_step, cause_text(cause));
+}
+
+/* Another daemon has ended the job as a whole; or this one, which has said why. */
+static void job_end_as_told(struct job *job, const struct membership_loss *loss) {
+        char text[sizeof(job->loss_text)];
+
+        if (job->state == JOB_LOST || job->passed_on)
+                return;
+        if (loss->cause == WIRE__CAUSE__DEADLOCKED && deadlock_describe(job, text, sizeof(text)))
+                memcpy(job->loss_text, text, sizeof(text));
+        else
+                job_tell_ended(job, loss->cause);
+        job->loss = *loss;
+        job_log_loss(job);
+        job_break(job, JOB_END_ENDED);
+}
+
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
         const struct member *member = member_of_id(job, loss->member);
 
         release_full(job);
+        if (loss->member == 0 && end == JOB_END_ENDED) {
+                job_end_as_told(job, loss);
+                return;
+        }
         if (loss->member == 0 && machine_is_alone(job))
                 return; /* the daemon ends the job, and has said why */
         if (loss->member == 0) {
@@ -407,11 +443,15 @@ static void job_log_end(const struct job *job) {
         log_write(LOG_WARNING, &context, "job '%s' has ended after the loss of %s: %s", job->name, who, why);
 }
 
-void job_ended(struct job *job, enum job_end end) {
+void job_ended(struct job *job, const struct membership_loss *loss, enum job_end end) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
         if (job->state == JOB_LOST || job->passed_on)
                 return;
+        if (end == JOB_END_ENDED && loss->member == 0) {
+                job_end_as_told(job, loss);
+                return;
+        }
         ending_note_wait(job, job_grace_is_over(job));
         if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),

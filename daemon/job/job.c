@@ -232,8 +232,7 @@ void job_end(struct job *job, uint32_t cause) {
 
         if (job->state == JOB_LOST)
                 return; /* it has ended for another reason, which stays */
-        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %llu: %s", job->name,
-                 (unsigned long long)job->last_step, cause_text(cause));
+        job_tell_ended(job, cause);
         job->open = false;
         if (job->state == JOB_FORMING) {
                 refuse(&refusal, WIRE__CODE__STALE, "%s", job->loss_text);
@@ -244,6 +243,16 @@ void job_end(struct job *job, uint32_t cause) {
         job_log_loss(job);
         job_break(job, JOB_END_ENDED);
         machine_end(job, cause);
+        job_settle_later(job);
+}
+
+void job_end_deadlock(struct job *job, const char *text) {
+        snprintf(job->loss_text, sizeof(job->loss_text), "%s", text);
+        job->open = false;
+        job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__DEADLOCKED };
+        job_log_loss(job);
+        job_break(job, JOB_END_ENDED);
+        machine_end(job, WIRE__CAUSE__DEADLOCKED);
         job_settle_later(job);
 }
 

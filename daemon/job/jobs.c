@@ -12,9 +12,20 @@
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/rejoin.h"
+#include "job/watch/deadlock.h"
 #include "job/watch/stall.h"
 
 #define WATCH (2 * USEC_PER_MSEC) /* of a tick for stalls: all members of a job hear of each */
+
+/* Nobody else will ever end it. */
+static void watch_deadlock(struct job *job, uint64_t now) {
+        char text[sizeof(job->loss_text)];
+
+        if (!stall_is_told(job))
+                job->deadlock = (struct deadlock){ 0 };
+        else if (deadlock_is_due(job, stall_patience(job), now) && deadlock_describe(job, text, sizeof(text)))
+                job_end_deadlock(job, text);
+}
 
 /* If many jobs stall at once, a tick looks at as many as it has time for, so that no job's results wait for
  * all of that. The next tick begins with the jobs that are left. */
@@ -33,6 +44,7 @@ static void watch_stalls(struct jobs *jobs, uint64_t now) {
                                 return;
                         }
                         stall_check(job, now);
+                        watch_deadlock(job, now);
                 }
 }
 

@@ -19,6 +19,9 @@ const char *cause_text(uint32_t cause) {
         case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is ending";
         case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
+        case WIRE__CAUSE__UNREACHABLE: return "its daemon is not reached";
+        case WIRE__CAUSE__DEADLOCKED:
+                return "its members waited for each other in a circle, as the log of another daemon says";
         default: return "unknown cause";
         }
 }

@@ -11,6 +11,8 @@ struct job *job_free(struct job *job);
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal);
 /* Ends it for all members (SUPERSEDED, SHUTDOWN): an open step is void unless it can be committed. */
 void job_end(struct job *job, uint32_t cause);
+/* Its members wait for each other, as the text says: it ends on all nodes. */
+void job_end_deadlock(struct job *job, const char *text);
 /* The coordinator does not have the job, or not with this node. What is open here is void once the node has
  * given up waiting for a coordinator. */
 void job_renounce(struct job *job, const struct refusal *why);
@@ -38,13 +40,15 @@ void job_act(struct job *job, const struct action *action);
 void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
 void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
-void job_ended(struct job *job, enum job_end end);
+void job_ended(struct job *job, const struct membership_loss *loss, enum job_end end);
 /* This node is not in the generation any more: others may have committed what its members lack. */
 void job_fall_behind(struct job *job);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
 void job_log_loss(struct job *job);
+/* The text about a job that ends as a whole. */
+void job_tell_ended(struct job *job, uint32_t cause);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
 #define LOSS_TEXT 96

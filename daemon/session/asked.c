@@ -27,27 +27,6 @@ static void asked_add_row(void *data, uint16_t type, const ProtobufCMessage *row
         telling->used += (size_t)size;
 }
 
-static bool asked_take_want(const Wire__StatusWait *row, struct want *ret) {
-        const char *purpose = row->purpose != NULL ? row->purpose : "";
-        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
-
-        *ret = (struct want){ .plan = row->plan,
-                              .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
-                              .step = row->step,
-                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
-        if (strcmp(purpose, "step") == 0)
-                ret->what = WAIT_STEP;
-        else if (strcmp(purpose, "plan") == 0)
-                ret->what = WAIT_PLAN;
-        else if (strcmp(purpose, "operation") == 0)
-                ret->what = WAIT_OPERATION;
-        else
-                return false;
-        if (ret->what == WAIT_OPERATION)
-                ret->step = row->sequence;
-        return true;
-}
-
 static void asked_add_node(struct telling *telling) {
         const struct sessions_cluster *cluster = &telling->sessions->cluster;
         Wire__TraceNode node = WIRE__TRACE_NODE__INIT, *nodes[] = { &node };
@@ -88,7 +67,7 @@ void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes)
                 if (traced)
                         asked_trace(&telling, CAST(Wire__Trace, row));
                 else if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
-                         asked_take_want(CAST(Wire__StatusWait, row), &want))
+                         wait_row_want(CAST(Wire__StatusWait, row), &want))
                         job_want(job, &want);
         }
         if (!traced)

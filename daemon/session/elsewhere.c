@@ -10,7 +10,6 @@
 
 #define VIEW_KEPT (60 * USEC_PER_SEC) /* if nobody asks any more */
 #define VIEW_MOST (256u << 10)        /* bytes of rows */
-#define BLAMED 16u
 
 /* Frames, one after the other. */
 struct rows {
@@ -44,7 +43,7 @@ struct elsewhere {
         struct loop_timer *timer;
         uint32_t last; /* id */
         struct codec codec;
-        struct blamed blamed[BLAMED];
+        struct blamed blamed[ELSEWHERE_NAMED];
         void (*trouble)(void *data, char *text, size_t size);
         void *trouble_data;
         void (*complete)(void *data);
@@ -297,7 +296,7 @@ unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_w
 
         if (view == NULL)
                 return 0;
-        while (n < max && n < BLAMED && (row = view_next(view, &at, &type)) != NULL)
+        while (n < max && n < ELSEWHERE_NAMED && (row = view_next(view, &at, &type)) != NULL)
                 if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
                     wait_is_meant(wait, (const Wire__StatusWait *)(const void *)row)) {
                         waits[n] = wait_from(&view->elsewhere->blamed[n], wait,
@@ -331,7 +330,7 @@ unsigned view_silent(struct view *view, bool coordinator, struct job_wait *waits
         struct elsewhere *elsewhere = view->elsewhere;
         unsigned n = 0;
 
-        for (uint32_t i = 0; i < view->last.n_hosts && n < max && n < BLAMED; i++) {
+        for (uint32_t i = 0; i < view->last.n_hosts && n < max && n < ELSEWHERE_NAMED; i++) {
                 const struct hub_host *host = &view->last.host[i];
                 struct blamed *blamed = &elsewhere->blamed[n];
                 uint64_t silent = host->since + (clock_now() - view->of);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the other nodes of jobs that span daemons say of them: whom they wait for, and how their members are.
- * It is asked for when somebody wants to know, is kept for a moment, and is shown to people; nothing is
- * decided by it. There is one view for each job: of this daemon, or with its coordinator here. What comes
- * from other daemons is bounded, charged to the job's user, and checked like a frame of a client.
+ * It is asked for when somebody wants to know, is kept for a moment, and is shown to people. One thing is
+ * decided by it: that members of several nodes wait for each other (job/watch/deadlock.h). There is one view
+ * for each job: of this daemon, or with its coordinator here. What comes from other daemons is bounded,
+ * charged to the job's user, and checked like a frame of a client.
  */
 #pragma once
 
@@ -13,6 +14,7 @@
 
 #define ELSEWHERE_FRESH 20000u /* us for which an answer is shown to further people */
 #define ELSEWHERE_WAIT 600000u /* us after which a coordinator that has not answered is silent */
+#define ELSEWHERE_NAMED 16u    /* most members that one wait for nodes is found to be for */
 
 struct elsewhere;
 struct sessions;

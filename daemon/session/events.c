@@ -310,5 +310,6 @@ const struct jobs_events sessions_events = {
         .told = events_told,
         .inquire = others_inquire,
         .blame = others_blame,
+        .entangled = others_entangled,
         .missing = others_missing,
 };

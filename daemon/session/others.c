@@ -6,6 +6,9 @@
 #include "base/clock.h"
 #include "session/private.h"
 
+/* Of an answer by which something is decided. */
+#define RECENT (5 * USEC_PER_SEC)
+
 static struct sessions *others_sessions(const struct job *job) {
         return job_events_data(job);
 }
@@ -18,13 +21,14 @@ static size_t others_pack_waits(struct job *job, struct sessions *sessions, uint
         size_t used = 0;
 
         for (unsigned i = 0; i < n && said < JOB_WANTS; i++) {
+                struct wait_parts parts;
                 Wire__StatusWait row;
-                char text[WAIT_TEXT];
 
                 if (waits[i].kind != WAIT_NODES)
                         continue;
-                wait_row(job, &waits[i], now, NULL, text, &row);
-                row.text = NULL;
+                wait_row(job, &waits[i], now, NULL, &parts, &row);
+                row.text = row.call = NULL;
+                row.n_blocked = 0; /* who wants to know asks */
                 ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STATUS_WAIT, 0, 0, &row.base);
                 if (size < 0 || used + (size_t)size > HUB_WAITS)
                         break;
@@ -62,8 +66,48 @@ bool others_inquire(struct job *job, uint64_t after) {
         return view_is_of(view, after);
 }
 
+/* Whether the members of a node, which are all blocked in what the row says, are among those that are missing
+ * in something else. */
+static bool others_take_entangled(const Wire__StatusWait *row, const struct job_wait *wait,
+                                  const struct job_wait *missing, unsigned n, struct entangled *ret) {
+        if (row->what == NULL || strcmp(row->what, "nodes") != 0 || row->call == NULL ||
+            !wait_row_want(row, &ret->in) ||
+            (ret->in.what == wait->purpose &&
+             (wait->purpose == WAIT_OPERATION || ret->in.plan == wait->plan)))
+                return false;
+        for (unsigned i = 0; i < n; i++)
+                for (size_t k = 0; k < row->n_blocked; k++) {
+                        if (missing[i].rank != row->blocked[k] || missing[i].kind == WAIT_SILENT)
+                                continue;
+                        ret->rank = missing[i].rank;
+                        ret->pid = missing[i].pid;
+                        snprintf(ret->host, sizeof(ret->host), "%s", missing[i].host);
+                        snprintf(ret->call, sizeof(ret->call), "%s", row->call);
+                        snprintf(ret->lacks, sizeof(ret->lacks), "%s", missing[i].parameter);
+                        return true;
+                }
+        return false;
+}
+
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
         return view_blame(others_view(job), wait, waits, max);
+}
+
+bool others_entangled(struct job *job, const struct job_wait *wait, struct entangled *ret) {
+        struct view *view = others_view(job);
+        struct job_wait missing[ELSEWHERE_NAMED];
+        const ProtobufCMessage *row;
+        uint16_t type;
+        size_t at = 0;
+
+        if (view == NULL || !view_is_of(view, clock_now() - RECENT))
+                return false;
+        unsigned n = view_blame(view, wait, missing, ELSEWHERE_NAMED);
+        while (n > 0 && (row = view_next(view, &at, &type)) != NULL)
+                if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
+                    others_take_entangled(CAST(Wire__StatusWait, row), wait, missing, n, ret))
+                        return true;
+        return false;
 }
 
 static bool others_counts(const Wire__StatusMember *member) {

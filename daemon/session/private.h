@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "gradsync.pb-c.h"
+#include "job/watch/deadlock.h"
 #include "session/elsewhere.h"
 #include "session/report.h"
 #include "session/session.h"
@@ -139,6 +140,7 @@ void status_describe_job(struct sessions *sessions, struct job *job, sessions_ro
 /* others.c: what other nodes say. See struct jobs_events. */
 bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
+bool others_entangled(struct job *job, const struct job_wait *wait, struct entangled *ret);
 void others_missing(struct job *job, char *text, size_t size);
 struct view *others_view(const struct job *job);
 /* The part in a job of the cluster that this daemon has; NULL: none. */
@@ -160,9 +162,15 @@ void fetch_drop_all(struct sessions *sessions); /* all sessions are gone */
 /* asked.c */
 void asked_answer(struct job *job, uint32_t id, const void *waits, size_t bytes);
 /* wait_row.c: what other nodes are told, and people are shown, of a wait. `host` is this one; NULL: of a job
- * that has no other. */
+ * that has no other. The row lies in what is given for its parts. */
+struct wait_parts {
+        char text[WAIT_TEXT], call[CALL_TEXT];
+        uint32_t blocked[LIMIT_LOCAL];
+};
 void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
-              char text[WAIT_TEXT], Wire__StatusWait *ret);
+              struct wait_parts *parts, Wire__StatusWait *ret);
+/* What a row (WAIT_NODES) of another node says that it waits for. False: nothing that is known here. */
+bool wait_row_want(const Wire__StatusWait *row, struct want *ret);
 /* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
 struct far_members { /* where in the view they are; those with a rank first, by rank */
         unsigned n, n_spares;

@@ -441,11 +441,11 @@ static uint32_t status_alike_waits(const struct job_view *view, unsigned first) 
 /* `ranks`: it stands for so many. */
 static void status_send_wait(struct answer *answer, const struct job *job, struct job_wait *wait,
                              uint32_t ranks) {
+        struct wait_parts parts;
         Wire__StatusWait row;
-        char text[WAIT_TEXT];
 
         status_look(answer, wait);
-        wait_row(job, wait, answer->now, status_host(answer, job), text, &row);
+        wait_row(job, wait, answer->now, status_host(answer, job), &parts, &row);
         SET_IF(row, ranks, ranks > 1, ranks);
         answer_give(answer, ranks, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A wait as STATUS shows it, and as other nodes hear of it. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "session/private.h"
 
@@ -10,8 +12,9 @@ static const char *const wait_names[] = {
 };
 
 void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
-              char text[WAIT_TEXT], Wire__StatusWait *ret) {
+              struct wait_parts *parts, Wire__StatusWait *ret) {
         bool nodes = wait->kind == WAIT_NODES, silent = wait->kind == WAIT_SILENT;
+        char *text = parts->text;
 
         wire__status_wait__init(ret);
         SET(*ret, job, job->id);
@@ -34,4 +37,28 @@ void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, 
                 ret->purpose = (char *)wait_names[wait->purpose];
         SET_IF(*ret, sequence, wait->kind == WAIT_OPERATION || wait->purpose == WAIT_OPERATION,
                wait->sequence);
+        ret->n_blocked = nodes ? deadlock_list_blocked(job, wait, parts->blocked, parts->call) : 0;
+        ret->blocked = parts->blocked;
+        ret->call = ret->n_blocked > 0 ? parts->call : NULL;
+}
+
+bool wait_row_want(const Wire__StatusWait *row, struct want *ret) {
+        const char *purpose = row->purpose != NULL ? row->purpose : "";
+        uint64_t now = clock_now(), since = row->since_ms * USEC_PER_MSEC;
+
+        *ret = (struct want){ .plan = row->plan,
+                              .bucket = row->has_bucket ? row->bucket : UINT32_MAX,
+                              .step = row->step,
+                              .since = row->since_ms < now / USEC_PER_MSEC ? now - since : 0 };
+        if (strcmp(purpose, "step") == 0)
+                ret->what = WAIT_STEP;
+        else if (strcmp(purpose, "plan") == 0)
+                ret->what = WAIT_PLAN;
+        else if (strcmp(purpose, "operation") == 0)
+                ret->what = WAIT_OPERATION;
+        else
+                return false;
+        if (ret->what == WAIT_OPERATION)
+                ret->step = row->sequence;
+        return true;
 }

@@ -405,6 +405,9 @@
  *
  *   MEMBER_LOST     the job is over: it has lost a member whose place no process took, or a member
  *                   has left that it cannot do without
+ *   DEADLOCK        the job is over: its members waited for each other in a circle, for example one
+ *                   in finish() for the gradients of another one, and that one in a barrier for the
+ *                   first. The daemon ends that after its deadlock_timeout, on all members alike
  *
  *
  * VERSIONS

@@ -39,6 +39,8 @@ enum gradsync_result { /* equal to enum Code of the protocol */
                        GRADSYNC_STALE = 34,       /* an older incarnation or generation than the job's */
                        GRADSYNC_MEMBER_LOST = 35, /* the job is over; the text names the member that it lost,
                                                      and why */
+                       GRADSYNC_DEADLOCK = 36,    /* the job is over: members waited for each other; the text
+                                                     says which, and each in what */
                        /* the connection */
                        GRADSYNC_NO_DAEMON = 40, /* no daemon listens; the text names every socket tried */
                        GRADSYNC_DENIED = 41,    /* no permission */

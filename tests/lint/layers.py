@@ -31,7 +31,7 @@ JOB_MAY_USE = {
     "plan": {"keep", "machine"},
     "op": {"plan", "machine"},
     "restart": {"op", "plan", "keep", "machine"},
-    "watch": {"restart", "plan", "machine"},
+    "watch": {"restart", "op", "plan", "machine"},
 }
 JOB_DATA = "daemon/job/data.h"
 # Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/

@@ -87,14 +87,21 @@ static void test_times_of_steps(void **state) {
 
 static pthread_barrier_t gate;
 
+/* The step in whose end the member says that it is. */
+static uint64_t blocked_in(const struct played *d) {
+        return __atomic_load_n(&d->plan->page->blocked, __ATOMIC_RELAXED);
+}
+
 static void script_two(struct played *d) {
         let_join(d);
         let_plan(d);
         take_ready(d, 1, 0, 2);
         wait_for_waiters(d, 1);
+        EXPECT(blocked_in(d) == 0);
         pass(2);
         pthread_barrier_wait(&gate);
         wait_for_waiters(d, 2);
+        EXPECT(blocked_in(d) == 1);
         pass(4);
         commit(d, 1, 1, 2);
 }
@@ -105,7 +112,8 @@ static void *wait_thread(void *data) {
         return (void *)(intptr_t)gradsync_wait(d->plan, 0);
 }
 
-/* Time in which two threads wait counts once, and from when the first one begins. */
+/* Time in which two threads wait counts once, and from when the first one begins. The member is blocked when
+ * the thread that has marked its gradients is. */
 static void test_times_of_two_threads(void **state) {
         struct gradsync_info info;
         struct played d;
@@ -126,6 +134,29 @@ static void test_times_of_two_threads(void **state) {
         assert_true(d.plan->step.blocked_ns == 0);
         played_end(&d);
         pthread_barrier_destroy(&gate);
+}
+
+static void script_wait(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, 2);
+        wait_for_waiters(d, 1);
+        EXPECT(blocked_in(d) == 1);
+        commit(d, 1, 1, 2);
+}
+
+/* In the middle of a step that thread is blocked as in its end, but no longer. */
+static void test_a_wait_of_the_thread_that_marks(void **state) {
+        struct played d;
+
+        play(&d, script_wait);
+        plan_of(&d, 2);
+        mark_all(&d);
+        assert_int_equal(gradsync_wait(d.plan, 1), GRADSYNC_OK);
+        assert_int_equal(blocked_in(&d), 0);
+        finish(&d, GRADSYNC_OK);
+        assert_int_equal(blocked_in(&d), 0);
+        played_end(&d);
 }
 
 /* ---- the queue ---- */
@@ -398,6 +429,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_times_of_steps),
                 cmocka_unit_test(test_times_of_two_threads),
+                cmocka_unit_test(test_a_wait_of_the_thread_that_marks),
                 cmocka_unit_test(test_buckets_go_in_launch_order),
                 cmocka_unit_test(test_a_reader_that_is_slow),
                 cmocka_unit_test(test_many_threads_mark),

@@ -79,8 +79,9 @@ static void codes_are_those_of_the_public_header(void **state) {
                 ROW(FORKED),      ROW(UNSUPPORTED),   ROW(QUOTA),
                 ROW(SYSTEM),      ROW(PLAN_MISMATCH), ROW(OPERATION_MISMATCH),
                 ROW(RANK_TAKEN),  ROW(JOB_FULL),      ROW(STALE),
-                ROW(MEMBER_LOST), ROW(NO_DAEMON),     ROW(DENIED),
-                ROW(VERSION),     ROW(PROTOCOL),      ROW(DAEMON_LOST),
+                ROW(MEMBER_LOST), ROW(DEADLOCK),      ROW(NO_DAEMON),
+                ROW(DENIED),      ROW(VERSION),       ROW(PROTOCOL),
+                ROW(DAEMON_LOST),
         };
 #undef ROW
         size_t count = sizeof(rows) / sizeof(rows[0]);

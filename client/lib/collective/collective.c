@@ -206,7 +206,8 @@ static void collective_copy(struct gradsync_job *job,
 /* The daemon counts an operation that has failed, but not one that it would not even begin. */
 static bool collective_counts(int result) {
         return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE &&
-               result != GRADSYNC_VOID_RETRY && result != GRADSYNC_MEMBER_LOST && result != REQUEST_BROKEN;
+               result != GRADSYNC_VOID_RETRY && result != GRADSYNC_MEMBER_LOST &&
+               result != GRADSYNC_DEADLOCK && result != REQUEST_BROKEN;
 }
 
 uint64_t collective_operations(const struct collective *c, bool *ret_failed) {
@@ -440,7 +441,7 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
  * nothing is done in the job any more; the call waits for it, so that the next call returns the same
  * result. */
 static bool collective_ends_job(const struct gradsync_job *job, int r) {
-        return r == GRADSYNC_MEMBER_LOST &&
+        return (r == GRADSYNC_MEMBER_LOST || r == GRADSYNC_DEADLOCK) &&
                (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
 }
 

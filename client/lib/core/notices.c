@@ -24,8 +24,10 @@ static int notices_step(struct gradsync *gs, const Wire__Step *step) {
 static int notices_lost(struct gradsync *gs, const Wire__Lost *lost) {
         struct gradsync_job *job = job_find(gs, lost->job);
 
-        if (job != NULL)
-                generation_lose(job, lost->rank, lost->pid, lost->text);
+        if (job == NULL)
+                return GRADSYNC_OK;
+        generation_lose(job, lost->rank, lost->pid, lost->text);
+        job->standing.loss.cause = lost->cause;
         return GRADSYNC_OK;
 }
 

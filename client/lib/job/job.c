@@ -8,12 +8,21 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 
-int job_check(const struct gradsync_job *job) {
+/* A member that has left lacks in what the others still call; a job that has ended as a whole is about no
+ * member. */
+static int job_fail_over(const struct gradsync_job *job) {
         const struct loss *loss = &job->standing.loss;
+        bool lacks = loss->cause == WIRE__CAUSE__LEAVING && job->call != NULL;
+        int code = loss->cause == WIRE__CAUSE__DEADLOCKED ? GRADSYNC_DEADLOCK : GRADSYNC_MEMBER_LOST;
 
+        fail(code, "%s%s%s%s", lacks ? job->call : "", lacks ? "() needs all ranks: " : "", loss->text,
+             loss_verdict(loss));
+        return loss->pid != 0 ? fail_about_member(code, loss->rank, loss->pid) : code;
+}
+
+int job_check(const struct gradsync_job *job) {
         if (standing_is_over(&job->standing))
-                return fail_about_member(fail(GRADSYNC_MEMBER_LOST, "%s%s", loss->text, loss_verdict(loss)),
-                                         loss->rank, loss->pid);
+                return job_fail_over(job);
         if (job->gs->link.failed != 0)
                 return link_failure(&job->gs->link);
         return GRADSYNC_OK;
@@ -25,12 +34,12 @@ int job_enter_alone(struct gradsync_job *job, const char *call) {
         int r = context_enter(job->gs);
         if (r != GRADSYNC_OK)
                 return r;
-        if (job->busy)
-                return context_leave(
-                        job->gs, fail(GRADSYNC_STATE,
-                                      "%s(): another thread is in a call on job '%s' that only one may be in",
-                                      call, job->name));
-        job->busy = true;
+        if (job->call != NULL)
+                return context_leave(job->gs,
+                                     fail(GRADSYNC_STATE,
+                                          "%s(): another thread is in %s() on job '%s'; only one may be",
+                                          call, job->call, job->name));
+        job->call = call;
         return GRADSYNC_OK;
 }
 
@@ -44,7 +53,7 @@ int job_enter(struct gradsync_job *job, const char *call) {
 }
 
 int job_leave(struct gradsync_job *job, int r) {
-        job->busy = false;
+        job->call = NULL;
         return context_leave(job->gs, r);
 }
 

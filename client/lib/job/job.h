@@ -53,8 +53,8 @@ struct gradsync_job {
         struct wish wish;
         /* The caller has it. */
         bool taken;
-        /* A thread is in a call that only one may be in. */
-        bool busy;
+        /* The call that a thread is in, if only one may be; else NULL. */
+        const char *call;
         /* For join and leave. */
         struct request request;
         /* Of the join. */

@@ -15,6 +15,7 @@ static const unsigned standing_next[] = {
 };
 
 void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text) {
+        loss->cause = 0;
         loss->rank = rank;
         loss->pid = pid;
         snprintf(loss->text, sizeof(loss->text), "%s", text ? text : "no reason given");

@@ -26,6 +26,8 @@ enum standing_state {
 
 /* Of a member: why a step is void, a generation at its end, or a job over. */
 struct loss {
+        /* enum Cause, where the job is over; else 0. */
+        uint32_t cause;
         uint32_t rank;
         int32_t pid;
         char text[LIMIT_TEXT + 1];

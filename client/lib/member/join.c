@@ -157,7 +157,7 @@ static int join_perform(struct gradsync *gs, const struct wish *wish, struct gra
 
         if (gs->link.failed != 0)
                 return link_failure(&gs->link);
-        if (job != NULL && (job->taken || job->busy))
+        if (job != NULL && (job->taken || job->call != NULL))
                 return fail(GRADSYNC_STATE,
                             "job '%s' has been joined over this handle already, or is being; a second "
                             "member opens a handle of its own",
@@ -166,10 +166,10 @@ static int join_perform(struct gradsync *gs, const struct wish *wish, struct gra
                 job = member_new(gs, wish);
         if (job == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory for job '%s'", wish->name);
-        job->busy = true;
+        job->call = "gradsync_join";
         while ((r = gs->standalone ? join_alone(gs, job, wish) : join_ask(gs, job, wish)) == REQUEST_BROKEN)
                 job->asked = true;
-        job->busy = false;
+        job->call = NULL;
         job->taken = r == GRADSYNC_OK;
         if (r == GRADSYNC_OK)
                 *ret = job;

@@ -79,6 +79,8 @@ struct gradsync_plan {
         uint64_t waiting_ns;
         /* finish.c: those in gradsync_wait(). */
         struct waiter *waiter;
+        /* The thread that has marked a parameter last. */
+        pthread_t marker;
 };
 
 /* The plans of a job. */

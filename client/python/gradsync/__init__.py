@@ -20,19 +20,19 @@ from typing import Any
 from ._dlpack import DeviceArray
 from ._native import LibraryNotFoundError, library as _library
 from .connection import Connection
-from .errors import (Again, DaemonLostError, DeniedError, ForkedError, GradsyncError, InvalidError,
-                     JobFullError, MemberLostError, NoDaemonError, NoMemoryError, OperationMismatchError,
-                     PlanMismatchError, ProtocolError, QuotaError, RankTakenError, Result, StaleError,
-                     StateError, SystemCallError, TimedOutError, UnsupportedError, VersionError, VoidBehind,
-                     VoidRetry, VoidStep)
+from .errors import (Again, DaemonLostError, DeadlockError, DeniedError, ForkedError, GradsyncError,
+                     InvalidError, JobFullError, MemberLostError, NoDaemonError, NoMemoryError,
+                     OperationMismatchError, PlanMismatchError, ProtocolError, QuotaError, RankTakenError,
+                     Result, StaleError, StateError, SystemCallError, TimedOutError, UnsupportedError,
+                     VersionError, VoidBehind, VoidRetry, VoidStep)
 from .job import Job
 from .memory import Memory
 from .plan import Plan
 from .types import BucketStats, Device, DType, Info, Param, Raw, Reduce, Stall
 
 __all__ = [
-    "Again", "BucketStats", "Connection", "DType", "DaemonLostError", "DeniedError", "Device", "DeviceArray",
-    "ForkedError",
+    "Again", "BucketStats", "Connection", "DType", "DaemonLostError", "DeadlockError", "DeniedError",
+    "Device", "DeviceArray", "ForkedError",
     "GradsyncError", "Info", "InvalidError", "Job", "JobFullError", "LibraryNotFoundError",
     "MemberLostError", "Memory", "NoDaemonError", "NoMemoryError", "OperationMismatchError", "Param", "Plan",
     "PlanMismatchError", "ProtocolError", "QuotaError", "RankTakenError", "Raw", "Reduce", "Result", "Stall",

@@ -35,6 +35,7 @@ class Result(enum.IntEnum):
     JOB_FULL = 33
     STALE = 34
     MEMBER_LOST = 35
+    DEADLOCK = 36
     NO_DAEMON = 40
     DENIED = 41
     VERSION = 42
@@ -175,6 +176,12 @@ class MemberLostError(GradsyncError):
     result = Result.MEMBER_LOST
 
 
+class DeadlockError(GradsyncError):
+    """The job is over: members waited for each other in a circle. The text says which, and each in what."""
+
+    result = Result.DEADLOCK
+
+
 class NoDaemonError(GradsyncError):
     """No daemon listens; the text names every socket that was tried."""
 
@@ -210,5 +217,5 @@ CLASSES: dict[int, type[GradsyncError]] = {
     for each in (Again, TimedOutError, VoidRetry, VoidBehind, InvalidError, StateError, NoMemoryError,
                  ForkedError, UnsupportedError, QuotaError, SystemCallError, PlanMismatchError,
                  OperationMismatchError, RankTakenError, JobFullError, StaleError, MemberLostError,
-                 NoDaemonError, DeniedError, VersionError, ProtocolError, DaemonLostError)
+                 DeadlockError, NoDaemonError, DeniedError, VersionError, ProtocolError, DaemonLostError)
 }

@@ -22,7 +22,7 @@ enum ending_reason {
         ENDING_SUPERSEDED, /* a newer incarnation of the job has come */
         ENDING_SHUTDOWN,   /* the daemon stopped */
         ENDING_UNFORMED,   /* it never had all of its members */
-        ENDING_GIVEN_UP,   /* by its coordinator */
+        ENDING_GIVEN_UP,   /* by its coordinator, or because its members waited for each other */
         ENDING_REASONS,
 };
 

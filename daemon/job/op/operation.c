@@ -117,6 +117,14 @@ static void call_text(const struct operation_request *call, char *text, size_t s
                 snprintf(text, size, "%s of %" PRIu64 " bytes", operation_name(call->kind), call->total);
 }
 
+void operation_describe(const struct job *job, char *text, size_t size) {
+        const struct operation_request *call = &job->operation.first;
+        char what[128];
+
+        call_text(call, what, sizeof(what));
+        snprintf(text, size, "operation %" PRIu64 ", %s", call->sequence, what);
+}
+
 static struct member *first_caller(const struct job *job) {
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (job->local[local]->operation.pending)
@@ -231,6 +239,8 @@ static enum gate operation_gate(const struct job *job) {
 int operation_refuse_void(const struct job *job, struct refusal *refusal) {
         const struct membership_loss *loss = &job->loss;
 
+        if (job->state == JOB_LOST && loss->cause == WIRE__CAUSE__DEADLOCKED)
+                return refuse(refusal, WIRE__CODE__DEADLOCK, "%s", job->loss_text);
         if (job->state == JOB_LOST)
                 return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                                   "%s; the job is over", job->loss_text);

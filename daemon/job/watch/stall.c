@@ -168,7 +168,7 @@ static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n,
         return n;
 }
 
-static uint64_t stall_patience(const struct job *job) {
+uint64_t stall_patience(const struct job *job) {
         uint64_t usual = hist_median(&job->steps) * 3;
 
         return usual > job->table->config.stall_notice ? usual : job->table->config.stall_notice;
@@ -274,6 +274,17 @@ static void check_wants(struct job *job, uint64_t now) {
                     act(job, waits, n, &job->want[i].told, job->table->config.step_deadline, now))
                         stall_keep_wanted(job, &job->want[i], waits, n);
         }
+}
+
+bool stall_is_told(const struct job *job) {
+        const struct plan *plan;
+
+        if (job->operation.stalled.told && job->operation.n_calls > 0)
+                return true;
+        list_for_each(plan, &job->plans, link)
+                if (plan->stalled.told && (!plan->agreed || plan_is_open(plan)))
+                        return true;
+        return false;
 }
 
 void stall_check(struct job *job, uint64_t now) {

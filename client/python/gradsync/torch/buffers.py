@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from ..errors import OperationMismatchError, PlanMismatchError
+from ..errors import DeadlockError, OperationMismatchError, PlanMismatchError
 from ..job import Job
 from . import compare
 from .compare import Named
-from .errors import ModelChangedError
+from .errors import ModelChangedError, advise
 
 ALIGN = 16
 CHUNK = 8 << 20
@@ -118,6 +118,9 @@ class Broadcaster:
         except OperationMismatchError as error:
             raise OperationMismatchError(f"{error}; this rank broadcasts buffers: {self._change(named)}",
                                          rank=error.rank, pid=error.pid) from None
+        except DeadlockError as error:
+            advise(error, f"the broadcast of rank {root}'s buffers, as before a forward pass")
+            raise
 
     def _mark_of(self, named: Named) -> bytes:
         key = tuple((name, each.dtype, each.shape) for _, name, each in named)

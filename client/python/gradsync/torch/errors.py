@@ -2,7 +2,7 @@
 """What a training script can do wrong. Everything else is an exception of the package gradsync."""
 from __future__ import annotations
 
-from ..errors import GradsyncError, Result, StateError, UnsupportedError
+from ..errors import DeadlockError, GradsyncError, Result, StateError, UnsupportedError
 
 
 class MarkedTwiceError(StateError, RuntimeError):
@@ -26,6 +26,14 @@ class ParametersDifferError(StateError, RuntimeError):
 
 class GradientKindError(UnsupportedError, TypeError):
     """A gradient that cannot be averaged: sparse, or of a type that gradsync does not know."""
+
+
+def advise(error: DeadlockError, here: str) -> None:
+    """Adds how a training script comes to that. `here`: where in it this rank is."""
+    error.add_note(f"This rank is at {here}. Each rank calls the wrapped module and backward() as often as "
+                   "the others: a batch is skipped on all ranks or on none (decide with "
+                   "gradsync.torch.default_job().allreduce()), and a rank that evaluates alone calls the "
+                   "module inside, model.module")
 
 
 class NoStateError(GradsyncError, RuntimeError):

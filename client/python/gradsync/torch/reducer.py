@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..errors import ForkedError, GradsyncError, PlanMismatchError, StateError, VoidStep
+from ..errors import DeadlockError, ForkedError, GradsyncError, PlanMismatchError, StateError, VoidStep
 from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
@@ -27,7 +27,8 @@ from . import compare, drift, layout
 from .device import Host, Mark
 from .direct import Home, Linears
 from .drift import Setting
-from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
+from .errors import (GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError,
+                     advise)
 from .layout import Slot
 from .untraced import untraced
 from .world import World
@@ -522,6 +523,9 @@ class Reducer:
         except VoidStep:
             self.forget()
             self._drop_gradients()
+            raise
+        except DeadlockError as error:
+            advise(error, "the end of a backward pass, and has given its gradients")
             raise
         if self.on_finish is not None:
             self.on_finish(self, computed, perf_counter_ns(), buckets)

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members that wait for each other in a circle: which ones are found, and when a job is ended for it. */
+#include "fixed_fixture.h"
+#include "job/watch/deadlock.h"
+#include "proto/diagnosis.h"
+
+#define TIMEOUT (10 * USEC_PER_SEC)
+
+/* The arenas of the members, by plan. Their diagnosis pages come first. */
+static int arena[2][MEMBERS];
+
+static void agree_on(struct fixture *f, uint32_t ordinal, uint32_t world) {
+        for (uint32_t rank = 0; rank < world; rank++) {
+                assert_int_equal(describe(f, rank, ordinal, "b", &arena[ordinal][rank]), 0);
+                assert_int_equal(plan_mapped(f->member[rank], ordinal, 9, &f->refusal), 0);
+        }
+        heard[0] = '\0';
+}
+
+static void form_with(struct fixture *f, uint32_t world, uint32_t plans) {
+        form(f, world);
+        for (uint32_t ordinal = 0; ordinal < plans; ordinal++)
+                agree_on(f, ordinal, world);
+        f->jobs->config.deadlock_timeout = TIMEOUT;
+}
+
+/* As the library of that member does in the end of a step; 0: it does something else. */
+static void block(uint32_t ordinal, uint32_t rank, uint64_t step) {
+        assert_int_equal(pwrite(arena[ordinal][rank], &step, sizeof(step),
+                                offsetof(struct diagnosis, blocked)),
+                         sizeof(step));
+}
+
+static void mark(uint32_t ordinal, uint32_t rank, uint8_t bits) {
+        assert_int_equal(pwrite(arena[ordinal][rank], &bits, 1, DIAGNOSIS_BITMAP), 1);
+}
+
+static void give(struct fixture *f, uint32_t ordinal, uint32_t rank, uint32_t buckets) {
+        for (uint32_t b = 0; b < buckets; b++) {
+                struct ready message = { .generation = 1, .plan = ordinal, .step = 1, .bucket = b };
+
+                assert_int_equal(step_ready(f->member[rank], &message, &f->refusal), 0);
+        }
+        mark(ordinal, rank, (uint8_t)((1u << buckets) - 1));
+}
+
+/* All that a member has for a step, and it is in the end of that one. */
+static void finish(struct fixture *f, uint32_t ordinal, uint32_t rank) {
+        give(f, ordinal, rank, 2);
+        block(ordinal, rank, 1);
+}
+
+static void barrier(struct fixture *f, uint32_t rank) {
+        assert_int_equal(operation_call(f->member[rank], 20 + rank,
+                                        &(struct operation_request){ .kind = WIRE__OPERATION_KIND__BARRIER },
+                                        &f->refusal),
+                         0);
+}
+
+static struct job *job_of(struct fixture *f) {
+        return f->member[0]->job;
+}
+
+static void expect(struct fixture *f, const char *text) {
+        char expected[512], found[512];
+        size_t used = 0;
+
+        assert_true(deadlock_describe(job_of(f), found, sizeof(found)));
+        /* A # stands for the pid of all of them. */
+        for (; *text != '\0' && used < sizeof(expected) - 16; text++)
+                if (*text == '#')
+                        used += (size_t)snprintf(expected + used, 16, "(pid %d)", (int)getpid());
+                else
+                        expected[used++] = *text;
+        expected[used] = '\0';
+        assert_string_equal(found, expected);
+}
+
+static void expect_none(struct fixture *f) {
+        char text[512];
+
+        assert_false(deadlock_describe(job_of(f), text, sizeof(text)));
+        assert_false(deadlock_is_due(job_of(f), 0, clock_now() + 1000 * TIMEOUT));
+        assert_false(deadlock_is_due(job_of(f), 0, clock_now() + 2000 * TIMEOUT));
+}
+
+#define AND "job 'j': its members wait for each other: "
+#define STEP " is at the end of step 1, for which "
+#define BARRIER " is in operation 0, barrier, for which "
+#define GIVE " has to give its gradients, "
+#define CALL " has to make the same call"
+#define ALL ". All members make the same calls in the same order"
+
+static void a_step_and_an_operation(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 2, 1);
+        finish(f, 0, 0);
+        expect_none(f);
+        barrier(f, 1);
+        expect(f, AND "rank 0 #" STEP "rank 1" GIVE "\"a\" first; rank 1 #" BARRIER "rank 0" CALL ALL);
+        give(f, 0, 1, 1);
+        expect(f, AND "rank 0 #" STEP "rank 1" GIVE "\"b\" first; rank 1 #" BARRIER "rank 0" CALL ALL);
+}
+
+static void a_step_and_the_agreement_on_a_plan(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 2, 1);
+        assert_int_equal(describe(f, 1, 1, "b", &arena[1][1]), 0);
+        assert_int_equal(plan_mapped(f->member[1], 1, 9, &f->refusal), 0);
+        finish(f, 0, 0);
+        expect(f,
+               AND "rank 0 # is at the end of step 1 of plan 0, for which rank 1" GIVE
+                   "\"a\" first; rank 1 # is in the making of plan 1, for which rank 0 has to make the same "
+                   "plan" ALL);
+}
+
+static void the_steps_of_two_plans(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 2, 2);
+        finish(f, 0, 0);
+        finish(f, 1, 1);
+        expect(f, AND "rank 0 # is at the end of step 1 of plan 0, for which rank 1" GIVE
+                      "\"a\" first; rank 1 # is at the end of step 1 of plan 1, for which rank 0" GIVE
+                      "\"a\" first" ALL);
+}
+
+/* Each of the three is lacked by one of the others alone. */
+static void three_members(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 3, 2);
+        give(f, 1, 0, 2);
+        finish(f, 0, 0);
+        finish(f, 1, 1);
+        give(f, 0, 2, 2);
+        expect_none(f);
+        barrier(f, 2);
+        expect(f, AND "rank 0 # is at the end of step 1 of plan 0, for which rank 1" GIVE
+                      "\"a\" first; rank 1 # is at the end of step 1 of plan 1, for which rank 2" GIVE
+                      "\"a\" first; rank 2 #" BARRIER "rank 0" CALL ALL);
+}
+
+/* What the others wait in is no part of it. */
+static void others_that_wait_are_not_named(void **state) {
+        struct fixture *f = *state;
+        char text[512];
+
+        form_with(f, 4, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                finish(f, 0, rank);
+        barrier(f, 3);
+        assert_true(deadlock_describe(job_of(f), text, sizeof(text)));
+        assert_non_null(strstr(text, "rank 3"));
+        assert_non_null(strstr(text, "rank 0"));
+        assert_null(strstr(text, "rank 1 "));
+}
+
+static void waits_that_end_by_themselves(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 3, 1);
+        barrier(f, 0);
+        barrier(f, 1);
+        expect_none(f); /* the third one computes */
+        give(f, 0, 2, 2);
+        expect_none(f); /* and is not in the end of its step */
+        block(0, 2, 2);
+        expect_none(f); /* but of another one */
+        block(0, 2, 1);
+        expect(f, AND "rank 0 #" BARRIER "rank 2" CALL "; rank 2 #" STEP "rank 0" GIVE "\"a\" first" ALL);
+}
+
+/* The step waits for nothing that the one in the operation would have to give. */
+static void a_member_that_has_given_all(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 3, 1);
+        finish(f, 0, 0);
+        give(f, 0, 1, 2);
+        barrier(f, 1);
+        expect_none(f); /* the third one will give its gradients */
+}
+
+static void the_clock_begins_when_nothing_moves(void **state) {
+        struct fixture *f = *state;
+        uint64_t now = clock_now();
+
+        form_with(f, 2, 1);
+        barrier(f, 1);
+        finish(f, 0, 0);
+        assert_false(deadlock_is_due(job_of(f), 0, now));
+        assert_false(deadlock_is_due(job_of(f), 0, now + TIMEOUT - 1));
+        assert_true(deadlock_is_due(job_of(f), 0, now + TIMEOUT));
+        assert_false(deadlock_is_due(job_of(f), TIMEOUT + 1, now + TIMEOUT));
+        assert_true(deadlock_is_due(job_of(f), TIMEOUT + 1, now + TIMEOUT + 1));
+        mark(0, 1, 1); /* a thread of the member that is in the barrier goes on with its gradients */
+        assert_false(deadlock_is_due(job_of(f), 0, now + TIMEOUT + 2));
+        assert_false(deadlock_is_due(job_of(f), 0, now + 2 * TIMEOUT + 1));
+        assert_true(deadlock_is_due(job_of(f), 0, now + 2 * TIMEOUT + 2));
+        block(0, 0, 0); /* it has left the step, and may come again */
+        assert_false(deadlock_is_due(job_of(f), 0, now + 3 * TIMEOUT));
+        block(0, 0, 1);
+        assert_false(deadlock_is_due(job_of(f), 0, now + 3 * TIMEOUT + 1));
+        assert_true(deadlock_is_due(job_of(f), 0, now + 4 * TIMEOUT + 1));
+}
+
+static void it_can_be_switched_off(void **state) {
+        struct fixture *f = *state;
+        uint64_t now = clock_now();
+
+        form_with(f, 2, 1);
+        f->jobs->config.deadlock_timeout = 0;
+        barrier(f, 1);
+        finish(f, 0, 0);
+        assert_false(deadlock_is_due(job_of(f), 0, now));
+        assert_false(deadlock_is_due(job_of(f), 0, now + 1000 * TIMEOUT));
+}
+
+static void a_job_that_is_paused_waits_for_its_operator(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 2, 1);
+        barrier(f, 1);
+        finish(f, 0, 0);
+        job_of(f)->paused_at = 1;
+        expect_none(f);
+        job_of(f)->paused_at = 0;
+}
+
+static void all_members_hear_of_it(void **state) {
+        struct fixture *f = *state;
+        char text[512];
+
+        form_with(f, 2, 1);
+        barrier(f, 1);
+        finish(f, 0, 0);
+        assert_true(deadlock_describe(job_of(f), text, sizeof(text)));
+        job_end_deadlock(job_of(f), text);
+        pass(f);
+        assert_heard("refused 1 21 36;void 1;lost 0;");
+        assert_string_equal(job_of(f)->loss_text, text);
+        assert_int_equal(operation_call(f->member[0], 30,
+                                        &(struct operation_request){ .kind = WIRE__OPERATION_KIND__BARRIER },
+                                        &f->refusal),
+                         WIRE__CODE__DEADLOCK);
+        assert_string_equal(f->refusal.text, text);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                TEST(a_step_and_an_operation),        TEST(a_step_and_the_agreement_on_a_plan),
+                TEST(the_steps_of_two_plans),         TEST(three_members),
+                TEST(others_that_wait_are_not_named), TEST(waits_that_end_by_themselves),
+                TEST(a_member_that_has_given_all),    TEST(the_clock_begins_when_nothing_moves),
+                TEST(it_can_be_switched_off),         TEST(a_job_that_is_paused_waits_for_its_operator),
+                TEST(all_members_hear_of_it),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
