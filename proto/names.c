@@ -160,3 +160,10 @@ bool name_valid(const char *name) {
 bool name_valid_job(const char *name) {
         return name_valid(name) && !strchr(name, '/');
 }
+
+void utf8_cut(char *text) {
+        size_t length = strlen(text);
+
+        while (length > 0 && !utf8_valid(text, length))
+                text[--length] = '\0';
+}

@@ -29,5 +29,7 @@ bool name_valid_job(const char *name); /* and no '/' */
  * the direction of writing: shown to a person as it is, it could make a text look like another one. */
 bool text_is_deceptive(uint32_t point);
 bool utf8_valid(const char *text, size_t length);
+/* Takes half a character from the end of a text that was cut. */
+void utf8_cut(char *text);
 /* The first code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not well-formed. */
 size_t utf8_decode(const char *text, size_t length, uint32_t *ret);

@@ -98,6 +98,9 @@ struct jobs_events {
         /* Whether a member for which that wait (WAIT_NODES) is was blocked in something else, when its node
          * was asked last. */
         bool (*entangled)(struct job *job, const struct job_wait *wait, struct entangled *ret);
+        /* The host of a lost member of another node; of one that is not reached, perhaps "a or b". "": not
+         * known. */
+        void (*host_of)(struct job *job, const struct membership_loss *loss, char *text, size_t size);
         /* A sentence about the members that a forming job still lacks: "" if there is nothing to say. */
         void (*missing)(struct job *job, char *text, size_t size);
 };
@@ -141,6 +144,7 @@ struct member {
         uid_t evictor;     /* the operator's uid, if so */
         bool evict_told;   /* the log has that */
         bool overdue;      /* evicted because the step deadline has passed */
+        char *fault;       /* what its session is ended for, in words; NULL: it has gone by itself */
         uint32_t cause;    /* WIRE__CAUSE__… with which it is gone; 0: it is not */
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */
@@ -239,6 +243,7 @@ struct job {
         struct charge self;   /* the struct and its name, and communicators; the machine has its own */
         struct charge fds;    /* of communicators */
         char loss_text[512];
+        char loss_place[80]; /* " with host1" or " on host b", of a member of another node; "": not known */
         struct job_clues clues;
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */

@@ -11,13 +11,7 @@
 #include "job/private.h"
 #include "proto/names.h"
 
-/* The last character of a text that was cut may be half of one. */
-static void ending_cut(char *text) {
-        size_t length = strlen(text);
-
-        while (length > 0 && !utf8_valid(text, length))
-                text[--length] = '\0';
-}
+#define TOLD 448u /* bytes of a clause about a member */
 
 /* What a refusal says of the job, without its name: "it did not form within 5.0 s: …". */
 static void ending_quote(const struct job *job, const char *text, char *out, size_t size) {
@@ -31,7 +25,7 @@ static void ending_quote(const struct job *job, const char *text, char *out, siz
                 snprintf(out, size, "%s", rest + 2);
         else
                 snprintf(out, size, "it%s", rest);
-        ending_cut(out);
+        utf8_cut(out);
 }
 
 static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) {
@@ -41,18 +35,19 @@ static void ending_has_member(struct job_ending *ret, uint32_t rank, pid_t pid) 
 }
 
 /* "rank 1 (pid 4242) was evicted by uid 0": whatever has become of it. */
-static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[128]) {
+static void ending_tell_loss(const struct job *job, const struct membership_loss *loss, char text[TOLD]) {
         char why[LOSS_TEXT];
         bool evicted = member_loss_is_eviction(job, loss, why);
 
-        snprintf(text, 128, evicted ? "rank %" PRIu32 " (pid %d) %s" : "lost rank %" PRIu32 " (pid %d): %s",
-                 loss->rank, (int)loss->pid, why);
+        snprintf(text, TOLD,
+                 evicted ? "rank %" PRIu32 " (pid %d)%s %s" : "lost rank %" PRIu32 " (pid %d)%s: %s",
+                 loss->rank, (int)loss->pid, loss->member == job->loss.member ? job->loss_place : "", why);
 }
 
 /* The end of its generation was a loss. */
 static void ending_of_loss(const struct job *job, struct job_ending *ret) {
         const struct job_clues *clues = &job->clues;
-        char lost[128], after[64] = "";
+        char lost[TOLD], after[64] = "";
 
         ending_tell_loss(job, &job->loss, lost);
         if (clues->grace > 0)
@@ -117,7 +112,7 @@ static const struct member *ending_find_lost(const struct job *job) {
 static void ending_of_leaving(const struct job *job, struct job_ending *ret) {
         const struct member *lost = ending_find_lost(job);
         struct membership_loss loss = { 0 };
-        char text[128];
+        char text[TOLD];
 
         if (lost == NULL) {
                 ret->reason = ENDING_LEFT;

@@ -260,12 +260,15 @@ void job_log_loss(struct job *job) {
 }
 
 static const char *why_none(const struct member *member, enum job_end end) {
+        const struct job *job = member->job;
+
         if (member_waits(member))
                 return "; the job is over, and this spare has no place to wait for";
-        if (end == JOB_END_NO_STATE)
-                return "";
-        return "; no member is left who holds the job's state, or too few: start the job again from a "
-               "checkpoint";
+        if (end != JOB_END_TOO_FEW)
+                return ""; /* the text about the end says it */
+        if (job->last_step == 0 && !job->history)
+                return "; too few members are left, and the job had made no step: start it again";
+        return "; too few members are left: start the job again from a checkpoint";
 }
 
 /* Refuses the processes that have come for a place in the next generation: there will be none. */
@@ -281,20 +284,34 @@ static void generation_refuse_fresh(struct job *job, enum job_end end) {
         }
 }
 
+/* Where the member was, as far as is known, if what is said of its loss sends people there. */
+static void generation_find_place(struct job *job) {
+        const struct membership_loss *loss = &job->loss;
+        bool unreachable = loss->cause == WIRE__CAUSE__UNREACHABLE;
+        const char *how = unreachable ? " with " : " on host ";
+        char host[sizeof(job->loss_place) - sizeof(" on host ")] = "";
+
+        if (unreachable || (loss->cause == WIRE__CAUSE__EVICTED && member_of_id(job, loss->member) == NULL))
+                job->table->config.events->host_of(job, loss, host, sizeof(host));
+        snprintf(job->loss_place, sizeof(job->loss_place), "%s%s", host[0] != '\0' ? how : "", host);
+}
+
 void job_tell_gone(struct job *job) {
         const struct membership_loss *loss = &job->loss;
-        unsigned long long step = job->last_step;
-        char why[LOSS_TEXT];
+        char why[LOSS_TEXT], when[48] = "before it began", who[48] = "a node";
         const char *it = member_loss_is_eviction(job, loss, why) ? "it " : "";
 
+        generation_find_place(job);
+        if (job->state != JOB_FORMING)
+                snprintf(when, sizeof(when), "after step %" PRIu64, job->last_step);
+        if (loss->member != 0)
+                snprintf(who, sizeof(who), "rank %" PRIu32 " (pid %d)", loss->rank, (int)loss->pid);
         if (loss->cause == WIRE__CAUSE__LEAVING)
-                snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s': rank %u (pid %d) left after step %llu", job->name, loss->rank,
-                         (int)loss->pid, step);
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': %s left %s", job->name, who,
+                         when);
         else
-                snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s' lost rank %u (pid %d) after step %llu: %s%s", job->name, loss->rank,
-                         (int)loss->pid, step, it, why);
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost %s%s %s: %s%s", job->name,
+                         who, job->loss_place, when, it, why);
 }
 
 /* Members hear of one that has left only if they are not ready to leave themselves. */
@@ -453,6 +470,10 @@ void job_ended(struct job *job, const struct membership_loss *loss, enum job_end
                 return;
         }
         ending_note_wait(job, job_grace_is_over(job));
+        if (job->loss_text[0] == '\0') { /* nobody has been told of a loss: it had not formed */
+                job->loss = *loss;
+                job_tell_gone(job);
+        }
         if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has ended after step %" PRIu64

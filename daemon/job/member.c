@@ -4,18 +4,20 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/private.h"
+#include "proto/names.h"
 
 const char *cause_text(uint32_t cause) {
         switch (cause) {
         case WIRE__CAUSE__EXITED: return "its process ended";
-        case WIRE__CAUSE__CLOSED: return "it closed its connection";
-        case WIRE__CAUSE__EVICTED: return "it was evicted";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection without leaving";
+        case WIRE__CAUSE__EVICTED: return "it was evicted, and the log of its daemon says why";
         case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is ending";
         case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
@@ -35,11 +37,26 @@ bool member_loss_is_eviction(const struct job *job, const struct membership_loss
         else if (member != NULL && member->overdue)
                 snprintf(text, LOSS_TEXT, "was evicted: the step deadline of %.1f s has passed",
                          (double)job->table->config.step_deadline / 1e6);
+        else if (member != NULL && loss->cause == WIRE__CAUSE__EVICTED && member->fault != NULL)
+                snprintf(text, LOSS_TEXT, "was evicted: %s", member->fault);
         else
                 snprintf(text, LOSS_TEXT, "%s",
                          loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
                                                                 : cause_text(loss->cause));
-        return member != NULL && (member->evicted || member->overdue);
+        return strncmp(text, "was ", strlen("was ")) == 0;
+}
+
+/* What is said of the member begins with the name of the job anyway. Without memory it is not known. */
+void member_note_fault(struct member *member, const char *fault) {
+        char start[LIMIT_NAME + 16];
+        size_t length = (size_t)snprintf(start, sizeof(start), "job '%s'", member->job->name);
+
+        if (strncmp(fault, start, length) == 0)
+                fault += length + strspn(fault + length, ":, ");
+        free(member->fault);
+        member->fault = strndup(fault, LOSS_TEXT / 2);
+        if (member->fault != NULL)
+                utf8_cut(member->fault);
 }
 
 void member_set_state(struct member *member, enum member_state state) {
@@ -88,6 +105,7 @@ void member_free(struct member *member) {
         staging_deinit(&member->staging);
         memories_release(member);
         charge_release(&member->self);
+        free(member->fault);
         free(member);
 }
 

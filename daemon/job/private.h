@@ -51,7 +51,7 @@ void job_log_loss(struct job *job);
 void job_tell_ended(struct job *job, uint32_t cause);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
-#define LOSS_TEXT 96
+#define LOSS_TEXT 320
 /* Why a member is lost, in words. True: they are about it, as "was evicted by uid 0"; else a clause of its
  * own, as "its process ended". */
 bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss, char text[LOSS_TEXT]);

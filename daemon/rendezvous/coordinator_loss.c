@@ -17,7 +17,8 @@ bool loss_found(const struct coordinator *c) {
 void loss_begin(struct coordinator *c, uint64_t now) {
         c->growing = false;
         if (c->membership.loss.cause == 0) /* no member: a daemon or a link, or the coordinator before */
-                c->membership.loss.cause = c->tally.lost > 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
+                c->membership.loss.cause =
+                        c->tally.lost > 0 ? WIRE__CAUSE__UNREACHABLE : WIRE__CAUSE__RESTARTED;
         if (c->tally.survivors == 0)
                 member_begin_anew(c, now);
         else

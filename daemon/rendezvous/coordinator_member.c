@@ -228,7 +228,7 @@ static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, cons
                     (report != NULL && reports(report, member)))
                         continue;
                 membership_remove(&c->membership, member,
-                                  report != NULL ? member_cause_of(report, member) : WIRE__CAUSE__EXITED,
+                                  report != NULL ? member_cause_of(report, member) : WIRE__CAUSE__UNREACHABLE,
                                   now);
         }
 }

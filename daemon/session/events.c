@@ -311,5 +311,6 @@ const struct jobs_events sessions_events = {
         .inquire = others_inquire,
         .blame = others_blame,
         .entangled = others_entangled,
+        .host_of = others_host_of,
         .missing = others_missing,
 };

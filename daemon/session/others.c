@@ -110,6 +110,39 @@ bool others_entangled(struct job *job, const struct job_wait *wait, struct entan
         return false;
 }
 
+/* Of a member that a node has shown when it could be asked last. */
+static bool others_find_host(struct view *view, const struct membership_loss *loss, char *text, size_t size) {
+        const ProtobufCMessage *row;
+        uint16_t type;
+        size_t at = 0;
+
+        while ((row = view_next(view, &at, &type)) != NULL) {
+                const Wire__StatusMember *member = CAST(Wire__StatusMember, row);
+
+                if (type != WIRE__MESSAGE_TYPE__STATUS_MEMBER || member->host == NULL || !member->has_rank ||
+                    member->rank != loss->rank || member->pid != loss->pid)
+                        continue;
+                snprintf(text, size, "%s", member->host);
+                return true;
+        }
+        return false;
+}
+
+void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
+        struct view *view = job->cluster ? others_view(job) : NULL;
+        struct job_wait silent[HUB_HOSTS];
+        size_t used = 0;
+
+        text[0] = '\0';
+        if (view == NULL || others_find_host(view, loss, text, size) ||
+            loss->cause != WIRE__CAUSE__UNREACHABLE)
+                return;
+        unsigned n = view_silent(view, false, silent, HUB_HOSTS);
+        for (unsigned i = 0; i < n && used < size; i++)
+                used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " or " : "",
+                                         silent[i].host);
+}
+
 static bool others_counts(const Wire__StatusMember *member) {
         return member->state == NULL || strcmp(member->state, "spare") != 0;
 }

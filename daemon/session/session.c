@@ -282,9 +282,19 @@ void session_send_refused(struct session *session, uint32_t request, const struc
         session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, &refused.base);
 }
 
+/* Its jobs are told why. */
+static void session_end_for(struct session *session, const char *why) {
+        struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (session->state != SESSION_ENDING)
+                        member_note_fault(member, why);
+        session_begin_end(session, WIRE__CAUSE__EVICTED);
+}
+
 void session_evict(struct session *session, const struct refusal *refusal) {
         session_send_refused(session, 0, refusal);
-        session_begin_end(session, WIRE__CAUSE__EVICTED);
+        session_end_for(session, refusal->text);
 }
 
 void session_refuse(struct session *session, uint32_t code, const char *text) {
@@ -320,8 +330,8 @@ void session_closed(struct session *session) {
                                                                             : WIRE__CAUSE__CLOSED);
 }
 
-void session_given_up(struct session *session) {
-        session_begin_end(session, WIRE__CAUSE__EVICTED);
+void session_given_up(struct session *session, const char *why) {
+        session_end_for(session, why);
 }
 
 /* A job is addressed by its handle, so one connection can hold one place in it. */

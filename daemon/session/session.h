@@ -160,7 +160,7 @@ void session_bad_packet(struct session *session, const char *why);
 void session_closed(struct session *session);
 /* Of what the socket held when the client's process ended nothing is left. */
 void session_drained(struct session *session);
-/* The link has given up a client that takes nothing more; it does not hear why. */
-void session_given_up(struct session *session);
+/* The link has given up a client that takes nothing more; it does not hear why, but the others do. */
+void session_given_up(struct session *session, const char *why);
 /* What the socket layer says about it in its own refusals. */
 void session_refuse(struct session *session, uint32_t code, const char *text);

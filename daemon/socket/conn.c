@@ -158,7 +158,7 @@ static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priorit
                           (unsigned)conn->peer.uid, why);
         conn->dead = true;
         loop_io_set(conn->io, 0);
-        session_given_up(conn->session);
+        session_given_up(conn->session, why);
 }
 
 /* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to a

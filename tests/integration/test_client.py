@@ -248,7 +248,9 @@ def test_divisors_that_differ_end_the_member(daemon, member):
     wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
     ask(members[1], "ready")
     assert "7" in ask(members[1], "finish", "OPERATION_MISMATCH")
-    assert fields(ask(members[0], "finish", "VOID_RETRY"))["lost_rank"] == "1"
+    told = ask(members[0], "finish", "VOID_RETRY")
+    assert fields(told)["lost_rank"] == "1"
+    assert f"it was evicted: step 1: rank 1 (pid {members[1].pid}) divides by 7, the others by 2" in told
 
 
 def test_accumulation(daemon, member):

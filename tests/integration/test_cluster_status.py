@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from clusters import Cluster, free_port, members_of, write_key
+from clusters import SWIFT, Cluster, Gate, free_port, members_of, write_key
 from harness import wait_until
 from trainers import ask, crew, fields, step
 
@@ -186,10 +186,52 @@ def test_a_member_that_only_others_wait_for_is_evicted_after_the_deadline(hosts,
     bring_all_but(members, 1)
     line = members[0].line()
     assert not line.startswith("OK"), line
-    for node in it.nodes:
-        node.wait_log(r"lost rank 1 \(pid \d+\) after step 1: it was evicted")
-    it.nodes[1].wait_log(r"after step 1: it was evicted: the step deadline of 2\.0 s has passed")
+    it.nodes[0].wait_log(r"lost rank 1 \(pid \d+\) on host beta after step 1: it was evicted, and the log of "
+                         "its daemon says why")
+    it.nodes[1].wait_log(r"lost rank 1 \(pid \d+\) after step 1: it was evicted: the step deadline of 2\.0 s "
+                         "has passed")
     assert "the step deadline of 2.0 s has passed" in members[1].ask("barrier")
+
+
+def test_a_host_that_is_not_reached_is_named(hosts, member):
+    """Its trainer lives, as far as others know: nothing is said of an end of its process."""
+    it = hosts("alpha", "beta", settings={"stall_notice": "100ms"}, times=SWIFT)
+    members = formed(it, member)
+    assert step(members) == 1
+    bring_all_but(members, 1)
+    it.nodes[0].wait_log(r"step 2: waiting [\d.]+ s for rank 1")
+    it.nodes[1].program.stop()
+    said = f"job 'job' lost rank 1 (pid {members[1].pid}) with beta after step 1: its daemon is not reached"
+    line = members[0].line()
+    assert line.endswith(f"step 2 is void on all members: {said}; the job is over"), line
+    it.nodes[0].wait_log(re.escape(said))
+    assert "its daemon is not reached" in it.nodes[0].ctl("status")
+    it.nodes[1].program.resume()
+    assert ask(members[1], "barrier", code="MEMBER_LOST")
+
+
+def test_a_host_that_is_lost_while_its_job_forms(hosts, member, build, scratch):
+    """The daemons connect: the job has all of its members, and has not begun."""
+    gate = Gate(build, scratch)
+    it = hosts("alpha", settings={"stall_notice": "100ms"}, times=SWIFT)
+    it.nodes.append(it.add(host_id="beta", gloo_helper=gate.program))
+    members = [member(node) for node in it.nodes]
+    gate.close()
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name=job world=2 rank={rank}")
+    wait_until(lambda: len(shown(it.coordinator)["members"]) == 2, "both members")
+    it.nodes[1].program.stop()
+    assert members[0].line() == (
+        f"MEMBER_LOST job 'job' lost rank 1 (pid {members[1].pid}) with beta before it began: its daemon is "
+        "not reached; too few members are left, and the job had made no step: start it again")
+    it.nodes[1].program.resume()
+    gate.open()
+    members[0] = member(it.nodes[0])            # it is started again
+    ask(members[0], "open")
+    members[0].say("join name=job world=2 rank=0")
+    for each in members:
+        assert each.line().startswith("OK ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")

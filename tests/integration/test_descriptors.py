@@ -262,6 +262,6 @@ def test_more_in_flight_than_the_kernel_allows(daemon, peers):
     assert os.waitpid(child, 0)[1] == 0
     crew.peers[0].plan_send(small_plan())
     served.wait_log("nothing can be sent to it, or read from it: Too many references")
-    served.wait_log("lost rank 0 .*: it was evicted")
+    served.wait_log("lost rank 0 .*: it was evicted: nothing can be sent to it, or read from it: Too many")
     for end in ends:
         end.close()

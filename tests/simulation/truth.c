@@ -444,7 +444,8 @@ static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
         uint32_t count = member_id_count(loss->member);
         uint32_t truly = count <= w.next_member ? person[count].cause : 0;
 
-        if (loss->member == 0 || truly == loss->cause || (!w.personal && loss->cause == WIRE__CAUSE__EXITED))
+        if (loss->member == 0 || truly == loss->cause ||
+            (!w.personal && loss->cause == WIRE__CAUSE__UNREACHABLE))
                 return;
         if (loss->cause == WIRE__CAUSE__SUPERSEDED && has_successor(count))
                 return;

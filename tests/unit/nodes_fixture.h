@@ -244,6 +244,10 @@ static unsigned on_blame(struct job *job, const struct job_wait *wait, struct jo
         return 0;
 }
 
+static void on_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
+        text[0] = '\0';
+}
+
 static void on_missing(struct job *job, char *text, size_t size) {
         text[0] = '\0';
 }
@@ -253,6 +257,7 @@ static void on_ended(const struct job *job) {}
 static const struct jobs_events events = {
         .inquire = on_inquire,
         .blame = on_blame,
+        .host_of = on_host_of,
         .missing = on_missing,
         .joined = on_joined,
         .refused = on_refused,

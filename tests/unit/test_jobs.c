@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/user.h"
+#include "proto/names.h"
 
 /* For the sanitizers: what cannot be allocated is NULL, as without them. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
@@ -569,6 +570,34 @@ static void an_evicted_member_is_lost_by_name(void **state) {
         assert_non_null(strstr(f->member[0]->job->loss_text, "it was evicted by uid 4711"));
 }
 
+/* The others hear what its session was ended for. */
+static void a_member_is_evicted_for_something(void **state) {
+        struct fixture *f = *state;
+        struct job *job;
+
+        form(f, 3);
+        job = f->member[0]->job;
+        member_note_fault(f->member[1], "job 'j', step 3: rank 1 divides by 2");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        assert_non_null(strstr(job->loss_text, ": it was evicted: step 3: rank 1 divides by 2"));
+}
+
+/* Half a character is no text. */
+static void a_long_fault_is_cut(void **state) {
+        struct fixture *f = *state;
+        char fault[512] = "";
+        const char *told;
+
+        for (unsigned i = 0; i < 150; i++)
+                strcat(fault, "\xc3\xa4");
+        form(f, 2);
+        member_note_fault(f->member[1], fault + 1);
+        member_note_fault(f->member[1], fault);
+        told = f->member[1]->fault;
+        assert_true(strlen(told) > 100 && strlen(told) < 300);
+        assert_true(utf8_valid(told, strlen(told)));
+}
+
 static void jobs_are_named_with_or_without_their_owner(void **state) {
         assert_true(job_is_named("j", 1000, "j"));
         assert_true(job_is_named("1000/j", 1000, "j"));
@@ -628,6 +657,8 @@ int main(void) {
                 TEST(the_end_of_a_lost_job_does_not_change_its_reason),
                 TEST(a_slower_plan_does_not_set_a_member_back),
                 TEST(an_evicted_member_is_lost_by_name),
+                TEST(a_member_is_evicted_for_something),
+                TEST(a_long_fault_is_cut),
                 TEST(jobs_are_named_with_or_without_their_owner),
                 TEST(whoever_is_missing_is_named),
         };
