@@ -373,6 +373,17 @@ def accumulated_wrongly():
                 optimiser.zero_grad()
         model.require_backward_grad_sync = True
 
+    def in_a_closure():
+        def closure():
+            with contextlib.nullcontext() if i == 0 else model.no_sync():
+                loss = loss_of(model, i)
+                loss.backward()
+                return loss
+
+        for i in range(2):
+            optimiser.zero_grad()
+            optimiser.step(closure)
+
     found = {"off_by_one": heard(off_by_one)}
     model = wrap(models.mlp())
     optimiser = sgd(model)
@@ -380,6 +391,9 @@ def accumulated_wrongly():
     model = wrap(models.mlp())
     optimiser = sgd(model)
     found["flag"] = heard(flag_after_forward)
+    model = wrap(models.mlp())
+    optimiser = sgd(model)
+    found["closure"] = heard(in_a_closure)
     say(**found)
 
 
@@ -400,10 +414,16 @@ def step_too_early():
 
 
 def rightly():
-    """Nothing is said: accumulation, clipping, a critic that is passed by, frozen layers, a scheduler."""
+    """Nothing is said: accumulation, clipping, a critic that is passed by, frozen layers, a scheduler,
+    gradients that the closure of a step has averaged."""
     model, critic = wrap(models.mlp()), wrap(models.mlp((10, 8, 1)))
     first, second = torch.optim.Adam(model.parameters()), sgd(critic)
     schedule = torch.optim.lr_scheduler.StepLR(first, 2)
+
+    def averaged(i):
+        loss = loss_of(model, i)
+        loss.backward()
+        return loss
 
     def steps():
         for i in range(24):
@@ -416,6 +436,10 @@ def rightly():
             first.step()
             first.zero_grad(set_to_none=i % 2 == 0)
             schedule.step()
+            with model.no_sync():
+                loss_of(model, i).backward()
+            first.step(lambda i=i: averaged(i))
+            first.zero_grad()
             second.zero_grad()
             critic(made.detach()).square().mean().backward()
             second.step()

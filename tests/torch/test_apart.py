@@ -197,7 +197,7 @@ def test_a_loss_that_a_method_of_the_module_computes(seen):
 @together
 def test_passes_that_are_accumulated_wrongly(seen):
     for each in seen["accumulated_wrongly"]:
-        for name in ("off_by_one", "left_over", "flag"):
+        for name in ("off_by_one", "left_over", "flag", "closure"):
             check_unaveraged(each[name], step=1)
         check_difference(each["off_by_one"]["told"], "0.weight")
 

@@ -217,14 +217,23 @@ def watch(reducer: Reducer) -> None:
 @untraced
 def _before_step(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
                  named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """May put other arguments in place of these."""
-    for reducer in _reducers:
-        if (reducer.local or reducer.open) and _is_checked(reducer):
-            _look(reducer, optimiser)
-    # No other optimiser of torch does more or less because of what the loss is.
-    if isinstance(optimiser, torch.optim.LBFGS) and "losses" not in _compared:
-        return _with_losses_compared(optimiser, arguments, named)
-    return None
+    """May put other arguments in place of these: a closure makes the gradients that the step applies."""
+    closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
+    if closure is None:
+        _look(optimiser)
+        return None
+
+    def watched() -> Any:
+        loss = closure()
+        _look(optimiser)
+        # No other optimiser of torch does more or less because of what the loss is.
+        if isinstance(optimiser, torch.optim.LBFGS) and "losses" not in _compared:
+            _compare_losses(optimiser, loss)
+        return loss
+
+    if "closure" in named:
+        return arguments, named | {"closure": watched}
+    return (arguments[0], watched, *arguments[2:]), named
 
 
 def _is_checked(reducer: Reducer) -> bool:
@@ -232,7 +241,13 @@ def _is_checked(reducer: Reducer) -> bool:
             and reducer.layout.plan.alive and reducer.world.job.world_size > 1)
 
 
-def _look(reducer: Reducer, optimiser: torch.optim.Optimizer) -> None:
+def _look(optimiser: torch.optim.Optimizer) -> None:
+    for reducer in _reducers:
+        if (reducer.local or reducer.open) and _is_checked(reducer):
+            _look_at(reducer, optimiser)
+
+
+def _look_at(reducer: Reducer, optimiser: torch.optim.Optimizer) -> None:
     job = reducer.world.job
     applied = {id(param) for param in _parameters_of(optimiser) if param.grad is not None}
     name = next((slot.name for slot in reducer.unaveraged() if id(slot.param) in applied), None)
@@ -261,39 +276,25 @@ def _parameters_of(optimiser: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 _compared: set[str] = set()
 
 
-def _with_losses_compared(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
-                          named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The first loss that the closure of this step computes is compared over all ranks, once in a run."""
+def _compare_losses(optimiser: torch.optim.Optimizer, loss: Any) -> None:
+    """The first loss that a closure has computed, over all ranks, once in a run."""
     mine = {id(param) for param in _parameters_of(optimiser)}
     reducer = next((each for each in _reducers if _is_checked(each)
                     and any(id(slot.param) in mine for slot in each.slots)), None)
-    closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
-    if reducer is None or closure is None:
-        return None
-    job, step = reducer.world.job, reducer.steps + 1
-
-    def compared() -> Any:
-        loss = closure()
-        if "losses" not in _compared:
-            _compared.add("losses")
-            value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-            _compare_losses(job, type(optimiser).__name__, step, value)
-        return loss
-
-    if "closure" in named:
-        return arguments, named | {"closure": compared}
-    return (arguments[0], compared, *arguments[2:]), named
-
-
-def _compare_losses(job: Job, kind: str, step: int, loss: float) -> None:
+    if reducer is None:
+        return
+    _compared.add("losses")
+    job = reducer.world.job
+    value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
     losses = torch.empty(job.world_size, dtype=torch.float64)
-    job.allgather(torch.tensor([loss], dtype=torch.float64), losses)
+    job.allgather(torch.tensor([value], dtype=torch.float64), losses)
     other = next((rank for rank in range(job.world_size)
                   if losses[rank] != losses[0] and not losses[[0, rank]].isnan().all()), None)
     if other is None:
         return
-    _warn("losses", f"job '{job.name}', step {step}: {kind} goes as far as the loss tells it to, and the "
-                    f"ranks have different losses: {losses[0]:g} on rank 0, {losses[other]:g} on rank "
-                    f"{other}. They will train different models, or call the wrapper so often that others "
-                    "wait in vain. Let the closure return the average of the loss over all ranks "
-                    f"(job.allreduce()). If this is meant: {_OFF}", job.rank in (0, other))
+    _warn("losses", f"job '{job.name}', step {reducer.steps}: {type(optimiser).__name__} goes as far as the "
+                    f"loss tells it to, and the ranks have different losses: {losses[0]:g} on rank 0, "
+                    f"{losses[other]:g} on rank {other}. They will train different models, or call the "
+                    "wrapper so often that others wait in vain. Let the closure return the average of the "
+                    f"loss over all ranks (job.allreduce()). If this is meant: {_OFF}",
+          job.rank in (0, other))
