@@ -25,11 +25,15 @@ struct diagnosis {
         uint64_t elapsed_ns;  /* time since the plan was agreed */
         uint64_t step;        /* the open step */
         uint64_t version;     /* DIAGNOSIS_VERSION; a reader understands no higher one */
-        uint64_t blocked;     /* step whose end the member's thread that marks gradients waits for; 0: none */
+        uint64_t blocked;     /* step whose end a call of the member waits for, which does nothing else; or
+                             DIAGNOSIS_AGREEMENT; 0: none */
         uint64_t reserved[3]; /* 0 */
         /* bit i: parameter i (registration order) is ready or absent in the open step */
         uint8_t ready[];
 };
+
+/* In `blocked`: what is waited for is that all members agree on the plan. */
+#define DIAGNOSIS_AGREEMENT UINT64_MAX
 
 _Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-endian numbers");

@@ -96,8 +96,9 @@ struct jobs_events {
          * nodes that say nothing, if no member is known. Their strings live until the next call. */
         unsigned (*blame)(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
         /* Whether a member for which that wait (WAIT_NODES) is was blocked in something else, when its node
-         * was asked last. */
-        bool (*entangled)(struct job *job, const struct job_wait *wait, struct entangled *ret);
+         * was asked last, after that moment. */
+        bool (*entangled)(struct job *job, const struct job_wait *wait, uint64_t after,
+                          struct entangled *ret);
         /* The host of a lost member of another node; of one that is not reached, perhaps "a or b". "": not
          * known. */
         void (*host_of)(struct job *job, const struct membership_loss *loss, char *text, size_t size);
@@ -182,10 +183,11 @@ struct want {
 
 #define JOB_WANTS 4u
 
-/* A circle of members that wait for each other: which one, and since when nothing of it has changed. All 0:
- * there is none. */
+/* A circle of members that wait for each other: which one, and since when nothing of it has changed; 0: there
+ * is none. When it was looked for last, and since when in this generation. */
 struct deadlock {
-        uint64_t sign, since;
+        uint64_t sign, since, looked, begun;
+        uint32_t generation;
 };
 
 /* What is said of a job's end once it is gone: see ending.c. */
@@ -242,8 +244,8 @@ struct job {
         struct charge charge; /* one job */
         struct charge self;   /* the struct and its name, and communicators; the machine has its own */
         struct charge fds;    /* of communicators */
-        char loss_text[512];
-        char loss_place[80]; /* " with host1" or " on host b", of a member of another node; "": not known */
+        char loss_text[896];  /* with what follows it, it fits a message */
+        char loss_place[80];  /* " with host1" or " on host b", of a member of another node; "": not known */
         struct job_clues clues;
         bool loss_told;
         bool stall_told;             /* that it waits for members to join, or for memory */

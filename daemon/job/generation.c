@@ -4,6 +4,7 @@
  * begun, and the next generation takes over plans and survivors, or there is none.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@
 #include "job/restart/takeover.h"
 #include "job/restart/verdict.h"
 #include "job/watch/deadlock.h"
+#include "proto/names.h"
 
 static bool state_runs(enum job_state state) {
         return state == JOB_RUNNING || state == JOB_REPLACING;
@@ -296,6 +298,16 @@ static void generation_find_place(struct job *job) {
         snprintf(job->loss_place, sizeof(job->loss_place), "%s%s", host[0] != '\0' ? how : "", host);
 }
 
+/* The text is cut where it has no place. */
+__attribute__((format(printf, 2, 3))) static void generation_say(struct job *job, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(job->loss_text, sizeof(job->loss_text), format, arguments);
+        va_end(arguments);
+        utf8_cut(job->loss_text);
+}
+
 void job_tell_gone(struct job *job) {
         const struct membership_loss *loss = &job->loss;
         char why[LOSS_TEXT], when[48] = "before it began", who[48] = "a node";
@@ -307,20 +319,21 @@ void job_tell_gone(struct job *job) {
         if (loss->member != 0)
                 snprintf(who, sizeof(who), "rank %" PRIu32 " (pid %d)", loss->rank, (int)loss->pid);
         if (loss->cause == WIRE__CAUSE__LEAVING)
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': %s left %s", job->name, who,
-                         when);
+                generation_say(job, "job '%s': %s left %s", job->name, who, when);
         else
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost %s%s %s: %s%s", job->name,
-                         who, job->loss_place, when, it, why);
+                generation_say(job, "job '%s' lost %s%s %s: %s%s", job->name, who, job->loss_place, when, it,
+                               why);
 }
 
 /* Members hear of one that has left only if they are not ready to leave themselves. */
 static void generation_tell_needed(struct job *job) {
-        size_t used = strlen(job->loss_text);
+        char left[sizeof(job->loss_text)];
 
-        snprintf(job->loss_text + used, sizeof(job->loss_text) - used,
-                 ", and takes part in nothing any more: all ranks make the same calls and as many steps, and "
-                 "leave after the last one");
+        memcpy(left, job->loss_text, sizeof(left));
+        generation_say(job,
+                       "%s, and takes part in nothing any more: all ranks have to make the same calls and as "
+                       "many steps, and leave after the last one",
+                       left);
 }
 
 /* There will be no other generation. Members that wait for others in this one are told now; what has been
@@ -329,9 +342,9 @@ void job_break(struct job *job, enum job_end end) {
         struct plan *plan, *spare;
         struct refusal refusal;
 
-        job_set_state(job, JOB_LOST);
-        if (job->loss.cause == WIRE__CAUSE__LEAVING && end != JOB_END_NO_STATE)
+        if (job->loss.cause == WIRE__CAUSE__LEAVING && end == JOB_END_TOO_FEW && job->state != JOB_FORMING)
                 generation_tell_needed(job);
+        job_set_state(job, JOB_LOST);
         job->clues.broken = clock_now();
         job->clues.end = end;
         job->open = false;
@@ -397,9 +410,22 @@ bool member_defers(struct member *member, uint32_t request, uint32_t generation)
         return true;
 }
 
+/* Why a job has ended as a whole. */
+static const char *whole_text(uint32_t cause) {
+        switch (cause) {
+        case WIRE__CAUSE__EVICTED: return "another gradsyncd has given it up, and the log there says why";
+        case WIRE__CAUSE__DEADLOCKED:
+                return "its members waited for each other, and the log of another gradsyncd says which";
+        default: return cause_text(cause);
+        }
+}
+
 void job_tell_ended(struct job *job, uint32_t cause) {
-        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %" PRIu64 ": %s",
-                 job->name, job->last_step, cause_text(cause));
+        char when[48] = "before it began";
+
+        if (job->state != JOB_FORMING)
+                snprintf(when, sizeof(when), "after step %" PRIu64, job->last_step);
+        generation_say(job, "job '%s' has ended %s: %s", job->name, when, whole_text(cause));
 }
 
 /* Another daemon has ended the job as a whole; or this one, which has said why. */

@@ -22,6 +22,7 @@
 #include "job/private.h"
 #include "job/restart/takeover.h"
 #include "job/restart/verdict.h"
+#include "proto/names.h"
 
 /* The engine may have one communicator and the one before it, each in a process of its own: a socket and a
  * pidfd, and what such a process has for itself. */
@@ -259,7 +260,8 @@ void job_end_deadlock(struct job *job, const char *text) {
 void job_renounce(struct job *job, const struct refusal *why) {
         if (job->state == JOB_LOST)
                 return;
-        snprintf(job->loss_text, sizeof(job->loss_text), "%.500s", why->text);
+        snprintf(job->loss_text, sizeof(job->loss_text), "%.*s", (int)sizeof(job->loss_text) - 1, why->text);
+        utf8_cut(job->loss_text);
         job->open = false;
         if (job->state == JOB_FORMING) {
                 job_turn_away(job, WIRE__CAUSE__EVICTED, why);

@@ -15,15 +15,21 @@
 #include "job/watch/deadlock.h"
 #include "job/watch/stall.h"
 
-#define WATCH (2 * USEC_PER_MSEC) /* of a tick for stalls: all members of a job hear of each */
+#define WATCH (2 * USEC_PER_MSEC)  /* of a tick for stalls: all members of a job hear of each */
+#define LOOK (250 * USEC_PER_MSEC) /* between two looks for members that wait for each other */
 
-/* Nobody else will ever end it. */
+/* No member will ever end it. */
 static void watch_deadlock(struct job *job, uint64_t now) {
         char text[sizeof(job->loss_text)];
 
-        if (!stall_is_told(job))
-                job->deadlock = (struct deadlock){ 0 };
-        else if (deadlock_is_due(job, stall_patience(job), now) && deadlock_describe(job, text, sizeof(text)))
+        if (!stall_is_told(job)) {
+                deadlock_forget(job);
+                return;
+        }
+        if (now - job->deadlock.looked < LOOK)
+                return;
+        job->deadlock.looked = now;
+        if (deadlock_is_due(job, stall_patience(job), now) && deadlock_describe(job, text, sizeof(text)))
                 job_end_deadlock(job, text);
 }
 

@@ -16,14 +16,12 @@
 const char *cause_text(uint32_t cause) {
         switch (cause) {
         case WIRE__CAUSE__EXITED: return "its process ended";
-        case WIRE__CAUSE__CLOSED: return "it closed its connection without leaving";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection without leaving the job";
         case WIRE__CAUSE__EVICTED: return "it was evicted, and the log of its daemon says why";
         case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is ending";
         case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
         case WIRE__CAUSE__UNREACHABLE: return "its daemon is not reached";
-        case WIRE__CAUSE__DEADLOCKED:
-                return "its members waited for each other in a circle, as the log of another daemon says";
         default: return "unknown cause";
         }
 }
@@ -31,19 +29,23 @@ const char *cause_text(uint32_t cause) {
 bool member_loss_is_eviction(const struct job *job, const struct membership_loss *loss,
                              char text[LOSS_TEXT]) {
         const struct member *member = member_of_id(job, loss->member);
+        bool faulty = member != NULL && loss->cause == WIRE__CAUSE__EVICTED && member->fault != NULL;
 
         if (member != NULL && member->evicted)
                 snprintf(text, LOSS_TEXT, "was evicted by uid %u", (unsigned)member->evictor);
         else if (member != NULL && member->overdue)
                 snprintf(text, LOSS_TEXT, "was evicted: the step deadline of %.1f s has passed",
                          (double)job->table->config.step_deadline / 1e6);
-        else if (member != NULL && loss->cause == WIRE__CAUSE__EVICTED && member->fault != NULL)
+        else if (faulty)
                 snprintf(text, LOSS_TEXT, "was evicted: %s", member->fault);
+        else if (loss->cause == WIRE__CAUSE__SUPERSEDED)
+                snprintf(text, LOSS_TEXT, "a newer process has taken its rank");
+        else if (loss->cause == WIRE__CAUSE__RESTARTED)
+                snprintf(text, LOSS_TEXT,
+                         "it has not come back since its gradsyncd was restarted or cut off");
         else
-                snprintf(text, LOSS_TEXT, "%s",
-                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
-                                                                : cause_text(loss->cause));
-        return strncmp(text, "was ", strlen("was ")) == 0;
+                snprintf(text, LOSS_TEXT, "%s", cause_text(loss->cause));
+        return faulty || (member != NULL && (member->evicted || member->overdue));
 }
 
 /* What is said of the member begins with the name of the job anyway. Without memory it is not known. */

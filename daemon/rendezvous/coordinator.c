@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "rendezvous/coordinator_private.h"
 
 /* A node without a member has been carried along for longer than a place is kept. */
@@ -58,7 +59,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
         } else if (find_ignorant(c) != LIMIT_NODES) {
-                loss_node(c, now, find_ignorant(c));
+                loss_node(c, now, find_ignorant(c), WIRE__CAUSE__RESTARTED);
         } else if (c->stage == STAGE_RUNNING && c->n_waits == 0 && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, STAGE_HOLDING);
         } else if ((c->stage == STAGE_HOLDING || c->stage == STAGE_STOPPING) && !grows(c) &&
@@ -116,9 +117,9 @@ static void forget_node(struct coordinator *c, uint64_t now, uint32_t node) {
         c->node[node].known = false;
         note_wait(c, node, false);
         if (coordinator_survives(c, node))
-                loss_node(c, now, node);
+                loss_node(c, now, node, WIRE__CAUSE__UNREACHABLE);
         else
-                member_forget(c, now, node);
+                member_forget(c, now, node, WIRE__CAUSE__UNREACHABLE);
 }
 
 /* A node that has not been heard for too long is lost; outside, it is forgotten. */
@@ -268,7 +269,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
         note_report(c, now, report);
         bool plans = tracks_note(c, report);
         if (has_left(c, report))
-                loss_node(c, now, report->from);
+                loss_node(c, now, report->from, WIRE__CAUSE__RESTARTED);
         member_report(c, now, report);
         if (report->cause != 0 && !coordinator_is_ending(c)) {
                 c->ending = JOB_END_ENDED;

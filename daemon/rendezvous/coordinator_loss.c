@@ -25,10 +25,10 @@ void loss_begin(struct coordinator *c, uint64_t now) {
                 coordinator_give(c, now, STAGE_FREEZING);
 }
 
-void loss_node(struct coordinator *c, uint64_t now, uint32_t node) {
+void loss_node(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause) {
         coordinator_lose_node(c, node);
         c->abort = true;
-        member_forget(c, now, node);
+        member_forget(c, now, node, cause);
         if (c->stage != STAGE_ENDED)
                 loss_begin(c, now);
 }
@@ -62,13 +62,13 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) 
         uint32_t worst = find_worst(c);
 
         if (worst < LIMIT_NODES) {
-                loss_node(c, now, worst);
+                loss_node(c, now, worst, WIRE__CAUSE__UNREACHABLE);
                 return;
         }
         for (uint32_t node = c->top; node-- > 0;)
                 if (coordinator_survives(c, node) &&
                     (!coordinator_is_answered(c, node) || c->node[node].answer != missing)) {
-                        loss_node(c, now, node);
+                        loss_node(c, now, node, WIRE__CAUSE__UNREACHABLE);
                         return;
                 }
 }
@@ -88,7 +88,7 @@ static bool drop_those_behind(struct coordinator *c, uint64_t now) {
                                 nodeset_add(behind, node);
         for (uint32_t node = 0; node < c->top; node++)
                 if (nodeset_has(behind, node))
-                        loss_node(c, now, node);
+                        loss_node(c, now, node, WIRE__CAUSE__RESTARTED);
         return !nodeset_empty(behind);
 }
 

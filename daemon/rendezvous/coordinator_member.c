@@ -208,7 +208,7 @@ static uint32_t member_cause_of(const struct message *report, uint64_t member) {
                 if (report->member_of[i].request.member ==
                     member) /* no place of its own any more, but it is there */
                         return WIRE__CAUSE__LEAVING;
-        return WIRE__CAUSE__EXITED;
+        return WIRE__CAUSE__RESTARTED; /* that daemon does not know it any more */
 }
 
 static bool reports(const struct message *report, uint64_t member) {
@@ -218,8 +218,10 @@ static bool reports(const struct message *report, uint64_t member) {
         return false;
 }
 
-/* A member of the node is not there any more. The last of seat[] come first, so that none is overlooked. */
-static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, const struct message *report) {
+/* A member of the node is not there any more: it is not in the report, or there will be none (NULL), for that
+ * cause. The last of seat[] come first, so that none is overlooked. */
+static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, const struct message *report,
+                        uint32_t cause) {
         for (uint32_t i = membership_all(&c->membership); i-- > 0;) {
                 const struct seat *seat = &c->membership.seat[i];
                 uint64_t member = seat->request.member;
@@ -228,14 +230,13 @@ static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, cons
                     (report != NULL && reports(report, member)))
                         continue;
                 membership_remove(&c->membership, member,
-                                  report != NULL ? member_cause_of(report, member) : WIRE__CAUSE__UNREACHABLE,
-                                  now);
+                                  report != NULL ? member_cause_of(report, member) : cause, now);
         }
 }
 
 void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
         if (report->end == JOB_END_NONE) /* or else its members have been told, and are not lost */
-                member_lose(c, now, report->from, report);
+                member_lose(c, now, report->from, report, 0);
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].leaving) /* nobody waits for it, and its node may forget it */
                         refuse_member(c, report->from, report->member_of[i].request.member, JOB_END_NONE,
@@ -250,8 +251,8 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
                         c->history = report->member_of[i].tag;
 }
 
-void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
-        member_lose(c, now, node, NULL);
+void member_forget(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause) {
+        member_lose(c, now, node, NULL, cause);
 }
 
 /* The world begins anew, with those that are here; their tags say what they hold. */

@@ -120,8 +120,9 @@ void places_say_to(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c */
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);
-void member_admit_all(struct coordinator *c, uint64_t now);             /* whose time has come */
-void member_forget(struct coordinator *c, uint64_t now, uint32_t node); /* its members are lost with it */
+void member_admit_all(struct coordinator *c, uint64_t now); /* whose time has come */
+/* The members of the node are lost with it: UNREACHABLE, or RESTARTED if it has left its generation. */
+void member_forget(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause);
 void member_begin_anew(struct coordinator *c, uint64_t now); /* nobody is left: those that are here form */
 enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
 bool member_is_any_on(const struct coordinator *c, uint32_t node);      /* of the generation */
@@ -130,7 +131,7 @@ void member_add_nodes(const struct coordinator *c, struct nodeset nodes);
 
 /* coordinator_loss.c */
 void loss_begin(struct coordinator *c, uint64_t now);
-void loss_node(struct coordinator *c, uint64_t now, uint32_t node);
+void loss_node(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause); /* see member_forget() */
 void loss_advance(struct coordinator *c, uint64_t now);
 bool loss_found(const struct coordinator *c);
 void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);

@@ -66,8 +66,8 @@ bool others_inquire(struct job *job, uint64_t after) {
         return view_is_of(view, after);
 }
 
-/* Whether the members of a node, which are all blocked in what the row says, are among those that are missing
- * in something else. */
+/* Whether a member that is blocked in what the row of its node says is among those that are missing in
+ * something else. */
 static bool others_take_entangled(const Wire__StatusWait *row, const struct job_wait *wait,
                                   const struct job_wait *missing, unsigned n, struct entangled *ret) {
         if (row->what == NULL || strcmp(row->what, "nodes") != 0 || row->call == NULL ||
@@ -81,6 +81,7 @@ static bool others_take_entangled(const Wire__StatusWait *row, const struct job_
                                 continue;
                         ret->rank = missing[i].rank;
                         ret->pid = missing[i].pid;
+                        ret->traced = strcmp(missing[i].process_state, "traced") == 0;
                         snprintf(ret->host, sizeof(ret->host), "%s", missing[i].host);
                         snprintf(ret->call, sizeof(ret->call), "%s", row->call);
                         snprintf(ret->lacks, sizeof(ret->lacks), "%s", missing[i].parameter);
@@ -93,14 +94,15 @@ unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_w
         return view_blame(others_view(job), wait, waits, max);
 }
 
-bool others_entangled(struct job *job, const struct job_wait *wait, struct entangled *ret) {
+bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret) {
+        uint64_t recent = clock_now() - RECENT;
         struct view *view = others_view(job);
         struct job_wait missing[ELSEWHERE_NAMED];
         const ProtobufCMessage *row;
         uint16_t type;
         size_t at = 0;
 
-        if (view == NULL || !view_is_of(view, clock_now() - RECENT))
+        if (view == NULL || !view_is_of(view, recent > after ? recent : after))
                 return false;
         unsigned n = view_blame(view, wait, missing, ELSEWHERE_NAMED);
         while (n > 0 && (row = view_next(view, &at, &type)) != NULL)
@@ -120,7 +122,7 @@ static bool others_find_host(struct view *view, const struct membership_loss *lo
                 const Wire__StatusMember *member = CAST(Wire__StatusMember, row);
 
                 if (type != WIRE__MESSAGE_TYPE__STATUS_MEMBER || member->host == NULL || !member->has_rank ||
-                    member->rank != loss->rank || member->pid != loss->pid)
+                    member->rank != loss->rank || member->pid != loss->pid || strlen(member->host) >= size)
                         continue;
                 snprintf(text, size, "%s", member->host);
                 return true;
@@ -141,6 +143,8 @@ void others_host_of(struct job *job, const struct membership_loss *loss, char *t
         for (unsigned i = 0; i < n && used < size; i++)
                 used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " or " : "",
                                          silent[i].host);
+        if (used >= size)
+                snprintf(text, size, "one of %u hosts", n);
 }
 
 static bool others_counts(const Wire__StatusMember *member) {

@@ -140,7 +140,7 @@ void status_describe_job(struct sessions *sessions, struct job *job, sessions_ro
 /* others.c: what other nodes say. See struct jobs_events. */
 bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
-bool others_entangled(struct job *job, const struct job_wait *wait, struct entangled *ret);
+bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
 void others_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size);
 void others_missing(struct job *job, char *text, size_t size);
 struct view *others_view(const struct job *job);

@@ -285,6 +285,20 @@
  * (pthread_cancel()) or leave by longjmp() while it is in a call: others may be waiting for it.
  *
  *
+ * DEADLOCKS
+ *
+ * One member is in finish() for the gradients of another one, and that one is in a barrier for the
+ * first. Neither can go on. The daemon sees that, and ends the job after its deadlock_timeout: all
+ * members get DEADLOCK, with a text that names each rank, what it is in, and what the other one has
+ * to do.
+ *
+ * It counts only members that cannot do anything else while they wait. Such is a member whose calls
+ * on the job all come from one thread. If gradients are marked, and steps finished, in another
+ * thread than that of plans and collectives (as autograd does on GPUs), join with `sequential`: while
+ * one call waits, no other thread is about to make one. With three threads, or on a nonblocking
+ * handle, a member is never counted, and such a wait ends with the daemon's step_deadline.
+ *
+ *
  * SIGNALS
  *
  * The library installs no signal handlers, raises no SIGPIPE, starts no threads (but see GPUS), and
@@ -347,13 +361,13 @@
  *
  * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. Where all ranks of a torchrun without
  * an id, or of an Open MPI mpirun, are on one host (LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE),
- * "@" and 16 digits follow, which stand for the host's boot and the PID and network namespaces: two
- * containers never get into one job because their launchers have chosen the same name. An mpirun
- * that starts its ranks from within a Slurm step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID:
- * the row of srun, which would be that of one process on each host, does not count then. MPICH's own
- * variables are those of PMI, which has no name for the job, so GRADSYNC_JOB has to be exported to
- * all ranks. In a name made of PMIX_NAMESPACE, what a name may not have is written as %XX, as are
- * '%' and what is not ASCII.
+ * "@" and 16 digits follow, which stand for the host's boot, the network namespace, and the address
+ * of the launcher (PMIX_SERVER_URI… of an mpirun): two containers never get into one job because
+ * their launchers have chosen the same name. An mpirun that starts its ranks from within a Slurm
+ * step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID: the row of srun, which would be that of
+ * one process on each host, does not count then. MPICH's own variables are those of PMI, which has
+ * no name for the job, so GRADSYNC_JOB has to be exported to all ranks. In a name made of
+ * PMIX_NAMESPACE, what a name may not have is written as %XX, as are '%' and what is not ASCII.
  *
  * The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK, SLURM_LOCALID,
  * OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID, the incarnation from GRADSYNC_INCARNATION,
@@ -405,9 +419,7 @@
  *
  *   MEMBER_LOST     the job is over: it has lost a member whose place no process took, or a member
  *                   has left that it cannot do without
- *   DEADLOCK        the job is over: its members waited for each other in a circle, for example one
- *                   in finish() for the gradients of another one, and that one in a barrier for the
- *                   first. The daemon ends that after its deadlock_timeout, on all members alike
+ *   DEADLOCK        the job is over: its members waited for each other: see DEADLOCKS
  *
  *
  * VERSIONS
@@ -579,9 +591,11 @@ struct gradsync_join_options {
         const char *scope;             /* "host": all members are on this daemon; "cluster": they may
                                           be on any daemon of its coordinator; NULL: GRADSYNC_SCOPE,
                                           else as the daemon is configured. The same on all members */
+        bool sequential;               /* this process makes its calls on the job one after the other,
+                                          whichever threads they come from: see DEADLOCKS */
 };
 #define GRADSYNC_JOIN_OPTIONS_INIT                                                                           \
-        { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0, NULL }
+        { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0, NULL, false }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the

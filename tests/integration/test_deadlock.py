@@ -13,7 +13,7 @@ from trainers import ask, crew, join, step, together
 
 SHORT = {"stall_notice": "100ms", "deadlock_timeout": "300ms"}
 HEAD = "job '{}': its members wait for each other: "
-TAIL = ". All members make the same calls in the same order"
+TAIL = ". All members have to make the same calls in the same order"
 
 
 def circle(*links, name="job"):

@@ -20,7 +20,7 @@ from trainers import crew, step
 ALICE, BOB = 61001, 61002
 OPEN = {"socket_mode": "0666"}
 ME = os.getpid()
-CLOSED = "it closed its connection without leaving"
+CLOSED = "it closed its connection without leaving the job"
 FIELDS = ["name", "uid", "device", "ended_at", "ago_ms", "reason", "text", "rank", "pid", "step",
           "world_size", "generation", "incarnation", "traced"]
 

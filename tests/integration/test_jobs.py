@@ -548,8 +548,8 @@ def test_a_member_that_leaves_between_steps(serve):
         lost = peer.expect("LOST")
         assert lost.rank == 1 and lost.cause == wire.pb.LEAVING
         assert lost.text == (f"job 'parting': rank 1 (pid {os.getpid()}) left after step 2, and takes part "
-                             "in nothing any more: all ranks make the same calls and as many steps, and "
-                             "leave after the last one")
+                             "in nothing any more: all ranks have to make the same calls and as many steps, "
+                             "and leave after the last one")
         request = peer.send("PLAN_COMMIT", job=peer.job, plan=1)
         assert peer.refusal(request).code in ("MEMBER_LOST", "INVALID", "STATE")
     for peer in (crew.peers[0], crew.peers[2]):

@@ -90,7 +90,7 @@ def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
         *newcomer(peers, served, 2, 4, timeout_ms=500))
 
 
-def test_a_newcomer_hears_that_nobody_is_left(daemon, peers):
+def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 2, 3)
     again(served)
@@ -99,7 +99,7 @@ def test_a_newcomer_hears_that_nobody_is_left(daemon, peers):
     fresh, request = newcomer(peers, served, 2, 3)
     fresh.silent()
     first.close()
-    assert "no member is left" in refusal(fresh, request)
+    assert "too few members are left" in refusal(fresh, request)
 
 
 def test_however_many_newcomers_come(daemon, peers):

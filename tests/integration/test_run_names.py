@@ -40,6 +40,8 @@ def test_a_name_and_a_token_that_are_given(runner):
     assert lines_of(runner.run("--job", "mine", *tell).out, 0) == ["mine "]
     told, = lines_of(runner.run(*tell, env={"GRADSYNC_JOB_TOKEN": "known"}).out, 0)
     assert re.fullmatch(f"{NAME} known", told)
+    told, = lines_of(runner.run(*tell, env={"GRADSYNC_JOB_TOKEN": ""}).out, 0)
+    assert re.fullmatch(f"{NAME} [0-9a-f]{{32}}", told)
 
 
 def waiting(served):
@@ -66,29 +68,45 @@ def test_two_containers_on_one_daemon(daemon, program, scratch, build):
                                                 for rank in range(2)]
 
 
+#: Of a launcher: what its ranks are told, and the address of another one that runs beside it.
 LAUNCHERS = {
-    "torchrun": {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500,
-                 "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0},
-    "mpirun": {"PMIX_NAMESPACE": "4711", "OMPI_COMM_WORLD_SIZE": 1, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
-               "OMPI_COMM_WORLD_RANK": 0},
+    "torchrun": ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500,
+                  "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0}, {"MASTER_PORT": 29501}),
+    "mpirun": ({"PMIX_NAMESPACE": "4711", "OMPI_COMM_WORLD_SIZE": 1, "OMPI_COMM_WORLD_LOCAL_SIZE": 1,
+                "OMPI_COMM_WORLD_RANK": 0, "PMIX_SERVER_URI4": "4711@0.0;tcp4://127.0.0.1:40333"},
+               {"PMIX_SERVER_URI4": "4711@0.0;tcp4://127.0.0.1:40334"}),
+    "mpirun without an address": ({"PMIX_NAMESPACE": "4711", "OMPI_COMM_WORLD_SIZE": 1,
+                                   "OMPI_COMM_WORLD_LOCAL_SIZE": 1, "OMPI_COMM_WORLD_RANK": 0}, {}),
 }
+
+
+def names_of(served, member, cases):
+    """Of the jobs that processes with that environment and prefix join, one after the other."""
+    names = []
+    for env, prefix in cases:
+        each = member(served, env=env, prefix=prefix)
+        ask(each, "open")
+        names.append(fields(ask(each, "join"))["name"])
+        ask(each, "leave")
+    return names
 
 
 @as_root
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_of_another_container_has_chosen_the_same_name(daemon, member, launcher):
-    served = daemon()
-    members = [member(served, env=LAUNCHERS[launcher], prefix=prefix)
-               for prefix in ((), ("unshare", "--net"), CONTAINER)]
-    names = []
-    for each in members:
-        ask(each, "open")
-        names.append(fields(ask(each, "join"))["name"])
-    assert len(set(names)) == len(names) == len(served.status()["jobs"]), names
-    again = member(served, env={**LAUNCHERS[launcher], "TORCHELASTIC_RESTART_COUNT": 1})
-    ask(again, "open")
-    if launcher == "torchrun":      # from where the first one has come, it is the same job, started again
-        assert fields(ask(again, "join"))["name"] == names[0]
+    """Two that run at the same time have another network, or another address in it."""
+    env, other = LAUNCHERS[launcher]
+    containers = [(env, ()), (env, ("unshare", "--net")), ({**env, **other}, CONTAINER)]
+    names = names_of(daemon(), member, containers)
+    assert len(set(names)) == 3, names
+
+
+@as_root
+@pytest.mark.parametrize("launcher", [name for name, (_, other) in LAUNCHERS.items() if other])
+def test_each_rank_of_a_launcher_in_a_container_of_its_own(daemon, member, launcher):
+    """As `mpirun apptainer exec --pid` starts them: they are in one job."""
+    env, _ = LAUNCHERS[launcher]
+    assert len(set(names_of(daemon(), member, [(env, ()), (env, CONTAINER), (env, CONTAINER)]))) == 1
 
 
 @as_root

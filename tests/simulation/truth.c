@@ -443,9 +443,9 @@ static bool has_successor(uint32_t member) {
 static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
         uint32_t count = member_id_count(loss->member);
         uint32_t truly = count <= w.next_member ? person[count].cause : 0;
+        bool node = loss->cause == WIRE__CAUSE__UNREACHABLE || loss->cause == WIRE__CAUSE__RESTARTED;
 
-        if (loss->member == 0 || truly == loss->cause ||
-            (!w.personal && loss->cause == WIRE__CAUSE__UNREACHABLE))
+        if (loss->member == 0 || truly == loss->cause || (!w.personal && node))
                 return;
         if (loss->cause == WIRE__CAUSE__SUPERSEDED && has_successor(count))
                 return;

@@ -237,6 +237,25 @@ static void test_mpirun_on_one_host(void **state) {
         assert_string_equal(job().name, "1460600833");
 }
 
+/* The address of its server on this host tells one mpirun from another, under the name of any release. */
+static void test_mpirun_by_its_address(void **state) {
+        static const char *const names[] = { "PMIX_SERVER_URI2", "PMIX_SERVER_URI21", "PMIX_SERVER_URI3",
+                                             "PMIX_SERVER_URI4", "PMIX_SERVER_URI41" };
+        char before[512];
+
+        SET("PMIX_NAMESPACE", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "0",
+            "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                snprintf(before, sizeof(before), "%s", job().name);
+                setenv(names[i], "prterun-host-1@0.0;tcp4://127.0.0.1:40333", 1);
+                assert_true(is_placed(job().name, "1"));
+                assert_true((strcmp(before, job().name) == 0) == (i > 0));
+                setenv(names[i], "prterun-host-1@0.0;tcp4://127.0.0.1:40334", 1);
+                assert_string_not_equal(before, job().name);
+                setenv(names[i], "prterun-host-1@0.0;tcp4://127.0.0.1:40333", 1);
+        }
+}
+
 static void test_numbers_that_are_none(void **state) {
         static const char *const bad[] = { "x", "-1", "+1", " 1", "1x", "0x1", "99999999999999999999", "4" };
         struct environ_job ret;
@@ -389,6 +408,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_a_spare_needs_no_rank, clean),
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
                 cmocka_unit_test_setup(test_mpirun_on_one_host, clean),
+                cmocka_unit_test_setup(test_mpirun_by_its_address, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),
                 cmocka_unit_test_setup(test_half_of_size_and_rank, clean),

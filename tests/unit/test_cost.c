@@ -11,7 +11,7 @@
 #include "job/rejoin.h"
 #include "rendezvous/coordinator.h"
 
-#define SMALL 16384u /* bytes: more than a forming job of two members takes */
+#define SMALL 17408u /* bytes: more than a forming job of two members takes */
 #define SLACK 32u    /* what an allocator rounds up to, at most */
 #define STEP 256u    /* by which a quota is raised until it is enough */
 

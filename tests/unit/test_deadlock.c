@@ -3,11 +3,12 @@
 #include "fixed_fixture.h"
 #include "job/watch/deadlock.h"
 #include "proto/diagnosis.h"
+#include "proto/names.h"
 
 #define TIMEOUT (10 * USEC_PER_SEC)
 
 /* The arenas of the members, by plan. Their diagnosis pages come first. */
-static int arena[2][MEMBERS];
+static int arena[MEMBERS][MEMBERS];
 
 static void agree_on(struct fixture *f, uint32_t ordinal, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++) {
@@ -50,11 +51,14 @@ static void finish(struct fixture *f, uint32_t ordinal, uint32_t rank) {
         block(ordinal, rank, 1);
 }
 
+static void call_barrier(struct fixture *f, uint32_t rank, bool blocking) {
+        struct operation_request call = { .kind = WIRE__OPERATION_KIND__BARRIER, .blocking = blocking };
+
+        assert_int_equal(operation_call(f->member[rank], 20 + rank, &call, &f->refusal), 0);
+}
+
 static void barrier(struct fixture *f, uint32_t rank) {
-        assert_int_equal(operation_call(f->member[rank], 20 + rank,
-                                        &(struct operation_request){ .kind = WIRE__OPERATION_KIND__BARRIER },
-                                        &f->refusal),
-                         0);
+        call_barrier(f, rank, true);
 }
 
 static struct job *job_of(struct fixture *f) {
@@ -89,7 +93,7 @@ static void expect_none(struct fixture *f) {
 #define BARRIER " is in operation 0, barrier, for which "
 #define GIVE " has to give its gradients, "
 #define CALL " has to make the same call"
-#define ALL ". All members make the same calls in the same order"
+#define ALL ". All members have to make the same calls in the same order"
 
 static void a_step_and_an_operation(void **state) {
         struct fixture *f = *state;
@@ -110,6 +114,8 @@ static void a_step_and_the_agreement_on_a_plan(void **state) {
         assert_int_equal(describe(f, 1, 1, "b", &arena[1][1]), 0);
         assert_int_equal(plan_mapped(f->member[1], 1, 9, &f->refusal), 0);
         finish(f, 0, 0);
+        expect_none(f); /* its library does not say so */
+        block(1, 1, DIAGNOSIS_AGREEMENT);
         expect(f,
                AND "rank 0 # is at the end of step 1 of plan 0, for which rank 1" GIVE
                    "\"a\" first; rank 1 # is in the making of plan 1, for which rank 0 has to make the same "
@@ -156,6 +162,73 @@ static void others_that_wait_are_not_named(void **state) {
         assert_non_null(strstr(text, "rank 3"));
         assert_non_null(strstr(text, "rank 0"));
         assert_null(strstr(text, "rank 1 "));
+}
+
+/* Another thread of it may give what the others lack. */
+static void members_that_do_something_else(void **state) {
+        struct fixture *f = *state;
+
+        form_with(f, 2, 2);
+        finish(f, 0, 0);
+        call_barrier(f, 1, false);
+        expect_none(f);
+        finish(f, 1, 1);
+        expect(f, AND "rank 0 # is at the end of step 1 of plan 0, for which rank 1" GIVE
+                      "\"a\" first; rank 1 # is at the end of step 1 of plan 1, for which rank 0" GIVE
+                      "\"a\" first" ALL);
+        block(1, 1, 0);
+        expect_none(f);
+}
+
+/* The text is cut between two characters, and goes to the clients as it is. */
+static void long_names_are_cut(void **state) {
+        struct fixture *f = *state;
+        char name[200] = "x", text[512];
+
+        for (unsigned i = 0; i < 90; i++)
+                strcat(name, "\xc3\xa4");
+        form(f, 2);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                assert_int_equal(describe(f, rank, 0, name, &arena[0][rank]), 0);
+                assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+        }
+        f->jobs->config.deadlock_timeout = TIMEOUT;
+        finish(f, 0, 0);
+        give(f, 0, 1, 1);
+        barrier(f, 1);
+        assert_true(deadlock_describe(job_of(f), text, sizeof(text)));
+        assert_true(utf8_valid(text, strlen(text)));
+        assert_non_null(strstr(text, "\xc3\xa4\" first"));
+        for (size_t size = 300; size < 340; size++) {
+                assert_true(deadlock_describe(job_of(f), text, size));
+                assert_int_equal(strlen(text) < size, true);
+                assert_true(utf8_valid(text, strlen(text)));
+        }
+}
+
+/* Five members, each in the step of a plan that only the next one has not given to: three links are shown. */
+static void a_long_circle(void **state) {
+        struct fixture *f = *state;
+        uint64_t limits[ACCOUNT_SLOTS];
+        char text[1024];
+
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                limits[slot] = UINT64_C(1) << 30;
+        accounts_set_limits(f->accounts, limits);
+        form(f, MEMBERS);
+        for (uint32_t ordinal = 0; ordinal < MEMBERS; ordinal++)
+                agree_on(f, ordinal, MEMBERS);
+        f->jobs->config.deadlock_timeout = TIMEOUT;
+        for (uint32_t ordinal = 0; ordinal < MEMBERS; ordinal++)
+                for (uint32_t rank = 0; rank < MEMBERS; rank++)
+                        if (rank != (ordinal + 1) % MEMBERS)
+                                give(f, ordinal, rank, 2);
+        for (uint32_t rank = 0; rank < MEMBERS; rank++)
+                block(rank, rank, 1);
+        assert_true(deadlock_describe(job_of(f), text, sizeof(text)));
+        assert_non_null(strstr(text,
+                               "step 1 of plan 2, for which rank 3 has to give its gradients, \"a\" first; "
+                               "and 2 more" ALL));
 }
 
 static void waits_that_end_by_themselves(void **state) {
@@ -253,11 +326,19 @@ static void all_members_hear_of_it(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                TEST(a_step_and_an_operation),        TEST(a_step_and_the_agreement_on_a_plan),
-                TEST(the_steps_of_two_plans),         TEST(three_members),
-                TEST(others_that_wait_are_not_named), TEST(waits_that_end_by_themselves),
-                TEST(a_member_that_has_given_all),    TEST(the_clock_begins_when_nothing_moves),
-                TEST(it_can_be_switched_off),         TEST(a_job_that_is_paused_waits_for_its_operator),
+                TEST(a_step_and_an_operation),
+                TEST(a_step_and_the_agreement_on_a_plan),
+                TEST(the_steps_of_two_plans),
+                TEST(three_members),
+                TEST(others_that_wait_are_not_named),
+                TEST(members_that_do_something_else),
+                TEST(long_names_are_cut),
+                TEST(a_long_circle),
+                TEST(waits_that_end_by_themselves),
+                TEST(a_member_that_has_given_all),
+                TEST(the_clock_begins_when_nothing_moves),
+                TEST(it_can_be_switched_off),
+                TEST(a_job_that_is_paused_waits_for_its_operator),
                 TEST(all_members_hear_of_it),
         };
 

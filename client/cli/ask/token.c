@@ -12,9 +12,11 @@ static void token_close(FILE **file) {
                 fclose(*file);
 }
 
-/* The variable's value in the environment with which the process was started. */
-static bool token_of_process(int pid, char ret[LIMIT_TOKEN + 1]) {
-        static const char start[] = TOKEN_VARIABLE "=";
+/* What the environment with which the process was started has: a token, and the name of that job or of none.
+ * The process with that number may be another one, where the member is on another host or in another PID
+ * namespace. */
+static bool token_of_process(int pid, const char *job, char ret[LIMIT_TOKEN + 1]) {
+        static const char token[] = TOKEN_VARIABLE "=", name[] = "GRADSYNC_JOB=";
         _cleanup_(token_close) FILE *file = NULL;
         _cleanup_(freep) char *line = NULL;
         size_t room = 0;
@@ -22,15 +24,16 @@ static bool token_of_process(int pid, char ret[LIMIT_TOKEN + 1]) {
 
         snprintf(path, sizeof path, "/proc/%d/environ", pid);
         file = fopen(path, "re");
+        ret[0] = '\0';
         while (file && getdelim(&line, &room, '\0', file) > 0) {
-                const char *value = line + strlen(start);
+                const char *value = strchr(line, '=') ? strchr(line, '=') + 1 : "";
 
-                if (strncmp(line, start, strlen(start)) != 0 || !*value || strlen(value) > LIMIT_TOKEN)
-                        continue;
-                strcpy(ret, value);
-                return true;
+                if (strncmp(line, name, strlen(name)) == 0 && strcmp(value, job) != 0)
+                        return false;
+                if (strncmp(line, token, strlen(token)) == 0 && strlen(value) <= LIMIT_TOKEN)
+                        strcpy(ret, value);
         }
-        return false;
+        return ret[0] != '\0';
 }
 
 bool token_find(struct talk *talk, const char *path, const char *job, char ret[LIMIT_TOKEN + 1]) {
@@ -39,12 +42,13 @@ bool token_find(struct talk *talk, const char *path, const char *job, char ret[L
 
         if (snapshot_fetch(talk, path, job, &snapshot))
                 return false;
-        for (size_t i = 0; i < snapshot.n_jobs && !found; i++)
-                for (size_t k = 0; k < snapshot.job[i].n_members && !found; k++) {
-                        const Wire__StatusMember *member = snapshot.job[i].member[k];
+        for (size_t i = 0; i < snapshot.n_jobs && !found; i++) {
+                const struct snapshot_job *of = &snapshot.job[i];
 
-                        found = member->has_pid && token_of_process(member->pid, ret);
-                }
+                for (size_t k = 0; k < of->n_members && !found; k++)
+                        found = of->member[k]->has_pid && of->job->name &&
+                                token_of_process(of->member[k]->pid, of->job->name, ret);
+        }
         snapshot_deinit(&snapshot);
         return found;
 }

@@ -54,8 +54,8 @@ void run_set_common_variables(const struct run *run) {
         unsigned long members = run->options->members;
 
         setenv("GRADSYNC_JOB", run->job, 1);
-        if (run->token)
-                setenv("GRADSYNC_JOB_TOKEN", run->token, 0);
+        if (run->token && !cli_variable("GRADSYNC_JOB_TOKEN"))
+                setenv("GRADSYNC_JOB_TOKEN", run->token, 1);
         setenv("GRADSYNC_SOCKET", run->socket, 1);
         variables_set_number("GRADSYNC_WORLD_SIZE", members, true);
         variables_set_number("GRADSYNC_REJOIN_GRACE", run->options->restarts ? RESTART_GRACE_S : 0, false);

@@ -182,7 +182,7 @@ static void text_job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
 static const char *text_loss_cause(Wire__Cause cause) {
         switch (cause) {
         case WIRE__CAUSE__EXITED: return "its process ended";
-        case WIRE__CAUSE__CLOSED: return "it closed its connection without leaving";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection without leaving the job";
         case WIRE__CAUSE__EVICTED: return "it was evicted";
         case WIRE__CAUSE__UNREACHABLE: return "its daemon is not reached";
         default: return "it is gone";

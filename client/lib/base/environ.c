@@ -44,13 +44,14 @@ static void environ_name_gradsync(char *text, size_t size) {
 }
 
 /* What a launcher calls a job may be the name of another job in another container or on another host. If all
- * ranks are on this host, the place is added. */
-static void environ_add_place(char *text, size_t size, const char *local_world, const char *world) {
+ * ranks are on this host, the place of the launcher is added. */
+static void environ_add_place(char *text, size_t size, const char *local_world, const char *world,
+                              const char *address) {
         const char *here = environ_get(local_world);
         size_t n = strlen(text);
 
         if (here != NULL && strcmp(here, environ_get(world)) == 0)
-                snprintf(text + n, size - n, "@%016" PRIx64, place_number());
+                snprintf(text + n, size - n, "@%016" PRIx64, place_number(address));
 }
 
 /* torchrun calls a job without a run id "none". Its rendezvous address distinguishes it from others. */
@@ -63,11 +64,22 @@ static void environ_name_torch(char *text, size_t size) {
                 return;
         }
         snprintf(text, size, "%s:%s", address, port);
-        environ_add_place(text, size, "LOCAL_WORLD_SIZE", "WORLD_SIZE");
+        environ_add_place(text, size, "LOCAL_WORLD_SIZE", "WORLD_SIZE", text);
 }
 
 static void environ_name_slurm(char *text, size_t size) {
         snprintf(text, size, "%s.%s", environ_get("SLURM_JOB_ID"), environ_get("SLURM_STEP_ID"));
+}
+
+/* Where its server on this host listens; the release of PMIx decides which name it has. NULL: not known. */
+static const char *environ_pmix_server(void) {
+        static const char *const names[] = { "PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
+                                             "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI" };
+        const char *found = NULL;
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && found == NULL; i++)
+                found = environ_get(names[i]);
+        return found;
 }
 
 /* Any text may be a namespace. What a job's name may not have is written as %XX, and so is the '%', so
@@ -81,7 +93,8 @@ static void environ_name_pmix(char *text, size_t size) {
 
                 n += (size_t)snprintf(text + n, size - n, plain ? "%c" : "%%%02X", (unsigned char)*space);
         }
-        environ_add_place(text, size, "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE");
+        environ_add_place(text, size, "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE",
+                          environ_pmix_server());
 }
 
 static const struct row rows[] = {

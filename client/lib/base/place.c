@@ -2,6 +2,7 @@
 #include "client/lib/base/place.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,9 +36,10 @@ static uint64_t place_add_namespace(uint64_t hash, const char *path) {
         return place_add(hash, &number, sizeof(number));
 }
 
-uint64_t place_number(void) {
-        uint64_t hash = place_add_boot(BASIS);
+uint64_t place_number(const char *address) {
+        uint64_t hash = place_add_namespace(place_add_boot(BASIS), "/proc/self/ns/net");
 
-        hash = place_add_namespace(hash, "/proc/self/ns/pid");
-        return place_add_namespace(hash, "/proc/self/ns/net");
+        if (address == NULL)
+                return place_add_namespace(hash, "/proc/self/ns/pid");
+        return place_add(hash, address, strlen(address));
 }

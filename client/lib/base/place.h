@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where this process runs, as a number: processes on other hosts, of other boots of this host, or in another
- * PID or network namespace have another one. */
+/* Where a launcher runs, as a number for the names of its jobs. */
 #pragma once
 
 #include <stdint.h>
 
-uint64_t place_number(void);
+/* `address`: of the launcher, which all processes that it has started know: another launcher that is in the
+ * same network namespace at the same time has another one. So the number is another one on other hosts, after
+ * other boots of this host, in other network namespaces, and of other launchers. NULL: there is no address;
+ * processes in other PID namespaces have another number then, too. */
+uint64_t place_number(const char *address);

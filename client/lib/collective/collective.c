@@ -11,6 +11,7 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/job/job.h"
+#include "client/lib/plan/plan.h"
 #include "proto/cleanup.h"
 #include "proto/names.h"
 
@@ -190,6 +191,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         SET_IF(operation, dtype, c->reduce != 0, (Wire__Dtype)c->dtype);
         SET_IF(operation, reduce, c->reduce != 0, (Wire__Reduce)c->reduce);
         SET_IF(operation, root, c->kind == WIRE__OPERATION_KIND__BROADCAST, c->root);
+        SET_IF(operation, blocking, job_waits_alone(job), true);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
 }
@@ -400,7 +402,7 @@ static int collective_end_void(struct gradsync_job *job) {
                 job_interrupt(job, 0, 0, fail_text());
         int r = job_wait_generation(job);
         if (r == GRADSYNC_OK)
-                r = job_check(job);
+                r = job_check_together(job);
         if (r != GRADSYNC_OK)
                 return r;
         r = job_void_code(job);
@@ -459,6 +461,7 @@ static int collective_perform(struct gradsync_job *job, const struct call *call)
                 return r;
         if (job->gs->standalone)
                 return collective_alone(call);
+        plan_note_caller(job, true);
         if (c->phase == COLLECTIVE_IDLE)
                 collective_begin(job, call);
         r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : collective_advance(job);
@@ -473,7 +476,7 @@ static int collective_perform(struct gradsync_job *job, const struct call *call)
 
 /* A call is void in a generation that the caller does not know of: so the caller learns of it. */
 static int collective_call(struct gradsync_job *job, struct call *call, const char *name) {
-        int r = job_enter(job, name);
+        int r = job_enter_together(job, name);
 
         call->generation = CALLERS;
         return r != GRADSYNC_OK ? r : job_leave(job, collective_perform(job, call));

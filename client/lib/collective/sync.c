@@ -249,7 +249,7 @@ int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *s
         int r = sync_check(job, state, n, step);
 
         if (r == GRADSYNC_OK)
-                r = job_enter(job, call_name);
+                r = job_enter_together(job, call_name);
         if (r != GRADSYNC_OK)
                 return r;
         return job_leave(job, job->gs->standalone ? GRADSYNC_OK : sync_synchronise(job, state, n, step));

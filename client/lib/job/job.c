@@ -8,24 +8,36 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 
-/* A member that has left lacks in what the others still call; a job that has ended as a whole is about no
- * member. */
-static int job_fail_over(const struct gradsync_job *job) {
+/* A job that has ended as a whole is about no member. */
+static int job_fail_over(const struct gradsync_job *job, const char *call) {
         const struct loss *loss = &job->standing.loss;
-        bool lacks = loss->cause == WIRE__CAUSE__LEAVING && job->call != NULL;
         int code = loss->cause == WIRE__CAUSE__DEADLOCKED ? GRADSYNC_DEADLOCK : GRADSYNC_MEMBER_LOST;
 
-        fail(code, "%s%s%s%s", lacks ? job->call : "", lacks ? "() needs all ranks: " : "", loss->text,
+        fail(code, "%s%s%s%s", call, call[0] != '\0' ? "() needs all ranks: " : "", loss->text,
              loss_verdict(loss));
         return loss->pid != 0 ? fail_about_member(code, loss->rank, loss->pid) : code;
 }
 
-int job_check(const struct gradsync_job *job) {
+static int job_check_in(const struct gradsync_job *job, const char *call) {
         if (standing_is_over(&job->standing))
-                return job_fail_over(job);
+                return job_fail_over(job, call);
         if (job->gs->link.failed != 0)
                 return link_failure(&job->gs->link);
         return GRADSYNC_OK;
+}
+
+int job_check(const struct gradsync_job *job) {
+        return job_check_in(job, "");
+}
+
+int job_check_together(const struct gradsync_job *job) {
+        bool left = job->standing.loss.cause == WIRE__CAUSE__LEAVING && job->call != NULL;
+
+        return job_check_in(job, left ? job->call : "");
+}
+
+bool job_waits_alone(const struct gradsync_job *job) {
+        return !job->gs->link.nonblocking && callers_wait_alone(&job->callers, job->wish.sequential);
 }
 
 int job_enter_alone(struct gradsync_job *job, const char *call) {
@@ -49,6 +61,15 @@ int job_enter(struct gradsync_job *job, const char *call) {
         if (r != GRADSYNC_OK)
                 return r;
         r = job_check(job);
+        return r == GRADSYNC_OK ? r : job_leave(job, r);
+}
+
+int job_enter_together(struct gradsync_job *job, const char *call) {
+        int r = job_enter_alone(job, call);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_check_together(job);
         return r == GRADSYNC_OK ? r : job_leave(job, r);
 }
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/lib/job/callers.h"
 #include "client/lib/job/stall.h"
 #include "client/lib/job/standing.h"
 #include "client/lib/job/wish.h"
@@ -55,6 +56,7 @@ struct gradsync_job {
         bool taken;
         /* The call that a thread is in, if only one may be; else NULL. */
         const char *call;
+        struct callers callers;
         /* For join and leave. */
         struct request request;
         /* Of the join. */
@@ -87,9 +89,15 @@ struct gradsync_job {
 int job_enter_alone(struct gradsync_job *job, const char *call);
 /* The same, for a call that needs the job: also MEMBER_LOST, DAEMON_LOST. */
 int job_enter(struct gradsync_job *job, const char *call);
+/* The same, for a call that all members make. */
+int job_enter_together(struct gradsync_job *job, const char *call);
 int job_leave(struct gradsync_job *job, int r);
 /* GRADSYNC_OK, or why nothing can be done with this job any more. */
 int job_check(const struct gradsync_job *job);
+/* The same, in such a call: if one of the members has left, the text says which call needs it. */
+int job_check_together(const struct gradsync_job *job);
+/* Whether the member can do nothing else while the call waits. */
+bool job_waits_alone(const struct gradsync_job *job);
 
 /* A daemon has this member, or is to have it again. */
 bool job_is_joined(const struct gradsync_job *job);

@@ -9,19 +9,25 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "client/lib/base/clock.h"
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
+#include "client/lib/base/place.h"
 #include "proto/names.h"
 
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
 
-/* No other process has it, on whatever machine. Without chance it is the process id alone. */
+/* No other process has it, on whatever machine. Before the kernel has gathered chance, in the first seconds
+ * after a boot, place, process and time stand for it. */
 static void wish_name_alone(struct wish *wish) {
+        char when[64];
         uint64_t number;
 
-        if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number))
-                number = (uint64_t)getpid();
+        if (getrandom(&number, sizeof(number), GRND_NONBLOCK) != sizeof(number)) {
+                snprintf(when, sizeof(when), "%d %" PRIu64, (int)getpid(), clock_ns());
+                number = place_number(when);
+        }
         snprintf(wish->name, sizeof(wish->name), "alone-%016" PRIx64, number);
 }
 
@@ -129,6 +135,7 @@ int wish_make(struct wish *wish, const struct gradsync_join_options *options, bo
                 .incarnation = options->incarnation,
                 .instance = options->instance > 0 ? options->instance - 1 : -1,
                 .spare = options->spare > 0,
+                .sequential = options->sequential,
                 .timeout_ms = options->timeout_ms == 0  ? DEFAULT_TIMEOUT_MS
                               : options->timeout_ms < 0 ? 0
                                                         : (uint64_t)options->timeout_ms,

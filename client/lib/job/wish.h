@@ -14,7 +14,7 @@ struct wish {
         int64_t rank, local_rank, incarnation;
         /* Number of processes that this rank has had before; negative: not given. */
         int64_t instance;
-        bool spare;
+        bool spare, sequential;
         /* WIRE__SCOPE__…; NONE: as the daemon is configured. */
         unsigned scope;
         /* Of each plan; 0: none. */

@@ -15,7 +15,7 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
         const struct loss *loss = &plan->step.loss;
         int code = job_void_code(job);
 
-        /* Nothing can be computed again, and no member is to blame by itself. */
+        /* The job is over, and its text is about all of the members. */
         if (standing_is_over(&job->standing) && job->standing.loss.cause == WIRE__CAUSE__DEADLOCKED)
                 return job_check(job);
         /* The text names the job, and whom it has lost. */
@@ -98,10 +98,11 @@ static int finish_wait_once(struct gradsync_plan *plan) {
         return r;
 }
 
-/* For the daemon, which looks for members that wait for each other. A thread that waits beside the one that
- * computes does not count: the member may go on. */
-static void finish_say_blocked(const struct gradsync_plan *plan, bool blocked) {
-        __atomic_store_n(&plan->page->blocked, blocked ? plan->step.number : 0, __ATOMIC_RELAXED);
+/* In a call that waits for the rest of a step of which this member has marked everything. */
+static void finish_begin_wait(struct gradsync_plan *plan) {
+        plan_note_caller(plan->job, false);
+        if (plan->step.marked == plan->layout.n_params && job_waits_alone(plan->job))
+                plan_say_blocked(plan, plan->step.number);
 }
 
 /* A thread in gradsync_wait(). It may wake when another one has finished its step, and the next one is
@@ -182,14 +183,10 @@ int gradsync_wait(struct gradsync_plan *plan, uint32_t param) {
                 return r;
         r = plan_check_param(plan, param, "gradsync_wait");
         if (r == GRADSYNC_OK) {
-                bool marks = pthread_equal(pthread_self(), plan->marker) != 0;
-
                 finish_add_waiter(plan, &waiter);
-                if (marks)
-                        finish_say_blocked(plan, true);
+                finish_begin_wait(plan);
                 r = finish_wait_param(plan, param, &waiter);
-                if (marks)
-                        finish_say_blocked(plan, false);
+                plan_say_blocked(plan, 0);
                 finish_remove_waiter(plan, &waiter);
         }
         return plan_leave(plan, r);
@@ -259,9 +256,9 @@ int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *ret) {
                 r = plan_enter(plan, "gradsync_finish");
         if (r != GRADSYNC_OK)
                 return r;
-        finish_say_blocked(plan, true);
+        finish_begin_wait(plan);
         r = finish_wait_outcome(plan);
-        finish_say_blocked(plan, false);
+        plan_say_blocked(plan, 0);
         if (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND)
                 plan->job->standing.told = plan->job->standing.generation;
         if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND) {

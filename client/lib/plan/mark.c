@@ -73,7 +73,7 @@ static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         uint32_t b = plan->layout.bucket_of[param];
         struct step *step = &plan->step;
 
-        plan->marker = pthread_self();
+        plan_note_caller(plan->job, false);
         step->marked++;
         if (step->mark[param] == MARK_ABSENT)
                 step->absent[b]++;

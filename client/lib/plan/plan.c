@@ -247,10 +247,16 @@ static int plan_take_agreed(struct request *request, const ProtobufCMessage *mes
         return GRADSYNC_OK;
 }
 
+void plan_say_blocked(const struct gradsync_plan *plan, uint64_t in) {
+        if (plan->page != NULL)
+                __atomic_store_n(&plan->page->blocked, in, __ATOMIC_RELAXED);
+}
+
 static int plan_say_mapped(struct gradsync_plan *plan) {
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
 
         SET_PLAN(mapped, plan);
+        plan_say_blocked(plan, job_waits_alone(plan->job) ? DIAGNOSIS_AGREEMENT : 0);
         return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base, -1,
                             WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
 }
@@ -308,7 +314,7 @@ static int plan_end_void(struct gradsync_plan *plan) {
         int r = job_wait_generation(job);
 
         if (r == GRADSYNC_OK)
-                r = job_check(job);
+                r = job_check_together(job);
         if (r != GRADSYNC_OK)
                 return r;
         plan_return_ordinal(plan);
@@ -379,6 +385,7 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
         struct gradsync_plan *plan = job->plans->making;
         int r;
 
+        plan_note_caller(job, true);
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
@@ -392,6 +399,7 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
         job->plans->making = NULL;
+        plan_say_blocked(plan, 0);
         if (r == GRADSYNC_OK) {
                 *ret = plan;
                 return r;
@@ -409,7 +417,7 @@ int gradsync_plan_with(struct gradsync_job *job, const struct gradsync_plan_opti
         int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given,
                              "struct gradsync_plan_options");
         if (r == GRADSYNC_OK)
-                r = job_enter(job, "gradsync_plan");
+                r = job_enter_together(job, "gradsync_plan");
         return r != GRADSYNC_OK ? r : job_leave(job, plan_make(job, &options, plan));
 }
 
@@ -467,6 +475,13 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
                 plan->drop = false;
         }
         return job_leave(job, r);
+}
+
+void plan_note_caller(struct gradsync_job *job, bool together) {
+        if (!(together ? callers_note_home(&job->callers) : callers_note_step(&job->callers)))
+                return;
+        for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
+                plan_say_blocked(plan, 0);
 }
 
 int plan_enter(const struct gradsync_plan *plan, const char *call) {

@@ -79,8 +79,6 @@ struct gradsync_plan {
         uint64_t waiting_ns;
         /* finish.c: those in gradsync_wait(). */
         struct waiter *waiter;
-        /* The thread that has marked a parameter last. */
-        pthread_t marker;
 };
 
 /* The plans of a job. */
@@ -113,6 +111,11 @@ void plan_close_fds(struct gradsync_plan *plan);
 
 /* The gate of the calls on a plan, and its way out, which passes `r` through. */
 int plan_enter(const struct gradsync_plan *plan, const char *call);
+/* The calling thread makes a call on the job: one that all members make, or one about a step. */
+void plan_note_caller(struct gradsync_job *job, bool together);
+/* What a call of the member waits for, and does nothing else: for the daemon, which looks for members that
+ * wait for each other. See diagnosis.h. */
+void plan_say_blocked(const struct gradsync_plan *plan, uint64_t in);
 int plan_leave(const struct gradsync_plan *plan, int r);
 /* The address of the parameter's gradient. */
 void *plan_address(const struct gradsync_plan *plan, uint32_t param);

@@ -25,6 +25,7 @@ struct operation_request {
         uint32_t root;
         uint64_t bytes, input, output;
         uint64_t total; /* bytes of the caller's whole call, of which this is a part */
+        bool blocking;  /* the member does nothing else before the answer */
 };
 
 struct operation_part { /* a member's call */

@@ -11,9 +11,10 @@
 #include "job/plan/plan.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/step.h"
+#include "proto/names.h"
 
 #define THINGS (1u + LIMIT_PLANS) /* the operation, and the step or the agreement of each plan */
-#define SHOWN 4u                  /* members of a circle that are named */
+#define SHOWN 3u                  /* members of a circle that are named */
 #define WAITS 16u                 /* of a job that are looked at */
 #define NONE UINT32_MAX
 
@@ -31,9 +32,9 @@ struct things {
         uint32_t in[LIMIT_LOCAL]; /* of each member, the thing; NONE: it is in none */
 };
 
-/* One link of a circle: a member, what it is in, and what the next one has to do for that. */
+/* One link of a circle: a member, what it is in, and what which other one has to do for that. */
 struct link {
-        uint32_t rank;
+        uint32_t rank, next;
         pid_t pid;
         const char *host; /* "": this one */
         char call[CALL_TEXT], due[CALL_TEXT];
@@ -48,15 +49,27 @@ struct circle {
 
 /* ---- what members are blocked in */
 
-static bool deadlock_in_step(const struct plan *plan, uint32_t local) {
+/* What the member's library says that it is blocked in. */
+static bool deadlock_is_in(const struct plan *plan, uint32_t local, uint64_t what) {
         struct diagnosis page;
 
-        return plan->agreed && plan_is_open(plan) && plan->part[local].state == PART_MAPPED &&
-               plan_control_read(plan, local, &page, sizeof(page)) && page.blocked == plan->step + 1;
+        return plan->part[local].state == PART_MAPPED &&
+               plan_control_read(plan, local, &page, sizeof(page)) && page.blocked == what;
+}
+
+static bool deadlock_in_step(const struct plan *plan, uint32_t local) {
+        return plan->agreed && plan_is_open(plan) && deadlock_is_in(plan, local, plan->step + 1);
 }
 
 static bool deadlock_in_agreement(const struct plan *plan, uint32_t local) {
-        return !plan->agreed && plan->part[local].request != 0 && plan->part[local].state == PART_MAPPED;
+        return !plan->agreed && plan->part[local].request != 0 &&
+               deadlock_is_in(plan, local, DIAGNOSIS_AGREEMENT);
+}
+
+static bool deadlock_in_operation(const struct job *job, uint32_t local) {
+        const struct operation_part *part = &job->local[local]->operation;
+
+        return part->pending && part->call.blocking;
 }
 
 /* Buckets are given in their order, so a member that has given the last one has given all. */
@@ -87,7 +100,7 @@ static uint32_t deadlock_add(struct things *things, enum wait_kind kind, const s
 static uint32_t deadlock_find_thing(const struct job *job, struct things *things, uint32_t local) {
         const struct plan *plan;
 
-        if (job->local[local]->operation.pending)
+        if (deadlock_in_operation(job, local))
                 return deadlock_add(things, WAIT_OPERATION, NULL, local);
         list_for_each(plan, &job->plans, link) {
                 if (deadlock_in_step(plan, local))
@@ -121,6 +134,10 @@ static void deadlock_call(const struct job *job, const struct thing *thing, char
         }
 }
 
+static bool deadlock_is_traced(const struct job *job, uint32_t local) {
+        return strcmp(proc_state(job->local[local]->pid), "traced") == 0;
+}
+
 /* ---- a circle of members on this node */
 
 /* What the member has marked of the open step: while that grows it goes on. */
@@ -150,10 +167,18 @@ static const char *deadlock_parameter(const struct job *job, const struct plan *
         return plan_wait_parameter(&wait, &looks);
 }
 
+static void link_due_first(struct link *link, const char *parameter) {
+        char name[65];
+
+        snprintf(name, sizeof(name), "%.64s", parameter);
+        utf8_cut(name);
+        snprintf(link->due, sizeof(link->due), "give its gradients, \"%s\" first", name);
+}
+
 /* What a member has to do that others are blocked without. */
 static void link_due(struct link *link, enum wait_kind kind, const char *parameter) {
         if (kind == WAIT_STEP && parameter[0] != '\0')
-                snprintf(link->due, sizeof(link->due), "give its gradients, \"%.64s\" first", parameter);
+                link_due_first(link, parameter);
         else
                 snprintf(link->due, sizeof(link->due), "%s",
                          kind == WAIT_STEP   ? "give its gradients"
@@ -182,11 +207,13 @@ static void circle_add(struct circle *circle, const struct job *job, const struc
         struct want in = deadlock_want(job, thing);
 
         circle_sign(circle, &in, who->rank, thing->kind == WAIT_STEP ? deadlock_marks(thing->plan, next) : 0);
-        circle->traced |= strcmp(proc_state(who->pid), "traced") == 0;
+        circle->traced |= deadlock_is_traced(job, local);
         if (circle->n < SHOWN) {
                 struct link *link = &circle->link[circle->n];
 
-                *link = (struct link){ .rank = who->rank, .pid = who->pid, .host = "" };
+                *link = (struct link){
+                        .rank = who->rank, .next = job->local[next]->rank, .pid = who->pid, .host = ""
+                };
                 deadlock_call(job, thing, link->call);
                 link_due(link, thing->kind,
                          thing->kind == WAIT_STEP ? deadlock_parameter(job, thing->plan, next) : "");
@@ -257,73 +284,93 @@ static bool deadlock_find_here(const struct job *job, struct circle *ret) {
 
 /* ---- a circle over two nodes */
 
-/* What the wait is for, if all members here are blocked in it and have given to it what they have to. */
-static bool deadlock_all_in(const struct job *job, const struct job_wait *wait, struct thing *ret) {
-        struct things things;
-
+/* What the wait is for, if some members here are blocked in it and all have given to it what they have to. */
+static bool deadlock_find_waited(const struct job *job, const struct job_wait *wait, struct things *things,
+                                 uint32_t *ret) {
         if (wait->kind != WAIT_NODES || job->n_local == 0)
                 return false;
-        deadlock_find_things(job, &things);
-        if (things.n != 1 || things.list[0].kind != wait->purpose ||
-            (things.list[0].plan != NULL && things.list[0].plan->ordinal != wait->plan))
-                return false;
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (things.in[local] != 0 || deadlock_lacks(job, &things.list[0], local))
-                        return false;
-        *ret = things.list[0];
-        return true;
+        deadlock_find_things(job, things);
+        for (uint32_t i = 0; i < things->n; i++) {
+                const struct thing *thing = &things->list[i];
+                uint32_t local = 0;
+
+                if (thing->kind != wait->purpose ||
+                    (thing->plan != NULL && thing->plan->ordinal != wait->plan))
+                        continue;
+                while (local < job->n_local && !deadlock_lacks(job, thing, local))
+                        local++;
+                *ret = i;
+                return local == job->n_local;
+        }
+        return false;
 }
 
 uint32_t deadlock_list_blocked(const struct job *job, const struct job_wait *wait,
                                uint32_t ranks[LIMIT_LOCAL], char call[CALL_TEXT]) {
-        struct thing thing;
+        struct things things;
+        uint32_t thing, n = 0;
 
-        if (!deadlock_all_in(job, wait, &thing))
+        if (!deadlock_find_waited(job, wait, &things, &thing))
                 return 0;
         for (uint32_t local = 0; local < job->n_local; local++)
-                ranks[local] = job->local[local]->rank;
-        deadlock_call(job, &thing, call);
-        return job->n_local;
+                if (things.in[local] == thing)
+                        ranks[n++] = job->local[local]->rank;
+        deadlock_call(job, &things.list[thing], call);
+        return n;
 }
 
-/* `lacking`: what a member here would have to do for the other node. */
+/* `local` is blocked in the thing here. `lacking`: what it would have to do for the other node. */
 static void circle_set_far(struct circle *circle, const struct job *job, const struct thing *thing,
-                           const struct entangled *far, const struct job_wait *lacking) {
+                           uint32_t local, const struct entangled *far, const struct job_wait *lacking) {
         struct link *here = &circle->link[0], *there = &circle->link[1];
+        const struct member *who = job->local[local];
         struct looks looks = { 0, LIMIT_PARAMS };
         struct want in = deadlock_want(job, thing);
+        const struct plan *plan = lacking->kind == WAIT_STEP ? plan_find(who->job, lacking->plan) : NULL;
 
-        *here = (struct link){ .rank = job->local[0]->rank, .pid = job->local[0]->pid, .host = "" };
+        *here = (struct link){ .rank = who->rank, .next = far->rank, .pid = who->pid, .host = "" };
         deadlock_call(job, thing, here->call);
         link_due(here, thing->kind, far->lacks);
-        *there = (struct link){ .rank = far->rank, .pid = far->pid, .host = far->host };
+        *there = (struct link){ .rank = far->rank, .next = who->rank, .pid = far->pid, .host = far->host };
         snprintf(there->call, sizeof(there->call), "%s", far->call);
+        utf8_cut(there->call);
         link_due(there, far->in.what, plan_wait_parameter(lacking, &looks));
         circle->n = 2;
         for (size_t i = 0; far->lacks[i] != '\0'; i++)
                 circle_sign(circle, &in, (uint32_t)i, (uint8_t)far->lacks[i]);
-        circle_sign(circle, &far->in, far->rank,
-                    lacking->kind == WAIT_STEP
-                            ? deadlock_marks(plan_find(lacking->member->job, lacking->plan),
-                                             lacking->member->local)
-                            : 0);
-        circle->traced = strcmp(proc_state(here->pid), "traced") == 0;
+        circle_sign(circle, &far->in, far->rank, plan != NULL ? deadlock_marks(plan, local) : 0);
+        circle->traced = far->traced || deadlock_is_traced(job, local);
+}
+
+/* What a member here that is blocked in the thing would have to do for the other node. */
+static bool deadlock_find_lacking(struct job *job, const struct things *things, uint32_t thing,
+                                  struct entangled *far, struct job_wait *ret) {
+        struct job_wait waits[WAITS];
+
+        far->in.generation = job->generation;
+        far->in.heard = far->in.since = clock_now();
+        unsigned n = wanted_waits(job, &far->in, waits, WAITS);
+        for (unsigned i = 0; i < n; i++)
+                if (waits[i].member != NULL && things->in[waits[i].member->local] == thing) {
+                        *ret = waits[i];
+                        return true;
+                }
+        return false;
 }
 
 static bool deadlock_find_far(struct job *job, struct entangled *far, struct circle *ret) {
+        const struct jobs_events *events = job->table->config.events;
         struct job_wait waits[WAITS], lacking;
         unsigned n = machine_is_alone(job) ? 0 : job_waits(job, waits, WAITS);
-        struct thing thing;
+        struct things things;
+        uint32_t thing;
 
         for (unsigned i = 0; i < n; i++) {
-                if (!deadlock_all_in(job, &waits[i], &thing) ||
-                    !job->table->config.events->entangled(job, &waits[i], far))
+                if (!deadlock_find_waited(job, &waits[i], &things, &thing) ||
+                    !events->entangled(job, &waits[i], job->deadlock.begun, far) ||
+                    !deadlock_find_lacking(job, &things, thing, far, &lacking))
                         continue;
-                far->in.generation = job->generation;
-                far->in.heard = far->in.since = clock_now();
-                if (wanted_waits(job, &far->in, &lacking, 1) == 0)
-                        continue;
-                circle_set_far(ret, job, &thing, far, &lacking);
+                circle_set_far(ret, job, &things.list[thing], lacking.member->local, far, &lacking);
                 return true;
         }
         return false;
@@ -333,7 +380,12 @@ static bool deadlock_find_far(struct job *job, struct entangled *far, struct cir
 
 static bool deadlock_find(struct job *job, struct entangled *far, struct circle *ret) {
         *ret = (struct circle){ .sign = 0xcbf29ce484222325u };
-        if (job->state != JOB_RUNNING || job->paused_at != 0 || job->table->gate == GATE_HELD)
+        if (job->deadlock.generation != job->generation) {
+                job->deadlock.generation = job->generation;
+                job->deadlock.begun = clock_now();
+        }
+        if (job->state != JOB_RUNNING || job->paused_at != 0 || job->table->gate != GATE_OPEN ||
+            job->suspended || job->passed_on)
                 return false;
         return deadlock_find_here(job, ret) || deadlock_find_far(job, far, ret);
 }
@@ -346,17 +398,19 @@ static void circle_tell(const struct circle *circle, const struct job *job, char
                 const struct link *link = &circle->link[i];
 
                 used += (size_t)snprintf(text + used, size - used,
-                                         "%s rank %" PRIu32 " (pid %d)%s%.40s is %s, for which rank %" PRIu32
+                                         "%s rank %" PRIu32 " (pid %d)%s%s is %s, for which rank %" PRIu32
                                          " has to %s",
                                          i == 0 ? ":" : ";", link->rank, (int)link->pid,
                                          link->host[0] != '\0' ? " on host " : "", link->host, link->call,
-                                         circle->link[(i + 1) % shown].rank, link->due);
+                                         link->next, link->due);
         }
         if (circle->n > shown && used < size)
                 used += (size_t)snprintf(text + used, size - used, "; and %" PRIu32 " more",
                                          circle->n - shown);
         if (used < size)
-                snprintf(text + used, size - used, ". All members make the same calls in the same order");
+                snprintf(text + used, size - used,
+                         ". All members have to make the same calls in the same order");
+        utf8_cut(text);
 }
 
 bool deadlock_describe(struct job *job, char *text, size_t size) {
@@ -369,17 +423,22 @@ bool deadlock_describe(struct job *job, char *text, size_t size) {
         return true;
 }
 
+void deadlock_forget(struct job *job) {
+        job->deadlock.sign = job->deadlock.since = 0;
+}
+
 bool deadlock_is_due(struct job *job, uint64_t patience, uint64_t now) {
         uint64_t timeout = job->table->config.deadlock_timeout;
         struct entangled far;
         struct circle circle;
 
         if (timeout == 0 || !deadlock_find(job, &far, &circle)) {
-                job->deadlock = (struct deadlock){ 0 };
+                deadlock_forget(job);
                 return false;
         }
         if (circle.sign != job->deadlock.sign || circle.traced) {
-                job->deadlock = (struct deadlock){ .sign = circle.sign, .since = now };
+                job->deadlock.sign = circle.sign;
+                job->deadlock.since = now;
                 return false;
         }
         return now - job->deadlock.since >= (timeout > patience ? timeout : patience);

@@ -4,8 +4,9 @@
  * another one, and that one is in an operation that lacks the first one's call. No deadline of theirs would
  * name both. The job ends when nothing of that has changed for a while.
  *
- * A member is blocked in what it has called and cannot leave: an operation, the agreement on a plan, or, as
- * its library says in its diagnosis page, the end of a step. What it lacks elsewhere it cannot give then.
+ * A member is blocked if a call of it waits and its library says that it does nothing else meanwhile: with an
+ * operation, or, of a step and of the agreement on a plan, in its diagnosis page. Then it does not give what
+ * others lack. A member that may do something else in another thread is never counted.
  */
 #pragma once
 
@@ -26,6 +27,7 @@ struct entangled {
         uint32_t rank;
         pid_t pid;
         char host[LIMIT_TEXT + 1];
+        bool traced;
         char call[CALL_TEXT];       /* what it is in */
         char lacks[LIMIT_NAME + 1]; /* the first parameter that it has not marked; "": none, or not known */
 };
@@ -35,7 +37,9 @@ struct entangled {
 bool deadlock_is_due(struct job *job, uint64_t patience, uint64_t now);
 /* Whether there is a circle now; `text`: which one. */
 bool deadlock_describe(struct job *job, char *text, size_t size);
-/* If all members of this node are blocked in what the wait (WAIT_NODES) is for, and have given what they have
- * to: their ranks, and how many they are; `call` says what they are in. Else 0. */
+/* Nothing is known of a circle any more. */
+void deadlock_forget(struct job *job);
+/* If all members of this node have given to what the wait (WAIT_NODES) is for what they have to: the ranks of
+ * those that are blocked in it, and how many they are; `call` says what they are in. Else 0. */
 uint32_t deadlock_list_blocked(const struct job *job, const struct job_wait *wait,
                                uint32_t ranks[LIMIT_LOCAL], char call[CALL_TEXT]);
