@@ -7,6 +7,8 @@ and end with 0: cases, one after the other. Prints what it has seen.
 import contextlib
 import copy
 import io
+import os
+import pickle
 import sys
 import warnings
 
@@ -14,13 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.checkpoint.stateful import Stateful
 from torch.distributed.tensor import DTensor, init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import gradsync
 import gradsync.torch
 import models
 import other
 from gradsync.torch import drift
+from gradsync.torch.world import world_of
 from other import RANK, WORLD, batch, same_everywhere
 
 wrap = gradsync.torch.DistributedDataParallel
@@ -48,9 +53,7 @@ def sgd(model):
 
 @contextlib.contextmanager
 def hearing():
-    """What gradsync says on stderr, as if nothing had been said before."""
-    drift._warned.clear()
-    drift._compared.clear()
+    """What gradsync says on stderr."""
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
         yield told
@@ -86,7 +89,28 @@ def normalised():
     say(far=(layer.running_mean - whole[1].running_mean).abs().max().item(), same=layers[1] is layer,
         hooks=len(seen), kind=[type(layer).__module__, isinstance(layer, nn.SyncBatchNorm)],
         alone=alone is not None or RANK > 0,
-        job=[copied.module[1].process_group is model.job, copy.deepcopy(layer).process_group])
+        job=[copied.module[1].process_group is model.job, copy.deepcopy(layer).process_group is model.job])
+
+
+def normalised_types():
+    """What comes out has the type of what goes in, as with BatchNorm; no second derivative is made up."""
+    wide, narrow = nn.SyncBatchNorm(4), nn.SyncBatchNorm(4).bfloat16()
+    model = wrap(nn.Sequential(nn.Linear(16, 4), wide, narrow), broadcast_buffers=False)
+    kinds = {}
+    for layer, name in ((wide, "mixed"), (narrow, "narrow")):
+        x = torch.randn(3, 4, dtype=torch.bfloat16, requires_grad=True)
+        made = layer(x)
+        made.sum().backward()
+        kinds[name] = [str(each.dtype) for each in (made, x.grad, layer.weight.grad)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        kinds["autocast"] = [str(wide(torch.randn(3, 4, dtype=torch.bfloat16)).dtype)]
+    x = torch.randn(3, 4, requires_grad=True)
+    first, = torch.autograd.grad(wide(x).pow(3).sum(), x, create_graph=True)
+    second = heard(first.square().sum().backward)["error"]
+    bare = nn.SyncBatchNorm(4)
+    bare.running_mean = bare.running_var = bare.num_batches_tracked = None
+    other = wrap(nn.Sequential(nn.Linear(16, 4), bare), broadcast_buffers=False)
+    say(kinds=kinds, second=second, bare=heard(loss_of, other)["error"], mine=wide.process_group is model.job)
 
 
 def put_in_later():
@@ -105,19 +129,29 @@ class Act(nn.SyncBatchNorm):
     """As timm's SyncBatchNormAct."""
 
 
+class Restorable(nn.Linear, Stateful):
+    """As for torch.distributed.checkpoint, which asks for that protocol."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+
+
 def layers_refused():
     """By name; what exchanges nothing is not."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    mesh = init_device_mesh("cpu", (1,))
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
     split = nn.Linear(16, 4)
     split.weight = nn.Parameter(DTensor.from_local(split.weight.data, mesh))
-    part = nn.SyncBatchNorm(4, process_group=dist.new_group([0]))
+    part, whole = (nn.SyncBatchNorm(4, process_group=dist.new_group(ranks)) for ranks in ([0], [0, 1]))
     found = {name: heard(wrap, nn.Sequential(nn.Linear(16, 4), layer))["error"] for name, layer in (
         ("subclass", Act(4)), ("group", part), ("ddp", nn.parallel.DistributedDataParallel(nn.Linear(4, 4))),
         ("split", split))}
-    fine = heard(wrap, nn.Sequential(checkpoint_wrapper(nn.Linear(16, 4)), nn.SyncBatchNorm(4)))["error"]
+    fine = [heard(wrap, module)["error"] for module in (
+        nn.Sequential(checkpoint_wrapper(nn.Linear(16, 4)), nn.SyncBatchNorm(4), whole), Restorable())]
+    outer = nn.parallel.DistributedDataParallel(wrap(models.mlp()))
+    twice = heard(outer, batch(0)[0])["error"]
     dist.destroy_process_group()
-    say(found=found, fine=fine)
+    say(found=found, fine=fine, twice=twice)
 
 
 # ---- backward passes within the forward pass
@@ -180,6 +214,47 @@ def gan_inside():
         for step in range(3):
             model(batch(step)[0], optimisers)
     say(same=same_everywhere(model), steps=model._reducer.steps, told=told.getvalue())
+
+
+def twice_in_each():
+    """Two steps in each forward pass, or two backward passes after it: the ranks compare all the same."""
+    def twice(model, x):
+        made = model(x)
+        made.square().mean().backward(retain_graph=True)
+        made.sum().backward()
+
+    found = {}
+    for name, run in (("inside", lambda model, x, optimisers: model(x, optimisers)),
+                      ("outside", lambda model, x, _: twice(model, x))):
+        inner = Gan() if name == "inside" else models.mlp()
+        model = wrap(inner, find_unused_parameters=name == "inside")
+        optimisers = [torch.optim.SGD(part.parameters(), lr=0.1)
+                      for part in ((inner.critic, inner.maker) if name == "inside" else (inner,))]
+        with torch.no_grad():
+            next(inner.parameters()).add_(RANK)     # after the ranks have begun with the same
+        with hearing() as told:
+            for step in range(4):
+                run(model, batch(step)[0], optimisers)
+                model.zero_grad()
+        found[name] = {"told": told.getvalue(), "checks": len(model._observer.check_ns),
+                       "steps": model._reducer.steps}
+    say(**found)
+
+
+def part_inside():
+    """A backward pass within forward() that gives some gradients, and leaves the step open."""
+    class Adversarial(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(16, 8), nn.Linear(8, 1)
+
+        def forward(self, x):
+            self.first(x).sum().backward()
+            self.zero_grad()
+            return self.second(self.first(x))
+
+    model = wrap(Adversarial())
+    say(error=heard(model, batch(0)[0])["error"])
 
 
 def inside_without_sync():
@@ -274,7 +349,12 @@ def buffers_that_change():
     if RANK == 1:
         inner.table = torch.zeros(5)
     resized = heard(model._sync_buffers, 0)["error"]
-    say(renamed=renamed, left=left, reshaped=reshaped, resized=resized)
+    if RANK == 0:
+        inner.table = torch.zeros(0)
+    elif RANK == 1:
+        inner.table = torch.zeros(0, 2)
+    emptied = heard(model._sync_buffers, 0)["error"]
+    say(renamed=renamed, left=left, reshaped=reshaped, resized=resized, emptied=emptied)
 
 
 def late():
@@ -394,6 +474,7 @@ def accumulated_wrongly():
     model = wrap(models.mlp())
     optimiser = sgd(model)
     found["closure"] = heard(in_a_closure)
+    found["second"] = heard(in_a_closure)
     say(**found)
 
 
@@ -448,6 +529,56 @@ def rightly():
     say(**heard(steps), same=same_everywhere(model) and same_everywhere(critic))
 
 
+class Picky(torch.optim.SGD):
+    """Whose step takes something else than a closure, or a closure with arguments."""
+
+    def step(self, given=None):
+        if callable(given):
+            given(backward=True)
+        elif isinstance(given, dict):
+            given = given["closure"]()
+        return super().step()
+
+
+def odd_steps():
+    """Optimisers of other people, and gradients that change nothing."""
+    model = wrap(models.mlp())
+    optimiser = Picky(model.parameters(), lr=0.1)
+    state = torch.optim.Adam(model.parameters())
+
+    def loss(backward=True):
+        optimiser.zero_grad()
+        made = loss_of(model)
+        if backward:
+            made.backward()
+        return made
+
+    def steps():
+        optimiser.step({"closure": loss})
+        optimiser.step(loss().detach())
+        optimiser.step(loss)
+        with model.no_sync():
+            loss_of(model).backward()
+        model.zero_grad(set_to_none=False)
+        state.step()
+    say(**heard(steps), same=same_everywhere(model), steps=model._reducer.steps)
+
+
+def calibrated():
+    """One rank alone goes on with a part of its module; no other rank is asked for anything."""
+    model = wrap(nn.Sequential(nn.Linear(16, 4), nn.Linear(4, 1)))
+    loss_of(model).backward()
+    optimiser = torch.optim.LBFGS(model.module[1].parameters(), max_iter=2)
+
+    def closure():
+        optimiser.zero_grad()
+        made = (model.module(batch(0)[0]) - 1).square().mean()
+        made.backward()
+        return made
+    found = heard(optimiser.step, closure) if RANK == 0 else heard(lambda: None)
+    say(error=found["error"])
+
+
 def followed_loss():
     """L-BFGS goes as far as the loss tells it to: that of its own rank, or that of all."""
     def run(average):
@@ -465,7 +596,13 @@ def followed_loss():
                 model.job.allreduce(told, gradsync.DType.F32, gradsync.Reduce.AVG)
             return told if average else loss
         optimiser.step(closure)
-    say(own=heard(run, False), all=heard(run, True))
+    off = gradsync.torch.drift._MODE_VARIABLE
+    found = {"own": heard(run, False), "all": heard(run, True)}
+    if RANK == 0:
+        os.environ[off] = "off"         # what rank 0 says holds for all
+    found["off"] = heard(run, False)
+    os.environ.pop(off, None)
+    say(**found)
 
 
 def joined():
@@ -525,6 +662,10 @@ def shares():
     model = wrap(models.mlp())
     say(equal=equal, positional=positional, wrong=heard(ours, rows, 10)["error"],
         beyond=heard(ours, rows, 2, 2)["error"], kept=list(ours(rows, job=job)) == list(ours(rows)),
+        copied=[list(each) == list(ours(rows)) for each in (copy.deepcopy(ours(rows)),
+                                                            pickle.loads(pickle.dumps(ours(rows))))],
+        again=[gradsync.torch.default_job(rank=RANK, world_size=WORLD) is job,
+               heard(gradsync.torch.default_job, rank=1 - RANK, world_size=WORLD)["error"][0]],
         uncounted=heard(gradsync.State, model=model, sampler=ours(rows))["error"])
 
 
@@ -534,4 +675,4 @@ if __name__ == "__main__":
     for other.running in sys.argv[2:]:
         torch.manual_seed(7)
         globals()[other.running]()
-        gradsync.torch.default_job().barrier()
+        world_of(None).job.barrier()

@@ -85,15 +85,35 @@ def test_run_gives_them_a_daemon(spawn, build):
 def test_without_a_daemon_the_advice_fits_the_script(spawn):
     made = spawn("spawn", 2, "rank")
     assert made.status == 1 and "wants 2 members, but no gradsyncd is reachable" in made.err
-    assert "gradsyncctl run -n 1 -- python SCRIPT" in made.err
+    assert "gradsyncctl run -n 1 -- python SCRIPT" in made.err and "run -n 2" not in made.err
 
 
 def test_a_rank_that_was_inherited(spawn, build):
-    """The rank is that of the process that has started them: one of them takes it and says so."""
+    """It is that of the process that has started them, and no rank of theirs."""
     prefix = (build / harness.CTL, "run", "--private", "-n", "1", "--")
     made = spawn("spawn", 1, "nothing", prefix=prefix)
-    assert results(made)[0]["place"] == [0, 1]
-    assert made.err.count(TRAINS_ALONE) == 1 and "has started it by multiprocessing" in made.err
+    assert made.status == 1 and TAG not in made.out
+    check_refused(made.err,
+                  "its job and its rank are those of that process, rank 0 of 1: it would train alone")
+
+
+def test_torch_distributed_knows_of_other_ranks(script):
+    """They were started by hand, say, with a process group, and no launcher has told gradsync of them."""
+    made = script("""
+        import gradsync, torch, gradsync.torch
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=1, world_size=2)
+        try:
+            gradsync.torch.DistributedDataParallel(torch.nn.Linear(2, 2))
+        except gradsync.InvalidError as error:
+            print(error, flush=True)
+        print(gradsync.torch.DistributedDataParallel(torch.nn.Linear(2, 2), world_size=1).job.world_size)
+    """, env=NOWHERE)
+    told = made.line()
+    for each in ("torch.distributed says rank 1 of 2", "has 1 rank", "world_size=1 if it is meant",
+                 "rank=torch.distributed.get_rank()"):
+        assert each in told, told
+    assert made.line() == "1" and made.wait() == 0, made.told()
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["alone", "daemon"])
@@ -153,4 +173,4 @@ def test_what_is_said_too_late(script):
 def test_who_has_no_siblings_has_no_name_of_theirs():
     assert not _alone.is_spawned() and _alone.name_of_siblings() is None
     assert _alone.name() != _alone.name()
-    assert isinstance(_alone.refusal(), gradsync.InvalidError)
+    assert isinstance(_alone.refusal(False), gradsync.InvalidError)

@@ -8,10 +8,11 @@ import gradsync
 from gradsync.torch import compare, drift, layers
 from launch import run
 
-CASES = ("normalised put_in_later layers_refused backward_inside gan_inside inside_without_sync "
+CASES = ("normalised normalised_types put_in_later layers_refused "
+         "backward_inside gan_inside twice_in_each part_inside inside_without_sync "
          "order_of_buffers buffers_that_differ buffers_that_change late loaded_by_one left_alone frozen_ones "
-         "how_often by_module accumulated_wrongly step_too_early rightly followed_loss joined helpers shares "
-         "failed_backward").split()
+         "how_often by_module accumulated_wrongly step_too_early rightly odd_steps calibrated "
+         "followed_loss joined helpers shares failed_backward").split()
 NOTHING = [None, "", None]
 together = pytest.mark.xdist_group("apart")
 
@@ -35,7 +36,16 @@ def test_synchronised_normalisation(seen):
         assert each["far"] < 1e-6, "means of all samples"
         assert each["same"] and each["hooks"], "the layer stays the same object"
         assert each["kind"] == ["gradsync.torch.sync_batchnorm", True] and each["alone"]
-        assert each["job"] == [True, None], "a copy of the wrapper has it, one of the layer alone has none"
+        assert each["job"] == [True, True], "copies of the wrapper and of the layer have it, too"
+
+
+@together
+def test_the_type_of_what_is_normalised(seen):
+    bf16, f32 = "torch.bfloat16", "torch.float32"
+    for each in seen["normalised_types"]:
+        assert each["kinds"] == {"mixed": [bf16, bf16, f32], "narrow": [bf16] * 3, "autocast": [bf16]}
+        assert each["second"][0] == "RuntimeError" and "twice" in each["second"][1]
+        assert each["bare"] == NOTHING and each["mine"]
 
 
 @together
@@ -50,18 +60,20 @@ def test_layers_that_are_refused(seen):
         for name, (kind, text, _) in each["found"].items():
             assert kind == "UnsupportedError"
             assert ("parameter 1.weight" if name == "split" else "layer 1 ") in text
+        assert "communicates" not in str(each["found"])
         assert "Derive it from gradsync.torch.SyncBatchNorm" in each["found"]["subclass"][1]
         assert "process_group" in each["found"]["group"][1]
         assert "Give gradsync.torch.DistributedDataParallel its .module" in each["found"]["ddp"][1]
         assert "DTensor" in each["found"]["split"][1]
-        assert each["fine"] == NOTHING
+        assert each["fine"] == [NOTHING, NOTHING]
+        assert each["twice"][0] == "UnsupportedError" and "has wrapped this wrapper" in each["twice"][1]
 
 
 def test_a_module_with_an_exchange_of_its_own():
     """Fully sharded ones get a class that derives from one of torch.distributed's."""
     base = type("FSDPModule", (), {"__module__": "torch.distributed.fsdp._fully_shard"})
     sharded = type("FSDPLinear", (base, torch.nn.Linear), {})(2, 2)
-    with pytest.raises(gradsync.UnsupportedError, match="layer 0 is .*FSDPLinear: it has an exchange of its"):
+    with pytest.raises(gradsync.UnsupportedError, match="layer 0 is .*FSDPLinear: it communicates through"):
         layers.check(torch.nn.Sequential(sharded), {})
 
 
@@ -84,6 +96,24 @@ def test_within_forward_without_synchronisation(seen):
     for each in seen["inside_without_sync"]:
         assert each["failed"] == "ValueError"
         assert each["steps"] == [0, 1, 2, 2], "no_sync(); averaged; averaged, and then failed; of .module"
+
+
+@together
+def test_several_steps_for_each_forward_pass(seen):
+    for each in seen["twice_in_each"]:
+        for name in ("inside", "outside"):
+            assert each[name]["steps"] == 8 and each[name]["checks"] >= 1
+            assert "the ranks train different models" in each[name]["told"]
+
+
+@together
+def test_a_backward_pass_within_forward_that_gives_some_gradients(seen):
+    for each in seen["part_inside"]:
+        kind, text, parameter = each["error"]
+        assert (kind, parameter) == ("UnfinishedStepError", "second.weight")
+        for word in ("within forward()", "second.weight, second.bias", "torch.autograd.grad()",
+                     "find_unused_parameters=True"):
+            assert word in text, text
 
 
 # ---- what is broadcast
@@ -118,6 +148,8 @@ def test_buffers_that_change(seen):
     assert first["resized"][0] == second["resized"][0] == "OperationMismatchError"
     assert "buffer table is float32 of shape (5,) on this rank" in second["resized"][1]
     assert "the other one has changed" in first["resized"][1]
+    assert first["emptied"] == NOTHING
+    assert second["emptied"][0] == "ModelChangedError", "without an element, too"
 
 
 @together
@@ -180,7 +212,8 @@ def test_steps_of_comparison():
 def check_unaveraged(found, parameter="0.weight", step=0):
     assert found["error"] == NOTHING
     for each in (f"after step {step}: an optimiser is about to apply a gradient of parameter {parameter} ",
-                 "that was not averaged", "Call the wrapper itself", "GRADSYNC_CHECK_PARAMETERS=off"):
+                 "that gradsync has not averaged", "Call the wrapper itself",
+                 "GRADSYNC_CHECK_PARAMETERS=off"):
         assert each in found["told"], found
 
 
@@ -216,8 +249,21 @@ def test_nothing_is_said_without_a_reason(seen):
 
 
 @together
+def test_optimisers_of_other_people(seen):
+    for each in seen["odd_steps"]:
+        assert each["told"] == "" and each["error"] == NOTHING and each["same"] and each["steps"] == 3
+
+
+@together
+def test_a_rank_that_goes_on_with_a_part_alone(seen):
+    for each in seen["calibrated"]:
+        assert each["error"] == NOTHING
+
+
+@together
 def test_an_optimiser_that_follows_the_loss(seen):
     for each in seen["followed_loss"]:
+        assert each["off"] == {"told": "", "error": NOTHING}
         assert "LBFGS goes as far as the loss tells it to" in each["own"]["told"]
         assert "on rank 0" in each["own"]["told"] and "on rank 1" in each["own"]["told"]
         assert each["all"] == {"told": "", "error": NOTHING}
@@ -241,12 +287,12 @@ def test_a_backward_pass_that_has_failed(seen):
 
 @together
 def test_helpers_that_take_every_rank_for_the_first(seen):
-    (text, kind, here), = seen["helpers"][0]["told"]
-    assert kind == "RuntimeWarning" and here, "it names the line that wraps"
-    for each in ("torch.distributed is not initialised", "rank 0 of 1", "has 2 ranks",
-                 "init_process_group()"):
-        assert each in text, text
-    assert seen["helpers"][1]["told"] == []
+    told = seen["helpers"][0]["told"]
+    assert len(told) == 2 and seen["helpers"][1]["told"] == []
+    for (text, kind, here), state in zip(told, ("is not initialised", "has a world of 1")):
+        assert kind == "RuntimeWarning" and here, "it names the line that wraps"
+        for each in (f"torch.distributed {state}", "rank 0 of 1", "has 2 ranks", "init_process_group()"):
+            assert each in text, text
 
 
 @together
@@ -257,6 +303,7 @@ def test_the_sampler_takes_what_torchs_takes(seen):
         assert "The number of samples of a step is batch_size" in each["wrong"][1]
         assert each["beyond"][:2] == ["ValueError", "rank 2 does not exist among 2 replicas"]
         assert each["uncounted"][0] == "ValueError" and "batch_size" in each["uncounted"][1]
+        assert each["copied"] == [True, True] and each["again"] == [True, "StateError"]
 
 
 # ---- settings, digests and comparisons
@@ -324,7 +371,7 @@ def test_the_ranks_that_differ_from_most(crew):
 
         def one(rank):
             mine = [named[0], ("other", torch.full((7,), float(values[rank])))]
-            return drift.compare(made.jobs[rank], mine, live[rank])
+            return drift.compare(made.jobs[rank], mine, live[rank]).difference
         first, *others = made.each(one)
         assert all(each == first for each in others)
         return first and (first.parameter, first.ranks)

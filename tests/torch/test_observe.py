@@ -125,4 +125,4 @@ def test_a_rank_that_goes_on_alone(daemon, script):
     assert ranks[0].wait(LONG) == 1, ranks[0].told()
     assert re.search(r"MemberLostError: gradsync_broadcast\(\) needs all ranks: job 'seen': rank 1 "
                      rf"\(pid {ranks[1].pid}\) left after step \d+, and takes part in nothing any more: all "
-                     "ranks make the same calls", ranks[0].err), ranks[0].err
+                     "ranks have to make the same calls", ranks[0].err), ranks[0].err

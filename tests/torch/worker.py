@@ -139,13 +139,20 @@ def main(folder, *names):
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     rank, world = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
+    told = set()
+    warn = drift._warn
+
+    def hear(reducer, kind, *rest):
+        told.add(kind)
+        warn(reducer, kind, *rest)
+
+    drift._warn = hear
     for name in names:
-        drift._warned.clear()
-        drift._compared.clear()
+        told.clear()
         theirs, ours = both(name, folder, rank, world)
         found = differences(ours, theirs)
         print(TAG + json.dumps({"rank": rank, "case": name, "differences": found[:20], "size": len(theirs),
-                                "drifts": sorted(drift._warned)}), flush=True)
+                                "drifts": sorted(told)}), flush=True)
     # A case may end in the middle of a step; leaving the job would wait for nobody.
     os._exit(0)
 

@@ -11,7 +11,7 @@ import secrets
 import sys
 from typing import TypeVar
 
-from .errors import GradsyncError, InvalidError
+from .errors import GradsyncError, InvalidError, NoDaemonError
 
 E = TypeVar("E", bound=GradsyncError)
 
@@ -19,8 +19,8 @@ _PASS = ("Pass what the script knows: gradsync.torch.DistributedDataParallel(mod
          "world_size=n), gradsync.torch.default_job(rank=rank, world_size=n), or Connection.join(name, "
          "rank=rank, world_size=n); or set GRADSYNC_JOB, GRADSYNC_RANK and GRADSYNC_WORLD_SIZE in each "
          "process before it joins. For a job of one process pass world_size=1")
-_DAEMON = ("A script that starts its ranks by itself has a daemon beside them under: gradsyncctl run -n 1 -- "
-           "python SCRIPT")
+_DAEMON = ("A script that starts its ranks by itself is started once, and has a daemon beside it, by: "
+           "gradsyncctl run -n 1 -- python SCRIPT")
 
 _told = False
 
@@ -30,16 +30,20 @@ def is_spawned() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-def refusal() -> InvalidError:
-    """For a spawned process that would train alone."""
-    return InvalidError(f"{_whose()}, and nothing says its rank; no gradsyncd is reachable either, so it "
-                        f"would train alone, as rank 0 of 1. {_PASS}. {_DAEMON}")
+def refusal(served: bool) -> InvalidError:
+    """For a spawned process that would train alone. `served`: its launcher's job is that of its parent."""
+    why = ("its job and its rank are those of that process, rank 0 of 1" if served
+           else "nothing says its rank, and no gradsyncd is reachable")
+    return InvalidError(f"{_whose()}, and {why}: it would train alone, and so would others like it. {_PASS}. "
+                        f"{_DAEMON}")
 
 
 def explained(error: E, asked: bool) -> E:
     """A join that has failed in a spawned process. `asked`: it was told which member it is."""
+    # Its advice is for scripts whose ranks something else starts.
+    why = str(error).partition(". Start one")[0] if isinstance(error, NoDaemonError) else str(error)
     more = _DAEMON if asked else f"{_PASS}. {_DAEMON}"
-    return type(error)(f"{error}. {_whose()}. {more}", rank=error.rank, pid=error.pid)
+    return type(error)(f"{why}. {_whose()}. {more}", rank=error.rank, pid=error.pid)
 
 
 def _whose() -> str:

@@ -52,7 +52,7 @@ class JoinOptionsStruct(Structure):
                 ("rank", c_int64), ("local_rank", c_int64), ("incarnation", c_int64), ("timeout_ms", c_int64),
                 ("last_call_ms", c_int64), ("rejoin_grace_ms", c_int64), ("token", c_char_p), ("instance",
                                                                                                c_int64),
-                ("spare", c_int64), ("scope", c_char_p)]
+                ("spare", c_int64), ("scope", c_char_p), ("sequential", c_bool)]
 
 
 class PlanOptionsStruct(Structure):

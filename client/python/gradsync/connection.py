@@ -14,7 +14,8 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from . import _alone
 from ._call import Inside, check, failure
 from ._native import DeviceStruct, JoinOptionsStruct, OptionsStruct, StallFunction, library
-from .errors import Again, GradsyncError, InvalidError, NoDaemonError, RankTakenError, StateError
+from .errors import (Again, GradsyncError, InvalidError, NoDaemonError, RankTakenError, StateError,
+                     UnsupportedError)
 from .job import Job, _encode
 from .types import Device, Stall
 
@@ -124,7 +125,8 @@ class Connection:
              max_world: int | None = None, rank: int | None = None, local_rank: int | None = None,
              incarnation: int | None = None, timeout: float | None = None, last_call: float | None = None,
              rejoin_grace: float | None = None, token: str | None = None, instance: int | None = None,
-             spare: bool | None = None, scope: Literal["host", "cluster"] | None = None) -> Job:
+             spare: bool | None = None, scope: Literal["host", "cluster"] | None = None,
+             sequential: bool = False) -> Job:
         """Becomes a member of a job; waits until it has formed. What is None comes from the environment: from
         `gradsyncctl run`, torchrun, Slurm or Kubernetes (gradsync.h, WHICH JOB AM I IN?). Times are seconds.
 
@@ -138,6 +140,8 @@ class Connection:
         instance              which process of its rank this is: 1 for the first; negative: none
         spare                 if the job is full, wait for the place of a lost member
         scope                 "host": all members are on this daemon; "cluster": on any of its coordinator
+        sequential            calls on the job come one after the other, whichever threads they come from: see
+                              DEADLOCKS in gradsync.h. Without it that is known of a single thread only
 
         Without a daemon, a name and a launcher the process is a job of its own, and says so on stderr. A
         child of multiprocessing is refused, since its siblings would be jobs of their own, too.
@@ -152,7 +156,8 @@ class Connection:
             ctypes.sizeof(JoinOptionsStruct), _text(name), _or(min_world, _or(world_size, 0)),
             _or(max_world, _or(world_size, 0)), _or(rank, -1), _or(local_rank, -1), _or(incarnation, -1),
             _milliseconds(timeout), _milliseconds(last_call), _milliseconds(rejoin_grace), _text(token),
-            _or(instance, 0), 0 if spare is None else 1 if spare else -1, _text(scope))
+            _or(instance, 0), 0 if spare is None else 1 if spare else -1, _text(scope),
+            sequential)
         handle = ctypes.c_void_p()
         asked = (name, world_size, min_world, max_world, rank) != (None,) * 5
         try:
@@ -170,16 +175,24 @@ class Connection:
 
     def _look_whether_alone(self, job: Job) -> None:
         """A world of one that the caller has not asked for."""
-        if self.device.name:
-            if job.world_size == 1 and _alone.is_spawned():
-                _alone.tell("its job and its rank are those of the process that has started it by "
-                            "multiprocessing")
-        elif _alone.is_spawned():
-            job.leave()
-            raise _alone.refusal()
-        else:
-            _alone.tell("no gradsyncd is reachable, and no launcher has named a job. To train in several "
-                        "processes: gradsyncctl run -n N -- …")
+        if job.world_size > 1:
+            return
+        served, spawned = self._is_served(), _alone.is_spawned()
+        if served and not spawned:
+            return
+        if spawned:
+            with contextlib.suppress(GradsyncError):
+                job.leave()
+            raise _alone.refusal(served)
+        _alone.tell("no gradsyncd is reachable, and no launcher has named a job. To train in several "
+                    "processes: gradsyncctl run -n N -- …")
+
+    def _is_served(self) -> bool:
+        """There is a daemon. That this process cannot use its GPU shows later, when it has to."""
+        try:
+            return self.device.name != ""
+        except UnsupportedError:
+            return True
 
     def fileno(self) -> int:
         """A descriptor that is readable when dispatch() has something to do; -1 in a child process. With it,

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
-from ..errors import DeadlockError, OperationMismatchError, PlanMismatchError
+from ..errors import OperationMismatchError, PlanMismatchError
 from ..job import Job
 from . import compare
 from .compare import Named
-from .errors import ModelChangedError, advise
+from .errors import ModelChangedError
 
 ALIGN = 16
 CHUNK = 8 << 20
@@ -27,7 +27,7 @@ def pack(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tens
         offsets.append(at)
         at += -(-each.numel() * each.element_size() // ALIGN) * ALIGN
     devices = {each.device for each in tensors}
-    flat = torch.empty(at, dtype=torch.uint8, device=devices.pop() if len(devices) == 1 else None)
+    flat = torch.empty(at, dtype=torch.uint8, device=devices.pop() if len(devices) == 1 else "cpu")
     parts = [flat[offset:offset + each.numel() * each.element_size()].view(each.dtype).view(each.shape)
              for offset, each in zip(offsets, tensors, strict=True)]
     return flat, parts
@@ -60,9 +60,10 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes 
            OtherMarkError
     """
     given = [each.data for each in tensors if each.numel() > 0]
-    if not given:
-        return
-    expected = torch.frombuffer(bytearray(mark), dtype=torch.uint8).to(given[0].device) if mark else None
+    expected = None
+    if mark and tensors:    # also if none of them has an element here
+        expected = torch.frombuffer(bytearray(mark), dtype=torch.uint8)
+        expected = expected.to(given[0].device if given else expected.device)
     for chunk in chunks(given if expected is None else [expected, *given]):
         if len(chunk) == 1 and chunk[0] is not expected:
             # The others may have it in another order in memory.
@@ -77,7 +78,7 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes 
         job.broadcast(flat, root)
         if job.rank == root:
             continue
-        if chunk[0] is expected and not torch.equal(parts[0], expected):
+        if chunk[0] is expected and not torch.equal(parts[0].to(expected.device), expected):
             raise OtherMarkError
         torch._foreach_copy_(chunk, parts)
 
@@ -118,9 +119,6 @@ class Broadcaster:
         except OperationMismatchError as error:
             raise OperationMismatchError(f"{error}; this rank broadcasts buffers: {self._change(named)}",
                                          rank=error.rank, pid=error.pid) from None
-        except DeadlockError as error:
-            advise(error, f"the broadcast of rank {root}'s buffers, as before a forward pass")
-            raise
 
     def _mark_of(self, named: Named) -> bytes:
         key = tuple((name, each.dtype, each.shape) for _, name, each in named)

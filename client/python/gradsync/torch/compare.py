@@ -36,11 +36,11 @@ def _described_slots(slots: Sequence[Slot]) -> list[tuple[str, str]]:
 
 def _gather(job: Job, data: bytes) -> list[bytes]:
     """What all members have, by rank."""
-    length = torch.tensor([len(data)])
-    lengths = torch.empty(job.world_size, dtype=torch.int64)
+    length = torch.tensor([len(data)], device="cpu")
+    lengths = torch.empty(job.world_size, dtype=torch.int64, device="cpu")
     job.allgather(length, lengths)
     most = int(lengths.max())
-    rows = torch.empty(job.world_size, most, dtype=torch.uint8)
+    rows = torch.empty(job.world_size, most, dtype=torch.uint8, device="cpu")
     job.allgather(torch.frombuffer(bytearray(data.ljust(most)), dtype=torch.uint8), rows)
     return [row.numpy().tobytes()[:int(size)] for row, size in zip(rows, lengths, strict=True)]
 

@@ -13,20 +13,20 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
-from ..errors import UnsupportedError, VoidStep
+from ..errors import DeadlockError, MemberLostError, UnsupportedError, VoidStep
 from ..job import Job
 from ..types import Info
 from . import buffers, compress, drift, layers, layout, logs
 from .compare import Named
 from .device import device_of
 from .drift import setting_of
-from .errors import GradientKindError, ModelChangedError, NoStateError
+from .errors import GradientKindError, ModelChangedError, NoStateError, advise, advise_state
 from .join import Joining
 from .order import Observer
 from .reducer import MIB, Missing, Options, Reducer
 from .untraced import untraced
 from .watch import Changes
-from .world import World, warn_of_helpers, world_of
+from .world import World, compare_worlds, world_of
 
 DEFAULT_CAP_MIB = 25
 #: What a copy has of its own.
@@ -103,7 +103,8 @@ class DistributedDataParallel(nn.Module):
         self._options.check = setting_of(check_parameters, check_every)
         self._comm_hook = "none"
         self._belong_to(process_group, job, rank, world_size)
-        warn_of_helpers(self.job)
+        if process_group is None:
+            compare_worlds(self.job, (job, rank, world_size) != (None,) * 3)
         self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
 
     # ---- the beginning
@@ -333,7 +334,7 @@ class DistributedDataParallel(nn.Module):
             try:
                 return self._forward(torch.is_grad_enabled(), inputs, kwargs)
             except BaseException:
-                self._reducer.leave_forward()
+                self._reducer.leave_forward(failed=True)
                 raise
 
     def _forward(self, direct: bool, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -358,6 +359,7 @@ class DistributedDataParallel(nn.Module):
         if torch.is_grad_enabled() and self._changes.any:
             self._look_at_changes()
         if syncs:
+            layers.check_outside(self)
             self.job._check()
             self._world.clear_away()
             self._reducer.check_finished()
@@ -414,7 +416,16 @@ class DistributedDataParallel(nn.Module):
         return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers_found)
 
     def _sync_buffers(self, root: int) -> None:
-        self._broadcaster.broadcast(self.job, self._buffers_found.named(), root)
+        try:
+            self._broadcaster.broadcast(self.job, self._buffers_found.named(), root)
+        except VoidStep as error:
+            if not self._world.kept:
+                advise_state(error)
+            raise
+        except (DeadlockError, MemberLostError) as error:
+            if isinstance(error, DeadlockError) or "needs all ranks" in str(error):
+                advise(error, f"the broadcast of rank {root}'s buffers, as before a forward pass")
+            raise
 
     def _look_at_changes(self) -> None:
         layers.check(self.module, {})

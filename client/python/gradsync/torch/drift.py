@@ -8,7 +8,9 @@ rank notices by itself if an optimiser is about to apply gradients that were not
 from __future__ import annotations
 
 import enum
+import functools
 import os
+import struct
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +69,7 @@ def setting_of(mode: str | None, every: int | None) -> Setting:
     """Arguments count before the environment's variables. ValueError names what is wrong."""
     text = mode if mode is not None else os.environ.get(_MODE_VARIABLE) or "warn"
     try:
-        wanted = Mode[text.upper()]
+        wanted = Mode[str(text).upper()]
     except KeyError:
         source = "check_parameters" if mode is not None else _MODE_VARIABLE
         raise ValueError(f'{source} is "{text}": "warn", "error" or "off"') from None
@@ -110,7 +112,7 @@ def digest(tensors: Iterable[torch.Tensor]) -> int:
     small: list[torch.Tensor] = []
     sums: list[torch.Tensor] = []
     for each in tensors:
-        whole = torch.view_as_real(each.detach()) if each.is_complex() else each.detach()
+        whole = torch.view_as_real(each.detach().resolve_conj()) if each.is_complex() else each.detach()
         whole = whole.contiguous()
         if whole.nbytes < _SMALL:
             small.append(whole.reshape(-1).view(torch.uint8))
@@ -120,7 +122,7 @@ def digest(tensors: Iterable[torch.Tensor]) -> int:
     if not small:
         return 0
     rest = torch.cat(small)
-    sums.append(torch.nn.functional.pad(rest, (0, -rest.numel() % _WORD)).view(torch.int64))
+    sums += _sums(torch.nn.functional.pad(rest, (0, -rest.numel() % _WORD)).view(torch.int64))
     numbers = torch.cat(sums)
     return int((numbers * (torch.arange(1, numbers.numel() + 1, device=numbers.device) * _FACTOR | 1)).sum())
 
@@ -155,19 +157,49 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
+@dataclass(frozen=True)
+class Followed:
+    """An optimiser has gone as far as the loss told it to: the first loss that its closure has computed here,
+    in that step, and the optimiser's name. No other of torch lets the loss decide how far it goes."""
+
+    loss: float
+    step: int
+    kind: str
+
+    @property
+    def bits(self) -> int:
+        """As a number that is not 0."""
+        number: int = struct.unpack("<q", struct.pack("<d", self.loss))[0]
+        return number or 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison has found: parameters that differ; the losses that ranks have followed, by rank, if
+    they differ."""
+
+    difference: Difference | None
+    losses: dict[int, float] | None
+
+
 def _gather(job: Job, mine: list[int]) -> list[list[int]]:
-    theirs = torch.empty(job.world_size, len(mine), dtype=torch.int64)
-    job.allgather(torch.tensor(mine, dtype=torch.int64), theirs)
+    theirs = torch.empty(job.world_size, len(mine), dtype=torch.int64, device="cpu")
+    job.allgather(torch.tensor(mine, dtype=torch.int64, device="cpu"), theirs)
     return theirs.tolist()
 
 
-def compare(job: Job, named: Named, live: bool) -> Difference | None:
+def compare(job: Job, named: Named, live: bool, followed: Followed | None = None) -> Found:
     """On all members at the same point. `live`: this one trains; one that has no more inputs, and only takes
     part in what the others do, has an old model."""
-    rows = _gather(job, [int(live), digest(each for _, each in named) if live else 0])
-    alive = [rank for rank, (trains, _) in enumerate(rows) if trains]
+    bits = followed.bits if live and followed is not None else 0
+    rows = _gather(job, [int(live), digest(each for _, each in named) if live else 0, bits])
+    alive = [rank for rank, (trains, _, _) in enumerate(rows) if trains]
+    followed_by = {rank: rows[rank][2] for rank in alive if rows[rank][2] != 0}
+    found = None
+    if len(followed_by) == len(alive) and len(set(followed_by.values())) > 1:
+        found = {rank: _loss_of(bits) for rank, bits in followed_by.items()}
     if len({rows[rank][1] for rank in alive}) <= 1:
-        return None
+        return Found(None, found)
     table = _gather(job, [digest([each]) if live else 0 for _, each in named])
     for i, (name, _) in enumerate(named):
         by_value: dict[int, list[int]] = {}
@@ -175,28 +207,47 @@ def compare(job: Job, named: Named, live: bool) -> Difference | None:
             by_value.setdefault(table[rank][i], []).append(rank)
         if len(by_value) > 1:
             most = max(by_value.values(), key=len)      # of several such, the first rank's
-            return Difference(name, [rank for rank in alive if rank not in most], job.world_size)
+            others = [rank for rank in alive if rank not in most]
+            return Found(Difference(name, others, job.world_size), found)
     raise AssertionError("digests of all parameters differ, and those of each do not")
 
 
-#: The kinds of difference that were spoken of.
-_warned: set[str] = set()
+def _loss_of(bits: int) -> float:
+    loss: float = struct.unpack("<d", struct.pack("<q", bits))[0]
+    return loss
 
 
-def tell(job: Job, difference: Difference, step: int, mode: Mode) -> None:
-    """What all members have found. Rank 0 and the first that differs say it."""
-    text = difference.text(step)
+def tell(reducer: Reducer, found: Found, mode: Mode) -> None:
+    """What all members have found."""
+    job, difference = reducer.world.job, found.difference
+    if found.losses is not None and reducer.followed is not None:
+        one = min(found.losses)
+        other = next(rank for rank, loss in found.losses.items() if loss != found.losses[one])
+        _warn(reducer, "losses", _of_losses(job, reducer.followed, found.losses, one, other),
+              job.rank in (one, other))
+    if difference is None:
+        return
+    text = f"job '{job.name}': {difference.text(reducer.steps)}"
     if mode is Mode.ERROR:
-        raise ParametersDifferError(f"job '{job.name}': {text}", rank=difference.ranks[0],
-                                    parameter=difference.parameter)
-    _warn("parameters", f"job '{job.name}': {text}", job.rank in (0, difference.ranks[0]))
+        raise ParametersDifferError(text, rank=difference.ranks[0], parameter=difference.parameter)
+    # Rank 0 and the first that differs say it.
+    _warn(reducer, "parameters", text, job.rank in (0, difference.ranks[0]))
 
 
-def _warn(kind: str, text: str, shown: bool = True) -> None:
-    """Once in a run. Not by the module warnings: a script may have silenced that."""
-    if kind not in _warned and shown:
+def _of_losses(job: Job, followed: Followed, losses: dict[int, float], one: int, other: int) -> str:
+    return (f"job '{job.name}', step {followed.step}: {followed.kind} goes as far as the loss tells it to, "
+            f"and the ranks have different losses: {losses[one]:g} on rank {one}, {losses[other]:g} on rank "
+            f"{other}. They may train different models, or call the wrapper more or less often than others, "
+            "which wait in vain then. Let the closure return the average over all ranks: "
+            "told = loss.detach().clone(); "
+            f"model.job.allreduce(told, gradsync.DType.F32, gradsync.Reduce.AVG). If this is meant: {_OFF}")
+
+
+def _warn(reducer: Reducer, kind: str, text: str, shown: bool = True) -> None:
+    """Once for each wrapper. Not by the module warnings: a script may have silenced that."""
+    if kind not in reducer.told and shown:
         print(f"gradsync: warning: {text}", file=sys.stderr, flush=True)
-    _warned.add(kind)
+    reducer.told.add(kind)
 
 
 # ---- gradients that were not averaged
@@ -219,21 +270,31 @@ def _before_step(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
                  named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """May put other arguments in place of these: a closure makes the gradients that the step applies."""
     closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
-    if closure is None:
+    if not callable(closure):
         _look(optimiser)
         return None
 
-    def watched() -> Any:
-        loss = closure()
+    @functools.wraps(closure)
+    def watched(*given: Any, **more: Any) -> Any:
+        before = {each: each.steps for each in _reducers}
+        loss = closure(*given, **more)
         _look(optimiser)
-        # No other optimiser of torch does more or less because of what the loss is.
-        if isinstance(optimiser, torch.optim.LBFGS) and "losses" not in _compared:
-            _compare_losses(optimiser, loss)
+        if isinstance(optimiser, torch.optim.LBFGS) and isinstance(loss, (torch.Tensor, float)):
+            _note_loss(optimiser, float(loss), before)
         return loss
 
     if "closure" in named:
         return arguments, named | {"closure": watched}
     return (arguments[0], watched, *arguments[2:]), named
+
+
+def _note_loss(optimiser: torch.optim.LBFGS, loss: float, before: dict[Reducer, int]) -> None:
+    """Of a closure that has made a step of these reducers: the members compare it when they meet next."""
+    mine = {id(param) for param in _parameters_of(optimiser)}
+    for reducer, steps in before.items():
+        if (reducer.followed is None and reducer.steps > steps
+                and any(id(slot.param) in mine for slot in reducer.slots)):
+            reducer.followed = Followed(loss, steps + 1, type(optimiser).__name__)
 
 
 def _is_checked(reducer: Reducer) -> bool:
@@ -248,53 +309,33 @@ def _look(optimiser: torch.optim.Optimizer) -> None:
 
 
 def _look_at(reducer: Reducer, optimiser: torch.optim.Optimizer) -> None:
-    job = reducer.world.job
-    applied = {id(param) for param in _parameters_of(optimiser) if param.grad is not None}
-    name = next((slot.name for slot in reducer.unaveraged() if id(slot.param) in applied), None)
+    job, strict = reducer.world.job, reducer.options.check.mode is Mode.ERROR
+    if "gradients" in reducer.told and not strict:
+        return
+    applied = {id(param) for param in _parameters_of(optimiser)}
+    name = next((slot.name for slot in reducer.unaveraged()
+                 if id(slot.param) in applied and _counts(slot.param.grad)), None)
     if name is None:
         return
     how = ("it belongs to a step that is not finished, since other parameters have got no gradient yet"
            if reducer.open else
            "the backward pass that made it did not begin with an output of the wrapper's forward pass (as "
-           "where a method of .module computes the loss), or was one of no_sync()")
+           "where a method of .module computes the loss), or it ran in no_sync()")
     text = (f"job '{job.name}', rank {job.rank}, after step {reducer.steps}: an optimiser is about to apply "
-            f"a gradient of parameter {name} that was not averaged: {how}. The ranks train different models "
-            "from here on. Call the wrapper itself, and let the last backward pass before each optimiser's "
-            f"step be one that is averaged. If this is meant: {_OFF}")
-    if reducer.options.check.mode is Mode.ERROR:
+            f"a gradient of parameter {name} that gradsync has not averaged: {how}. Unless the script "
+            "averages it by itself, or it is the same on all ranks, they train different models from here "
+            "on. Call the wrapper itself, and let the last backward pass before each optimiser's step be one "
+            f"that is averaged. If this is meant: {_OFF}")
+    if strict:
         raise ParametersDifferError(text, rank=job.rank, parameter=name)
-    _warn("gradients", text)
+    _warn(reducer, "gradients", text)
+
+
+def _counts(grad: torch.Tensor | None) -> bool:
+    """It changes something: gradients may be 0, as where a first step is made for the optimiser's state."""
+    return grad is not None and (grad.is_sparse or bool(grad.any()))
 
 
 def _parameters_of(optimiser: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     for group in optimiser.param_groups:
         yield from group["params"]
-
-
-# ---- optimisers that follow the loss
-
-_compared: set[str] = set()
-
-
-def _compare_losses(optimiser: torch.optim.Optimizer, loss: Any) -> None:
-    """The first loss that a closure has computed, over all ranks, once in a run."""
-    mine = {id(param) for param in _parameters_of(optimiser)}
-    reducer = next((each for each in _reducers if _is_checked(each)
-                    and any(id(slot.param) in mine for slot in each.slots)), None)
-    if reducer is None:
-        return
-    _compared.add("losses")
-    job = reducer.world.job
-    value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-    losses = torch.empty(job.world_size, dtype=torch.float64)
-    job.allgather(torch.tensor([value], dtype=torch.float64), losses)
-    other = next((rank for rank in range(job.world_size)
-                  if losses[rank] != losses[0] and not losses[[0, rank]].isnan().all()), None)
-    if other is None:
-        return
-    _warn("losses", f"job '{job.name}', step {reducer.steps}: {type(optimiser).__name__} goes as far as the "
-                    f"loss tells it to, and the ranks have different losses: {losses[0]:g} on rank 0, "
-                    f"{losses[other]:g} on rank {other}. They will train different models, or call the "
-                    "wrapper so often that others wait in vain. Let the closure return the average of the "
-                    f"loss over all ranks (job.allreduce()). If this is meant: {_OFF}",
-          job.rank in (0, other))

@@ -2,7 +2,8 @@
 """What a training script can do wrong. Everything else is an exception of the package gradsync."""
 from __future__ import annotations
 
-from ..errors import DeadlockError, GradsyncError, Result, StateError, UnsupportedError
+from ..errors import (DeadlockError, GradsyncError, MemberLostError, Result, StateError, UnsupportedError,
+                      VoidStep)
 
 
 class MarkedTwiceError(StateError, RuntimeError):
@@ -14,7 +15,7 @@ class UnfinishedStepError(StateError, RuntimeError):
 
 
 class ModelChangedError(GradsyncError, RuntimeError):
-    """Parameters were added to the model, or replaced, after it was wrapped."""
+    """Parameters or buffers were added to the model, or replaced, after it was wrapped."""
 
     result = Result.STATE
 
@@ -28,12 +29,21 @@ class GradientKindError(UnsupportedError, TypeError):
     """A gradient that cannot be averaged: sparse, or of a type that gradsync does not know."""
 
 
-def advise(error: DeadlockError, here: str) -> None:
+def advise(error: DeadlockError | MemberLostError, here: str) -> None:
     """Adds how a training script comes to that. `here`: where in it this rank is."""
     error.add_note(f"This rank is at {here}. Each rank calls the wrapped module and backward() as often as "
                    "the others: a batch is skipped on all ranks or on none (decide with "
-                   "gradsync.torch.default_job().allreduce()), and a rank that evaluates alone calls the "
-                   "module inside, model.module")
+                   "model.job.allreduce(flag, gradsync.DType.F32, gradsync.Reduce.MAX)), and a rank that "
+                   "evaluates alone calls the module inside, model.module")
+
+
+def advise_state(error: VoidStep) -> None:
+    """Adds what a training script lacks that has no State, if the job goes on."""
+    if "the job is over" not in str(error):
+        error.add_note("The lost rank's place is kept for a new process. This script has no gradsync.State, "
+                       "which brings that one the model and computes the step again: give it one "
+                       "(docs/FROM_DDP.md, \"A rank that is lost\"), or start it without --restart and "
+                       "GRADSYNC_REJOIN_GRACE")
 
 
 class NoStateError(GradsyncError, RuntimeError):

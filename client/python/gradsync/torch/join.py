@@ -39,8 +39,8 @@ class Joining:
 
     def _say(self, live: bool, syncs: bool, buffers: bool) -> Said:
         job = self._model.job
-        mine = torch.tensor([live, syncs, buffers, self._throw], dtype=torch.uint8)
-        all_of_them = torch.empty(job.world_size * 4, dtype=torch.uint8)
+        mine = torch.tensor([live, syncs, buffers, self._throw], dtype=torch.uint8, device="cpu")
+        all_of_them = torch.empty(job.world_size * 4, dtype=torch.uint8, device="cpu")
         job.allgather(mine, all_of_them)
         rows = all_of_them.view(-1, 4).tolist()
         said = Said([bool(row[0]) for row in rows], any(row[1] for row in rows), any(row[2] for row in rows))
@@ -81,8 +81,8 @@ class Joining:
     def _agree_on_model(self, last: bool) -> None:
         """All have that of the highest rank among those that were the last to train."""
         job = self._model.job
-        mine = torch.tensor([last], dtype=torch.uint8)
-        all_of_them = torch.empty(job.world_size, dtype=torch.uint8)
+        mine = torch.tensor([last], dtype=torch.uint8, device="cpu")
+        all_of_them = torch.empty(job.world_size, dtype=torch.uint8, device="cpu")
         job.allgather(mine, all_of_them)
         root = max(rank for rank, was_last in enumerate(all_of_them.tolist()) if was_last)
         self._model._broadcast_state(root, self._model.forward_sync_buffers)

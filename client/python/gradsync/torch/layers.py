@@ -4,6 +4,7 @@ would do so through another way, or, without a process group, not at all and wit
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,30 +14,31 @@ from ..job import Job
 from .sync_batchnorm import SyncBatchNorm
 
 #: Modules of torch.distributed that exchange nothing.
-_HARMLESS = ("torch.distributed.algorithms._checkpoint.",)
+_HARMLESS = ("torch.distributed.algorithms._checkpoint.", "torch.distributed.algorithms.join.",
+             "torch.distributed.checkpoint.")
 
 
 def check(module: nn.Module, parameters: dict[str, torch.Tensor]) -> None:
     """UnsupportedError that names the first layer, or parameter, of a kind that cannot be converted."""
     for name, layer in module.named_modules():
         if (why := _refusal(layer)) is not None:
-            raise UnsupportedError(f"layer {name or 'module'} is {_kind(layer)}: {why}")
+            raise UnsupportedError(f"{f'layer {name}' if name else 'the module'} is {_kind(layer)}: {why}")
     for name, parameter in parameters.items():
         if _is_distributed(type(parameter)):
-            raise UnsupportedError(f"parameter {name} is a {_kind(parameter)}, of which each rank has a "
-                                   "part: gradsync averages whole parameters. Give the wrapper a model whose "
-                                   "parameters are whole on each rank", parameter=name)
+            raise UnsupportedError(f"parameter {name} is a {_kind(parameter)}, which torch.distributed "
+                                   "spreads over ranks: gradsync averages plain tensors. Give the wrapper a "
+                                   "model whose parameters are whole on each rank", parameter=name)
 
 
 def convert(module: nn.Module, job: Job) -> None:
     """Each torch.nn.SyncBatchNorm becomes one of ours, where it is: it keeps its parameters, its buffers and
-    its hooks. Those of ours that name no job belong to this one."""
+    its hooks. Those of ours whose job was not named belong to this one."""
     for layer in module.modules():
         if type(layer) is nn.SyncBatchNorm:
             layer.__class__ = SyncBatchNorm
             layer.process_group = None
-        if isinstance(layer, SyncBatchNorm) and layer.process_group is None:
-            layer.process_group = job
+        if isinstance(layer, SyncBatchNorm):
+            layer.adopt(job)
 
 
 def _refusal(layer: nn.Module) -> str | None:
@@ -44,21 +46,34 @@ def _refusal(layer: nn.Module) -> str | None:
         return ("it would average its gradients through torch.distributed, and gradsync would average them "
                 "again. Give gradsync.torch.DistributedDataParallel its .module")
     if _is_distributed(type(layer)):
-        return "it has an exchange of its own. Wrap the module without it"
+        return ("it communicates through torch.distributed by itself, as FSDP and pipelines do. Wrap the "
+                "module without it")
     if isinstance(layer, SyncBatchNorm) or not isinstance(layer, nn.SyncBatchNorm):
         return None
     if type(layer) is not nn.SyncBatchNorm:
         return ("a subclass of torch.nn.SyncBatchNorm takes means over ranks through torch.distributed, if "
                 "at all. Derive it from gradsync.torch.SyncBatchNorm")
-    if layer.process_group not in (None, _world_group()):
+    if not _is_of_all(layer.process_group):
         return ("its process_group is a part of the ranks, which gradsync has no job for. Give it none, or "
                 "use gradsync.torch.SyncBatchNorm with the gradsync.Job of these ranks")
     return None
 
 
-def _world_group() -> object:
+def _is_of_all(group: Any) -> bool:
+    """Of a process group of torch.distributed: it has all ranks. None: the default one."""
     distributed = torch.distributed
-    return distributed.group.WORLD if distributed.is_available() and distributed.is_initialized() else None
+    if group is None:
+        return True
+    return (distributed.is_available() and distributed.is_initialized()
+            and distributed.get_world_size(group) == distributed.get_world_size())
+
+
+def check_outside(wrapper: nn.Module) -> None:
+    """In its forward pass: nothing averages its gradients once more."""
+    outer = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
+    if outer is not None and any(each is wrapper for each in outer.modules()):
+        raise UnsupportedError("torch's DistributedDataParallel has wrapped this wrapper: both would average "
+                               "the gradients. Use one of them")
 
 
 def _is_distributed(kind: type) -> bool:

@@ -27,13 +27,14 @@ def following(step: int, every: int) -> int:
 class Observer:
     """Of one reducer.
 
-    due         the number of the step after which members compare next
+    due         the number of the step after which members compare next, or after which pass that is over
     replanned   how often they have planned again
     check_ns    how long the comparison of parameters took, each time
     """
 
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
+        self._before = 0
         self.due = 1
         self.replanned = 0
         self.check_ns: list[int] = []
@@ -42,20 +43,22 @@ class Observer:
         """On all members, before a step. `named`: the parameters that all ranks have alike; `live`: this one
         trains, else it only takes part."""
         reducer = self._reducer
-        if reducer.steps == self.due:
+        # A forward pass may have several backward passes, each a step of its own.
+        made, self._before = max(reducer.steps - self._before, 1), reducer.steps
+        if reducer.steps >= self.due:
             if reducer.world.job.world_size > 1:
                 self._meet(named, live)
             else:
                 self.due = following(reducer.steps, reducer.options.check.every)
-        reducer.flags.order = [] if reducer.steps + 1 == self.due else None
+        reducer.flags.order = [] if reducer.steps + made >= self.due else None
 
     def _meet(self, named: Callable[[], Named], live: bool) -> None:
-        reducer, job = self._reducer, self._reducer.world.job
+        reducer = self._reducer
         mode, due, order = self._agree()
-        difference = self._compare(named(), live) if mode is not Mode.OFF else None
+        found = self._compare(named(), live) if mode is not Mode.OFF else None
         self.due = due
-        if difference is not None:
-            drift.tell(job, difference, reducer.steps, mode)
+        if found is not None:
+            drift.tell(reducer, found, mode)
         if order != reducer.layout.order:
             self.replanned += 1
             reducer.make_plan(order)
@@ -68,13 +71,13 @@ class Observer:
         # Parameters that were not used come last, so that the others need not wait for them.
         seen += [i for i in reducer.layout.order if i not in there]
         check = reducer.options.check
-        told = torch.tensor([check.mode, following(reducer.steps, check.every), *seen])
+        told = torch.tensor([check.mode, following(reducer.steps, check.every), *seen], device="cpu")
         reducer.world.job.broadcast(told, 0)
         mode, due, *order = told.tolist()
         return Mode(mode), due, order
 
-    def _compare(self, named: Named, live: bool) -> drift.Difference | None:
+    def _compare(self, named: Named, live: bool) -> drift.Found:
         begun = perf_counter_ns()
-        found = drift.compare(self._reducer.world.job, named, live)
+        found = drift.compare(self._reducer.world.job, named, live, self._reducer.followed)
         self.check_ns.append(perf_counter_ns() - begun)
         return found

@@ -72,7 +72,7 @@ def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch
 def receive(job: Job, root: int, size: int) -> Any:
     """What the member `root` sends; `size`: bytes of its skeleton. Tensors of its GPU arrive on this
     member's."""
-    skeleton = torch.empty(size, dtype=torch.uint8)
+    skeleton = torch.empty(size, dtype=torch.uint8, device="cpu")
     job.broadcast(skeleton, root)
     ordinal = job.connection.device.ordinal
     device = torch.device("cpu") if ordinal is None else torch.device("cuda", ordinal)

@@ -28,7 +28,7 @@ from .device import Host, Mark
 from .direct import Home, Linears
 from .drift import Setting
 from .errors import (GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError,
-                     advise)
+                     advise, advise_state)
 from .layout import Slot
 from .untraced import untraced
 from .world import World
@@ -134,6 +134,10 @@ class Reducer:
         self.info: Info | None = None
         #: steps that were committed
         self.steps = 0
+        #: the kinds of warning that were given
+        self.told: set[str] = set()
+        #: the loss by which an optimiser went, until the members have compared it
+        self.followed: drift.Followed | None = None
         #: optimisers step in backward(): at its end, when the step is committed
         self.optimises = False
         #: while times are taken: who wants to know them
@@ -520,9 +524,11 @@ class Reducer:
         try:
             buckets = self._watch_buckets(computed) if self.on_finish is not None else []
             self.info = self.layout.plan.finish()
-        except VoidStep:
+        except VoidStep as error:
             self.forget()
             self._drop_gradients()
+            if not self.world.kept:
+                advise_state(error)
             raise
         except DeadlockError as error:
             advise(error, "the end of a backward pass, and has given its gradients")
@@ -610,10 +616,17 @@ class Reducer:
         """One whose gradients are averaged, also if its backward pass is within it."""
         self.flags.inside = self.flags.sync = True
 
-    def leave_forward(self) -> None:
+    def leave_forward(self, failed: bool = False) -> None:
         """It is over, or has failed."""
-        self.flags.inside = False
+        entered, self.flags.inside = self.flags.inside, False
         self.flags.sync = self.flags.awaited or self.open
+        if entered and self.open and not failed:
+            missing, named = self._missing()
+            raise UnfinishedStepError(f"rank {self.world.job.rank}, step {self.steps + 1}: a backward pass "
+                                      f"within forward() gave no gradient to {named}. What forward() needs "
+                                      "for itself is computed with torch.autograd.grad(); with "
+                                      "find_unused_parameters=True each such pass is a step of its own",
+                                      parameter=missing, rank=self.world.job.rank)
 
     # ---- between steps
 
@@ -638,13 +651,18 @@ class Reducer:
         self._check_types()
         if not self.open:
             return
+        missing, named = self._missing()
+        why = self._why_unfinished(failed or missing is None)
+        raise UnfinishedStepError(f"rank {self.world.job.rank}: step {self.steps + 1} is not finished: "
+                                  f"{named} got no gradient; {why}",
+                                  parameter=missing, rank=self.world.job.rank)
+
+    def _missing(self) -> tuple[str | None, str]:
+        """Of the open step: the first parameter without gradient, and all of them in words."""
         missing = [slot.name for slot, marked in zip(self.slots, self._fired, strict=True) if not marked]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         named = f" ({', '.join(missing[:8])}{more})" if missing else ""
-        raise UnfinishedStepError(f"rank {self.world.job.rank}: step {self.steps + 1} is not finished: "
-                                  f"{len(missing)} parameters got no gradient{named}; "
-                                  f"{self._why_unfinished(failed or not missing)}",
-                                  parameter=missing[0] if missing else None, rank=self.world.job.rank)
+        return missing[0] if missing else None, f"{len(missing)} parameters{named}"
 
     def _why_unfinished(self, failed: bool) -> str:
         if failed:

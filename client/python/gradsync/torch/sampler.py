@@ -2,6 +2,7 @@
 """A sampler that knows how far the training is, not how far the loader has read ahead."""
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sized
 from typing import Any
 
@@ -85,6 +86,19 @@ class DistributedSampler(data.DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._indices()[self.position:])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedSampler:
+        """Of the same job."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        share = self._share
+        vars(made).update({name: copy.deepcopy(value, memo) for name, value in vars(self).items()
+                           if name != "_share"}, _share=share)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is loaded from a file has the share that this rank had."""
+        return vars(self) | {"_share": (self.num_replicas, self.rank)}
 
     def advance(self) -> None:
         """A step was committed."""

@@ -64,6 +64,7 @@ class State:
             raise ValueError("gradsync.State: the sampler has to know how many samples a step takes, to go "
                              "on after them: DistributedSampler(dataset, batch_size=…)")
         self._world: World = self._models[0]._world
+        self._world.kept = True
         if any(model._world is not self._world for model in self._models):
             raise ValueError("gradsync.State: the models belong to different jobs")
         self.count = 0
@@ -146,7 +147,7 @@ class State:
         """Of each member: whether it has a state, its count of steps, and the size of the skeleton."""
         job, form = self._world.job, struct.Struct("<?7xqq")
         mine = torch.frombuffer(bytearray(form.pack(self._whole, self.count, size)), dtype=torch.uint8)
-        theirs = torch.empty(form.size * job.world_size, dtype=torch.uint8)
+        theirs = torch.empty(form.size * job.world_size, dtype=torch.uint8, device="cpu")
         job.allgather(mine, theirs)
         return [(bool(whole), count, length) for whole, count,
                 length in form.iter_unpack(theirs.numpy().tobytes())]

@@ -7,56 +7,88 @@ Its collectives are in forward() and backward(), so all members run the same lay
 """
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from ..job import Job
 from ..types import DType
 from .world import world_of
 
-_TYPES = {torch.float32: DType.F32, torch.float64: DType.F64}
-
 
 def _sum(job: Job, tensor: torch.Tensor) -> torch.Tensor:
-    job.allreduce(tensor, _TYPES[tensor.dtype])
+    job.allreduce(tensor, DType.F64)
     return tensor
 
 
+def _exact(kind: torch.dtype) -> torch.dtype:
+    """The type of what is computed for each channel of such an input."""
+    return torch.float64 if kind is torch.float64 else torch.float32
+
+
 class _Normalise(torch.autograd.Function):
-    """x → (x - mean) / deviation, both of all samples of all members; also gives mean, variance and their
-    number."""
+    """x → (x - mean) / deviation · weight + bias, with mean and deviation of all samples of all members; also
+    gives mean, variance and the number of samples, in double precision. What is computed for each element is
+    computed as BatchNorm does in evaluation."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, eps: float, job: Job) -> Any:
-        """Means first and squares around them after that, so that nothing is lost by subtraction."""
-        dims = [i for i in range(x.dim()) if i != 1]
-        shape = [1, -1] + [1] * (x.dim() - 2)
-        exact = x.to(torch.float64)
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
+                job: Job) -> Any:
+        """Means first and squares around them after that, so that nothing is lost by subtraction (Chan,
+        Golub, LeVeque: Algorithms for computing the sample variance, 1983)."""
+        kind = _exact(x.dtype)
         count = x.numel() // x.shape[1]
-        counted = torch.tensor([count], dtype=torch.float64, device=x.device)
-        sums = _sum(job, torch.cat([exact.sum(dims), counted]))
+        mine, squares = _moments(x.to(kind), count)
+        sums = _sum(job, torch.cat([mine * count, mine.new_tensor([count])]))
         total = sums[-1]
         mean = sums[:-1] / total
-        variance = _sum(job, (exact - mean.view(shape)).square().sum(dims)) / total
-        scale = (variance + eps).rsqrt()
-        normal = ((exact - mean.view(shape)) * scale.view(shape)).to(x.dtype)
-        ctx.save_for_backward(normal, scale)
-        ctx.job, ctx.dims, ctx.shape, ctx.total = job, dims, shape, total
+        variance = _sum(job, squares + (mine - mean).square() * count) / total
+        found = mean.to(kind), variance.to(kind)
+        made = torch.empty_like(x)      # torch's own kernels take no empty batch
+        if count > 0:
+            made = torch.nn.functional.batch_norm(x, *found, _as(kind, weight), _as(kind, bias), eps=eps)
+        ctx.save_for_backward(x, weight, *found)
+        ctx.job, ctx.eps, ctx.total = job, eps, total
+        ctx.kinds = [None if each is None else each.dtype for each in (weight, bias)]
         ctx.mark_non_differentiable(mean, variance, total)
-        return normal, mean, variance, total
+        return made, mean, variance, total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        """The part of each sample in mean and deviation takes the sums over all members."""
-        normal, scale = ctx.saved_tensors
-        grad, exact = grads[0].to(torch.float64), normal.to(torch.float64)
-        sums = _sum(ctx.job, torch.stack([grad.sum(ctx.dims), (grad * exact).sum(ctx.dims)])) / ctx.total
-        mean, part = (each.view(ctx.shape) for each in sums)
-        made = (grad - mean - exact * part) * scale.view(ctx.shape)
-        return made.to(normal.dtype), None, None
+        """What each sample does to mean and deviation comes to the sums over all members of the gradients of
+        bias and weight: these two stay this member's own."""
+        x, weight, mean, variance = ctx.saved_tensors
+        kind, factor = mean.dtype, torch.ones_like(mean) if weight is None else _as(mean.dtype, weight)
+        made, by_weight, by_bias = torch.zeros_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
+        if x.numel() > 0:
+            made, by_weight, by_bias = torch.ops.aten.native_batch_norm_backward(
+                grads[0].to(x.dtype), x, factor, mean, variance, None, None, False, ctx.eps, [True] * 3)
+        sums = _sum(ctx.job, torch.cat([by_weight, by_bias]).to(torch.float64)) / ctx.total
+        of_weight, of_bias = sums.to(kind).chunk(2)
+        scale = (variance + ctx.eps).rsqrt()
+        slope = factor * of_weight * scale.square()
+        shape = [1, -1] + [1] * (x.dim() - 2)
+        made -= (x * slope.view(shape) + (factor * scale * of_bias - slope * mean).view(shape)).to(made.dtype)
+        return (made, *(None if kind is None else each.to(kind)
+                        for each, kind in zip((by_weight, by_bias), ctx.kinds, strict=True)), None, None)
+
+
+def _as(kind: torch.dtype, tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.to(kind)
+
+
+def _moments(x: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each channel of this member's samples: the mean, and the sum of squares around it, in double
+    precision. Both are 0 without a sample."""
+    if count == 0:
+        return (x.new_zeros(x.shape[1], dtype=torch.float64),) * 2
+    variance, mean = torch.var_mean(x, [i for i in range(x.dim()) if i != 1], correction=0)
+    return mean.to(torch.float64), variance.to(torch.float64) * count
 
 
 class SyncBatchNorm(nn.SyncBatchNorm):
@@ -73,6 +105,14 @@ class SyncBatchNorm(nn.SyncBatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, process_group, device,
                          dtype, bias=bias)
 
+    #: its job is that of a wrapper, and not named by its user
+    _adopted = False
+
+    def adopt(self, job: Job) -> None:
+        """In a wrapper of this job: it is the layer's, unless another one was named."""
+        if self.process_group is None or self._adopted:
+            self.process_group, self._adopted = job, True
+
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
@@ -84,28 +124,35 @@ class SyncBatchNorm(nn.SyncBatchNorm):
         if job is None or job.world_size == 1:
             return nn.modules.batchnorm._BatchNorm.forward(self, input)
         apply: Callable[..., Any] = _Normalise.apply
-        normal, mean, variance, total = apply(input, self.eps, job)
+        made, mean, variance, total = apply(input, self.weight, self.bias, self.eps, job)
         if self.track_running_stats:
             self._remember(mean, variance, float(total))
-        shape = [1, -1] + [1] * (input.dim() - 2)
-        made: torch.Tensor = normal
-        if self.weight is not None:
-            made = made * self.weight.view(shape)
-        return made if self.bias is None else made + self.bias.view(shape)
+        return made  # type: ignore[no-any-return]
 
     def _remember(self, mean: torch.Tensor, variance: torch.Tensor, total: float) -> None:
-        assert self.num_batches_tracked is not None
-        assert self.running_mean is not None and self.running_var is not None
+        """As BatchNorm, what is None is left out."""
+        part = 0. if self.momentum is None else self.momentum
         with torch.no_grad():
-            self.num_batches_tracked.add_(1)
-            part = 1. / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                part = 1. / float(self.num_batches_tracked) if self.momentum is None else part
             unbiased = variance * (total / max(total - 1, 1))
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), part)
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), part)
+            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                if kept is not None:
+                    kept.lerp_(new.to(kept.dtype), part)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, and what is loaded from a file, names no job."""
+        """What is loaded from a file names no job."""
         return self.__dict__ | {"process_group": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SyncBatchNorm:
+        """A copy belongs to the same job."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        state = copy.deepcopy(self.__getstate__(), memo)
+        nn.Module.__setstate__(made, state)     # type: ignore[no-untyped-call]
+        made.process_group = self.process_group
+        return made
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, process_group: Job | None = None) -> nn.Module:

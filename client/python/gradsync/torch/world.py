@@ -14,7 +14,7 @@ import torch
 
 from .. import _alone
 from ..connection import Connection
-from ..errors import GradsyncError, StateError
+from ..errors import GradsyncError, InvalidError, StateError
 from ..job import Job
 from ..memory import Memory
 from ..plan import Plan
@@ -30,6 +30,7 @@ class World:
     newcomer   this process has taken the place of a lost member, and has not got the state of the others yet
     plans      how many plans were made by now: the order of plans is the same on all members
     models     those that all members have begun together, in their order
+    kept       a State goes on after a loss
     failed     an exception has ended a step: if it ends the process, too, the job keeps its place
     left_over  plans of modules that are gone, and their memory
     """
@@ -40,6 +41,7 @@ class World:
         self.plans = 0
         self.models: list[weakref.ref[DistributedDataParallel]] = []
         self.left_over: list[tuple[Plan | None, Memory]] = []
+        self.kept = False
         self.failed = False
         self._met = False
 
@@ -70,28 +72,38 @@ class World:
                 self.left_over.remove(each)
 
 
-def warn_of_helpers(job: Job) -> None:
-    """A script whose helpers ask torch.distributed hears from it, on every rank, that it is rank 0."""
+def compare_worlds(job: Job, told: bool) -> None:
+    """What torch.distributed says of this process, beside the job. `told`: the script has said who it is in
+    the job. InvalidError if each rank would train alone."""
     distributed = torch.distributed
-    asked = not distributed.is_available() or distributed.is_initialized()
-    if job.world_size > 1 and job.rank == 0 and not asked:
-        warnings.warn("torch.distributed is not initialised: helpers that ask it (get_rank(), "
-                      "is_main_process(), save_on_master(), barrier(), torch's DistributedSampler) take "
-                      f"every process for rank 0 of 1, and job '{job.name}' has {job.world_size} ranks. Keep "
-                      "the script's init_process_group() beside gradsync, or ask "
+    there = distributed.is_available() and distributed.is_initialized()
+    world = distributed.get_world_size() if there else 0
+    if job.world_size == 1 and world > 1 and not told:
+        raise InvalidError(f"torch.distributed says rank {distributed.get_rank()} of {world}, but job "
+                           f"'{job.name}' has 1 rank: each rank would train a model of its own. Pass "
+                           "rank=torch.distributed.get_rank(), world_size=torch.distributed.get_world_size() "
+                           "to gradsync.torch.DistributedDataParallel, or start the ranks with gradsyncctl "
+                           f"run -n {world}; world_size=1 if it is meant")
+    if job.world_size > 1 and job.rank == 0 and world != job.world_size and not _helped:
+        state = f"has a world of {world}" if there else "is not initialised"
+        warnings.warn(f"torch.distributed {state}: helpers that ask it (get_rank(), is_main_process(), "
+                      "save_on_master(), barrier(), torch's DistributedSampler) take every process for "
+                      f"{'another one' if there and world > 1 else 'rank 0 of 1'}, and job '{job.name}' has "
+                      f"{job.world_size} ranks. Keep the script's init_process_group() beside gradsync, with "
+                      "all ranks in it, or, as a script with gradsync.State does, ask "
                       "gradsync.torch.default_job() for rank and world_size", RuntimeWarning, stacklevel=3)
 
 
 _default: Job | None = None
-#: What was said of it when it was joined.
-_asked: tuple[str | None, int | None, int | None] = None, None, None
+#: The script has asked default_job(), and so knows its rank.
+_helped = False
 
 
 def world_of(job: Job | None, name: str | None = None, rank: int | None = None,
              world_size: int | None = None) -> World:
     """The world of a job; of this process's own if it is None, which is joined with the rest, if need be."""
     if job is None:
-        job = default_job(name, rank, world_size)
+        job = _get_default(name, rank, world_size)
     elif (name, rank, world_size) != (None, None, None):
         raise TypeError("process_group, or job, rank and world_size")
     if not isinstance(job, Job):
@@ -120,21 +132,30 @@ def default_job(job: str | None = None, rank: int | None = None, world_size: int
 
     InvalidError: this process was started by multiprocessing, and nothing says its rank.
     """
-    global _default, _asked
-    asked = job, rank, world_size
+    global _helped
+    made = _get_default(job, rank, world_size)
+    _helped = True
+    return made
+
+
+def _get_default(job: str | None, rank: int | None, world_size: int | None) -> Job:
+    global _default
     if _default is not None:
-        if asked not in (_asked, (None, None, None)):
+        there = _default.name, _default.rank, _default.world_size
+        asked = job, rank, world_size
+        if any(one not in (None, known) for one, known in zip(asked, there, strict=True)):
             raise StateError(f"this process has joined job '{_default.name}' already, as rank "
                              f"{_default.rank} of {_default.world_size}: give job, rank and world_size to "
                              "the first call that needs them")
         return _default
     connection = Connection(stall=_tell_stall)
     try:
-        _default = connection.join(_name_of(job, rank, world_size), world_size=world_size, rank=rank)
+        # Autograd marks gradients, and finishes steps, in threads of its own while the script's waits.
+        _default = connection.join(_name_of(job, rank, world_size), world_size=world_size, rank=rank,
+                                   sequential=True)
     except BaseException:
         connection.close()
         raise
-    _asked = asked
     atexit.register(_leave, _default, os.getpid())
     return _default
 
