@@ -86,7 +86,7 @@ void job_resume(struct job *job);
 void jobs_hold(struct jobs *jobs, bool hold);
 /* Steps and operations that still go on: 0 once a held or paused daemon is quiet. */
 unsigned jobs_open(const struct jobs *jobs);
-/* What its session is ended for: the others are told that it was evicted, and why. */
+/* Its session is ended for that: the others are told that it was evicted, and why. */
 void member_note_fault(struct member *member, const char *fault);
 /* Ends the member as if it were lost. Its session is told why, and ends. */
 void member_evict(struct member *member, uid_t evictor);

@@ -48,7 +48,7 @@ bool member_loss_is_eviction(const struct job *job, const struct membership_loss
         return faulty || (member != NULL && (member->evicted || member->overdue));
 }
 
-/* What is said of the member begins with the name of the job anyway. Without memory it is not known. */
+/* The text about the member begins with the name of the job anyway. Without memory the fault is not known. */
 void member_note_fault(struct member *member, const char *fault) {
         char start[LIMIT_NAME + 16];
         size_t length = (size_t)snprintf(start, sizeof(start), "job '%s'", member->job->name);

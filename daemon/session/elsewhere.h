@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the other nodes of jobs that span daemons say of them: whom they wait for, and how their members are.
- * It is asked for when somebody wants to know, is kept for a moment, and is shown to people. One thing is
+ * It is asked for when a person wants to know, is kept for a moment, and is shown to people. One thing is
  * decided by it: that members of several nodes wait for each other (job/watch/deadlock.h). There is one view
  * for each job: of this daemon, or with its coordinator here. What comes from other daemons is bounded,
  * charged to the job's user, and checked like a frame of a client.

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "session/private.h"
 
-/* Of an answer by which something is decided. */
+/* The age of an answer by which something is decided. */
 #define RECENT (5 * USEC_PER_SEC)
 
 static struct sessions *others_sessions(const struct job *job) {
@@ -112,7 +112,7 @@ bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t aft
         return false;
 }
 
-/* Of a member that a node has shown when it could be asked last. */
+/* The host of a member that a node has shown when it could be asked last. */
 static bool others_find_host(struct view *view, const struct membership_loss *loss, char *text, size_t size) {
         const ProtobufCMessage *row;
         uint16_t type;

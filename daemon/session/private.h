@@ -170,7 +170,7 @@ struct wait_parts {
 };
 void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
               struct wait_parts *parts, Wire__StatusWait *ret);
-/* What a row (WAIT_NODES) of another node says that it waits for. False: nothing that is known here. */
+/* Reads what another node waits for from its row (WAIT_NODES). False: nothing that is known here. */
 bool wait_row_want(const Wire__StatusWait *row, struct want *ret);
 /* far.c: the rows of other nodes in an answer to STATUS, about the job with that handle. */
 struct far_members { /* where in the view they are; those with a rank first, by rank */

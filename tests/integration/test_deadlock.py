@@ -24,7 +24,7 @@ def circle(*links, name="job"):
 
 
 def enter(member, number):
-    """That member is in the end of a step that lacks others."""
+    """The member is at the end of a step that lacks others."""
     ask(member, f"fill {number}")
     ask(member, "ready")
     member.say("finish")

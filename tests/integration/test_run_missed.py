@@ -27,7 +27,7 @@ def shell(build, *by_rank):
 
 
 def named(err):
-    """What it has said, with the job's name as it is in each run."""
+    """Its words, with the job's name as it is in each run."""
     return [re.sub("'run-[0-9a-f]{16}'", "'run-…'", line) for line in said(err)]
 
 

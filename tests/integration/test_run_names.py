@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that nobody has named: no two launchers ever mean the same one, wherever each of them runs."""
+"""Jobs with made-up names: no two launchers ever mean the same one, wherever each of them runs."""
 import os
 import re
 import shutil
@@ -52,7 +52,7 @@ def waiting(served):
 
 @as_root
 def test_two_containers_on_one_daemon(daemon, program, scratch, build):
-    """Of each only one rank comes at first, and together they would be ranks 0 and 1 of 2."""
+    """Only one rank of each comes at first, and together they would be ranks 0 and 1 of 2."""
     served, gates = daemon(), [scratch / f"gate.{late}" for late in range(2)]
     for gate in gates:
         os.mkfifo(gate)
@@ -81,7 +81,7 @@ LAUNCHERS = {
 
 
 def names_of(served, member, cases):
-    """Of the jobs that processes with that environment and prefix join, one after the other."""
+    """The names of the jobs that processes with that environment and prefix join, one after the other."""
     names = []
     for env, prefix in cases:
         each = member(served, env=env, prefix=prefix)
@@ -111,7 +111,7 @@ def test_each_rank_of_a_launcher_in_a_container_of_its_own(daemon, member, launc
 
 @as_root
 def test_the_owner_gives_orders_without_the_token(daemon, ctl, program, scratch, build):
-    """The job's processes show it to their own user, and to nobody else but root."""
+    """The job's processes show it to their own user and to root alone."""
     served, gate = daemon(settings={"socket_mode": "0666"}), scratch / "gate"
     os.mkfifo(gate)
     os.chmod(gate, 0o666)

@@ -53,14 +53,14 @@ def sgd(model):
 
 @contextlib.contextmanager
 def hearing():
-    """What gradsync says on stderr."""
+    """Collects what gradsync says on stderr."""
     told = io.StringIO()
     with contextlib.redirect_stderr(told):
         yield told
 
 
 def heard(function, *arguments, **named):
-    """What is said while a function runs, and what it raises."""
+    """Collects what is said while a function runs, and what it raises."""
     error = [None, "", None]
     with hearing() as told:
         try:
@@ -93,7 +93,7 @@ def normalised():
 
 
 def normalised_types():
-    """What comes out has the type of what goes in, as with BatchNorm; no second derivative is made up."""
+    """The output has the type of the input, as with BatchNorm; no second derivative is made up."""
     wide, narrow = nn.SyncBatchNorm(4), nn.SyncBatchNorm(4).bfloat16()
     model = wrap(nn.Sequential(nn.Linear(16, 4), wide, narrow), broadcast_buffers=False)
     kinds = {}
@@ -617,7 +617,7 @@ def joined():
 
 
 def failed_backward():
-    """What is said of a step that an exception has ended on this rank."""
+    """An exception has ended a step on this rank: what is said of that."""
     class Boom(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -634,7 +634,7 @@ def failed_backward():
 
 
 def helpers():
-    """Of torch.distributed, which take every rank for rank 0 where it is not initialised."""
+    """Those of torch.distributed take every rank for rank 0 where it is not initialised."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         wrap(models.mlp())

@@ -81,7 +81,7 @@ class Group:
         self._ended = None
 
     def check(self, name):
-        """Nothing differs on any rank. Of drifting ranks, cases are spoken of whose ranks do drift."""
+        """Nothing differs on any rank. Warnings of drift come only in cases whose ranks do drift."""
         if self._ended is None:
             with tempfile.TemporaryDirectory() as folder:
                 self._ended = run(self.ranks, self.script, folder, *self.names)

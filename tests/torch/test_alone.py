@@ -29,7 +29,7 @@ def spawn(processes):
 
 
 def results(made):
-    """What the ranks said, by rank: they all write to one pipe, a line at a time or not."""
+    """The ranks' words, by rank: they all write to one pipe, a line at a time or not."""
     assert made.status == 0, made.told()
     found = [json.JSONDecoder().raw_decode(said)[0] for said in made.out.split(TAG)[1:]]
     return sorted(found, key=lambda each: each["rank"])

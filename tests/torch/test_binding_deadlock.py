@@ -40,7 +40,7 @@ def is_waited_for(made, what):
 
 
 def end_a_circle(crew, served):
-    """Of another job of that daemon, from its beginning to its end: so long nothing else may be ended."""
+    """Another job of that daemon has a circle from its beginning to its end: nothing else may end so long."""
     other = crew(2, served=served, name="circle")
     plans = other.plan(ONE)
     begun = [other.begin(0, lambda _: step(plans[0])), other.begin(1, lambda r: other.jobs[r].barrier())]
@@ -79,7 +79,7 @@ def test_a_thread_for_each_plan(crew, beside):
 
 
 def test_a_wait_in_the_middle_of_a_step(crew):
-    """What is lacking comes after it."""
+    """The lacking call comes after it."""
     made = crew(3, settings=SHORT)
     plans = made.plan(TWO, first_bucket_bytes=8, bucket_bytes=8)
 

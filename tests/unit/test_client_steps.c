@@ -112,8 +112,8 @@ static void *wait_thread(void *data) {
         return (void *)(intptr_t)gradsync_wait(d->plan, 0);
 }
 
-/* Time in which two threads wait counts once, and from when the first one begins. Of a member with two
- * threads it is not known whether it does something else. */
+/* Time in which two threads wait counts once, and from when the first one begins. A member with
+ * two threads may do something else. */
 static void test_times_of_two_threads(void **state) {
         struct gradsync_info info;
         struct played d;

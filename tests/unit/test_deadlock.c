@@ -149,7 +149,7 @@ static void three_members(void **state) {
                       "\"a\" first; rank 2 #" BARRIER "rank 0" CALL ALL);
 }
 
-/* What the others wait in is no part of it. */
+/* The things that others wait in are no part of it. */
 static void others_that_wait_are_not_named(void **state) {
         struct fixture *f = *state;
         char text[512];

@@ -12,8 +12,8 @@ static void token_close(FILE **file) {
                 fclose(*file);
 }
 
-/* What the environment with which the process was started has: a token, and the name of that job or of none.
- * The process with that number may be another one, where the member is on another host or in another PID
+/* The process was started with an environment that has a token, and the name of that job or of none. The
+ * process with that number may be another one, where the member is on another host or in another PID
  * namespace. */
 static bool token_of_process(int pid, const char *job, char ret[LIMIT_TOKEN + 1]) {
         static const char token[] = TOKEN_VARIABLE "=", name[] = "GRADSYNC_JOB=";

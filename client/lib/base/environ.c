@@ -43,7 +43,7 @@ static void environ_name_gradsync(char *text, size_t size) {
         snprintf(text, size, "%s", environ_get("GRADSYNC_JOB"));
 }
 
-/* What a launcher calls a job may be the name of another job in another container or on another host. If all
+/* A launcher's name of a job may be that of another job in another container or on another host. If all
  * ranks are on this host, the place of the launcher is added. */
 static void environ_add_place(char *text, size_t size, const char *local_world, const char *world,
                               const char *address) {

@@ -11,11 +11,11 @@
 #include <stdbool.h>
 
 struct callers {
-        /* That makes plans and collectives; and the one that marks gradients, or waits for steps, if that is
-         * another one. */
+        /* `home` makes plans and collectives. `other` marks gradients, or waits for steps, where that is
+         * another thread. */
         pthread_t home, other;
         bool has_home, has_other;
-        /* There are more: nothing is known of what they do. */
+        /* More threads call, and it is not known what they do. */
         bool several;
 };
 

@@ -113,8 +113,8 @@ void plan_close_fds(struct gradsync_plan *plan);
 int plan_enter(const struct gradsync_plan *plan, const char *call);
 /* The calling thread makes a call on the job: one that all members make, or one about a step. */
 void plan_note_caller(struct gradsync_job *job, bool together);
-/* What a call of the member waits for, and does nothing else: for the daemon, which looks for members that
- * wait for each other. See diagnosis.h. */
+/* Tells the daemon, which looks for members that wait for each other, what a call of this member waits for
+ * while the member does nothing else. See diagnosis.h. */
 void plan_say_blocked(const struct gradsync_plan *plan, uint64_t in);
 int plan_leave(const struct gradsync_plan *plan, int r);
 /* The address of the parameter's gradient. */

@@ -61,13 +61,13 @@ def tell(why: str) -> None:
 
 
 def name() -> str:
-    """Of a job of one process: no other one has it."""
+    """The name of a job of one process: no other job has it."""
     return f"alone-{secrets.token_hex(8)}"
 
 
 def name_of_siblings() -> str | None:
-    """Of a job of the processes that multiprocessing has started in one parent: the same in all of them, and
-    in no others, whatever host, boot or container they run in. None where that cannot be known."""
+    """The name of a job of the processes that multiprocessing has started in one parent: the same in all of
+    them, and in no others, whatever host, boot or container they run in. None where that cannot be known."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return None

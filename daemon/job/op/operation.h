@@ -55,7 +55,7 @@ struct operation {
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
                    struct refusal *refusal);
 
-/* What the members that have called are in: "operation 6, broadcast of 264 bytes from rank 0". */
+/* Says what the members that have called are in: "operation 6, broadcast of 264 bytes from rank 0". */
 void operation_describe(const struct job *job, char *text, size_t size);
 /* Why what was begun came to nothing: MEMBER_LOST if the job has ended; VOID_RETRY after a loss, or, while it
  * runs, because it is about to grow. */

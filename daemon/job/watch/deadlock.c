@@ -22,7 +22,6 @@
 struct thing {
         enum wait_kind kind;     /* STEP, PLAN or OPERATION */
         const struct plan *plan; /* NULL: the operation */
-        uint32_t first;          /* a member that is blocked in it, by local index */
 };
 
 /* All that members here are blocked in. */
@@ -32,7 +31,7 @@ struct things {
         uint32_t in[LIMIT_LOCAL]; /* of each member, the thing; NONE: it is in none */
 };
 
-/* One link of a circle: a member, what it is in, and what which other one has to do for that. */
+/* One link of a circle: a member, what it is in, and what the next one has to do for that. */
 struct link {
         uint32_t rank, next;
         pid_t pid;
@@ -49,7 +48,7 @@ struct circle {
 
 /* ---- what members are blocked in */
 
-/* What the member's library says that it is blocked in. */
+/* The member's library says that it is blocked in that. */
 static bool deadlock_is_in(const struct plan *plan, uint32_t local, uint64_t what) {
         struct diagnosis page;
 
@@ -86,14 +85,13 @@ static bool deadlock_lacks(const struct job *job, const struct thing *thing, uin
         }
 }
 
-static uint32_t deadlock_add(struct things *things, enum wait_kind kind, const struct plan *plan,
-                             uint32_t local) {
+static uint32_t deadlock_add(struct things *things, enum wait_kind kind, const struct plan *plan) {
         for (uint32_t i = 0; i < things->n; i++)
                 if (things->list[i].kind == kind && things->list[i].plan == plan)
                         return i;
         if (things->n == THINGS)
                 return NONE;
-        things->list[things->n] = (struct thing){ kind, plan, local };
+        things->list[things->n] = (struct thing){ kind, plan };
         return things->n++;
 }
 
@@ -101,12 +99,12 @@ static uint32_t deadlock_find_thing(const struct job *job, struct things *things
         const struct plan *plan;
 
         if (deadlock_in_operation(job, local))
-                return deadlock_add(things, WAIT_OPERATION, NULL, local);
+                return deadlock_add(things, WAIT_OPERATION, NULL);
         list_for_each(plan, &job->plans, link) {
                 if (deadlock_in_step(plan, local))
-                        return deadlock_add(things, WAIT_STEP, plan, local);
+                        return deadlock_add(things, WAIT_STEP, plan);
                 if (deadlock_in_agreement(plan, local))
-                        return deadlock_add(things, WAIT_PLAN, plan, local);
+                        return deadlock_add(things, WAIT_PLAN, plan);
         }
         return NONE;
 }
@@ -140,7 +138,7 @@ static bool deadlock_is_traced(const struct job *job, uint32_t local) {
 
 /* ---- a circle of members on this node */
 
-/* What the member has marked of the open step: while that grows it goes on. */
+/* The number of gradients that the member has marked of the open step: while it grows the member goes on. */
 static uint64_t deadlock_marks(const struct plan *plan, uint32_t local) {
         union {
                 struct diagnosis page;
@@ -175,7 +173,7 @@ static void link_due_first(struct link *link, const char *parameter) {
         snprintf(link->due, sizeof(link->due), "give its gradients, \"%s\" first", name);
 }
 
-/* What a member has to do that others are blocked without. */
+/* Others are blocked until the member does that. */
 static void link_due(struct link *link, enum wait_kind kind, const char *parameter) {
         if (kind == WAIT_STEP && parameter[0] != '\0')
                 link_due_first(link, parameter);
@@ -284,7 +282,7 @@ static bool deadlock_find_here(const struct job *job, struct circle *ret) {
 
 /* ---- a circle over two nodes */
 
-/* What the wait is for, if some members here are blocked in it and all have given to it what they have to. */
+/* Finds what the wait is for, if some members here are blocked in it and all have done their part of it. */
 static bool deadlock_find_waited(const struct job *job, const struct job_wait *wait, struct things *things,
                                  uint32_t *ret) {
         if (wait->kind != WAIT_NODES || job->n_local == 0)
@@ -342,7 +340,7 @@ static void circle_set_far(struct circle *circle, const struct job *job, const s
         circle->traced = far->traced || deadlock_is_traced(job, local);
 }
 
-/* What a member here that is blocked in the thing would have to do for the other node. */
+/* Finds what a member here that is blocked in the thing would have to do for the other node. */
 static bool deadlock_find_lacking(struct job *job, const struct things *things, uint32_t thing,
                                   struct entangled *far, struct job_wait *ret) {
         struct job_wait waits[WAITS];

@@ -6,7 +6,7 @@
 
 struct job;
 
-/* How long a wait is nobody's fault: a notice comes after that. */
+/* A wait that is no longer than that is no fault of a member: a notice comes after it. */
 uint64_t stall_patience(const struct job *job);
 /* Whether the members have been told of a wait that lasts. */
 bool stall_is_told(const struct job *job);

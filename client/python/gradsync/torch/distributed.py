@@ -59,7 +59,7 @@ class DistributedDataParallel(nn.Module):
     static_graph            the graph is the same in each step; parameters may get several gradients in one
     check_parameters        "warn", "error" or "off": whether the parameters are compared over all ranks after
                             step 1, 10 and each so many, and what becomes of a difference. Also whether an
-                            optimiser may apply gradients that were not averaged. What rank 0 says of the
+                            optimiser may apply gradients that were not averaged. Rank 0's setting of the
                             comparison counts; None: GRADSYNC_CHECK_PARAMETERS, else "warn", once in a run
     check_every             steps from one comparison to the next; None: GRADSYNC_CHECK_EVERY, else 100. The
                             order of gradients is looked at then, too
@@ -150,8 +150,8 @@ class DistributedDataParallel(nn.Module):
                 if param.numel() > 0]
 
     def _alike(self) -> drift.Named:
-        """All ranks have them with the same values: also those that need no gradient. Of these the plan says
-        nothing, so ranks may have them in any order."""
+        """All ranks have them with the same values: also those that need no gradient. The plan says nothing
+        of these, so ranks may have them in any order."""
         averaged = [(slot.name, drift.in_memory_order(slot.param, slot.stride))
                     for slot in self._reducer.slots]
         names = {name for name, _ in averaged}

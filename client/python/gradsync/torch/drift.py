@@ -50,7 +50,7 @@ _CAUSES = ("Usual causes: a checkpoint that only some ranks have loaded after th
 
 
 class Mode(enum.IntEnum):
-    """What becomes of a difference."""
+    """It says what becomes of a difference."""
 
     OFF = 0
     WARN = 1
@@ -59,7 +59,7 @@ class Mode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is looked for, and after how many steps again."""
+    """It says what is looked for, and after how many steps again."""
 
     mode: Mode = Mode.WARN
     every: int = EVERY
@@ -101,14 +101,14 @@ def _rest(whole: torch.Tensor) -> torch.Tensor:
 
 
 def _sums(words: torch.Tensor) -> list[torch.Tensor]:
-    """Of rows and of columns, so that two words that change their places change some sum. This reads memory
+    """The sums of rows and of columns: two words that change their places change some sum. This reads memory
     twice, and is nearly all of what a digest takes."""
     table = words[:words.numel() // _ROW * _ROW].view(-1, _ROW)
     return [table.sum(1), table.sum(0), words[table.numel():]]
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """Of all bits of all of them, in this order, as a 64-bit number. Not of how they lie in memory."""
+    """A 64-bit number for all bits of all of them, in this order, however they lie in memory."""
     small: list[torch.Tensor] = []
     sums: list[torch.Tensor] = []
     for each in tensors:
@@ -175,7 +175,7 @@ class Followed:
 
 @dataclass(frozen=True)
 class Found:
-    """What a comparison has found: parameters that differ; the losses that ranks have followed, by rank, if
+    """A comparison has found these: parameters that differ; the losses that ranks have followed, by rank, if
     they differ."""
 
     difference: Difference | None
@@ -218,7 +218,7 @@ def _loss_of(bits: int) -> float:
 
 
 def tell(reducer: Reducer, found: Found, mode: Mode) -> None:
-    """What all members have found."""
+    """Says what all members have found."""
     job, difference = reducer.world.job, found.difference
     if found.losses is not None and reducer.followed is not None:
         one = min(found.losses)
@@ -289,7 +289,7 @@ def _before_step(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
 
 
 def _note_loss(optimiser: torch.optim.LBFGS, loss: float, before: dict[Reducer, int]) -> None:
-    """Of a closure that has made a step of these reducers: the members compare it when they meet next."""
+    """The closure has made a step of these reducers: the members compare its loss when they meet next."""
     mine = {id(param) for param in _parameters_of(optimiser)}
     for reducer, steps in before.items():
         if (reducer.followed is None and reducer.steps > steps

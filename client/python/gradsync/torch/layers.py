@@ -60,7 +60,7 @@ def _refusal(layer: nn.Module) -> str | None:
 
 
 def _is_of_all(group: Any) -> bool:
-    """Of a process group of torch.distributed: it has all ranks. None: the default one."""
+    """The process group of torch.distributed has all ranks. None: the default one."""
     distributed = torch.distributed
     if group is None:
         return True

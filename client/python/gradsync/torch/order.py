@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What members compare from time to time, before a step: the order in which backward passes give gradients,
+"""Members compare this from time to time, before a step: the order in which backward passes give gradients,
 which rank 0 observes and all plan by, and whether they still train the same model.
 
 They do so after the first step, after the 10th, and after each so many, as rank 0 says each time.
@@ -25,7 +25,7 @@ def following(step: int, every: int) -> int:
 
 
 class Observer:
-    """Of one reducer.
+    """One belongs to each reducer.
 
     due         the number of the step after which members compare next, or after which pass that is over
     replanned   how often they have planned again
@@ -64,7 +64,7 @@ class Observer:
             reducer.make_plan(order)
 
     def _agree(self) -> tuple[Mode, int, list[int]]:
-        """What rank 0 says: whether parameters are compared, when next, and the order."""
+        """Rank 0 says whether parameters are compared, when next, and the order."""
         reducer = self._reducer
         seen = list(dict.fromkeys(reducer.flags.order or ()))
         there = set(seen)

@@ -658,7 +658,7 @@ class Reducer:
                                   parameter=missing, rank=self.world.job.rank)
 
     def _missing(self) -> tuple[str | None, str]:
-        """Of the open step: the first parameter without gradient, and all of them in words."""
+        """The first parameter without gradient in the open step, and all of them in words."""
         missing = [slot.name for slot, marked in zip(self.slots, self._fired, strict=True) if not marked]
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         named = f" ({', '.join(missing[:8])}{more})" if missing else ""

@@ -30,7 +30,7 @@ class DistributedSampler(data.DistributedSampler[int]):
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
                  shuffle: bool = True, seed: int = 0, drop_last: bool = False, *,
                  batch_size: int | None = None, job: Job | None = None) -> None:
-        # What PyTorch's keeps as numbers changes here with the job.
+        # PyTorch's keeps numbers, and these change with the job.
         self._share: tuple[int, int] | Job
         if num_replicas is not None and rank is not None:
             if not 0 <= rank < num_replicas:
@@ -53,12 +53,12 @@ class DistributedSampler(data.DistributedSampler[int]):
 
     @property
     def rank(self) -> int:              # type: ignore[override]
-        """Which of them this is."""
+        """This share is that one of them."""
         return self._share.rank if isinstance(self._share, Job) else self._share[1]
 
     @property
     def num_samples(self) -> int:       # type: ignore[override]
-        """Of a share, in a whole epoch."""
+        """The number of samples of a share, in a whole epoch."""
         world = self.num_replicas
         if self.drop_last and self._size % world:
             return -(-(self._size - world) // world)
@@ -66,11 +66,11 @@ class DistributedSampler(data.DistributedSampler[int]):
 
     @property
     def total_size(self) -> int:        # type: ignore[override]
-        """Of all shares."""
+        """The number of samples of all shares."""
         return self.num_samples * self.num_replicas
 
     def __len__(self) -> int:
-        """Of a whole epoch, as PyTorch's, wherever in it the training is."""
+        """The length of a whole epoch, as PyTorch's, wherever in it the training is."""
         return self.num_samples
 
     def _indices(self) -> list[int]:
@@ -88,7 +88,7 @@ class DistributedSampler(data.DistributedSampler[int]):
         return iter(self._indices()[self.position:])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedSampler:
-        """Of the same job."""
+        """The copy belongs to the same job."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         share = self._share
@@ -97,7 +97,7 @@ class DistributedSampler(data.DistributedSampler[int]):
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is loaded from a file has the share that this rank had."""
+        """A sampler that is loaded from a file has the share that this rank had."""
         return vars(self) | {"_share": (self.num_replicas, self.rank)}
 
     def advance(self) -> None:

@@ -32,8 +32,8 @@ def _exact(kind: torch.dtype) -> torch.dtype:
 
 class _Normalise(torch.autograd.Function):
     """x → (x - mean) / deviation · weight + bias, with mean and deviation of all samples of all members; also
-    gives mean, variance and the number of samples, in double precision. What is computed for each element is
-    computed as BatchNorm does in evaluation."""
+    gives mean, variance and the number of samples, in double precision. Each element is computed
+    as BatchNorm does in evaluation."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
@@ -60,8 +60,8 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        """What each sample does to mean and deviation comes to the sums over all members of the gradients of
-        bias and weight: these two stay this member's own."""
+        """The effect of each sample on mean and deviation comes to the sums over all members of the gradients
+        of bias and weight: these two stay this member's own."""
         x, weight, mean, variance = ctx.saved_tensors
         kind, factor = mean.dtype, torch.ones_like(mean) if weight is None else _as(mean.dtype, weight)
         made, by_weight, by_bias = torch.zeros_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
@@ -142,7 +142,7 @@ class SyncBatchNorm(nn.SyncBatchNorm):
                     kept.lerp_(new.to(kept.dtype), part)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is loaded from a file names no job."""
+        """A layer that is loaded from a file names no job."""
         return self.__dict__ | {"process_group": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SyncBatchNorm:

@@ -73,8 +73,8 @@ class World:
 
 
 def compare_worlds(job: Job, told: bool) -> None:
-    """What torch.distributed says of this process, beside the job. `told`: the script has said who it is in
-    the job. InvalidError if each rank would train alone."""
+    """Looks at what torch.distributed says of this process, beside the job. `told`: the script has said who
+    it is in the job. InvalidError if each rank would train alone."""
     distributed = torch.distributed
     there = distributed.is_available() and distributed.is_initialized()
     world = distributed.get_world_size() if there else 0
