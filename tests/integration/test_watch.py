@@ -309,8 +309,9 @@ BY_RANK, BY_JOB = [100, 101, 102, 200, 201, 202], [200, 201, 202, 100, 101, 102]
 
 
 def test_keys_of_top(build, scratch):
+    """All of them on what the first look has seen: the shares of a second one are those of the time between."""
     served = FakeDaemon(scratch / "socket", answer=several_jobs())
-    with on_terminal(build, "top", "-i", "0.05", path=served.path) as top:
+    with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
         assert pids(top.page("by rank")) == BY_RANK
         for key, said, order in (("j", "by job", BY_JOB), ("e", "by exposed", [201, 202, 200, 101, 102, 100]),
                                  ("w", "by wait", [202, 201, 200, 102, 101, 100]),
