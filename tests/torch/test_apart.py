@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import gradsync
-from gradsync.torch import compare, drift, layers
+from gradsync.torch import buffers, compare, drift, layers
 from launch import run
 
 CASES = ("normalised normalised_types put_in_later layers_refused "
@@ -400,3 +400,14 @@ def test_what_is_broadcast_is_compared_by_name(crew):
         return str(told.value), told.value.rank, told.value.parameter
     text = "the models differ: buffer b is on rank 0, but not on rank 2"
     assert made.each(differing) == [(text, 2, "b")] * 3
+
+
+def test_what_is_broadcast_may_lie_otherwise_in_memory(crew):
+    """Alone in its message, or beside others."""
+    made = crew(2)
+    for beside in ([], [torch.arange(4.)]):
+        given = [[torch.arange(15.).reshape(3, 5), *beside],
+                 [torch.zeros(5, 3).t(), *(torch.zeros_like(each) for each in beside)]]
+        made.each(lambda r, given=given: buffers.broadcast(made.jobs[r], given[r], 0))
+        assert all(torch.equal(*pair) for pair in zip(*given, strict=True))
+        assert not given[1][0].is_contiguous()

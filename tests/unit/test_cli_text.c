@@ -279,6 +279,38 @@ static void who_is_late_in_each_bucket_is_so_once(void **state) {
         free(text);
 }
 
+/* 20 steps of 50 buckets, and half a microsecond in each of these: 10 µs of a second. */
+static void lateness_below_a_microsecond_counts(void **state) {
+        struct page page[2];
+        struct observation before = page_of(&page[0], 100, 5000, 0), now = page_of(&page[1], 120, 6000, 500);
+        struct figures_list list;
+
+        assert_int_equal(figures_collect(&now, &before, 1000, &list), 0);
+        assert_true(list.job[0].member[0].is.late > 9e-6 && list.job[0].member[0].is.late < 11e-6);
+        figures_deinit(&list);
+}
+
+/* Jobs of two daemons may have one number; a daemon is known by its instance, whatever its place is. */
+static void figures_are_of_the_same_daemon(void **state) {
+        struct page page[4];
+        struct observation first = page_of(&page[0], 100, 0, 0), second = page_of(&page[1], 7, 0, 0),
+                           first_now = page_of(&page[2], 120, 0, 0), second_now = page_of(&page[3], 10, 0, 0);
+        struct snapshot then[2], looks[2];
+        struct observation before = { .snapshot = then, .n = 2 }, now = { .snapshot = looks, .n = 2 };
+        struct figures_list list;
+
+        page[0].daemon.instance = page[2].daemon.instance = 4;
+        page[1].daemon.instance = page[3].daemon.instance = 5;
+        then[0] = second.snapshot[0];
+        then[1] = first.snapshot[0];
+        looks[0] = first_now.snapshot[0];
+        looks[1] = second_now.snapshot[0];
+        assert_int_equal(figures_collect(&now, &before, 1000, &list), 0);
+        assert_int_equal(list.n, 2);
+        assert_true(list.job[0].is.rate == 20 && list.job[1].is.rate == 3);
+        figures_deinit(&list);
+}
+
 /* Members and waits are found by their numbers, wherever in an answer they are. */
 static void figures_are_of_the_same_member(void **state) {
         struct page page[2];
@@ -352,6 +384,8 @@ static void members_are_sorted(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(members_are_sorted),
+                cmocka_unit_test(lateness_below_a_microsecond_counts),
+                cmocka_unit_test(figures_are_of_the_same_daemon),
                 cmocka_unit_test(figures_are_of_the_same_member),
                 cmocka_unit_test(plain_text_is_left_alone),
                 cmocka_unit_test(terminals_get_no_orders),

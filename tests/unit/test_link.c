@@ -271,6 +271,19 @@ static void the_newer_run_of_a_daemon_stays(void **state) {
         links_free(later.links);
 }
 
+/* As after a network that has dropped the old one without a word to this end. */
+static void the_newer_connection_of_one_run_stays(void **state) {
+        struct end again = { 0 };
+
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+        open_end(&again, 1, 1, ONE, false);
+        assert_int_equal(links_dial(again.links, &address, error, sizeof(error)), 0);
+        until(again.ups >= 1 && a.downs >= 1);
+        assert_string_equal(b.why, "the same daemon has connected again");
+        links_free(again.links);
+}
+
 static void keys_that_are_gone_end_connections(void **state) {
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
@@ -610,6 +623,26 @@ static void keys_are_read(void **state) {
         assert_null(keys_find(&keys, "on", 2, 0));
 }
 
+/* A comment of that many bytes, and a key. */
+static int parse_after(size_t bytes, struct keys *ret) {
+        char text[4096 + sizeof(ONE)];
+
+        memset(text, '#', bytes);
+        strcpy(text + bytes, "\n" ONE);
+        return keys_parse(text, bytes + 1 + strlen(ONE), "k", ret, error, sizeof(error));
+}
+
+static void the_longest_line_of_a_key_file(void **state) {
+        struct keys keys;
+
+        assert_int_equal(parse_after(2047, &keys), 0);
+        assert_int_equal(keys.n, 1);
+        for (size_t bytes = 2048; bytes < 2051; bytes++) {
+                assert_int_equal(parse_after(bytes, &keys), -EINVAL);
+                assert_non_null(strstr(error, "k:1: the line is too long"));
+        }
+}
+
 static void key_files_are_private(void **state) {
         char path[] = "/tmp/gradsync-key-XXXXXX";
         int fd = mkstemp(path);
@@ -745,6 +778,7 @@ int main(void) {
                 TEST(a_connection_with_itself),
                 TEST(a_frame_that_is_refused_ends_the_connection),
                 TEST(the_newer_run_of_a_daemon_stays),
+                TEST(the_newer_connection_of_one_run_stays),
                 TEST(keys_that_are_gone_end_connections),
                 TEST(a_key_of_that_name_is_not_that_key),
                 TEST(a_key_that_runs_out_ends_connections),
@@ -760,6 +794,7 @@ int main(void) {
                 TEST(a_name_is_looked_up),
                 TEST(a_name_that_is_none),
                 cmocka_unit_test(keys_are_read),
+                cmocka_unit_test(the_longest_line_of_a_key_file),
                 cmocka_unit_test(key_files_are_private),
                 cmocka_unit_test(keys_can_be_credentials),
                 cmocka_unit_test(addresses_are_read),

@@ -374,6 +374,68 @@ static void a_majority_remembers_the_latest_generation(void **state) {
         assert_int_equal(tenure[1].record_set.word[0], 3);
 }
 
+/* The answer of a voter to what this candidate has asked at that time. */
+static struct message granted(uint32_t voter, uint64_t stamp) {
+        struct message grant;
+
+        message_clear(&grant);
+        grant.kind = LEASE_GRANT;
+        grant.from = voter;
+        grant.to = 0;
+        grant.term = tenure[0].term;
+        grant.instance = tenure[0].floor;
+        grant.stamp = stamp;
+        return grant;
+}
+
+static void an_older_grant_sets_no_lease_back(void **state) {
+        struct message newer, older;
+
+        start_tenures();
+        pass(60);
+        cut_off = 1u << 0; /* only what the test hands over arrives */
+        newer = granted(1, now);
+        older = granted(1, now - times.heartbeat);
+        tenure_receive(&tenure[0], now, &newer);
+        newer.from = older.from = 2;
+        tenure_receive(&tenure[0], now, &newer);
+        assert_int_equal(tenure_until(&tenure[0]), now + times.lease);
+        tenure_receive(&tenure[0], now, &older);
+        older.from = 1;
+        tenure_receive(&tenure[0], now, &older);
+        assert_int_equal(tenure_until(&tenure[0]), now + times.lease);
+}
+
+/* Others have a lease of it that is not over for them, however late it has become here. */
+static void a_promise_lasts_over_a_sleep(void **state) {
+        uint64_t since;
+
+        start_tenures();
+        pass(60);
+        assert_int_equal(serving(), 0);
+        since = now;
+        now += 10 * times.lease;
+        for (uint32_t voter = 1; voter < 3; voter++) {
+                tenure_slept(&tenure[voter], since, now);
+                assert_int_equal(tenure[voter].voter.until, now + times.lease);
+        }
+        cut_off = 1u << 0;
+        pass(times.lease / 5 - 1);
+        assert_false(tenure[1].serving || tenure[2].serving);
+        pass(100);
+        assert_true(tenure[1].serving);
+}
+
+static void a_promise_that_was_over_before_a_sleep_stays_over(void **state) {
+        uint64_t over;
+
+        start_tenures();
+        over = tenure[2].voter.until;
+        now = over + 1;
+        tenure_slept(&tenure[2], now, now + 10 * times.lease);
+        assert_int_equal(tenure[2].voter.until, over);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(ranks_go_by_host_device_and_slot),
@@ -391,6 +453,9 @@ int main(void) {
                 cmocka_unit_test(who_was_cut_off_disturbs_nobody),
                 cmocka_unit_test(terms_name_their_candidate),
                 cmocka_unit_test(a_majority_remembers_the_latest_generation),
+                cmocka_unit_test(an_older_grant_sets_no_lease_back),
+                cmocka_unit_test(a_promise_lasts_over_a_sleep),
+                cmocka_unit_test(a_promise_that_was_over_before_a_sleep_stays_over),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

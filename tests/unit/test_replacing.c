@@ -18,6 +18,7 @@ static void form_late(uint32_t n, uint32_t max) {
 
 static void a_successor_inherits_rank_and_id(void **state) {
         form(3, 3, true);
+        m.seat[1].behind = true; /* the lost one had not taken the state yet */
         assert_true(membership_remove(&m, 2, WIRE__CAUSE__EXITED, 10));
         assert_int_equal(m.state, MEMBERSHIP_REPLACING);
         assert_int_equal(m.loss.rank, 1);
@@ -31,6 +32,7 @@ static void a_successor_inherits_rank_and_id(void **state) {
         assert_int_equal(m.state, MEMBERSHIP_FORMED);
         assert_int_equal(membership_find(&m, 4)->rank, 1);
         assert_int_equal(membership_find(&m, 4)->id, 2);
+        assert_false(membership_find(&m, 4)->behind);
         assert_int_equal(membership_find(&m, 1)->rank, 0);
         assert_int_equal(membership_find(&m, 3)->rank, 2);
         assert_null(membership_find(&m, 2));
