@@ -160,6 +160,19 @@ def uncaught_in_backward():
     work(model).backward()
 
 
+def caught():
+    """A step of State ends by an exception on all ranks, which go on with the next one."""
+    state = gradsync.State(model=wrap(models.mlp()))
+    with contextlib.suppress(ValueError):
+        for attempt in state.step():
+            with attempt:
+                raise ValueError("the batch is empty")
+    for attempt in state.step():
+        with attempt:
+            work(state.parts["model"]).backward()
+    say(count=state.count)
+
+
 def unfinished():
     """Parameters without a gradient are named with the next forward pass."""
     model = wrap(models.Branches())

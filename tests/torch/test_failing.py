@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training script is told when something is wrong: by name, and without a hang. After that all
 processes have ended as expected, and the daemon, which lives on, holds nothing of them."""
+import json
 import pathlib
 
 import pytest
@@ -123,6 +124,14 @@ def test_uncaught(trainings):
     for rank in (0, 1):
         assert "Traceback" in ended.text(rank) and "PlanMismatchError" in ended.text(rank), ended.err
         assert "0.weight" in ended.text(rank)
+
+
+def test_an_exception_that_is_caught(trainings):
+    """The ranks leave in the end: no place is kept for them."""
+    found, _ = trainings("caught")
+    assert [each["count"] for each in found] == [1, 1]
+    ended, = json.loads(trainings.daemon.ctl("list", "jobs", "--ended", "--json"))["ended_jobs"]
+    assert ended["reason"] == "left", ended
 
 
 def test_parameters_without_gradient(trainings):
