@@ -174,12 +174,7 @@ static void a_vote_that_is_awaited_is_named(void **state) {
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (cluster->fabric->node[0].n_votes < 2) { /* the last node is one collective behind */
-                last->held = false;
-                fake_dispatch_one(last);
-                last->held = true;
-                pass();
-        }
+        hear_until(last, cluster->fabric->node[0].n_votes == 2); /* the last node is one collective behind */
         settle();
         assert_waits(0, "the vote of nodes 1, 2");
         last->held = false;
@@ -195,12 +190,7 @@ static void a_piece_that_is_awaited_is_named(void **state) {
         bucket = &plan_of(0)->bucket[BUCKETS - 1];
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (bucket->state < BUCKET_FANNING_OUT) { /* the last node is one collective behind */
-                last->held = false;
-                fake_dispatch_one(last);
-                last->held = true;
-                pass();
-        }
+        hear_until(last, bucket->state >= BUCKET_FANNING_OUT); /* the last node is one collective behind */
         settle();
         assert_int_equal(bucket->state, PIECE_BYTES > 0 ? BUCKET_FANNING_OUT : BUCKET_DONE);
         assert_waits(0,
@@ -479,12 +469,7 @@ static void commit_without_the_last(void) {
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (last->n_votes < 4) {
-                last->held = false;
-                fake_dispatch_one(last);
-                last->held = true;
-                pass();
-        }
+        hear_until(last, last->n_votes == 4);
         until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
 }
 
@@ -541,12 +526,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
         assert_true(past_trace(plan_of(0)->kept).done);
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
-        while (first->n_payloads < 2 * pieces_of(0, BUCKETS)) {
-                first->held = false;
-                fake_dispatch_one(first);
-                first->held = true;
-                pass();
-        }
+        hear_until(first, first->n_payloads == 2 * pieces_of(0, BUCKETS));
         lose(3);
         until(job_on(0)->state == JOB_REPLACING);
         first->held = false;
