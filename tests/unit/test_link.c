@@ -259,29 +259,25 @@ static void a_frame_that_is_refused_ends_the_connection(void **state) {
         until(a.ups == 2 && b.ups == 2); /* it is tried again */
 }
 
-static void the_newer_run_of_a_daemon_stays(void **state) {
+static void newer_stays(uint64_t instance) {
         struct end later = { 0 };
 
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
-        open_end(&later, 1, 2, ONE, false);
+        open_end(&later, 1, instance, ONE, false);
         assert_int_equal(links_dial(later.links, &address, error, sizeof(error)), 0);
-        until(later.ups == 1 && b.ups == 2 && b.downs == 1);
+        until(later.ups >= 1 && a.downs >= 1);
         assert_string_equal(b.why, "the same daemon has connected again");
         links_free(later.links);
 }
 
+static void the_newer_run_of_a_daemon_stays(void **state) {
+        newer_stays(2);
+}
+
 /* As after a network that has dropped the old one without a word to this end. */
 static void the_newer_connection_of_one_run_stays(void **state) {
-        struct end again = { 0 };
-
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
-        open_end(&again, 1, 1, ONE, false);
-        assert_int_equal(links_dial(again.links, &address, error, sizeof(error)), 0);
-        until(again.ups >= 1 && a.downs >= 1);
-        assert_string_equal(b.why, "the same daemon has connected again");
-        links_free(again.links);
+        newer_stays(1);
 }
 
 static void keys_that_are_gone_end_connections(void **state) {
