@@ -309,7 +309,7 @@ BY_RANK, BY_JOB = [100, 101, 102, 200, 201, 202], [200, 201, 202, 100, 101, 102]
 
 
 def test_keys_of_top(build, scratch):
-    """All of them on what the first look has seen: the shares of a second one are those of the time between."""
+    """All of them on what the first look has seen: a second one shows the shares of the time between."""
     served = FakeDaemon(scratch / "socket", answer=several_jobs())
     with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
         assert pids(top.page("by rank")) == BY_RANK
