@@ -55,22 +55,22 @@ int job_enter_alone(struct gradsync_job *job, const char *call) {
         return GRADSYNC_OK;
 }
 
-int job_enter(struct gradsync_job *job, const char *call) {
+static int job_enter_checked(struct gradsync_job *job, const char *call,
+                             int (*check)(const struct gradsync_job *job)) {
         int r = job_enter_alone(job, call);
 
         if (r != GRADSYNC_OK)
                 return r;
-        r = job_check(job);
+        r = check(job);
         return r == GRADSYNC_OK ? r : job_leave(job, r);
 }
 
-int job_enter_together(struct gradsync_job *job, const char *call) {
-        int r = job_enter_alone(job, call);
+int job_enter(struct gradsync_job *job, const char *call) {
+        return job_enter_checked(job, call, job_check);
+}
 
-        if (r != GRADSYNC_OK)
-                return r;
-        r = job_check_together(job);
-        return r == GRADSYNC_OK ? r : job_leave(job, r);
+int job_enter_together(struct gradsync_job *job, const char *call) {
+        return job_enter_checked(job, call, job_check_together);
 }
 
 int job_leave(struct gradsync_job *job, int r) {

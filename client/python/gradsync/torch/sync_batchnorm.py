@@ -32,8 +32,8 @@ def _exact(kind: torch.dtype) -> torch.dtype:
 
 class _Normalise(torch.autograd.Function):
     """x → (x - mean) / deviation · weight + bias, with mean and deviation of all samples of all members; also
-    gives mean, variance and the number of samples, in double precision. Each element is computed
-    as BatchNorm does in evaluation."""
+    gives mean, variance and the number of samples, which members add up in double precision. Each element is
+    computed as BatchNorm does in evaluation."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
