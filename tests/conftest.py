@@ -6,6 +6,7 @@ A GPU, or CUDA to build with, may be missing anywhere; a service manager only wh
 integration that tests.
 """
 import os
+import random
 
 import pytest
 
@@ -19,3 +20,13 @@ def pytest_runtest_makereport(item, call):
     if report.skipped and not hasattr(report, "wasxfail") and not allowed:
         report.outcome = "failed"
         report.longrepr = f"skipped, though only tests of {', '.join(MAY_BE_SKIPPED)} may be: {report.longrepr}"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
