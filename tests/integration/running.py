@@ -19,8 +19,10 @@ class Runner:
         (scratch / "tmp").mkdir()
         self.ctl = build / harness.CTL
 
-    def start(self, *arguments, env=None, **options):
-        return self.program(harness.CTL, "run", *arguments, env={**self.env, **(env or {})}, **options)
+    def start(self, *arguments, env=None, prefix=(), **options):
+        """Signals that whoever runs the tests has ignored, as nohup(1) does, end it all the same."""
+        return self.program(harness.CTL, "run", *arguments, env={**self.env, **(env or {})},
+                            prefix=("env", "--default-signal=HUP,INT,QUIT", *prefix), **options)
 
     def run(self, *arguments, code=0, stdin=subprocess.DEVNULL, **options):
         made = self.start(*arguments, stdin=stdin, **options)
