@@ -112,13 +112,13 @@ def test_a_silent_daemon(daemon, program):
     served.directory.parent.chmod(0o755)
     served.program.stop()
 
-    def line(uid):
-        asked = program(harness.CTL, "doctor", socket=served.socket, uid=uid)
+    def line(asked):
         assert asked.wait() == 1
         found, = [line for line in asked.out.splitlines() if line.startswith("fail  socket ")]
         return found
 
-    mine, others = line(None), line(USER)
+    asking = [program(harness.CTL, "doctor", socket=served.socket, uid=uid) for uid in (None, USER)]
+    mine, others = map(line, asking)
     served.program.resume()
     assert f"kill -CONT {served.pid}" in mine and f"--device cpu --socket {served.socket}" in mine
     assert "systemctl" not in mine

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--plain: lines of columns for programs. What the man page says of them is what is written."""
 import json
-import os
 import pathlib
-import pwd
 import re
 
 import pytest
@@ -164,32 +162,6 @@ def test_top(ctl, served):
     pages = ctl("top", "--plain", "-n", "3", "-i", "0.01", socket=served.path).out.split("\n\n")
     assert len(pages) == 3 and all(len(read(page, "top", "member")) == 3 for page in pages)
     assert {row["rate"] for page in pages[1:] for row in read(page, "top", "member")} == {"0.000"}
-
-
-def test_figures_are_those_of_the_document(ctl, daemon, peers):
-    served = daemon()
-    peers(Crew(served.socket, "two words", 2, lambda ordinal: small_plan(3, ordinal=ordinal))).go(4)
-    document = json.loads(ctl("--json", socket=served.socket).out)
-    wanted, = document["jobs"]
-    out = ctl("--plain", socket=served.socket).out
-    job, = read(out, "status", "job")
-    for name in ("state", "step", "world_size", "generation", "buckets", "bytes", "bytes_reduced",
-                 "void_steps"):
-        assert job[name] == str(wanted[name]), name
-    assert job["job"] == f"{os.geteuid()}/two words" and float(job["norm"]) == pytest.approx(wanted["norm"],
-        1e-8)
-    members = read(out, "status", "member")
-    assert [(row["rank"], row["pid"], row["step"]) for row in members] == [(str(rank), str(os.getpid()), "4")
-                                                                           for rank in range(2)]
-    assert read(out, "status", "daemon")[0]["pid"] == str(served.pid)
-    assert ctl("status", "--plain", job["job"],
-               socket=served.socket).out.split("\n")[1].startswith("job\tcpu\t")
-    named, = read(ctl("list", "jobs", "--plain", socket=served.socket).out, "list", "jobs")
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = str(os.geteuid())
-    assert (named["name"], named["user"], named["members"]) == ("two words", user, "2")
 
 
 def test_watch(program, served):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 
@@ -61,47 +60,6 @@ def test_status_is_the_bare_command(fake, ctl):
     assert bare == ctl("--socket", served.path).out == ctl("status", f"--socket={served.path}").out == ctl("-s", served.path, "status").out
 
 
-def test_a_waiting_step_is_explained(serve, ctl):
-    """A stopped member is named with its pid, its state, the bucket and the first parameter that is missing."""
-    served = serve()
-    params = [("embed.weight", [64], 1), ("layer4.conv1.weight", [64], 0), ("layer4.conv1.bias", [64], 0)]
-
-    def script(peer, turn):
-        peer.joined(peer.join_send("waiting", 2, 1))
-        plan = Plan(params)
-        peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
-        peer.mark(plan, [2])
-        turn()
-        for bucket in range(2):
-            peer.ready(plan, bucket)
-        assert peer.outcome(plan)[0] == "COMMITTED"
-
-    child = served.child(script)
-    peer, plan = served.peer(), Plan(params)
-    peer.joined(peer.join_send("waiting", 2, 0))
-    peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
-    child.reached()
-    child.stop()
-    for bucket in range(2):
-        peer.ready(plan, bucket)
-    peer.silent()                       # the daemon has taken both
-    out = ctl("status", "waiting", socket=served.path).out
-    assert re.search(rf'^  waiting \d+\.\d s for rank 1 \(pid {child.pid}, stopped\): bucket 0, parameter "layer4\.conv1\.weight"$', out,
-                     re.MULTILINE), out
-    assert re.search(rf"^ +1 +{child.pid} +\S+ +stopped +0 ", out, re.MULTILINE), out
-    assert "healthy" not in out
-    wait, = json.loads(ctl("status", "waiting", "--json", socket=served.path).out)["jobs"][0]["waiting_for"]
-    assert (wait["rank"], wait["pid"], wait["process_state"]) == (1, child.pid, "stopped")
-    assert (wait["bucket"], wait["parameter"], wait["what"]) == (0, "layer4.conv1.weight", "step")
-    assert isinstance(wait["since_ms"], int)
-    child.signal(signal.SIGCONT)
-    child.proceed()
-    assert peer.outcome(plan)[0] == "COMMITTED"
-    child.reached()
-    assert json.loads(ctl("status", "waiting", "--json", socket=served.path).out)["jobs"][0]["waiting_for"] == []
-    assert "waiting" not in re.sub(r"waiting  running.*|waiting +\d", "", ctl("status", "waiting", socket=served.path).out)
-
-
 def test_a_forming_job_says_who_is_missing(daemon, peers, ctl):
     served = daemon()
     first = peers(Peer(served.socket))
@@ -146,74 +104,12 @@ def test_colours_are_for_terminals(fake, build):
 
 # -- JSON
 
-def test_json_fields(daemon, peers, ctl):
-    served = daemon()
-    crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
-    crew.go(5)
-    document = json.loads(ctl("status", "--json", socket=served.socket).out)
-    assert document["schema_version"] == 1
-    assert document["daemon"]["device"] == "cpu" and document["daemon"]["pid"] == served.pid
-    assert document["daemon"]["socket"] == served.socket and document["daemon"]["complete"] is True
-    assert document["daemon"]["clients"] == 2 and document["daemon"]["jobs"] == 1 and document["daemon"]["arenas"] == 2
-    job, = document["jobs"]
-    assert (job["name"], job["uid"], job["world_size"], job["step"], job["buckets"]) == ("digits", os.geteuid(), 2, 5, 3)
-    assert job["generation"] == crew.peers[0].generation and job["state"] == "running"
-    assert job["bytes"] == 3 * 256 * 4 and job["bytes_reduced"] == 5 * job["bytes"]
-    assert job["norm"] == pytest.approx((3 * 256 * 1.5 ** 2) ** 0.5) and job["nonfinite"] == 0 and job["void_steps"] == 0
-    assert [(member["rank"], member["pid"], member["uid"], member["step"]) for member in job["members"]] == \
-        [(rank, os.getpid(), os.geteuid(), 5) for rank in (0, 1)]
-    plan, = job["plans"]
-    assert (plan["plan"], plan["step"], plan["parameters"], plan["buckets"], plan["reduce"]) == (0, 5, 3, 3, "avg")
-    parts = ("daemon", "jobs", "clients", "links")
-    assert document["daemons"] == [{key: document[key] for key in parts}]
-
-
-# What each object of the documents holds, as gradsyncctl(1) promises it.
-KEYS = {
-    "status": "schema_version daemon jobs clients links daemons",
-    "each": "daemon jobs clients links",
-    "link": "device role state text node host address key since_ms heard_ms round_trip_us clock_us "
-            "wall_us sent received",
-    "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas "
-              "arena_bytes own_bytes loop_cpu_us worker_cpu_us complete draining node starts no_identity "
-              "gpu engine",
-    "engine": "name version library abilities missing",
-    "gpu": "uuid name driver bytes free_bytes arena_bytes mode",
-    "client": "pid uid gid device program library connected_ms jobs",
-    "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
-           "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
-           "operations communicators communicator_us peers members plans waiting_for",
-    "peer": "node transport same_host",
-    "nonfinite_first": "step rank pid plan bucket parameter values",
-    "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms filling_ms "
-                 "new_generation_ms committed_ms successor_pid",
-    "member": "rank local_rank host pid uid state step process_state program exposed",
-    "plan": "plan step parameters buckets bytes arena_bytes reduce open placed_members",
-    "wait": "rank host pid process_state what plan bucket parameter step since_ms text",
-}
-
-
-def has_keys(kind, *objects):
-    for each in objects:
-        assert list(each) == KEYS[kind].split(), (kind, each)
-
-
-def jobs_have_keys(jobs):
-    has_keys("job", *jobs)
-    for job in jobs:
-        has_keys("member", *job["members"])
-        has_keys("plan", *job["plans"])
-        has_keys("wait", *job["waiting_for"])
-        has_keys("nonfinite_first", *filter(None, [job["nonfinite_first"]]))
-        has_keys("last_loss", *filter(None, [job["last_loss"]]))
-
-
 def uneven_plan(ordinal=0):
     """No two of its numbers are the same: 5 parameters in 2 buckets, with 1,008 bytes of payload."""
     return Plan([("a", [100], 0), ("b", [50], 0), ("c", [30], 1), ("d", [48], 1), ("e", [24], 1)], ordinal)
 
 
-def test_the_documents_have_exactly_these_fields(daemon, peers, ctl):
+def test_the_document_of_a_daemon(daemon, peers, ctl):
     """Of jobs that step, that wait, that have had non-finite values, and that have lost a member."""
     served = daemon()
     stepping = peers(Crew(served.socket, "stepping", 3, uneven_plan))
@@ -238,11 +134,6 @@ def test_the_documents_have_exactly_these_fields(daemon, peers, ctl):
     assert broken.peers[0].outcome(broken.plans[0][0])[0] == "VOID"
 
     document = json.loads(ctl("status", "--json", socket=served.socket).out)
-    has_keys("status", document)
-    has_keys("daemon", document["daemon"])
-    has_keys("client", *document["clients"])
-    has_keys("each", *document["daemons"])
-    jobs_have_keys(document["jobs"])
     shown, pid = document["daemon"], os.getpid()
     assert (shown["clients"], shown["jobs"], shown["arenas"]) == (6, 3, 9)
     assert shown["uid"] == os.geteuid() and shown["draining"] is False
@@ -281,10 +172,8 @@ def test_the_documents_have_exactly_these_fields(daemon, peers, ctl):
 
     listed = json.loads(ctl("list", "jobs", "--json", socket=served.socket).out)
     assert list(listed) == ["schema_version", "jobs"]
-    jobs_have_keys(listed["jobs"])
     listed = json.loads(ctl("list", "clients", "--json", socket=served.socket).out)
     assert list(listed) == ["schema_version", "clients"]
-    has_keys("client", *listed["clients"])
 
 
 class Outspoken(FakeDaemon):
@@ -422,20 +311,6 @@ def test_lists(daemon, peers, ctl):
     assert all(client["uid"] == os.geteuid() and client["device"] == "cpu" for client in clients)
 
 
-def test_watch_as_json_is_one_document_a_line(daemon, program, peers):
-    served = daemon()
-    crew = peers(Crew(served.socket, "watched", 2))
-    watching = program(harness.CTL, "--json", "--watch=0.05", socket=served.socket)
-    assert json.loads(watching.line())["jobs"][0]["step"] == 0
-    crew.go(3)
-    while json.loads(watching.line())["jobs"][0]["step"] != 3:
-        pass
-    watching.signal(signal.SIGINT)
-    assert watching.wait() == 0
-    for line in watching.out.splitlines():
-        json.loads(line)                # none was cut
-
-
 # -- which job
 
 def test_one_job_by_name(daemon, peers, ctl):
@@ -506,16 +381,6 @@ def test_something_else_behind_the_socket(ctl, scratch):
         other.bind(str(scratch / "socket"))
         other.listen()
         assert "not a gradsync daemon" in ctl(socket=scratch / "socket", code=1).err
-
-
-def test_a_daemon_that_does_not_answer(daemon, ctl):
-    served = daemon()
-    served.program.stop()
-    try:
-        made = ctl(socket=served.socket, code=1)
-    finally:
-        served.program.resume()
-    assert made.out == "" and f"(pid {served.pid}) has not answered" in made.err
 
 
 class Ending(FakeDaemon):
@@ -637,16 +502,6 @@ def test_options_in_front_of_the_command(fake, ctl, scratch):
 def test_what_cannot_stand_in_front_is_told(ctl, arguments, told):
     made = ctl(*arguments, code=2)
     assert made.out == "" and made.err.startswith(f"gradsyncctl: {told}"), made.err
-
-
-def test_help(ctl):
-    overview = ctl("--help").out
-    assert overview == ctl("help").out
-    for command in ("status", "list", "doctor", "run", "evict", "pause", "resume", "drain", "help"):
-        assert re.search(rf"^  {command} ", overview, re.MULTILINE)
-        assert ctl("help", command).out == ctl(command, "--help").out
-        assert ctl("help", command).out.startswith(f"Usage: gradsyncctl {command} ")
-    assert re.fullmatch(r"gradsyncctl \d+\.\d+\.\d+\n", ctl("--version").out)
 
 
 @pytest.mark.parametrize("arguments", ["status", "status --json", "list jobs", "list clients --json", "metrics", "doctor", "help", "--version"])

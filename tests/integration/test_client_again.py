@@ -102,30 +102,6 @@ def test_nonblocking_members(daemon, member):
     ask(members[0], "poll leave")
 
 
-def test_nonblocking_ready_with_a_full_socket(daemon, member):
-    served = daemon()
-    params = [f"p{i} f32 1" for i in range(3000)]
-    members = [member(served), member(served)]
-    for rank, each in enumerate(members):
-        ask(each, "open nonblocking=1")
-        each.say(f"poll join name=job world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
-        for param in params:
-            ask(each, f"param {param}")
-    together(members, "poll plan first=4 bucket=4")
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-    served.program.stop()
-    together(members, "ready")
-    for each in members:
-        each.say("poll finish")
-    served.signal(signal.SIGCONT)
-    for each in members:
-        assert each.line().startswith("OK ")
-        assert ask(each, "check 1.5") == "right"
-
-
 def test_what_one_call_receives_may_end_another(daemon, member):
     """The caller's loop hears of it, though nothing is left in the socket."""
     served = daemon()

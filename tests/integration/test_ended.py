@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-import harness
 import wire
 from clusters import Cluster, members_of
 from fake import FakeDaemon

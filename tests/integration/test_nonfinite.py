@@ -82,22 +82,6 @@ def test_the_first_parameter_and_the_lowest_rank(daemon, peers):
     assert told(served) == [(1, 1, 2, 0, "layer4.weight", "; so did 1 more rank")]
 
 
-def test_once_per_burst(daemon, peers):
-    served = daemon()
-    crew = peers(Crew(served.socket, "model", 2, layers))
-    for _ in range(5):
-        step(crew, [(0, 8, 1, NAN)])
-    step(crew)
-    step(crew, [(1, 2, 1, NAN)])                        # one good step does not end it
-    assert [entry[0] for entry in told(served)] == [1]
-    for _ in range(100):
-        step(crew)
-    assert served.job("model")["nonfinite"] == 0 and served.job("model")["nonfinite_first"]["step"] == 1
-    step(crew, [(1, 2, 1, NAN)])
-    assert told(served) == [(1, 0, 1, 1, "layer8.weight", None), (108, 1, 1, 0, "layer2.weight", None)]
-    assert served.job("model")["nonfinite_steps"] == 7
-
-
 def test_a_job_without(daemon, peers):
     served = daemon()
     crew = peers(Crew(served.socket, "model", 2, layers))
@@ -118,30 +102,6 @@ def test_large_buckets_are_searched_by_workers(daemon, peers):
     assert [entry[4] for entry in told(served)] == ["w8", "w0", "w5"]
     for peer, plan in zip(crew.peers, crew.plans[0]):
         assert peer.read(plan, 5)[199_999] == INF and set(peer.read(plan, 8)) == {1.0}
-
-
-def test_what_the_result_does_not_show(daemon, peers):
-    """The maximum of -inf and a number is that number: the rank is known, the parameter is not."""
-    served = daemon()
-    crew = peers(Crew(served.socket, "max", 2, lambda ordinal: Plan([("a", [64], 0), ("b", [64], 0)], ordinal, reduce="MAX")))
-    step(crew, [(1, 1, 3, -INF)])
-    assert told(served) == [(1, 1, 1, 0, None, None)]
-    first = served.job("max")["nonfinite_first"]
-    assert first["rank"] == 1 and first["parameter"] is None
-    assert re.search(r"brought 1 non-finite value: bucket 0$", served.ctl("status"), re.M)
-
-
-def test_a_member_lost_meanwhile(daemon, peers):
-    """Steps with such values are committed or void as any other."""
-    served = daemon()
-    crew = peers(Crew(served.socket, "lossy", 2, layers))
-    step(crew, [(0, 1, 0, NAN)])
-    for bucket in range(3):
-        crew.peers[0].ready(crew.plans[0][0], bucket)
-    crew.peers[0].silent()
-    crew.peers[1].close()
-    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
-    assert served.job("lossy")["nonfinite_first"]["parameter"] == "layer1.weight"
 
 
 def test_foreign_parameter_names_cannot_drive_the_terminal(scratch, program):

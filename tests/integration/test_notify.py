@@ -61,13 +61,6 @@ def test_reloading_is_bracketed(daemon):
     made.wait_notice(has("READY", "1"))
 
 
-def test_without_a_watchdog_none_is_fed(daemon, peers):
-    made = daemon(env={"WATCHDOG_USEC": WATCHDOG_US, "WATCHDOG_PID": "1"})
-    peers(Peer(made.socket))
-    made.wait_notice(has("STATUS"))
-    assert not any("WATCHDOG=1" in text for text in made.notices)
-
-
 def heard_within(daemon, seconds):
     """All that is said in the next `seconds`."""
     heard = []

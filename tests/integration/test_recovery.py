@@ -8,7 +8,7 @@ from exposition import parse, series
 from harness import wait_until
 from peer import Crew
 from teams import SHORT
-from trainers import ask, together
+from trainers import together
 
 MINE = {"job_name": "team", "uid": str(os.geteuid())}
 
@@ -62,18 +62,6 @@ def test_replaced(team):  # noqa: F811
     assert abs(found["gradsync_recovery_seconds_sum"][series(**MINE)] * 1e3 - loss["committed_ms"]) < 0.002
 
 
-def test_the_last_one_is_told(team):  # noqa: F811
-    """Each loss is counted, the last one described."""
-    it = team()
-    for rank in (2, 0):
-        it.step()
-        victim, stay = lose_in_a_step(it, rank)
-        back(it, rank, stay)
-    job = it.status()
-    assert (job["last_loss"]["rank"], job["last_loss"]["pid"], job["last_loss"]["generation"]) == (0, victim.pid, 2)
-    assert (job["recoveries"], job["void_steps"], job["last_loss"]["void_steps"]) == (2, 2, 1)
-
-
 def test_without_a_successor(team):  # noqa: F811
     it = team(SHORT, ranks=False, least=2, world=3)
     it.step()
@@ -114,21 +102,3 @@ def test_a_job_that_cannot_go_on(daemon, peers):
     assert (job["last_loss"]["rank"], job["last_loss"]["cause"], job["recoveries"]) == (1, "closed", 0)
     assert job["last_loss"]["committed_ms"] is None
     assert parse(served.ctl("metrics"))["gradsync_job_state"][series(gradsync_job_state="lost", **MINE)] == 1
-
-
-def test_leaving_is_no_loss(team):  # noqa: F811
-    it = team(SHORT, ranks=False, least=2, world=3)
-    it.step()
-    ask(it.members[2], "leave")
-    stay = it.members[:2]
-    wait_until(lambda: it.status()["world_size"] == 2, "the smaller world")
-    it.bring(stay)
-    for each in stay:
-        assert each.ask("finish").startswith("VOID_RETRY ")
-    it.members = stay
-    it.step()
-    job = it.status()
-    assert job["last_loss"] is None and job["recoveries"] == 0
-    found = parse(it.served.ctl("metrics"))
-    assert found["gradsync_rebuilds_total"][series(reason="left", **MINE)] == 1
-    assert found["gradsync_recovery_seconds_count"] == {series(**MINE): 0}

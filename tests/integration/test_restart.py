@@ -379,20 +379,6 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
     assert step(members) == 2
 
 
-def test_nobody_takes_the_place_of_who_died_meanwhile(daemon, crew):
-    """The others wait for it twenty times as long as for a daemon, and are told then."""
-    served = daemon()
-    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "0.5"})
-    kill(served)
-    members.pop(1).kill()
-    served.start()
-    for each in members:
-        each.say("barrier")
-    for each in members:
-        line = each.line()
-        assert line.startswith("MEMBER_LOST ") and "restarted" in line, line
-
-
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
     served = daemon(settings={"rejoin_grace": "60s"})
@@ -492,36 +478,6 @@ def test_children_hold_nothing(daemon, crew):
     inherited = [os.readlink(f"/proc/{child}/fd/{name}") for name in os.listdir(f"/proc/{child}/fd")]
     os.kill(child, signal.SIGKILL)
     assert not [target for target in inherited if "memfd" in target or "socket" in target or "timerfd" in target], inherited
-
-
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_memory_of_ones_own(daemon, crew, end_daemon):
-    """What a trainer has registered is registered with the next daemon, too, before the plans that lie in it; one has a plan there,
-    and memory that no plan uses yet."""
-    served = daemon()
-    members = crew(served)
-    ask(members[0], "register 0 65536")
-    ask(members[0], "register 1 8192 map=1")
-    together(members, "slot 1")
-    ask(members[0], "param_at 0 128 own f32 1000")
-    ask(members[1], "param own f32 1000")
-    together(members, "plan")
-    for number in (1, 2):
-        assert step(members) == 2 * number - 1
-        together(members, "slot 0")
-        step(members)
-        together(members, "slot 1")
-        ask(members[0], "ready")
-        end_daemon(served)
-        served.start()
-        ask(members[1], "fill 2")
-        ask(members[1], "ready")
-        together(members, "finish")
-    together(members, "plan_free")
-    for memory in (0, 1):
-        ask(members[0], f"unregister {memory}")
-    together(members, "slot 0")
-    step(members)
 
 
 def test_marks_while_there_is_no_daemon(daemon, crew):

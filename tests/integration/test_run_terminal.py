@@ -70,16 +70,6 @@ def test_a_row_for_each_rank(runner, bars):
     runner.nothing_left()
 
 
-def test_a_bar_that_goes_away(bars):
-    """Written over with blanks, as some leave when they are done."""
-    made = bars(2)
-    for rank in range(2):
-        made.say(rank, r"\r10 %%")
-    made.terminal.shows("[0] 10 %", "[1] 10 %")
-    made.say(0, r"\r     \r")
-    made.terminal.shows("[1] 10 %")
-
-
 def test_two_streams_have_one_row(bars):
     """That of standard error, where bars usually are; the other one is there when that has gone."""
     made = bars(1)
@@ -100,14 +90,6 @@ def test_rows_fit_into_the_terminal(bars):
     made.terminal.resize(6, 10)
     made.say(0, r"\r0123456789")
     made.terminal.shows(*(f"[{rank}] 01234" for rank in range(5)))
-
-
-def test_nothing_moves_the_cursor(bars):
-    made = bars(2)
-    made.say(1, r"\rquiet")
-    made.terminal.shows("[1] quiet")
-    made.say(0, r"\r\033[7A\033[2J\033]0;title\007loud\033[K\b\b\b\033[?25l")
-    made.terminal.shows("[0] loud", "[1] quiet")
 
 
 def test_what_this_program_says_stands_above(runner, bars):

@@ -110,36 +110,6 @@ def test_two_spares_and_two_deaths(spared):
     assert it.job()["generation"] == 3
 
 
-def test_two_die_at_once(spared):
-    it = spared()
-    it.step()
-    first, second = it.spare(), it.spare()
-    it.kill(1)
-    it.kill(2)
-    answers = [fields(each.line()) for each in (first, second)]
-    assert sorted(answer["rank"] for answer in answers) == ["1", "2"], answers
-    for each, answer in zip((first, second), answers):
-        it.members[int(answer["rank"])] = each
-        it.register(each)
-        ask(each, "plan")
-        ask(each, f"state {it.state} 50")
-    for rest in together(it.members, "sync 1"):
-        assert rest == "step=1 value=1 strange=0"
-    assert it.step() == [2, 2, 2]
-
-
-def test_takes_the_place_of_one_that_leaves(spared):
-    it = spared(world=2)
-    it.step()
-    waiting = it.spare()
-    ask(it.members[1], "leave")
-    it.enter(waiting, 1)
-    it.bring([it.members[0]])
-    assert it.members[0].ask("finish").startswith("VOID_BEHIND ")
-    assert it.sync(waiting, 1) == "step=1 value=1 strange=0"
-    assert it.step() == [2, 2]
-
-
 def test_one_that_goes_disturbs_nobody(spared):
     it = spared(world=2)
     it.step()
@@ -175,14 +145,6 @@ def test_without_the_wish_the_job_is_full(spared):
     assert it.step() == [1, 1]
 
 
-@pytest.mark.parametrize("wish", ["rank=1", "local_rank=0"])
-def test_asks_for_no_place(spared, wish):
-    it = spared(world=2)
-    made = it.fresh()
-    made.say(f"join {it.options} spare=1 {wish}")
-    assert "spare" in refused(made, "INVALID")
-
-
 def test_is_told_when_the_job_ends(spared):
     it = spared(world=2, settings={"rejoin_grace": "60s"})
     it.step()
@@ -208,53 +170,6 @@ def test_is_told_when_nobody_has_the_state(spared):
             ask(each, "state 100 9")
             name, _, rest = each.ask("sync 0").partition(" ")
         assert name == "MEMBER_LOST" and "'team'" in rest and "checkpoint" in rest, (name, rest)
-
-
-def test_a_world_that_can_grow_takes_it_in(spared):
-    """As a member first; the next one waits."""
-    it = spared(world=3, least=2, come=2, ranks=False)
-    assert it.step() == [1, 1]
-    first = it.start(it.served)
-    ask(first, "open")
-    first.say(f"join {it.options} spare=1")
-    it.world = 3
-    it.members.append(first)
-    it.enter(first, 2)
-    it.sync(first, 1)
-    assert it.step() == [2, 2, 2]
-    second = it.spare()
-    assert it.step() == [3, 3, 3]
-    assert it.job()["generation"] == 2
-    it.lose(0, second)
-    it.sync(second, 3)
-    assert it.step() == [4, 4, 4]
-
-
-def test_while_a_job_forms_it_takes_a_place_that_nobody_came_for(member, daemon):
-    served = daemon()
-    spares = [member(served) for _ in range(2)]
-    for each in spares:
-        ask(each, "open")
-        each.say("join name=young world=2 spare=1 last_call=60000")
-    wait_until(lambda: len(served.job("young")["members"]) == 2 if served.job("young") else False, "both")
-    assert served.job("young")["waiting_for"] == [], "nobody is missing"
-    ranks = [member(served) for _ in range(2)]
-    for rank, each in enumerate(ranks):
-        ask(each, "open")
-        each.say(f"join name=young world=2 rank={rank}")
-    for rank, each in enumerate(ranks):
-        assert f"rank={rank} " in each.line(), "who came in time has the place"
-    assert sorted(each["pid"] for each in served.job("young")["members"] if each["state"] == "spare") == \
-        sorted(each.pid for each in spares)
-
-
-def test_only_spares(member, daemon):
-    served = daemon()
-    made = [member(served) for _ in range(3)]
-    for each in made[:2]:
-        ask(each, "open")
-        each.say("join name=young world=2 spare=1 last_call=1")
-    assert sorted(fields(each.line())["rank"] for each in made[:2]) == ["0", "1"]
 
 
 def test_the_environment_says_it(spared):
@@ -310,21 +225,6 @@ def test_the_daemon_restarts(spared, end_daemon, n):
     end_daemon(it.served)
     it.served.start()
     assert it.step() == [4, 4], "one that was a spare comes back like the others"
-
-
-def test_a_member_that_does_not_come_back_is_replaced(spared):
-    it = spared(world=2, open_options="reconnect=500")        # the place is kept twenty times as long
-    it.step()
-    waiting = it.spare()
-    stop(it.served)
-    it.kill(1)
-    it.served.start()
-    it.bring([it.members[0]])
-    it.members[0].say("finish")
-    it.enter(waiting, 1)
-    assert it.members[0].line().startswith("VOID_BEHIND ")
-    it.sync(waiting, 1)
-    assert it.step() == [2, 2]
 
 
 def test_one_that_does_not_await_the_next_daemon_ends_no_job(spared):

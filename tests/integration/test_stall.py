@@ -23,9 +23,9 @@ def halt(turn):
     turn()
 
 
-def stalling(served, steps=1, how=halt, uid=None, also=None):
-    """A job of three, whose rank 2 lives in a child that halts after having done only body.bias of its next
-    step. It is alone in the job `also`."""
+def stalling(served, how=halt, uid=None, also=None):
+    """A job of three, which has done a step. Rank 2 lives in a child that has halted after having done only
+    body.bias of the next one. It is alone in the job `also`."""
     def script(peer, turn):
         if also:
             peer.joined(peer.join_send(also, 1, 0))
@@ -33,10 +33,9 @@ def stalling(served, steps=1, how=halt, uid=None, also=None):
         plan = Plan(PARAMS)
         peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
         while True:
-            for _ in range(steps):
-                for bucket in range(2):
-                    peer.ready(plan, bucket)
-                assert peer.outcome(plan)[0] == "COMMITTED"
+            for bucket in range(2):
+                peer.ready(plan, bucket)
+            assert peer.outcome(plan)[0] == "COMMITTED"
             peer.mark(plan, [2])
             how(turn)
             for bucket in range(2):
@@ -51,6 +50,9 @@ def stalling(served, steps=1, how=halt, uid=None, also=None):
     mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
     for peer, request in zip(peers, mapped):
         peer.expect("PLAN_AGREED", request)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
     return child, peers, plans
 
 
@@ -77,9 +79,6 @@ def commit(peers, plans):
 def test_a_stopped_member_is_named(serve):
     served = serve(settings={"stall_notice": "100ms"})
     child, peers, plans = stalling(served)
-    go(peers, plans)
-    commit(peers, plans)
-    child.reached()
     child.stop()
     before = len(stall_lines(served.daemon, child.pid))
     wait_for_the_child(served, peers, plans)
@@ -111,7 +110,7 @@ def test_a_stopped_member_is_named(serve):
     assert len(lines) == before + 1, served.daemon.log
     for word in ("stalling", "rank 2", "stopped", "body.weight"):
         assert word in lines[-1], lines[-1]
-    child.signal(18)                    # SIGCONT
+    child.signal(signal.SIGCONT)
     child.proceed()
     commit(peers, plans)
     over = rf"notice: job 'stalling', step {plans[0].step - 1}: goes on after waiting \d+\.\d s for rank 2 " \
@@ -169,9 +168,6 @@ def test_the_state_of_the_culprit(serve, state, how, act):
     """Whatever its process does, it is named, with that state, by status and in the notice to the others."""
     served = serve(settings={"stall_notice": "200ms"})
     child, peers, plans = stalling(served, how=how)
-    go(peers, plans)
-    commit(peers, plans)
-    child.reached()
     if state == "zombie":
         wait_until(lambda: process_state(child.pid) == "Z", "the end of its first thread")
     undo = act(child) if act else None
@@ -204,9 +200,6 @@ def test_users_are_told_the_state_of_the_culprit(serve):
     served = serve(settings={"socket_mode": "0666"})
     child, peers, plans = stalling(served, how=let_a_thread_compute, uid=ALICE, also="other")
     go(peers, plans)
-    commit(peers, plans)
-    child.reached()
-    go(peers, plans)
 
     def told():
         waits = served.daemon.job("stalling", uid=ALICE)["waiting_for"]
@@ -227,9 +220,6 @@ def test_status_names_a_wait_at_once(serve):
     served = serve(settings={"stall_notice": "1h"})
     child, peers, plans = stalling(served)
     go(peers, plans)
-    commit(peers, plans)
-    child.reached()
-    go(peers, plans)
     peers[1].status()                   # answered: its READY has been read
     waits = peers[0].status()["STATUS_WAIT"]
     assert [(wait.rank, wait.pid, wait.parameter) for wait in waits] == [(2, child.pid, "body.weight")]
@@ -244,10 +234,7 @@ def test_each_stall_is_told_once(serve):
     """A second stall of the same member is news again; a lasting one is not."""
     served = serve(settings={"stall_notice": "50ms"})
     child, peers, plans = stalling(served)
-    go(peers, plans)
-    commit(peers, plans)
     for _ in range(3):
-        child.reached()
         before = len(stall_lines(served.daemon, child.pid))
         wait_for_the_child(served, peers, plans)
         for peer in peers:
@@ -261,14 +248,12 @@ def test_each_stall_is_told_once(serve):
         commit(peers, plans)
         go(peers, plans)
         commit(peers, plans)
+        child.reached()
 
 
 def test_only_a_wait_that_was_logged_ends_in_the_log(serve):
     served = serve(settings={"stall_notice": "1h"})
     child, peers, plans = stalling(served)
-    go(peers, plans)
-    commit(peers, plans)
-    child.reached()
     go(peers, plans)
     wait_until(lambda: served.daemon.job("stalling")["waiting_for"], "the wait")
     child.proceed()
@@ -279,9 +264,6 @@ def test_only_a_wait_that_was_logged_ends_in_the_log(serve):
 def test_a_wait_that_ends_with_a_loss_does_not_go_on(serve):
     served = serve(settings={"stall_notice": "50ms"})
     child, peers, plans = stalling(served)
-    go(peers, plans)
-    commit(peers, plans)
-    child.reached()
     wait_for_the_child(served, peers, plans)
     for peer in peers:
         peer.expect("STALL")

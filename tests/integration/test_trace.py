@@ -179,13 +179,6 @@ def test_nonfinite_inputs_are_counted_by_rank(daemon, peers, trace):
     assert step["args"]["nonfinite"] == 3 and step["args"]["norm"] is None and not found.kinds["C"]
 
 
-def test_the_last_steps_stay(daemon, peers, trace):
-    served = daemon()
-    crew = peers(Crew(served.socket, "long", 1))
-    crew.go(300)
-    assert [event["args"]["step"] for event in trace(served, "long").steps()] == list(range(45, 301))
-
-
 def test_plans_beside_each_other(daemon, peers, trace):
     served = daemon()
     crew = peers(Crew(served.socket, "two", 2))
@@ -343,13 +336,6 @@ def test_usage(program, daemon, scratch):
     made = program(harness.CTL, "trace", "j", "-o", scratch / "no" / "such", socket=served.socket)
     assert made.wait() == 1 and "cannot write" in made.err
     crew.close()
-
-
-def test_names_are_escaped(daemon, peers, trace):
-    served = daemon()
-    name = 'quote " back \\ slash \u20ac'
-    peers(Crew(served.socket, name, 1)).go(1)
-    assert trace(served, name).processes[1].startswith(name + ", ")
 
 
 def test_frames_that_make_no_sense(scratch, program):

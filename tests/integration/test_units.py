@@ -128,7 +128,7 @@ def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_fa
                                         ("", "gradsyncd-coordinator")])
 def test_the_service_starts_what_is_installed(build, kind, name):
     """The path in the unit is the one that the program is installed to."""
-    plan = subprocess.run(["meson", "introspect", "--installed", str(build)], capture_output=True, text=True, check=True).stdout
+    plan = (build / "meson-info/intro-installed.json").read_text()
     command = keys(build / "systemd" / kind / f"{name}.service")["ExecStart"][0].split()[0]
     assert f'"{command}"' in plan
 
