@@ -220,7 +220,7 @@ def test_a_member_that_will_not_end_is_killed(runner):
 
 
 def test_a_stopped_member_ends_too(runner):
-    made = runner.start("-n", "1", "sh", "-c", "echo $$; exec sleep 1000")
+    made = runner.start("--grace", "1000", "-n", "1", "sh", "-c", "echo $$; exec sleep 1000")
     pid = int(lines_of(made.line(), 0)[0])
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: process_state(pid) == "T", "a stopped member")

@@ -464,6 +464,19 @@ def test_a_silent_daemon_hides_no_other(fake, program, scratch):
         assert "\nlast  " in last.out
 
 
+def test_a_silent_daemon_may_have_the_job(daemon, program, scratch):
+    """An order that no other daemon knows the job of has failed."""
+    for name in ("cpu", "cpu:b"):
+        (scratch / "gradsync" / name).mkdir(parents=True)
+    (scratch / "gradsync/cpu:b/socket").symlink_to(daemon().socket)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(scratch / "gradsync/cpu/socket"))
+        silent.listen()
+        made = program(harness.CTL, "pause", "job", env={"XDG_RUNTIME_DIR": scratch, "TMPDIR": scratch})
+        assert made.wait() == 1
+    assert "has not answered" in made.err and "there is no job" not in made.err, made.err
+
+
 # -- usage
 
 @pytest.mark.parametrize("arguments", [

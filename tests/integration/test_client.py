@@ -138,7 +138,7 @@ def test_mistakes_are_named_and_harmless(daemon, member):
 
 
 @pytest.mark.parametrize("reduce, wanted", [("sum", 6), ("min", 1), ("max", 3), ("prod", 6)])
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u8", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32", "i64", "u8"])
 def test_reductions(daemon, member, reduce, wanted, dtype):
     members = crew(member, daemon(), 3, params=[f"p {dtype} 1"], options=f"reduce={reduce}")
     bring(members)
@@ -151,22 +151,20 @@ def test_reductions(daemon, member, reduce, wanted, dtype):
 
 
 def test_absent_and_unused(daemon, member):
-    members = crew(member, daemon(), 2)
-    for each in members:
+    """Of a bucket of more than eight parameters."""
+    members = crew(member, daemon(), 2, params=[f"p{i} f32 2" for i in range(12)])
+    for each, absent in zip(members, ((1, 2, 9), (1,))):
         ask(each, "fill 4")
-    ask(members[0], "ready 0")
-    ask(members[0], "absent 1 2")
-    ask(members[1], "ready 0 1")
-    ask(members[1], "absent 2")
+        ask(each, "absent " + " ".join(map(str, absent)))
+        ask(each, "ready " + " ".join(str(i) for i in range(12) if i not in absent))
     together(members, "finish")
     for each in members:
-        assert ask(each, "unused") == "001"
-        assert float(ask(each, "get 0 0")) == 4
-        assert float(ask(each, "get 1 0")) == 2     # one of two brought 4, the divisor stays 2
-        assert float(ask(each, "get 2 0")) == 0
+        assert ask(each, "unused") == "010000000000"
+        values = [float(ask(each, f"get {i} 0")) for i in range(12)]
+        assert values == [4, 0, 2, 4, 4, 4, 4, 4, 4, 2, 4, 4]      # the divisor stays 2
     step(members)
     for each in members:
-        assert ask(each, "unused") == "000"
+        assert ask(each, "unused") == "0" * 12
 
 
 def test_absent_adds_nothing_to_a_minimum(daemon, member):
@@ -646,22 +644,24 @@ def test_alone(program, scratch, nonblocking):
     one = program("tests/integration/member", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
     ask(one, f"open nonblocking={nonblocking}")
     assert fields(ask(one, "join"))["world"] == "1"
-    for param in ("a f32 5", "b bf16 3", "c f64 2", "d f32 1"):
+    for param in ("a f32 5", "b bf16 3", "c f64 2", "d f32 1", "e f16 2"):
         ask(one, f"param {param}")
     ask(one, "plan")
     ask(one, "fill 4")
-    ask(one, "ready 0 1 2")
+    ask(one, "ready 0 1 2 4")
     ask(one, "absent 3")
     info = fields(ask(one, "finish"))
-    assert float(info["norm"]) == pytest.approx((16 + 25 + 36 + 49 + 16 + 16 + 25 + 36 + 16 + 25) ** 0.5, rel=1e-12)
-    assert ask(one, "unused") == "0001"
-    for param in range(3):
+    squares = (16 + 25 + 36 + 49 + 16) + (16 + 25 + 36) + (16 + 25) + (16 + 25)
+    assert float(info["norm"]) == pytest.approx(squares ** 0.5, rel=1e-12)
+    assert ask(one, "unused") == "00010"
+    for param in (0, 1, 2, 4):
         assert ask(one, f"check 4 {param}") == "right"
-    ask(one, "divisor 2")
+    ask(one, "divisor 3")
     ask(one, "fill 4")
     ask(one, "ready")
     ask(one, "finish")
-    assert [float(ask(one, f"get {param} 1")) for param in range(3)] == [2.5, 2.5, 2.5]
+    thirds = [float(ask(one, f"get {param} 0")) for param in range(5)]      # each to the nearest of its type
+    assert thirds == pytest.approx([4 / 3, 1.3359375, 4 / 3, 4 / 3, 1.3330078125], rel=1e-6)
     if not nonblocking:                 # else it would have to be called again
         ask(one, "threads 4 5")
     ask(one, "barrier")

@@ -586,8 +586,9 @@ def test_a_successor_makes_the_plans_that_are_left(team):
         it.step()
 
 
-def torn(member, served, options):
-    """Three members, by rank, none of whom has had a state; rank 0 is lost when the others have a part of its."""
+def torn(member, served, options, history=False):
+    """Three members, by rank; rank 0 is lost when the others have a part of its state, which is their first
+    one, or, with a history, that of a checkpoint which rank 0 alone has read."""
     members = [member(served) for _ in range(3)]
     for rank, each in enumerate(members):
         ask(each, "open nonblocking=1")
@@ -597,9 +598,13 @@ def torn(member, served, options):
     members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
     for rank, each in enumerate(members):
         ask(each, f"state 1000000 {rank + 1}")
-    for each in members[:2]:
-        each.say("poll sync 0")
-    while served.job("torn")["operations"] < 4:
+    if history:
+        together(members, "poll sync 0")
+        ask(members[0], "state 1000000 9")
+    before = served.job("torn")["operations"]
+    for each, step in zip(members[:2], (7 if history else 0, 0)):
+        each.say(f"poll sync {step}")
+    while served.job("torn")["operations"] < before + 4:
         with served.at_once():          # in each call rank 2 goes on by one operation, and so nobody goes further
             ask(members[2], "sync 0", "AGAIN")
     members[0].kill()
@@ -607,9 +612,11 @@ def torn(member, served, options):
     return members
 
 
-def test_half_a_first_state_is_no_state(member, daemon):
-    """Whoever had begun to receive is nobody to receive from, although he is rank 0 now."""
-    members = torn(member, daemon(settings={**SHORT, "staging_bytes": "64KiB"}), "min=2 max=3")
+@pytest.mark.parametrize("history", [False, True], ids=["the first one", "a later one"])
+def test_half_a_state_is_no_state(member, daemon, history):
+    """A member that has begun to receive has no state to give, whatever it had before, and rank 0 or not."""
+    served = daemon(settings={**SHORT, "staging_bytes": "64KiB"})
+    members = torn(member, served, "min=2 max=3", history)
     for each in members[1:]:
         line = each.line()
         assert line.startswith("MEMBER_LOST ") and "no up-to-date rank is left: restart from a checkpoint" in line, line

@@ -274,6 +274,19 @@ def test_a_wait_that_ends_with_a_loss_does_not_go_on(serve):
     assert not re.search("job 'stalling'.*goes on after", served.daemon.log), served.daemon.log
 
 
+def test_a_member_that_a_debugger_holds_has_no_deadline(serve):
+    served = serve(settings={"stall_notice": "50ms"})
+    child, peers, plans = stalling(served)
+    release = trace(child)
+    wait_for_the_child(served, peers, plans)
+    served.daemon.change(step_deadline="100ms", stall_notice="50ms")
+    wait_until(lambda: served.daemon.job("stalling")["waiting_for"][0]["since_ms"] > 1000, "a wait that lasts")
+    served.daemon.change()
+    release()
+    child.proceed()
+    commit(peers, plans)
+
+
 def test_everybody_missing_is_listed(serve):
     served = serve()
     crew = served.crew("lonely", 4)

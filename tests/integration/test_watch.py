@@ -389,6 +389,7 @@ def test_a_terminal_shows_that_the_daemon_is_gone(build, daemon):
         harness.kill(served)
         said = rf"the daemon is gone, waiting for the next one.*\n  tried {served.socket}: nobody listens"
         top.page(said)
+        top.page(r"waiting for the next one \(\d+\.\d s\)\n")         # since it has gone
         watching.page(said)
         top.key("h")
         top.page("Keys of gradsyncctl top")

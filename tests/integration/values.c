@@ -2,6 +2,7 @@
 /* Element types and reductions by name, and elements of these types as numbers. See values.h. */
 #include "values.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,21 @@ unsigned reduce_of(const char *name) {
         return (unsigned)strtoul(name, NULL, 0);
 }
 
+/* Of numbers that are neither too small nor too large for it. */
+static uint16_t f16_of(double value) {
+        int exponent;
+        double fraction = frexp(fabs(value), &exponent);
+        unsigned bits = value == 0 ? 0 : (unsigned)(exponent + 14) << 10 | (unsigned)(fraction * 2048 - 1024);
+
+        return (uint16_t)(bits | (signbit(value) ? 0x8000u : 0));
+}
+
+static double number_of_f16(uint16_t bits) {
+        double magnitude = (bits & 0x7fff) == 0 ? 0 : ldexp(1024 + (bits & 0x3ff), (bits >> 10 & 0x1f) - 25);
+
+        return bits & 0x8000 ? -magnitude : magnitude;
+}
+
 void store(void *at, unsigned dtype, uint64_t i, double value) {
         float f = (float)value;
         uint32_t bits;
@@ -38,6 +54,7 @@ void store(void *at, unsigned dtype, uint64_t i, double value) {
         switch (dtype) {
         case GRADSYNC_F32: ((float *)at)[i] = f; break;
         case GRADSYNC_F64: ((double *)at)[i] = value; break;
+        case GRADSYNC_F16: ((uint16_t *)at)[i] = f16_of(value); break;
         case GRADSYNC_BF16:
                 memcpy(&bits, &f, 4);
                 ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
@@ -56,6 +73,7 @@ double load(const void *at, unsigned dtype, uint64_t i) {
         switch (dtype) {
         case GRADSYNC_F32: return ((const float *)at)[i];
         case GRADSYNC_F64: return ((const double *)at)[i];
+        case GRADSYNC_F16: return number_of_f16(((const uint16_t *)at)[i]);
         case GRADSYNC_BF16:
                 bits = (uint32_t)((const uint16_t *)at)[i] << 16;
                 memcpy(&f, &bits, 4);
