@@ -745,13 +745,6 @@ static int do_stall(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
-static int do_facts(char *out, size_t size) {
-        snprintf(out, size, "pid=%d fd=%d name=%s rank=%u local_rank=%u world=%u", (int)getpid(),
-                 gradsync_fd(gs), gradsync_job_name(JOB), gradsync_rank(JOB), gradsync_local_rank(JOB),
-                 gradsync_world_size(JOB));
-        return GRADSYNC_OK;
-}
-
 /* capture 0|1 */
 static int do_capture(char *out, size_t size) {
         gpu_capture(index_at(1) != 0);
@@ -923,7 +916,6 @@ static const struct command {
         { "slot", do_slot },
         { "signals", do_signals },
         { "stall", do_stall },
-        { "facts", do_facts },
         { "fork", do_fork },
         { "linger", do_linger },
         { "env", do_env },

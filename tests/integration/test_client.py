@@ -11,7 +11,7 @@ import pytest
 
 from harness import process_state, wait_until
 from peer import Crew, small_plan
-from trainers import ask, bring, crew, end, ending_well, fields, join, step, together
+from trainers import ask, bring, crew, end, ending_well, fields, join, opened, step, together
 
 
 @pytest.fixture(name="member")
@@ -74,9 +74,8 @@ def test_wait_for_a_step_that_another_thread_finishes(daemon, member, end):
     """finish() receives what both wait for, and the next step is open before the other thread wakes: it is told of its own step.
     It cannot leave the job under who waits."""
     served = daemon(settings={"rejoin_grace": "50ms"})
-    members = [member(served) for _ in range(3)]
+    members = opened(member, served, 3)
     for each in members:
-        ask(each, "open")
         each.say("join name=job min=2 max=3 last_call=600000")
     for each in members:
         assert each.line().startswith("OK ")
@@ -298,8 +297,7 @@ def test_a_plan_of_many_chunks(daemon, member):
 def test_ready_never_blocks_though_the_daemon_does_not_read(daemon, member, nonblocking):
     served = daemon()
     poll = "poll " if nonblocking else ""
-    members = [member(served), member(served)]
-    together(members, f"open nonblocking={nonblocking}")
+    members = opened(member, served, 2, options=f"nonblocking={nonblocking}")
     for rank, each in enumerate(members):
         each.say(f"{poll}join name=job world=2 rank={rank}")
     assert all(each.line().startswith("OK ") for each in members)
@@ -404,8 +402,7 @@ def test_a_cycle_leaves_nothing_behind(daemon, member):
 @pytest.mark.parametrize("code", ["PLAN_MISMATCH", "QUOTA"])
 def test_failures_leave_nothing_behind(daemon, member, code):
     served = daemon(settings={"arenas_per_uid": "1"} if code == "QUOTA" else {})
-    members = [member(served), member(served)]
-    together(members, "open")
+    members = opened(member, served, 2)
     join(members)
     before = [holdings(each.pid) for each in members]
     for number in range(20):
@@ -528,9 +525,7 @@ def test_signals_while_a_daemon_accepts_nobody(program, scratch):
 
 def test_plans_that_differ(daemon, member):
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 2)
     join(members)
     ask(members[0], "param layer.weight f32 4 2")
     ask(members[1], "param layer.weight f32 2 4")
@@ -552,9 +547,7 @@ def test_join_time_outs_name_the_missing(daemon, member):
 
 def test_rank_taken(daemon, member):
     served = daemon()
-    members = [member(served) for _ in range(3)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 3)
     members[0].say("join name=job world=2 rank=1")
     wait_until(lambda: served.job("job"), "the first to wait")
     assert str(members[0].pid) in ask(members[1], "join name=job world=2 rank=1", "RANK_TAKEN")

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from harness import process_state, wait_until
-from trainers import ask, ending_well, together
+from trainers import ask, ending_well, opened, together
 
 
 @pytest.fixture(name="member")
@@ -35,9 +35,7 @@ def interrupt(served, member, command, waiting):
 
 def test_interrupted_calls_go_on(daemon, member):
     served = daemon()
-    members = [member(served), member(served)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 2)
 
     first = "join name=job world=2 rank=0"
     interrupt(served, members[0], first, lambda: served.job("job"))
@@ -75,9 +73,7 @@ def test_interrupted_calls_go_on(daemon, member):
 
 def test_nonblocking_members(daemon, member):
     served = daemon(settings={"staging_bytes": "1MiB"})
-    members = [member(served), member(served)]
-    for each in members:
-        ask(each, "open nonblocking=1")
+    members = opened(member, served, 2, options="nonblocking=1")
     ask(members[0], "join name=job world=2 rank=0", "AGAIN")
     members[0].say("poll join name=job world=2 rank=0")
     ask(members[1], "poll join name=job world=2 rank=1")
@@ -105,9 +101,7 @@ def test_nonblocking_members(daemon, member):
 def test_what_one_call_receives_may_end_another(daemon, member):
     """The caller's loop hears of it, though nothing is left in the socket."""
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    ask(members[0], "open nonblocking=1")
-    ask(members[1], "open")
+    members = opened(member, served, 1, options="nonblocking=1") + opened(member, served, 1)
     for k in range(2):
         for rank, each in enumerate(members):
             ask(each, f"job {k}")

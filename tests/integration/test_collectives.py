@@ -2,7 +2,7 @@
 """Collectives of libgradsync against a real daemon."""
 import pytest
 
-from trainers import ask, crew, ending_well, join, together
+from trainers import ask, crew, ending_well, join, opened, together
 
 
 @pytest.fixture(name="member")
@@ -14,9 +14,7 @@ def member_that_ends_well(member):
 def test_collectives(daemon, member, world):
     """Sizes from one byte to several times the staging memory."""
     served = daemon(settings={"staging_bytes": "1MiB"})
-    members = [member(served) for _ in range(world)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, world)
     join(members)
     together(members, "barrier")
     for size in (0, 1, 63, 64, 65, 4097, (1 << 20) - 1, 1 << 20, 2_500_001):
@@ -39,9 +37,7 @@ def test_collectives(daemon, member, world):
 ], ids=lambda pair: "-".join(pair).replace(" ", "_"))
 def test_collectives_that_differ_fail_on_all(daemon, member, commands):
     served = daemon(settings={"staging_bytes": "1MiB"})
-    members = [member(served), member(served)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 2)
     join(members)
     for each, command in zip(members, commands):
         each.say(command)
@@ -64,8 +60,6 @@ def test_a_collective_while_a_step_is_open(daemon, member):
 
 def test_a_staging_memory_that_is_too_small(daemon, member):
     served = daemon(settings={"staging_bytes": "64KiB"})
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 2)
     join(members)
     assert set(together(members, "allgather 1000000")) == {"right"}

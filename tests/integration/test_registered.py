@@ -12,7 +12,7 @@ import pytest
 import wire
 from harness import guarded, sanitized, wait_until
 from peer import PAGE, Hangup, Own, Plan, Refused, libc, punch, small_plan
-from trainers import ask, fields, join, together
+from trainers import ask, fields, join, opened, together
 
 MIB = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -391,45 +391,29 @@ def watch(peer, plans, own, others):
         assert other.expect("LOST").rank == peer.rank
 
 
-def test_pages_punched_between_steps(serve):
+HOLES = {
+    "of all pages, between steps": (2, 8 * MIB, 0, 8 * MIB),
+    "of one page, while a step waits": (1, 4 * MIB, MIB, PAGE),
+    "of one page, which no bucket has": (1, 8 * MIB, 6 * MIB, PAGE),     # only pages as a whole can be counted
+}
+
+
+@pytest.mark.parametrize("name", HOLES)
+def test_punched_pages(serve, name):
+    buckets, room, at, size = HOLES[name]
     served = serve()
     crew = served.crew("punch", 3, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(2, elements=MIB, ordinal=ordinal), room=8 * MIB)
-    crew.go(2)
-    own.punch()
-    for peer, plan in zip(crew.peers, plans):
-        peer.ready(plan, 0)
-    watch(crew.peers[0], plans[1:], own, crew.peers[1:])
-    assert own.blocks() == 0, "the daemon has touched nothing"
-    served.daemon.wait_log(r"rank 0 \(pid \d+\) is evicted: 8388608 of the 8388608 bytes of shared memory were given back")
-    crew.close()
-    own.close()
-
-
-def test_pages_punched_while_waiting(serve):
-    served = serve()
-    crew = served.crew("punch", 2, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=MIB, ordinal=ordinal), room=4 * MIB)
-    crew.peers[0].ready(plans[0], 0)
-    served.go()
-    own.punch(MIB, PAGE)                        # one page is enough
-    crew.peers[1].ready(plans[1], 0)
-    watch(crew.peers[0], plans[1:], own, crew.peers[1:])
-    assert own.blocks() == own.size - PAGE
-    crew.close()
-    own.close()
-
-
-def test_pages_punched_outside_of_the_plan(serve):
-    """Only the file's pages as a whole can be counted."""
-    served = serve()
-    crew = served.crew("punch", 2, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=MIB, ordinal=ordinal), room=8 * MIB)
+    own, plans = mixed(crew, lambda ordinal: small_plan(buckets, elements=MIB, ordinal=ordinal), room=room)
     crew.go()
-    own.punch(6 * MIB, PAGE)
-    for peer, plan in zip(crew.peers, plans):
+    if "waits" in name:
+        crew.peers[0].ready(plans[0], 0)
+        served.go()
+    own.punch(at, size)
+    for peer, plan in zip(crew.peers["waits" in name:], plans["waits" in name:]):
         peer.ready(plan, 0)
     watch(crew.peers[0], plans[1:], own, crew.peers[1:])
+    assert own.blocks() == own.size - size, "the daemon has touched nothing"
+    served.daemon.wait_log(rf"rank 0 \(pid \d+\) is evicted: {size} of the {room} bytes of shared memory were")
     crew.close()
     own.close()
 
@@ -601,7 +585,7 @@ def test_a_large_memory_of_a_member_that_dies_in_a_reduction(serve):
 def test_a_successor_brings_its_own(daemon, member):
     """Plans on registered memory stay, the lost member's is replaced by the successor's."""
     served = daemon(settings={"rejoin_grace": "60s"})
-    members = [member(served) for _ in range(2)]
+    members = opened(member, served, 2)
 
     def prepare(each):
         ask(each, "register 0 65536 map=1")

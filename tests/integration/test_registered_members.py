@@ -11,7 +11,7 @@ import harness
 from fake import OldDaemon
 from harness import wait_until
 from peer import align
-from trainers import ask, fields, join, together
+from trainers import ask, fields, join, opened, together
 
 
 TYPES = ("f32", "f64", "bf16", "f32", "f32")
@@ -39,9 +39,7 @@ def params(each, own, shift=0):
 
 
 def pair(member, served, world=2, options=""):
-    members = [member(served) for _ in range(world)]
-    for each in members:
-        ask(each, f"open {options}")
+    members = opened(member, served, world, options=options)
     join(members, "pair")
     return members
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness import LONG, kill, stop, wait_until
-from trainers import ask, fields, join, step, together
+from trainers import ask, fields, join, opened, step, together
 
 PLAN = "plan first=64 bucket=64"
 
@@ -26,8 +26,7 @@ def prepare(each):
 def pair(member):
     """pair(daemon) -> a member with memory of its own, and one with an arena. They have done a step."""
     def start(served):
-        members = [member(served) for _ in range(2)]
-        together(members, "open")
+        members = opened(member, served, 2)
         join(members)
         prepare(members[0])
         ask(members[1], "param weight f32 3000")

@@ -17,21 +17,6 @@ def again(served):
     served.start()
 
 
-@pytest.mark.parametrize("said", [dict(launched=0), dict(launched=2, orderly=True)])
-def test_untouched(daemon, pair, peers, said):
-    """Nobody can have been reduced: either one has not brought anything, or the daemon had said that it ends."""
-    served = daemon()
-    old = pair(served)
-    again(served)
-    orderly = said.get("orderly", False)
-    new = [back(peers, served, each, 0, 2 if each.rank == 0 else said["launched"], orderly=orderly) for each in old]
-    for each in new:
-        resumed = each.expect("RESUMED")
-        assert (resumed.generation, resumed.operations) == (2, 0)
-        each.generation = 2
-    go(new, 1)
-
-
 def test_a_plan_that_comes_back_is_refused_once(daemon, pair, peers):
     """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
     served = daemon()

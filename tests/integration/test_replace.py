@@ -10,14 +10,12 @@ import pytest
 import harness
 from harness import wait_until
 from teams import GRACE, SHORT, void_behind
-from trainers import ask, fields, join, together
+from trainers import ask, fields, join, opened, together
 
 
 def pair(member, served, options=""):
     """Two members of a job, without a plan."""
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
+    members = opened(member, served, 2)
     join(members, "pair", options=options)
     return members
 
@@ -59,8 +57,7 @@ def test_synchronised_before_the_next_step(team):
     it.step()
     it.kill(2)
     it.replace(2)
-    for rest in together(it.members, "sync 1"):
-        assert rest == "step=1 value=1 strange=0"
+    assert set(together(it.members, "sync 1")) == {"step=1 value=1 strange=0"}
     assert it.step() == [2, 2, 2]
 
 
@@ -79,16 +76,16 @@ def test_synchronised_before_a_committed_step_is_finished(team, finished):
     it.kill(2)
     it.replace(2)
     for each in it.members[:2]:
-        name, _, rest = each.ask("barrier").partition(" ")
-        assert name == "VOID_BEHIND" and "sync_state" in rest, (name, rest)
+        rest = ask(each, "barrier", "VOID_BEHIND")
+        assert "sync_state" in rest, rest
     it.members[0].say(f"sync {1 + finished}")
     it.members[1].say("sync 1")
     it.members[2].say("sync 0")
     for each in it.members:
         assert each.line() == f"OK step={1 + finished} value={value} strange=0"
     for each in it.members[finished:2]:
-        name, _, rest = each.ask("finish").partition(" ")
-        assert name == "VOID_RETRY" and "synchronised" in rest, (name, rest)
+        rest = ask(each, "finish", "VOID_RETRY")
+        assert "synchronised" in rest, rest
     assert it.step() == [3, 3, 3]
 
 
@@ -102,9 +99,7 @@ def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
     ask(stay[0], "ready")
     it.kill(2)
     it.replace(2)
-    for each in stay:
-        name, _, _ = each.ask("barrier").partition(" ")
-        assert name == "VOID_BEHIND"
+    together(stay, "barrier", "VOID_BEHIND")
     ask(stay[1], "ready")
     assert together(it.members, "sync 1") == ["step=1 value=1 strange=0"] * 3
     for each in stay:
@@ -129,8 +124,7 @@ def test_two_lost_at_once(team):
         ask(each, "plan")
         ask(each, f"state {it.state} 50")
         it.members[rank] = each
-    for rest in together(it.members, "sync 1"):
-        assert rest == "step=1 value=1 strange=0"
+    assert set(together(it.members, "sync 1")) == {"step=1 value=1 strange=0"}
     assert it.step() == [2, 2, 2]
 
 
@@ -258,10 +252,8 @@ def test_who_has_heard_of_a_change_is_not_told_again(team):
     ask(it.members[0], "fill 1")
     ask(it.members[0], "ready")
     for each in it.members:
-        name, _, _ = each.ask("barrier").partition(" ")
-        assert name == "VOID_RETRY"
-    name, _, _ = it.members[0].ask("finish").partition(" ")
-    assert name == "VOID_RETRY"
+        ask(each, "barrier", "VOID_RETRY")
+    ask(it.members[0], "finish", "VOID_RETRY")
     together(it.members, "barrier")
     assert it.step() == [2, 2]
 
@@ -272,8 +264,7 @@ def test_one_leaves_and_the_others_go_on(team):
     ask(it.members[2], "leave")
     it.members = it.members[:2]
     it.bring()
-    for each in it.members:
-        assert each.ask("finish").startswith("VOID_RETRY ")
+    together(it.members, "finish", "VOID_RETRY")
     assert it.step() == [2, 2]
     ask(it.members[1], "leave")
     assert it.members[0].ask("ready").startswith(("MEMBER_LOST ", "OK "))
@@ -297,11 +288,10 @@ def test_the_job_grows_between_steps(team):
     ask(late, f"state {it.state} 77")
     it.bring()
     for each in it.members:
-        name, _, rest = each.ask("finish").partition(" ")
-        assert name == "VOID_BEHIND" and "has grown from 2 to 3" in rest, (name, rest)
+        rest = ask(each, "finish", "VOID_BEHIND")
+        assert "has grown from 2 to 3" in rest, rest
     it.members.append(late)
-    for rest in together(it.members, "sync 2"):
-        assert rest == "step=2 value=1 strange=0"
+    assert set(together(it.members, "sync 2")) == {"step=2 value=1 strange=0"}
     assert it.step() == [3, 3, 3]
     job = it.status()
     assert (job["world_size"], job["generation"], job["void_steps"]) == (3, 2, 0)
@@ -320,8 +310,7 @@ def test_collectives_end_with_their_generation(team):
         assert name == "VOID_BEHIND" and "sync_state" in rest, (name, rest)
     together(it.members, "sync 1")
     together(it.members, "barrier")
-    for rest in together(it.members, "allgather 1000"):
-        assert rest == "right"
+    assert set(together(it.members, "allgather 1000")) == {"right"}
     assert it.step() == [2, 2, 2]
 
 
@@ -360,8 +349,7 @@ def test_whoever_was_idle_hears_of_it_from_a_collective(team):
         name, _, rest = each.ask("broadcast 1000 0").partition(" ")
         assert name == "VOID_BEHIND" and "generation 2" in rest, (name, rest)
     together(it.members, "sync 1")
-    for rest in together(it.members, "broadcast 1000 0"):
-        assert rest == "right"
+    assert set(together(it.members, "broadcast 1000 0")) == {"right"}
     assert it.step() == [2, 2, 2]
 
 
@@ -589,9 +577,8 @@ def test_a_successor_makes_the_plans_that_are_left(team):
 def torn(member, served, options, history=False):
     """Three members, by rank; rank 0 is lost when the others have a part of its state, which is their first
     one, or, with a history, that of a checkpoint which rank 0 alone has read."""
-    members = [member(served) for _ in range(3)]
+    members = opened(member, served, 3, options="nonblocking=1")
     for rank, each in enumerate(members):
-        ask(each, "open nonblocking=1")
         each.say("poll join name=torn last_call=1 " + options.format(rank=rank))
     for each in members:
         assert each.line().startswith("OK ")

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from harness import CTL, DIGITS, LONG, events, kill, stop, wait_until
-from trainers import ask, bring, end, fields, join, step, together
+from trainers import ask, bring, end, fields, join, opened, step, together
 
 PARAMS = ("weight f32 3000", "bias f32 40")
 PLAN = "plan first=64 bucket=64"
@@ -17,8 +17,7 @@ PLAN = "plan first=64 bucket=64"
 def crew(member):
     """crew(daemon, count) -> members of one job with a plan of two buckets, which have done a step."""
     def start(served, count=2, name="job", options="", **more):
-        members = [member(served, **more) for _ in range(count)]
-        together(members, "open")
+        members = opened(member, served, count, **more)
         join(members, name, options=options)
         for each in members:
             for param in PARAMS:
@@ -27,6 +26,16 @@ def crew(member):
         assert step(members) == 1
         return members
     return start
+
+
+def successor(member, served, rank, world):
+    """A new process in a lost member's place, up to its plan."""
+    fresh, = opened(member, served, 1)
+    assert f"rank={rank} " in ask(fresh, f"join name=job world={world} rank={rank}")
+    for param in PARAMS:
+        ask(fresh, f"param {param}")
+    ask(fresh, PLAN)
+    return fresh
 
 
 def generation(member):
@@ -141,8 +150,7 @@ def test_stopped_while_a_step_does_not_end(daemon, crew):
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_while_a_plan_is_made(daemon, member, end_daemon):
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open")
+    members = opened(member, served, 2)
     join(members)
     for each in members:
         for param in PARAMS:
@@ -159,8 +167,7 @@ def test_while_a_plan_is_made(daemon, member, end_daemon):
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_while_a_job_forms(daemon, member, end_daemon):
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open")
+    members = opened(member, served, 2)
     members[0].say("join name=job world=2 rank=0")
     wait_until(lambda: served.job("job"), "the job")
     end_daemon(served)
@@ -228,8 +235,7 @@ def test_left_while_there_is_no_daemon(daemon, crew, end_daemon):
 def looped(daemon, member):
     """A daemon, and a job of two members with loops of their own."""
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open nonblocking=1")
+    members = opened(member, served, 2, options="nonblocking=1")
     for rank, each in enumerate(members):
         each.say(f"poll join name=job world=2 rank={rank}")
     assert all(each.line().startswith("OK ") for each in members)
@@ -260,8 +266,7 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
     does the daemon that follows."""
     served, members = looped(daemon, member)
     served.ctl("pause", "job")
-    for each in members:
-        assert each.ask("barrier").startswith("AGAIN ")
+    together(members, "barrier", "AGAIN")
     served.ctl("resume", "job")
     wait_until(lambda: not served.job("job")["waiting_for"], "the end of the barrier")
     for each in members:
@@ -365,12 +370,7 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
         each.say("finish")
     served.start()
     wait_until(lambda: served.job("job") and served.job("job")["state"] == "replacing", "the survivors")
-    fresh = member(served)
-    ask(fresh, "open")
-    assert "rank=1 " in ask(fresh, "join name=job world=3 rank=1")
-    for param in PARAMS:
-        ask(fresh, f"param {param}")
-    ask(fresh, PLAN)
+    fresh = successor(member, served, 1, 3)
     for each in members:
         assert each.line().startswith("VOID_BEHIND ")
     members.insert(1, fresh)
@@ -389,12 +389,7 @@ def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
     wait_until(lambda: served.job("job")["state"] == "replacing", "the loss")
     end_daemon(served)
     served.start()
-    fresh = member(served)
-    ask(fresh, "open")
-    assert "rank=1 " in ask(fresh, "join name=job world=2 rank=1")
-    for param in PARAMS:
-        ask(fresh, f"param {param}")
-    ask(fresh, PLAN)
+    fresh = successor(member, served, 1, 2)
     assert members[0].line().startswith("VOID_BEHIND ")
     members.append(fresh)
     together(members, "state 8 1")
@@ -406,8 +401,7 @@ def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
 def test_a_job_that_can_grow(daemon, member, end_daemon):
     """It has fewer members than it may have: it goes on with them, and takes another one in later."""
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open")
+    members = opened(member, served, 2)
     for each in members:
         each.say("join name=job min=2 max=3 last_call=1")
     places = [fields(each.line()) for each in members]
@@ -447,8 +441,7 @@ def test_jobs_and_users_do_not_meet(daemon, crew):
 def test_one_process_in_two_jobs(daemon, member):
     """Over one connection: each goes back to its place, whatever handles the new daemon gives."""
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open")
+    members = opened(member, served, 2)
     for slot, name in enumerate(("left", "right")):
         together(members, f"job {slot}")
         together(members, f"slot {slot}")

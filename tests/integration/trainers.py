@@ -59,11 +59,16 @@ def together(members, command, code=OK):
     return rests
 
 
+def opened(member, served, count=2, options="", **more):
+    """Trainers with a connection, and no job."""
+    members = [member(served, **more) for _ in range(count)]
+    together(members, f"open {options}")
+    return members
+
+
 def crew(member, served, world, params=("a f32 5", "b f32 3 2", "c f32"), options="", open_options=""):
     """Members 0..world-1 of one job with one plan."""
-    members = [member(served) for _ in range(world)]
-    for each in members:
-        ask(each, f"open {open_options}")
+    members = opened(member, served, world, open_options)
     join(members)
     for each in members:
         for param in params:
