@@ -149,16 +149,6 @@ def test_exit_codes_are_in_one_table(ctl):
     assert set(ends) <= set(re.findall(r"^\*(\d+)\*$", daemons, re.M))
 
 
-def test_each_exit_code_is_given(ctl, daemon, served, scratch):
-    assert ctl("status", socket=served.path).err == ""
-    refused = FakeDaemon(scratch / "refused", refuse=("INVALID", "not today"))
-    assert "not today" in ctl("status", socket=refused.path, code=1).err
-    refused.close()
-    ctl("status", "--nonsense", socket=served.path, code=2)
-    ctl("status", socket=scratch / "nowhere", code=3)
-    ctl("status", "nobody", socket=daemon().socket, code=4)
-
-
 def test_the_text_of_a_refusal_gives_a_terminal_no_orders(ctl, scratch):
     """Whichever way it gets to the terminal, and whatever the refusal is."""
     words = (["status"], ["list", "jobs"], ["top", "-b", "-n", "1"], ["pause", "job"], ["drain"], ["metrics"],

@@ -150,20 +150,22 @@ def test_reductions(daemon, member, reduce, wanted, dtype):
 
 
 def test_absent_and_unused(daemon, member):
-    """Of a bucket of more than eight parameters."""
-    members = crew(member, daemon(), 2, params=[f"p{i} f32 2" for i in range(12)])
-    for each, absent in zip(members, ((1, 2, 9), (1,))):
+    """Of a bucket of more parameters than a byte has bits."""
+    members = crew(member, daemon(), 2, params=[f"p{i} f32 2" for i in range(20)])
+    for each, absent in zip(members, ((3, 10, 15), (10,))):
         ask(each, "fill 4")
         ask(each, "absent " + " ".join(map(str, absent)))
-        ask(each, "ready " + " ".join(str(i) for i in range(12) if i not in absent))
+        ask(each, "ready " + " ".join(str(i) for i in range(20) if i not in absent))
     together(members, "finish")
     for each in members:
-        assert ask(each, "unused") == "010000000000"
-        values = [float(ask(each, f"get {i} 0")) for i in range(12)]
-        assert values == [4, 0, 2, 4, 4, 4, 4, 4, 4, 2, 4, 4]      # the divisor stays 2
+        assert [i for i, unused in enumerate(ask(each, "unused")) if unused == "1"] == [10]
+        values = [float(ask(each, f"get {i} 0")) for i in range(20)]
+        assert values == [{3: 2, 10: 0, 15: 2}.get(i, 4) for i in range(20)], "the divisor stays 2"
+    together(members, "absent " + " ".join(map(str, range(20))))
+    assert {fields(rest)["bytes"] for rest in together(members, "finish")} == {"0"}
+    assert set(together(members, "unused")) == {"1" * 20}
     step(members)
-    for each in members:
-        assert ask(each, "unused") == "0" * 12
+    assert set(together(members, "unused")) == {"0" * 20}
 
 
 def test_absent_adds_nothing_to_a_minimum(daemon, member):

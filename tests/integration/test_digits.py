@@ -34,6 +34,7 @@ def test_single_process_learns(single):
     assert kind(single, "end")[0]["accuracy"] >= 0.95
 
 
+@pytest.mark.heavy
 def test_another_seed_is_another_curve(single, program):
     """The comparison below would be worthless if all curves were alike."""
     other = program(harness.DIGITS, *SETTING[:-1], 2)
@@ -41,7 +42,7 @@ def test_another_seed_is_another_curve(single, program):
     assert difference(curve(single), curve(events(other.out))) > 100 * TOLERANCE
 
 
-@pytest.mark.parametrize("members", [1, 2, 4])
+@pytest.mark.parametrize("members", [1, 2, pytest.param(4, marks=pytest.mark.heavy)])
 def test_any_number_of_members_is_the_same_training(single, daemon, program, build, scratch, members):
     d = daemon()
     snapshot = scratch / "status.json"

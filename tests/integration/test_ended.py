@@ -318,24 +318,6 @@ def test_jobs_of_others_are_not_told(daemon, peers, ctl):
         assert "its last member left" in ctl("status", name, socket=served.socket, code=4).err
 
 
-@needs_root
-def test_nobody_makes_the_daemon_forget_those_of_others(daemon, peers):
-    served = daemon(settings=OPEN)
-    made = peers(Crew(served.socket, "precious", 1, plan=None, uid=ALICE))
-    made.leave()
-    end_of(served, "precious")
-    own = served.status()["daemon"]["own_bytes"]
-    with one(served.socket, uid=BOB) as peer:
-        for number in range(150):
-            peer.joined(peer.join_send(f"chaff-{number}", 1))
-            peer.leave()
-    end_of(served, "chaff-149")
-    told = ended(served)
-    assert len(told) == 64 and told[-1]["name"] == "precious"
-    assert [job["name"] for job in told[:63]] == [f"chaff-{number}" for number in range(149, 86, -1)]
-    wait_until(lambda: served.status()["daemon"]["own_bytes"] == own, "what was charged for the jobs")
-
-
 def test_long_names_fit(daemon, peers):
     """All that are remembered, with the longest names: the answer comes in one piece."""
     served = daemon()

@@ -9,7 +9,7 @@ import pytest
 import wire
 from harness import kill, wait_until
 from peer import Peer, small_plan
-from teams import GRACE, Team, void_behind
+from teams import GRACE, Team, takes_state, void_behind
 from trainers import ask, fields
 
 
@@ -163,9 +163,7 @@ def test_a_stopped_process_is_replaced(counted):
     void_behind([stays], 1, old.pid)
     now = fields(ask(new, "place"))
     assert (now["generation"], now["world"], now["member"]) == ("2", "2", was["member"]), (was, now)
-    stays.say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    assert stays.line() == "OK step=1 value=1 strange=0"
+    takes_state(new, [stays], 1)
     assert it.step() == [2, 2]
     it.bring([stays])
     old.resume()                        # in the middle of a step of the others
@@ -237,9 +235,7 @@ def test_after_a_restart_of_the_daemon(counted):
     it.instance = 3
     new = it.replace(1)
     void_behind([stays], 1, old.pid)
-    stays.say("sync 2")
-    assert ask(new, "sync 0").startswith("step=2 value=1 ")
-    assert stays.line().startswith("OK step=2 value=1 ")
+    takes_state(new, [stays], 2)
     assert it.step() == [3, 3]
 
 

@@ -258,41 +258,6 @@ def test_many_jobs_take_turns(serve):
         served.go(1)
 
 
-def test_several_plans_of_one_job(serve):
-    """Models that step at different rates."""
-    served = serve()
-    crew = served.crew("two-models", 2, lambda ordinal: small_plan(2, ordinal=ordinal))
-    crew.plan(lambda ordinal: small_plan(3, elements=64, ordinal=ordinal))
-    for _ in range(3):
-        crew.go(2, ordinal=0)
-        crew.go(1, ordinal=1)
-    for peer in crew.peers:
-        peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
-    crew.go(2, ordinal=1)
-    served.go()
-
-
-def test_steps_of_two_plans_open_at_once(serve):
-    served = serve()
-    crew = served.crew("interleaved", 2, lambda ordinal: small_plan(1, ordinal=ordinal))
-    crew.plan(lambda ordinal: small_plan(1, ordinal=ordinal))
-    first, second = crew.plans
-    one, two = crew.peers
-    one.ready(first[0], 0)
-    two.ready(second[1], 0)
-    one.ready(second[0], 0)
-    two.ready(first[1], 0)
-    for peer, plans in ((one, (first[0], second[0])), (two, (first[1], second[1]))):
-        outcomes = {}
-        while len(outcomes) < 2:
-            message = peer.expect("STEP")
-            if message.outcome != wire.pb.OPEN:
-                outcomes[message.plan] = message.outcome
-        assert set(outcomes.values()) == {wire.pb.COMMITTED}
-        assert set(outcomes) == {plan.ordinal for plan in plans}
-    served.go()
-
-
 def test_a_member_that_leaves_between_steps(serve):
     """The others are told who left; their next step cannot be."""
     served = serve()

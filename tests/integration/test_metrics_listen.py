@@ -162,17 +162,6 @@ def test_callers_that_hold_on_cost_others_nothing(served):
     assert answers[-1]
 
 
-def test_steps_go_on_while_callers_hold_on(served, peers):
-    crew = peers(Crew(served.socket, "busy", 2))
-    with contextlib.ExitStack() as held:
-        for _ in range(30):
-            caller = held.enter_context(call(served.metrics))
-            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                caller.sendall(b"GET /metrics")
-        crew.go(5)
-        assert scrape(served)["gradsync_steps_total"][series(outcome="committed")] == 5
-
-
 @pytest.mark.parametrize("orderly", [True, False], ids=["orderly", "killed"])
 def test_the_next_daemon_gets_the_port(served, orderly):
     """Though connections of the one before linger: it has closed them first."""

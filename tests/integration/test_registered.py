@@ -12,7 +12,8 @@ import pytest
 import wire
 from harness import guarded, sanitized, wait_until
 from peer import PAGE, Hangup, Own, Plan, Refused, libc, punch, small_plan
-from trainers import ask, fields, join, opened, together
+from teams import GRACE, Team, takes_state, void_behind
+from trainers import ask, together
 
 MIB = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -34,10 +35,10 @@ def agree(peers, plans, sent=None):
         peer.expect("PLAN_AGREED", request)
 
 
-def mixed(crew, make=several, at=0, room=64 * PAGE, own=None):
+def mixed(served, crew, make=several, at=0, room=64 * PAGE, own=None):
     """One more plan for a crew: rank 0's lies in memory of its own from `at`, the others' in arenas."""
     ordinal = len(crew.plans)
-    own = own or crew.peers[0].register(Own(room))
+    own = own or crew.peers[0].register(served.adopt(Own(room)))
     plans = [make(ordinal) for _ in crew.peers]
     own.place(plans[0], at)
     agree(crew.peers, plans)
@@ -68,13 +69,11 @@ def test_the_same_bits_as_in_arenas(serve):
     served = serve()
     arenas = served.crew("arenas", 3, lambda ordinal: several(ordinal))
     crew = served.crew("mixed", 3, plan=None)
-    own, plans = mixed(crew, at=64)
+    _, plans = mixed(served, crew, at=64)
     for seed in range(5):
         there = run_bits(arenas.peers, arenas.plans[0], seed)
         here = run_bits(crew.peers, plans, seed)
         assert here[0] == here[1] == here[2] == there[0]
-    crew.close()
-    own.close()
 
 
 def test_buckets_need_not_lie_where_an_arena_has_them(serve):
@@ -82,7 +81,7 @@ def test_buckets_need_not_lie_where_an_arena_has_them(serve):
     served = serve()
     crew = served.crew("mixed", 2, plan=None)
     peer = crew.peers[0]
-    own = peer.register(Own(6 * PAGE), offset=PAGE)
+    own = peer.register(served.adopt(Own(6 * PAGE)), offset=PAGE)
     plans = [several() for _ in crew.peers]
     size = [bucket[1] for bucket in plans[0].buckets]
     own.place(plans[0])
@@ -100,17 +99,15 @@ def test_buckets_need_not_lie_where_an_arena_has_them(serve):
     used = [(PAGE + begin, PAGE + begin + length) for begin, length in zip(start, size)]
     rest = [byte for at, byte in enumerate(own.map[:]) if not any(begin <= at < end for begin, end in used)]
     assert set(rest) == {0xaa}
-    crew.close()
-    own.close()
 
 
 def test_several_plans_in_one_file(serve):
     served = serve()
     crew = served.crew("several", 2, plan=None)
-    own = Own(16 * PAGE)
+    own = served.adopt(Own(16 * PAGE))
     crew.peers[0].register(own)
-    mixed(crew, at=0, own=own)
-    mixed(crew, at=2 * PAGE, own=own)
+    mixed(served, crew, at=0, own=own)
+    mixed(served, crew, at=2 * PAGE, own=own)
     crew.go(2, 0)
     again = crew.peers[0].register(own, offset=8 * PAGE, size=8 * PAGE)      # the same file once more
     plans = [several(2) for _ in crew.peers]
@@ -120,27 +117,23 @@ def test_several_plans_in_one_file(serve):
     crew.plans.append(plans)
     for ordinal in (1, 2, 0, 2, 1):
         crew.go(1, ordinal)
-    crew.close()
-    own.close()
 
 
 def test_large_buckets(serve):
     """Reduced by workers, in memory that is given back by a thread of its own."""
     served = serve()
     crew = served.crew("large", 2, plan=None)
-    own, _ = mixed(crew, lambda ordinal: small_plan(3, elements=MIB // 4, ordinal=ordinal), at=64, room=4 * MIB)
+    own, _ = mixed(served, crew, lambda ordinal: small_plan(3, elements=MIB // 4, ordinal=ordinal), at=64, room=4 * MIB)
     crew.go(2)
     crew.peers[0].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[0].job, plan=0)
     crew.peers[0].ask("UNREGISTER", "UNREGISTERED", job=crew.peers[0].job, memory=own.handle)
     wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
-    crew.close()
-    own.close()
 
 
 def test_a_value_that_is_not_finite_is_named(serve):
     served = serve()
     crew = served.crew("nan", 2, plan=None)
-    own, plans = mixed(crew, at=64)
+    _, plans = mixed(served, crew, at=64)
     for peer, plan in zip(crew.peers, plans):
         for param, (_, shape, _) in enumerate(plan.params):
             peer.write(plan, param, [1.0] * (plan.size_of(shape) // 4))
@@ -151,8 +144,6 @@ def test_a_value_that_is_not_finite_is_named(serve):
     for peer, plan in zip(crew.peers, plans):
         assert peer.outcome(plan)[0] == "COMMITTED"
     served.daemon.wait_log(r"rank 0 \(pid \d+\) brought 21 values that are not finite: bucket 1, parameter \"b\"")
-    crew.close()
-    own.close()
 
 
 # -- what the daemon refuses
@@ -234,21 +225,19 @@ def test_wrong_places(serve, name):
     served = serve()
     crew = served.crew("wrong", 1, plan=None)
     peer = crew.peers[0]
-    own = peer.register(Own(16 * PAGE))
+    own = peer.register(served.adopt(Own(16 * PAGE)))
     plan, request = on_memory(peer, own, places, sizes)
     refused = peer.refusal(request)
     assert refused.code == "INVALID" and why in refused.text, refused
     plan, request = on_memory(peer, own, [0, 256], [256, 256], ordinal=1)       # touching is fine
     peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
-    crew.close()
-    own.close()
 
 
 def test_memory_that_is_not_there(serve):
     served = serve()
     crew = served.crew("wrong", 2, plan=None)
     first, second = crew.peers
-    own = first.register(Own(16 * PAGE))
+    own = first.register(served.adopt(Own(16 * PAGE)))
     for peer, handle in ((first, 9), (second, own.handle)):     # one that nobody has, and another member's
         _, request = on_memory(peer, own, [0], handle=handle, ordinal=handle)
         assert f"rank {peer.rank} of job 'wrong' has registered none of that number" in peer.refusal(request).text
@@ -257,8 +246,6 @@ def test_memory_that_is_not_there(serve):
     assert "has registered none" in first.refusal(request).text
     first.register(own)
     assert own.handle == 2, "handles are not used again"
-    crew.close()
-    own.close()
 
 
 def test_plans_do_not_share_bytes(serve):
@@ -266,7 +253,7 @@ def test_plans_do_not_share_bytes(serve):
     served = serve()
     crew = served.crew("first", 1, plan=None)
     peer = crew.peers[0]
-    own = peer.register(Own(16 * PAGE))
+    own = peer.register(served.adopt(Own(16 * PAGE)))
     plan, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256])
     peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
     _, request = on_memory(peer, own, [0, 3 * PAGE + 192], ordinal=1)
@@ -288,14 +275,11 @@ def test_plans_do_not_share_bytes(serve):
     own.handle = handle
     again, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256], ordinal=3)
     peer.expect("PLAN_AGREED", peer.plan_arena(again, request))
-    for each in (crew, other):
-        each.close()
-    own.close()
 
 
 def test_another_users_plan_is_not_named(serve):
     served = serve(settings={"socket_mode": "0666"})
-    own = Own(4 * PAGE)
+    own = served.adopt(Own(4 * PAGE))
     crews = [served.crew(f"job{uid}", 1, plan=None, uid=uid) for uid in (1001, 1002)]
     for crew in crews:
         crew.peers[0].register(own)
@@ -304,16 +288,13 @@ def test_another_users_plan_is_not_named(serve):
     _, request = on_memory(crews[1].peers[0], own, [0])
     refused = crews[1].peers[0].refusal(request)
     assert "belong to another user's plan" in refused.text and "job1001" not in refused.text
-    for crew in crews:
-        crew.close()
-    own.close()
 
 
 def test_unregistering_what_a_plan_uses(serve):
     served = serve()
     crew = served.crew("used", 2, plan=None)
     peer = crew.peers[0]
-    own, plans = mixed(crew)
+    own, plans = mixed(served, crew)
     refusal = peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=own.handle))
     assert refusal.code == "STATE" and f"memory {own.handle} holds gradients of plan 0" in refusal.text
     crew.go()
@@ -329,8 +310,6 @@ def test_unregistering_what_a_plan_uses(serve):
     peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=own.handle)
     assert "memfd:own" not in served.daemon.maps()
     wait_until(lambda: "/memfd:own (deleted)" not in served.daemon.fds(), "an end of what was given back")
-    crew.close()
-    own.close()
 
 
 def test_quota(serve):
@@ -338,7 +317,7 @@ def test_quota(serve):
     served = serve(settings={"arenas_per_uid": 12})
     crew = served.crew("quota", 1, plan=None)
     peer = crew.peers[0]
-    own = Own(PAGE)
+    own = served.adopt(Own(PAGE))
     before = served.steady()
     handles = [peer.register(own).handle for _ in range(10)]                    # the healthy job has two
     refusal = peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=PAGE))
@@ -351,8 +330,6 @@ def test_quota(serve):
     assert served.steady() == before
     peer.register(own)
     crew.leave()
-    crew.close()
-    own.close()
 
 
 @pytest.mark.parametrize("setting, most", [({"bytes_per_uid": 64 << 20}, 1), ({"fds_per_uid": 9}, 4)], ids=["bytes", "descriptors"])
@@ -361,7 +338,7 @@ def test_quota_of_bytes_and_descriptors(serve, setting, most):
     served = serve(settings=setting)
     crew = served.crew("quota", 1, plan=None)
     peer = crew.peers[0]
-    own = Own(40 << 20)
+    own = served.adopt(Own(40 << 20))
     made, refusal = 0, None
     while refusal is None:
         answer = peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=own.size)
@@ -374,8 +351,6 @@ def test_quota_of_bytes_and_descriptors(serve, setting, most):
     for _ in range(5):                  # too much is an answer, and no reason to hang up on anybody of this user
         assert peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=own.size)).code == "QUOTA"
     served.go()
-    crew.close()
-    own.close()
 
 
 # -- pages that are given back
@@ -403,7 +378,7 @@ def test_punched_pages(serve, name):
     buckets, room, at, size = HOLES[name]
     served = serve()
     crew = served.crew("punch", 3, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(buckets, elements=MIB, ordinal=ordinal), room=room)
+    own, plans = mixed(served, crew, lambda ordinal: small_plan(buckets, elements=MIB, ordinal=ordinal), room=room)
     crew.go()
     if "waits" in name:
         crew.peers[0].ready(plans[0], 0)
@@ -414,15 +389,13 @@ def test_punched_pages(serve, name):
     watch(crew.peers[0], plans[1:], own, crew.peers[1:])
     assert own.blocks() == own.size - size, "the daemon has touched nothing"
     served.daemon.wait_log(rf"rank 0 \(pid \d+\) is evicted: {size} of the {room} bytes of shared memory were")
-    crew.close()
-    own.close()
 
 
 def test_pages_of_small_buckets(serve):
     """Each use of them finds it; without the guard they are looked at once a mebibyte of them was used."""
     served = serve()
     crew = served.crew("punch", 2, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=8192, ordinal=ordinal), room=32 << 10)
+    own, plans = mixed(served, crew, lambda ordinal: small_plan(1, elements=8192, ordinal=ordinal), room=32 << 10)
     crew.go()
     own.punch()
     steps = 0
@@ -438,8 +411,6 @@ def test_pages_of_small_buckets(serve):
         pass
     assert steps == 0 if guarded() else 16 < steps < 32
     assert "holes were punched" in crew.peers[0].hangup().text
-    crew.close()
-    own.close()
 
 
 class Puncher(threading.Thread):
@@ -486,7 +457,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
     room = buckets * bucket
     make = lambda ordinal: small_plan(buckets, elements=bucket // 4, ordinal=ordinal)
     if registered:
-        own, plans = mixed(crew, make, room=room)
+        own, plans = mixed(served, crew, make, room=room)
         fd = os.dup(own.fd)
     else:
         plans = [make(0) for _ in crew.peers]
@@ -495,7 +466,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
         fd = os.dup(crew.peers[0].early[0].fds[0])
         crew.peers[0].fds = crew.peers[0].early[0].fds
         agree(crew.peers, plans, sent)
-        room, own = plans[0].bytes, None
+        room = plans[0].bytes
     anonymous = served.daemon.anonymous()
     puncher = Puncher(fd, room)
     try:
@@ -507,10 +478,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
     assert sanitized(build) or served.daemon.anonymous() <= anonymous + MIB
     assert crew.peers[1].expect("LOST").rank == 0
     served.go()
-    crew.close()
     os.close(fd)
-    if own:
-        own.close()
 
 
 def test_pages_of_staging_memory(serve):
@@ -570,59 +538,38 @@ def test_death_leaves_nothing(serve, moment):
 def test_a_large_memory_of_a_member_that_dies_in_a_reduction(serve):
     served = serve()
     crew = served.crew("dying", 2, plan=None)
-    own, plans = mixed(crew, lambda ordinal: small_plan(8, elements=2 * MIB, ordinal=ordinal), room=64 * MIB)
+    _, plans = mixed(served, crew, lambda ordinal: small_plan(8, elements=2 * MIB, ordinal=ordinal), room=64 * MIB)
     for bucket in range(8):
         for peer, plan in zip(crew.peers, plans):
             peer.ready(plan, bucket)
     crew.peers[0].sock.close()
     crew.peers[1].outcome(plans[1])             # void, or committed if all READYs were read before the end of file
-    crew.close()
-    own.close()
     served.settled()
     wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
 
 
-def test_a_successor_brings_its_own(daemon, member):
-    """Plans on registered memory stay, the lost member's is replaced by the successor's."""
-    served = daemon(settings={"rejoin_grace": "60s"})
-    members = opened(member, served, 2)
+class Placed(Team):
+    """Its members' gradients lie in memory of their own."""
 
-    def prepare(each):
+    @staticmethod
+    def register(each):
         ask(each, "register 0 65536 map=1")
         ask(each, "param_at 0 128 weight f32 300")
         ask(each, "param_at 0 1344 bias f32 7")
 
-    for each in members:
-        ask(each, "open")
-    join(members, "team")
-    for each in members:
-        prepare(each)
-    together(members, "plan")
-    for each in members:
-        ask(each, "state 1000 7")
-    together(members, "sync 0")
-    for number in range(2):
-        for rank, each in enumerate(members):
-            ask(each, f"fill {rank + 1}")
-        together(members, "ready")
-        together(members, "finish")
-    ask(members[0], "fill 1")
-    ask(members[0], "ready")
-    members[0].say("finish")
-    members[1].kill()
-    members[1] = member(served)
-    ask(members[1], "open")
-    ask(members[1], "join name=team world=2 rank=1")
-    prepare(members[1])
-    ask(members[1], "plan")
-    assert members[0].line().startswith("VOID_BEHIND ")
-    ask(members[1], "state 1000 9")
-    together(members, "sync 2")
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-    together(members, "ready")
-    assert {fields(rest)["step"] for rest in together(members, "finish")} == {"3"}
-    for each in members:
-        assert ask(each, "check 1.5") == "right"
-        ask(each, "leave")
+
+def test_a_successor_brings_its_own(daemon, member):
+    """Plans on registered memory stay, the lost member's is replaced by the successor's."""
+    served = daemon(settings=GRACE)
+    it = Placed(member, served, world=2)
+    assert [it.step(), it.step()] == [[1, 1], [2, 2]]
+    stays = it.members[0]
+    it.bring([stays])
+    stays.say("finish")
+    victim = it.kill(1)
+    new = it.replace(1)
+    void_behind([stays], 1, victim.pid)
+    takes_state(new, [stays], 2)
+    assert it.step() == [3, 3]
+    together(it.members, "leave")
     wait_until(lambda: "memfd:own" not in served.maps(), "no mapping of the memory")

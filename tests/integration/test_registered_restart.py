@@ -68,24 +68,6 @@ def test_between_steps(daemon, pair, end_daemon):
     wait_until(lambda: "memfd:own" not in served.maps() and "/memfd:own (deleted)" not in served.fds(), "nothing of it")
 
 
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_in_a_step(daemon, pair, end_daemon):
-    served = daemon()
-    members = pair(served)
-    ask(members[0], "fill 1")
-    ask(members[0], "ready")
-    members[0].say("finish")
-    wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
-    end_daemon(served)
-    served.start()
-    ask(members[1], "fill 2")
-    ask(members[1], "ready")
-    assert fields(ask(members[1], "finish"))["step"] == "2"
-    assert members[0].line().startswith("OK step=2 ")
-    for each in members:
-        assert ask(each, "check 1.5") == "right"
-
-
 @pytest.mark.parametrize("call", ["register", "unregister"])
 def test_in_a_call(daemon, pair, call):
     """The daemon is killed before it has answered: the call goes on with the next one."""

@@ -9,7 +9,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from teams import GRACE, SHORT, void_behind
+from teams import GRACE, SHORT, takes_state, void_behind
 from trainers import ask, fields, join, opened, together
 
 
@@ -41,11 +41,7 @@ def test_killed_in_a_step_and_replaced(team):
         was = before[int(now["rank"])]
         assert now["generation"] == "2" and now["world"] == "3" and now["member"] == was["member"], (now, was)
     assert ask(it.members[0], "address 0") == address
-    for each in stay:
-        each.say("sync 2")
-    assert ask(new, "sync 0") == "step=2 value=1 strange=0", "the state of those who stayed, not what it came with"
-    for each in stay:
-        assert each.line() == "OK step=2 value=1 strange=0"
+    takes_state(new, stay, 2)
     assert it.step() == [3, 3, 3]
     job = it.status()
     assert (job["state"], job["step"], job["generation"], job["void_steps"]) == ("running", 3, 2, 1)
@@ -412,16 +408,6 @@ def test_a_collective_that_was_done_before_the_loss(team):
         each.say(how + "allgather 100")
     for each in it.members:
         assert each.line().startswith("OK right")
-
-
-def test_without_blocking(team):
-    it = team()
-    made = replaced_without_blocking(it)
-    it.bring()
-    for each in it.members:
-        each.say("poll finish" if each is made else "finish")
-    for each in it.members:
-        assert each.line().startswith("OK ")
 
 
 def test_state_is_that_of_who_is_furthest(member, daemon):

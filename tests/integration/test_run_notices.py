@@ -33,13 +33,13 @@ def test_a_hang_has_a_name(runner):
     for rank in (0, 2):
         for command in ("fill 1", "ready", "finish"):
             trainers.say(rank, command)
-    wait_until(lambda: notices(trainers.made.err), "a notice")
+    stopped = f": waiting \\d+\\.\\d s for rank 1 \\(pid {trainers.pids[1]}, stopped\\)"
+    wait_until(lambda: re.search(stopped, trainers.made.err), "a notice")
     os.kill(trainers.pids[1], signal.SIGCONT)
     for command in ("fill 1", "ready", "finish"):
         trainers.say(1, command)
     trainers.end(0, 1, 2)
     assert trainers.made.wait() == 0
-    stopped = f": waiting \\d+\\.\\d s for rank 1 \\(pid {trainers.pids[1]}, stopped\\)"
     named, = [line for line in notices(trainers.made.err) if re.search(stopped, line)]
     assert '"p"' in named and "step 2" in named
     assert not re.search(r"^<\d>|\d\d:\d\d:\d\d|gradsyncd \w+:|\[job=|\]$", named), named

@@ -93,23 +93,6 @@ def test_takes_the_rank_of_one_that_is_killed_in_a_step(spared):
     together(it.members, "leave")
 
 
-def test_two_spares_and_two_deaths(spared):
-    """Also when nobody is left of those who had asked for their ranks. The first that came is the first that gets a place."""
-    it = spared(world=2)
-    it.step()
-    first = it.spare()
-    second = it.spare()
-    assert it.spares() == [first.pid, second.pid]
-    it.lose(1, first)
-    it.sync(first, 1)
-    assert it.step() == [2, 2]
-    assert it.spares() == [second.pid]
-    it.lose(0, second)
-    assert it.sync(second, 2) == "step=2 value=1 strange=0"
-    assert it.step() == [3, 3]
-    assert it.job()["generation"] == 3
-
-
 def test_one_that_goes_disturbs_nobody(spared):
     it = spared(world=2)
     it.step()
@@ -155,21 +138,6 @@ def test_is_told_when_the_job_ends(spared):
     for each in waiting:
         text = refused(each, "MEMBER_LOST")
         assert "a newer incarnation of the job has started" in text and "no place to wait for" in text, text
-
-
-def test_is_told_when_nobody_has_the_state(spared):
-    """The spare that has a place and no state cannot go on alone, and the others have nothing to wait for."""
-    it = spared(world=2)
-    it.step()
-    first, second = it.spare(), it.spare()
-    it.kill(0)
-    it.kill(1)
-    for each in (first, second):
-        name, _, rest = each.line().partition(" ")
-        if name == "OK":                # it had got its place before the other member was gone
-            ask(each, "state 100 9")
-            name, _, rest = each.ask("sync 0").partition(" ")
-        assert name == "MEMBER_LOST" and "'team'" in rest and "checkpoint" in rest, (name, rest)
 
 
 def test_the_environment_says_it(spared):

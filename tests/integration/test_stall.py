@@ -366,7 +366,7 @@ def test_a_collective_that_waits_is_told(serve):
     crew.peers[0].operation("BARRIER")
     crew.peers[1].expect("OPERATION_DONE", sequence)
     assert len(re.findall("job 'third'.*barrier: waiting .* for rank 0", served.daemon.log)) == 1, served.daemon.log
-    over = rf"job 'third', operation 0, barrier: goes on after waiting \d\.\d s for rank 0 " \
+    over = rf"job 'third', operation 0, barrier: goes on after waiting \d+\.\d s for rank 0 " \
            rf"\(pid {os.getpid()}\) \["
     assert len(re.findall(over, served.daemon.log)) == 1, served.daemon.log
 
@@ -377,11 +377,13 @@ def test_a_plan_that_waits_is_told(serve):
     crew = served.crew("other", 2, plan=None)
     peer, plan = crew.peers[0], small_plan(1)
     peer.plan_arena(plan, peer.plan_send(plan))
-    stall = peer.expect("STALL")
-    assert (stall.rank, stall.pid, stall.step) == (1, os.getpid(), 0) and stall.since_ms >= 200
+    while (stall := peer.expect("STALL")).rank != 1:
+        pass                            # a slow machine may have named rank 0, too
+    assert (stall.pid, stall.step) == (os.getpid(), 0) and stall.since_ms >= 200
     assert re.search(r"agreement on plan 0: waiting \d+\.\d s for rank 1 \(pid", stall.text), stall.text
     wait_until(lambda: served.daemon.job("other")["waiting_for"][0]["since_ms"] > 600, "a wait that lasts")
-    assert len(re.findall("job 'other', agreement on plan 0: waiting", served.daemon.log)) == 1, served.daemon.log
+    named = r"job 'other', agreement on plan 0: waiting \d+\.\d s for rank 1"
+    assert len(re.findall(named, served.daemon.log)) == 1, served.daemon.log
 
 
 def test_a_job_that_waits_for_members_is_logged(serve):

@@ -118,6 +118,10 @@ static void every_key_is_taken(void **state) {
 static void an_empty_affinity_takes_it_back(void **state) {
         assert_int_equal(parse("[daemon]\naffinity = 1\naffinity =\n"), 0);
         assert_false(config.has_affinity);
+        assert_int_equal(parse("[daemon]\nmetrics_listen = 0.0.0.0:1\nmetrics_listen = [::1]:65535\n"), 0);
+        assert_string_equal(config.metrics_listen, "[::1]:65535");
+        assert_int_equal(parse("[daemon]\nmetrics_listen =\n"), 0);
+        assert_string_equal(config.metrics_listen, "");
 }
 
 static void wrong_lines_are_named(void **state) {
@@ -150,6 +154,11 @@ static void wrong_lines_are_named(void **state) {
                 { "[daemon]\nsocket_mode = 0888\n", "socket_mode: '0888' is not an octal file mode" },
                 { "[daemon]\nsocket_mode = 4755\n", "is not an octal file mode" },
                 { "[daemon]\nallow_nobody = true\n", "allow_nobody: 'true' is not yes or no" },
+                { "[daemon]\nmetrics_listen = here:1\n", "'here:1' is not an address with a port" },
+                { "[daemon]\nmetrics_listen = 9464\n", "'9464' is not an address with a port" },
+                { "[daemon]\nmetrics_listen = 127.0.0.1:0\n", "'127.0.0.1:0' is not an address with a port" },
+                { "[daemon]\nmetrics_listen = unix:/tmp/x\n", "'unix:/tmp/x' is not an address with a port" },
+                { "[daemon]\nmetrics_listen_jobs = some\n", "metrics_listen_jobs: 'some' is not yes or no" },
                 { "[daemon]\naffinity = 3-1\n", "affinity: '3-1' is not a list of CPUs" },
                 { "[daemon]\naffinity = 1024\n", "'1024' is not a list of CPUs from 0 to 1023" },
                 { "[daemon]\nlog_level = loud\n", "log_level: 'loud' is not a log level" },
