@@ -2,15 +2,15 @@
 """What holds for all Python tests: a skipped test is a failed one, unless a marker names what the machine may
 lack.
 
-A GPU, or CUDA to build with, may be missing anywhere; a service manager only where it is not continuous
-integration that tests.
+A GPU, or CUDA to build with, may be missing anywhere; a service manager, and the right to make a memory
+cgroup, only where it is not continuous integration that tests.
 """
 import os
 import random
 
 import pytest
 
-MAY_BE_SKIPPED = ("gpu", "cuda") if os.environ.get("CI") else ("gpu", "cuda", "manager")
+MAY_BE_SKIPPED = ("gpu", "cuda") if os.environ.get("CI") else ("gpu", "cuda", "manager", "cgroup")
 
 
 @pytest.hookimpl(hookwrapper=True)

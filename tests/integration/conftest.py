@@ -8,6 +8,7 @@ import pytest
 import gpus
 import harness
 import served
+from clusters import Cluster
 from fixtures import build, ctl, daemon, machine  # noqa: F401
 from fixtures import nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
@@ -47,6 +48,12 @@ def member(build, processes):
 
 
 @pytest.fixture
+def cluster(daemon, build, scratch):
+    """cluster(nodes=2, **options) -> a Cluster whose daemons meet over a Unix socket."""
+    return lambda nodes=2, **options: Cluster(daemon, build, f"unix:{scratch}/link", nodes, **options)
+
+
+@pytest.fixture
 def runner(build, program, scratch):
     """gradsyncctl run: see running.py."""
     return Runner(build, program, scratch)
@@ -54,8 +61,10 @@ def runner(build, program, scratch):
 
 @pytest.fixture
 def group():
-    """A memory cgroup for a daemon; without a path where none can be made."""
+    """A memory cgroup for a daemon. What needs it is marked so."""
     made = MemoryGroup()
+    if made.path is None:
+        pytest.skip("no memory cgroup can be made here")
     yield made
     made.close()
 

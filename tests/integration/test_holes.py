@@ -31,9 +31,10 @@ class Padded(Own):
         Arena.__init__(self, self.fd, size)
 
 
+@pytest.mark.cgroup
 def test_holes_that_pages_after_the_end_make_up_for(group, serve):
     """In many memories, all used at the same time: more than the daemon's cgroup has left."""
-    served = serve(cgroup=str(group.path) if group.path else None)
+    served = serve(cgroup=group.path)
     crew = served.crew("padded", 2, plan=None)
     memories = [crew.peers[0].register(Padded()) for _ in range(MEMORIES)]
     crew.plans = [[small_plan(1, elements=2 * MIB // 4, ordinal=ordinal) for _ in crew.peers]
@@ -47,8 +48,7 @@ def test_holes_that_pages_after_the_end_make_up_for(group, serve):
         memory.punch(0, 2 * MIB - PAGE)
         assert memory.blocks() >= memory.size, "as far as the number of pages shows nothing is missing"
     before = [memory.blocks() for memory in memories]
-    if group.path:
-        group.limit(MEMORIES * MIB)
+    group.limit(MEMORIES * MIB)
     crew.peers[0].ready(crew.plans[0][0], 0)
     try:
         for plans in crew.plans[1:]:
@@ -63,11 +63,12 @@ def test_holes_that_pages_after_the_end_make_up_for(group, serve):
         memory.close()
 
 
+@pytest.mark.cgroup
 def test_descriptions_of_plans(group, serve, build):
     """As many as a user likes to describe, in a cgroup that has room for what plan_bytes_per_uid allows."""
-    served = serve(cgroup=str(group.path) if group.path else None, settings={"plan_bytes_per_uid": "8M"})
+    served = serve(cgroup=group.path, settings={"plan_bytes_per_uid": "8M"})
     crew = served.crew("wordy", 1, plan=None)
-    if group.path and not sanitized(build):     # which keep books of memory beside it
+    if not sanitized(build):    # which keep books of memory beside it
         group.limit(24 * MIB)
     peer, agreed, refused = crew.peers[0], 0, 0
     for ordinal in range(16):           # more than 1 MiB each
@@ -81,7 +82,6 @@ def test_descriptions_of_plans(group, serve, build):
             assert problem.code == "QUOTA" and "plan_bytes_per_uid" in problem.text, problem
             refused += 1
     assert 0 < agreed < 8 < refused
-    served.go()
 
 
 def test_holes_in_what_an_operation_writes(serve):

@@ -73,6 +73,21 @@ def both(members, command, codes=("OK",)):
         assert line is not None and line.split()[0] in codes, f"{command}: {line} {each.err}"
 
 
+def join(members, name):
+    both(members, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name={name} world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+
+
+def joined(served, member, name="library"):
+    """Two members of a job, in processes of their own."""
+    members = [member(served.daemon) for _ in range(2)]
+    join(members, name)
+    return members
+
+
 @pytest.mark.heavy
 def test_the_library_leaves_nothing_in_its_process(serve, member):
     """Attach, agree, step, operate, detach, again and again in the same two processes."""
@@ -81,11 +96,7 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
 
     def go(cycles):
         for number in range(cycles):
-            both(members, "open")
-            for rank, each in enumerate(members):
-                each.say(f"join name=library world=2 rank={rank}")
-            for each in members:
-                assert each.line().startswith("OK ")
+            join(members, "library")
             both(members, "param a f32 5000")
             both(members, "param b f16 3")
             both(members, f"register 0 20480 map={number % 2}")
@@ -116,12 +127,7 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
 @pytest.mark.heavy
 def test_steps_of_the_library_leave_nothing(serve, member):
     served = serve()
-    members = [member(served.daemon) for _ in range(2)]
-    both(members, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name=library world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
+    members = joined(served, member)
     both(members, "param a f32 100")
     both(members, "plan")
     both(members, "steps 1000")
@@ -213,7 +219,6 @@ def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
     peer.refusal(peer.send("PLAN_MAPPED", job=peer.job, plan=0))        # half of it is not enough,
     assert blocks(fd) == plan.bytes // 2 // PAGE * PAGE                 # and asking has not made it more
     os.close(fd)
-    served.go()
 
 
 def test_the_daemon_is_never_the_first_to_touch_staging(serve):
@@ -227,7 +232,6 @@ def test_the_daemon_is_never_the_first_to_touch_staging(serve):
     assert answer.code in ("INVALID", "STATE")
     assert blocks(fd) == 0 and message.bytes == 8 * MIB
     os.close(fd)
-    served.go()
 
 
 TOUCH = """
@@ -255,44 +259,31 @@ def charged(group, program):
 
 
 @pytest.mark.heavy
+@pytest.mark.cgroup
 def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, program):
     """As below, with members of the real library: parameters that nobody writes, and the outputs of all
     collectives."""
-    served = serve(cgroup=str(group.path) if group.path else None)
-    if group.path is not None:
-        charged(group, program)
-    before = group.shared() if group.path else 0
-    members = [member(served.daemon) for _ in range(2)]
-    both(members, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name=unwritten world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
+    served = serve(cgroup=group.path)
+    charged(group, program)
+    before = group.shared()
+    members = joined(served, member, "unwritten")
     both(members, f"param a f32 {16 * MIB}")
     both(members, "plan")
     both(members, "steps 2")
     for command in (f"broadcast {4 * MIB} 1", f"allgather {MIB}", f"allreduce {MIB} f32 sum",
                     f"reduce_scatter {MIB // 4} f32 max"):
         both(members, command)
-    if group.path is not None:
-        assert group.shared() - before < MIB
-    else:
-        arenas = [name for name in served.daemon.fds() if name.startswith("/memfd:")]
-        assert len(arenas) == 2 + 4             # the healthy job's, and an arena and staging each
+    assert group.shared() - before < MIB
     both(members, "leave")
     both(members, "close")
 
 
 @pytest.mark.heavy
+@pytest.mark.cgroup
 def test_arenas_are_charged_to_their_members(group, serve, build, program):
     """The daemon lives in a memory cgroup of its own: large plans, parameters that are never written, and the
-    outputs of steps and operations add nothing to it. (Where no cgroup can be made, the daemon's own account
-    of shared pages is what there is: its mappings hold no page that the member has not put there, which the
-    tests above show.)"""
-    served = serve(cgroup=str(group.path) if group.path else None)
-    if group.path is None:
-        assert blocks_grow_with_members_only(served)
-        return
+    outputs of steps and operations add nothing to it."""
+    served = serve(cgroup=group.path)
     assert str(served.daemon.pid) in (group.path / "cgroup.procs").read_text().split()
     charged(group, program)
     before = group.shared()
@@ -319,22 +310,3 @@ def test_arenas_are_charged_to_their_members(group, serve, build, program):
         memory.close()
     if not sanitized(build):
         assert served.daemon.anonymous() < ANONYMOUS
-
-
-def blocks_grow_with_members_only(served):
-    """Steps and their outputs add no page to an arena that its member populated."""
-    crew = served.crew("large", 1, plan=None)
-    peer = crew.peers[0]
-    plan = small_plan(4, elements=8 * MIB)
-    peer.expect("PLAN_ARENA", peer.plan_send(plan))
-    fd = peer.fds[0]
-    plan.arena = Arena(fd, plan.bytes)
-    peer.plans[0] = plan
-    full = blocks(fd)
-    peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
-    for bucket in range(4):
-        peer.ready(plan, bucket)
-    assert peer.outcome(plan)[0] == "COMMITTED"
-    same = blocks(fd) == full == plan.bytes
-    os.close(fd)
-    return same
