@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons of one cluster on this machine: a coordinator, and daemons that serve a CPU each."""
+import contextlib
 import os
 import pathlib
 import secrets
-import socket
 
 import harness
+from harness import wait_until
+from trainers import ask, together
 
 HELPER = "daemon/engine/gloo/gradsync-gloo"
 # A machine that is busy with other tests must not pass for a dead one.
@@ -28,15 +30,9 @@ def write_key(path, name="main", digits=64, rest="", mode=0o600):
     return path
 
 
-def free_port():
-    """One on which nobody listens just now, on the loopback interface."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return chosen.getsockname()[1]
-
-
 class Cluster:
-    """`address` is where the coordinator listens; `settings` are those of every daemon."""
+    """`address` is where the coordinator listens; `nodes` is the number of the other daemons, or the names of
+    their hosts; `settings` are those of all."""
 
     def __init__(self, daemon, build, address, nodes=2, common=None, settings=None, times=PATIENT):
         self.daemon, self.build, self.address = daemon, build, address
@@ -46,7 +42,8 @@ class Cluster:
         self.coordinator = daemon(device="none", config=self.config(listen=address, **times),
                                   settings={key: self.settings[key] for key in ("socket_mode",)
                                             if key in self.settings})
-        self.nodes = [self.add() for _ in range(nodes)]
+        hosts = [{}] * nodes if isinstance(nodes, int) else [{"host_id": name} for name in nodes]
+        self.nodes = [self.add(**host) for host in hosts]
 
     def config(self, **more):
         return cluster_text(**{**self.common, **more})
@@ -75,6 +72,16 @@ class Cluster:
         return found
 
 
+@contextlib.contextmanager
+def reconnecting(*nodes):
+    """At the end, waits until each of them has connected to the coordinator anew."""
+    before = {node: node.log.count("connected to the coordinator") for node in nodes}
+    yield
+    for node, count in before.items():
+        wait_until(lambda node=node, count=count: node.log.count("connected to the coordinator") > count,
+                   "a new connection")
+
+
 def restart(served, orderly):
     if orderly:
         harness.stop(served)
@@ -101,6 +108,42 @@ def members_of(cluster, member, places=None):
     return start
 
 
+def opened(it, member, *places):
+    """Members on these daemons, connected."""
+    members = [members_of(it, member, [place])() for place in places]
+    for each in members:
+        ask(each, "open")
+    return members
+
+
+def ended(members, *codes):
+    """The call that each of them is in ends with one of these codes. What is said with it."""
+    said = []
+    for each in members:
+        code, _, rest = each.line().partition(" ")
+        assert code in codes, (code, rest)
+        said.append(rest)
+    return said
+
+
+def planned(members, *params):
+    """They agree on a plan."""
+    for each in members:
+        for param in params or ("a f32 5",):
+            ask(each, f"param {param}")
+    together(members, "plan")
+    return members
+
+
+def begin(team, members=None):
+    """These members, or all, bring what is theirs of a step, and wait for its end."""
+    members = team.members if members is None else members
+    team.bring(members)
+    for each in members:
+        each.say("finish")
+    return members
+
+
 class Gate:
     """Instead of the helper of a daemon: lets it begin only while the gate is open."""
 
@@ -121,16 +164,16 @@ class Gate:
 
 
 def listeners_of(pid):
-    """The ports on which that process listens, over IPv4."""
-    sockets = set()
-    try:
+    """(address, port) of its TCP sockets that listen, the address as in /proc."""
+    sockets, found = set(), []
+    with contextlib.suppress(OSError):          # it has ended
         for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            try:
+            with contextlib.suppress(OSError):
                 sockets.add(os.readlink(fd))
-            except OSError:
-                continue
-    except OSError:
-        return []
-    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[1].split(":")[1], 16) for row in rows
-            if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+        for name in ("tcp", "tcp6"):
+            rows = pathlib.Path(f"/proc/{pid}/net/{name}").read_text("ascii").splitlines()[1:]
+            for _, local, _, state, *rest in map(str.split, rows):
+                if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                    address, port = local.split(":")
+                    found.append((address, int(port, 16)))
+    return found

@@ -8,6 +8,8 @@ measurement.
 import contextlib
 import ctypes
 import fcntl
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -68,6 +70,38 @@ def wait_until(predicate, what="the condition", deadline=DEADLINE):
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {deadline:.0f} s")
         time.sleep(0.01)
+
+
+PORTS = 50          # of each process of tests
+
+
+@functools.cache
+def own_ports():
+    """Ports that no other process of tests in this network namespace has, round and round, and what claims
+    them until this process ends. They lie below those that the kernel gives to whoever asks for any."""
+    chosen_by_kernel, _ = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()
+    for first in range(int(chosen_by_kernel) - PORTS, 1024, -PORTS):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0gradsync-test-ports-{first}")
+        except OSError:
+            claim.close()
+            continue
+        return itertools.cycle(range(first, first + PORTS)), claim
+    raise AssertionError("all ports belong to other processes of tests")
+
+
+def free_port():
+    """One on which nobody listens, and nobody will."""
+    ports, _ = own_ports()
+    for port in itertools.islice(ports, PORTS):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("something listens on all of the ports of this process")
 
 
 def settings_text(settings):

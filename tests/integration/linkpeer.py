@@ -6,9 +6,11 @@ import selectors
 import socket
 import subprocess
 import threading
+import time
 
+from harness import DEADLINE
 from octets import HEADER
-from wire import DEADLINE, MAGIC, MAJOR, generate
+from wire import MAGIC, MAJOR, generate
 
 link = generate("daemon/link", "link")
 post = generate("daemon/rendezvous", "post")
@@ -80,9 +82,10 @@ class Plain:
         return said
 
     def ended(self):
-        """Waits until the other end has hung up."""
+        """Waits until the other end has hung up, which may say something now and then."""
+        end = time.monotonic() + DEADLINE
         while self.read(65536):
-            pass
+            assert time.monotonic() < end, "the other end has not hung up"
         return True
 
     def close(self):
@@ -179,9 +182,3 @@ class Recorder:
                     if key.fileobj is sock:
                         heard += data
                     key.data.sendall(data)
-
-
-def free_port(host="127.0.0.1"):
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        return sock.getsockname()[1]

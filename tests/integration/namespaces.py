@@ -9,8 +9,8 @@ some packets only (forwarder.py, which they are sent through).
 import contextlib
 import itertools
 import json
-import os
 import pathlib
+import secrets
 import subprocess
 import sys
 
@@ -29,8 +29,9 @@ class Hosts:
     """`n` namespaces on a bridge; host i has the address 10.78.0.i+1 on its interface eth0."""
 
     def __init__(self, n):
-        self.names = [f"gs{os.getpid()}h{i}" for i in range(n)]
-        self.middle = f"gs{os.getpid()}m"       # the namespace between them
+        name = f"gs{secrets.token_hex(4)}"
+        self.names = [f"{name}h{i}" for i in range(n)]
+        self.middle = f"{name}m"                # the namespace between them
         self.made = []
         try:
             self.build()

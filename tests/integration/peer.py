@@ -182,6 +182,8 @@ def small_plan(buckets=1, elements=256, ordinal=0, **options):
 class Peer:
     """One connection, at the level of frames."""
 
+    suffix = b""                        # behind the payload of each message
+
     def __init__(self, path, uid=None, hello=True, program="peer", pidfd=False, minor=0):
         self.sock = connect(path, uid)
         self.requests = itertools.count(1)
@@ -213,8 +215,8 @@ class Peer:
         """Sends one message built from `fields`; returns its request id."""
         if request is None:
             request = next(self.requests)
-        self.send_raw(wire.frame(kind, wire.message_class(kind)(**fields), request=request, fds=len(fds)),
-                      fds)
+        payload = wire.message(kind, **fields).SerializeToString() + self.suffix
+        self.send_raw(wire.frame(kind, payload, request, len(fds)), fds)
         return request
 
     def receive(self, deadline=DEADLINE):
@@ -396,7 +398,6 @@ class Peer:
     def leave(self):
         self.ask("LEAVE", "LEFT", job=self.job)
 
-
     def mark(self, plan, params):
         """Sets the bits of these parameters in the diagnosis page, as the library does when they become
         ready."""
@@ -521,7 +522,7 @@ class Crew:
         self.plans.append(plans)
         return plans
 
-    def go(self, steps=1, ordinal=0,):
+    def go(self, steps=1, ordinal=0):
         """Whole steps of one plan, results checked: rank r gives r + 1 everywhere, so the average is
         known."""
         plans = self.plans[ordinal]

@@ -6,36 +6,13 @@ import signal
 import pytest
 
 import harness
-from clusters import HELPER, PATIENT, SWIFT, Cluster, cluster_text, members_of, write_key
+from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
+                      restart, write_key)
 from harness import wait_until
 from teams import SHORT, Team, takes_state
-from trainers import ask, crew, join, step, together
-from trainings import digits, same_training, single  # noqa: F401
+from trainers import OK, ask, crew, join, step, together
 
 pytestmark = pytest.mark.host
-
-
-@pytest.fixture
-def cluster(daemon, build, scratch):
-    """cluster(nodes=2, **options) -> a Cluster whose daemons meet over a Unix socket."""
-    def start(nodes=2, **options):
-        return Cluster(daemon, build, f"unix:{scratch}/link", nodes, **options)
-    return start
-
-
-@pytest.fixture
-def secure(daemon, build, scratch):
-    """The same over TCP, with a key in `scratch`."""
-    def start(nodes=2, port=7731, **options):
-        key = write_key(scratch / "key")
-        return Cluster(daemon, build, f"127.0.0.1:{port}", nodes, common={"key_file": key}, **options)
-    return start
-
-
-@pytest.mark.heavy
-def test_any_number_of_nodes_is_the_same_training(cluster, program, single):  # noqa: F811
-    """An odd number of them; more numbers of hosts and members are in test_hosts.py."""
-    same_training(digits(cluster(3).nodes, program, 4), single)
 
 
 @pytest.mark.parametrize("nodes, world", [(2, 2), (2, 3), (3, 4)])
@@ -70,14 +47,10 @@ def test_a_member_is_killed_and_replaced(cluster, member):
     assert team.step() == [1, 1, 1]
     before = sorted(it.helpers())
     stay = [team.members[0], team.members[2]]
-    team.bring(stay)
-    for each in stay:
-        each.say("finish")
+    begin(team, stay)
     victim = team.kill(1)
     new = team.replace(1)
-    for each in stay:
-        name, _, rest = each.line().partition(" ")
-        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+    ended(stay, "VOID_RETRY", "VOID_BEHIND")
     takes_state(new, stay, 1)
     assert team.step() == [2, 2, 2]
     assert sorted(it.helpers()) == before, victim
@@ -89,14 +62,10 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     it = cluster(3, settings=SHORT, times=SWIFT)
     team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4, least=2, ranks=False)
     assert team.step() == [1, 1, 1, 1]
-    team.bring(team.members[:2])
-    for each in team.members[:2]:
-        each.say("finish")
+    begin(team, team.members[:2])
     it.nodes[2].expect_clean = False
     it.nodes[2].program.kill()
-    for each in team.members[:2]:
-        name, _, rest = each.line().partition(" ")
-        assert name.startswith("VOID"), (name, rest)
+    ended(team.members[:2], "VOID_RETRY", "VOID_BEHIND")
     for _ in range(2):
         team.members.pop().destroy()
     for rest in together(team.members, "sync 1"):
@@ -134,11 +103,8 @@ def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
     it = cluster(settings={"rejoin_grace": "60s"}, times={"abandon": "1h"})
     team = Team(members_of(it, member), None, world=world)
     assert team.step() == [1] * world
-    it.coordinator.program.kill()
-    it.coordinator.start()
-    for node in it.nodes:
-        wait_until(lambda node=node: node.log.count("knows this gradsyncd as node") == 2 or
-                   node.log.count("connected to") == 2, "the connection")
+    with reconnecting(*it.nodes):
+        restart(it.coordinator, orderly=False)
     for number in range(2, 6):
         assert team.step() == [number] * world
     team.kill(1)
@@ -163,10 +129,8 @@ def test_members_wait_for_a_coordinator_that_is_not_there_yet(daemon, build, scr
         wait_until(lambda node=node: node.status()["jobs"], "the job")
         node.wait_log("no connection to the coordinator at unix:.*: No such file")
     daemon(device="none", config=cluster_text(listen=f"unix:{scratch}/link", **PATIENT))
-    for each in members:
-        assert each.line().startswith("OK ")
-        ask(each, "param a f32 5")
-    together(members, "plan")
+    ended(members, OK)
+    planned(members)
     assert step(members) == 1
 
 
@@ -174,13 +138,7 @@ def test_a_host_job_needs_no_coordinator(cluster, member):
     it = cluster()
     it.coordinator.expect_clean = False
     it.coordinator.program.kill()
-    members = [member(it.nodes[0], env={"GRADSYNC_SCOPE": "host"}) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
-    join(members)
-    for each in members:
-        ask(each, "param a f32 5")
-    together(members, "plan")
+    members = crew(lambda served: member(served, env={"GRADSYNC_SCOPE": "host"}), it.nodes[0], 2)
     assert step(members) == 1
 
 
@@ -218,40 +176,19 @@ def test_the_scope_is_an_option_of_the_join(cluster, member, daemon):
     ask(alone, "join name=j world=1 rank=0 scope=host")
 
 
-def test_daemons_meet_over_tls(secure, member):
-    members = crew(members_of(secure(), member), None, 2)
-    assert step(members) == 1
-
-
-def test_another_key_is_refused_by_name(secure, daemon, scratch):
-    it = secure(1, port=7732)
-    for name, said in (("main", "it has no key that is known here, or another one by that name"),
-                       ("other", "it has shown a key that is not known here, or over")):
-        key = write_key(scratch / name, name)
-        stranger = daemon(config=cluster_text(coordinator=it.address, key_file=key))
-        stranger.wait_log("no connection to the coordinator")
-        it.coordinator.wait_log(f"was turned away: {said}")
-
-
 @pytest.mark.parametrize("settings, said", [
     ({"listen": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
     ({"coordinator": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
     ({"listen": "127.0.0.1:7733", "key_file": "/nowhere"}, "key_file /nowhere: No such file"),
+    ({"listen": "127.0.0.1:7733", "key_file": "of all"}, "by others than its owner: chmod 0600"),
     ({"listen": "somewhere"}, "'somewhere' is no address"),
     ({"listen": "nothere0:7733", "insecure_no_auth": "yes"}, "neither an address nor an interface"),
     ({"coordinator": "self", "heartbeat": "3s"}, "must each be longer than the one before"),
 ])
 def test_what_cannot_be_is_refused_at_the_start(build, scratch, settings, said):
+    if settings.get("key_file") == "of all":
+        settings = {**settings, "key_file": write_key(scratch / "key", mode=0o640)}
     made = harness.Daemon(build, scratch / "d", device="none", config=cluster_text(**settings))
     made.spawn()
     assert made.program.wait() != 0
     assert said in made.log, made.log
-
-
-def test_a_key_that_others_can_read_is_refused(build, scratch):
-    key = write_key(scratch / "key", mode=0o640)
-    made = harness.Daemon(build, scratch / "d", device="none",
-                          config=cluster_text(listen="127.0.0.1:7733", key_file=key))
-    made.spawn()
-    assert made.program.wait() != 0
-    assert "may be read or written by others than its owner: chmod 0600" in made.log, made.log

@@ -2,10 +2,9 @@
 """Parameters without a gradient in a job over several daemons: it is as on one."""
 import pytest
 
-from clusters import members_of
+from clusters import begin, ended, members_of
 from harness import wait_until
-from teams import SHORT, Team
-from test_cluster import cluster  # noqa: F401
+from teams import SHORT, Team, takes_state
 from trainers import ask, crew, fields, together
 
 pytestmark = pytest.mark.host
@@ -73,7 +72,7 @@ def step_with(members, absent, divisor=None):
 @pytest.mark.parametrize("nodes, world, dtype, reduce", [
     (2, 2, "f32", "avg"), (2, 4, "bf16", "avg"), (3, 4, "f64", "avg"), (3, 4, "u8", "sum"),
     (2, 2, "i32", "sum"), (3, 4, "i64", "sum"), (3, 8, "f32", "sum")])
-def test_what_nobody_used_is_known_to_all(cluster, member, nodes, world, dtype, reduce):  # noqa: F811
+def test_what_nobody_used_is_known_to_all(cluster, member, nodes, world, dtype, reduce):
     params = [f"p{number} {dtype} {size}" for number, size in enumerate(SIZES)]
     members = crew(members_of(cluster(nodes), member), None, world, params,
                    options=f"reduce={reduce} {BUCKETS}")
@@ -86,7 +85,7 @@ def test_what_nobody_used_is_known_to_all(cluster, member, nodes, world, dtype, 
     assert {int(ask(each, "unused")) for each in members} == {0}
 
 
-def test_it_is_as_on_one_daemon(cluster, member):  # noqa: F811
+def test_it_is_as_on_one_daemon(cluster, member):
     """Bit by bit: with two members there is one order of additions."""
     params = [f"p{number} f32 {size}" for number, size in enumerate(SIZES)]
     it = cluster()
@@ -106,7 +105,7 @@ def test_it_is_as_on_one_daemon(cluster, member):  # noqa: F811
     assert told[0] == told[1] and told[0][0] == told[0][1]
 
 
-def test_a_void_step_leaves_nothing(cluster, member):  # noqa: F811
+def test_a_void_step_leaves_nothing(cluster, member):
     """What was absent in it is forgotten, on the node of the lost member and on the other one."""
     it = cluster(settings={"rejoin_grace": "60s"})
     team = Team(members_of(it, member), None, world=3)
@@ -117,14 +116,10 @@ def test_a_void_step_leaves_nothing(cluster, member):  # noqa: F811
         team.members[rank].say("finish")
     victim = team.kill(1)
     new = team.replace(1)
-    for rank in (0, 2):
-        name, _, rest = team.members[rank].line().partition(" ")
-        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
+    stay = [team.members[0], team.members[2]]
+    for rest in ended(stay, "VOID_RETRY", "VOID_BEHIND"):
         assert fields(rest)["lost_pid"] == str(victim.pid), rest
-        team.members[rank].say("sync 1")
-    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
-    for rank in (0, 2):
-        assert team.members[rank].line().startswith("OK ")
+    takes_state(new, stay, 1)
     for gone in ("0", "1", None):
         for rank, each in enumerate(team.members):
             ask(each, "fill 3")
@@ -140,23 +135,17 @@ def test_a_void_step_leaves_nothing(cluster, member):  # noqa: F811
     assert team.step() == [5, 5, 5]
 
 
-def test_a_node_without_members(cluster, member):  # noqa: F811
+def test_a_node_without_members(cluster, member):
     """Its only member is lost: the node uses nothing, as long as it takes part."""
     it = cluster(3, settings=SHORT)
     team = Team(members_of(it, member, [0, 1, 2]), None, world=3, least=2, ranks=False)
     assert team.step() == [1, 1, 1]
     victim = team.kill(1)
     stay = [team.members[0], team.members[2]]
-    team.bring(stay)
-    for each in stay:
-        each.say("finish")
-    for each in stay:
-        name, _, rest = each.line().partition(" ")
-        assert name.startswith("VOID") and fields(rest)["lost_pid"] == str(victim.pid), (name, rest)
-    for each in stay:
-        each.say("sync 1")
-    for each in stay:
-        assert each.line().startswith("OK ")
+    begin(team, stay)
+    for rest in ended(stay, "VOID_RETRY", "VOID_BEHIND"):
+        assert fields(rest)["lost_pid"] == str(victim.pid), rest
+    together(stay, "sync 1")
     done = 1
     while done < 12:
         for rank, each in enumerate(stay):

@@ -6,14 +6,13 @@ import os
 import pytest
 
 import harness
-from clusters import HELPER, PATIENT, cluster_text, free_port, write_key
-from harness import wait_until
+from clusters import HELPER, PATIENT, cluster_text, write_key
+from harness import free_port, wait_until
 from test_cli_doctor import Doctor, needs_root
 
 pytestmark = pytest.mark.host
 
 CHECKS = ["cluster address", "cluster key", "coordinator", "cluster clock"]
-PORT = free_port()
 
 
 @pytest.fixture
@@ -22,18 +21,27 @@ def key(scratch):
 
 
 @pytest.fixture
-def coordinator(daemon, key):
-    return daemon(device="none", config=cluster_text(listen=f"127.0.0.1:{PORT}", key_file=key,
-                                                     host_id="head", **PATIENT))
+def address():
+    """Of the coordinator."""
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture
-def served(daemon, build, key):
+def common(address, key, build):
+    """Settings of a daemon that looks for that coordinator."""
+    return {"coordinator": address, "key_file": key, "gloo_helper": build / HELPER}
+
+
+@pytest.fixture
+def coordinator(daemon, address, key):
+    return daemon(device="none",
+                  config=cluster_text(listen=address, key_file=key, host_id="head", **PATIENT))
+
+
+@pytest.fixture
+def served(daemon, common):
     """served(**settings) -> a daemon that looks for that coordinator, or for none."""
-    def start(**settings):
-        return daemon(config=cluster_text(**{"coordinator": f"127.0.0.1:{PORT}", "key_file": key,
-                                             "gloo_helper": build / HELPER, **settings}))
-    return start
+    return lambda **settings: daemon(config=cluster_text(**{**common, **settings}))
 
 
 @pytest.fixture
@@ -51,7 +59,7 @@ def rewrite(made, **settings):
     made.config.write_text(cluster_text(**settings) + harness.settings_text(harness.USUAL))
 
 
-def test_all_is_well(doctor, coordinator, served):
+def test_all_is_well(doctor, coordinator, served, address):
     made = served(data_address="lo")
     made.wait_log("knows this gradsyncd as node")
     found = on(doctor, made)()
@@ -59,30 +67,27 @@ def test_all_is_well(doctor, coordinator, served):
     said = {check: found[check][0]["text"] for check in CHECKS}
     assert all(found[check][0]["result"] == "ok" for check in CHECKS), said
     assert said["cluster address"] == "exchanges data on 127.0.0.1"
-    assert said["coordinator"].startswith(f"127.0.0.1:{PORT} is on host head, gradsyncd ")
+    assert said["coordinator"].startswith(f"{address} is on host head, gradsyncd ")
     assert "the first one is 'main'" in said["cluster key"] and "round trip" in said["cluster clock"]
     # The daemon's own connection is as it was, and the coordinator has written nothing down.
     assert "has connected again" not in coordinator.log
     found = on(doctor, coordinator)()
     assert [check for check in found if check in CHECKS] == ["cluster address", "cluster key"]
-    assert found["cluster address"][0]["text"] == f"listens on 127.0.0.1:{PORT}"
+    assert found["cluster address"][0]["text"] == f"listens on {address}"
 
 
 def test_a_daemon_without_a_cluster_has_none_of_these_checks(doctor, daemon):
     assert not set(CHECKS + ["cluster settings"]) & set(on(doctor, daemon())())
 
 
-@pytest.mark.parametrize("broken, said, fix", [
-    ({"data_address": "nothere0"}, "data_address: 'nothere0' is neither an address nor an interface",
-     "ip address"),
-    ({"listen": "nothere0:7752"}, "listen: 'nothere0' is neither an address nor an interface", "ip address"),
-])
-def test_cluster_address(doctor, coordinator, served, key, build, broken, said, fix):
+@pytest.mark.parametrize("broken", [{"data_address": "nothere0"}, {"listen": "nothere0:7752"}],
+                         ids=["data_address", "listen"])
+def test_cluster_address(doctor, coordinator, served, common, broken):
     made = served()
-    common = {"coordinator": f"127.0.0.1:{PORT}", "key_file": key, "gloo_helper": build / HELPER}
     rewrite(made, **common, **broken)
-    result, text, how = on(doctor, made).one("cluster address")
-    assert (result, said in text, fix in how) == ("fail", True, True), (text, how)
+    result, text, fix = on(doctor, made).one("cluster address")
+    said = f"{next(iter(broken))}: 'nothere0' is neither an address nor an interface"
+    assert (result, said in text, "ip address" in fix) == ("fail", True, True), (text, fix)
     rewrite(made, **common, data_address="lo")
     doctor.green("cluster address")
 
@@ -118,51 +123,50 @@ def test_cluster_key(doctor, coordinator, served, key):
     doctor.green("cluster key")
 
 
-def test_there_is_no_key(doctor, coordinator, served, build):
+def test_there_is_no_key(doctor, coordinator, served, common):
     made = served()
-    rewrite(made, coordinator=f"127.0.0.1:{PORT}", gloo_helper=build / HELPER)
+    del common["key_file"]
+    rewrite(made, **common)
     result, text, fix = on(doctor, made).one("cluster key")
     assert result == "fail" and "no TCP between daemons without one" in text and "key new" in fix
     assert doctor.one("coordinator")[0] == "fail"
-    rewrite(made, coordinator=f"127.0.0.1:{PORT}", gloo_helper=build / HELPER, insecure_no_auth="yes")
+    rewrite(made, **common, insecure_no_auth="yes")
     assert doctor.one("cluster key")[0] == "warn"
 
 
-def test_a_coordinator_that_is_not_there(doctor, coordinator, served):
+def test_a_coordinator_that_is_not_there(doctor, coordinator, served, address):
     doctor = on(doctor, served())
     doctor.green("coordinator")
     coordinator.program.kill()
     result, text, fix = doctor.one("coordinator")
-    assert result == "fail" and f"127.0.0.1:{PORT} cannot be reached: Connection refused" in text
+    assert result == "fail" and f"{address} cannot be reached: Connection refused" in text
     assert "firewall" in fix and "cluster clock" not in doctor()
     coordinator.start()
     doctor.green("coordinator")
 
 
-def test_a_coordinator_with_another_key(doctor, coordinator, served, scratch, build, key):
+def test_a_coordinator_with_another_key(doctor, coordinator, served, scratch, common):
     made = served()
-    rewrite(made, coordinator=f"127.0.0.1:{PORT}", key_file=write_key(scratch / "other"),
-            gloo_helper=build / HELPER)
+    rewrite(made, **{**common, "key_file": write_key(scratch / "other")})
     result, text, fix = on(doctor, made).one("coordinator")
     assert result == "fail" and "is reached, and does not let this daemon in" in text and "same key" in fix
-    rewrite(made, coordinator=f"127.0.0.1:{PORT}", key_file=key, gloo_helper=build / HELPER)
+    rewrite(made, **common)
     doctor.green("coordinator")
 
 
 def test_a_coordinator_without_a_known_name(doctor, served):
-    made = served(coordinator=f"nowhere.invalid:{PORT}")
+    made = served(coordinator="nowhere.invalid:7700")
     result, text, fix = on(doctor, made).one("coordinator")
     assert result == "fail" and "the name 'nowhere.invalid' is not known here" in text and "/etc/hosts" in fix
 
 
 @needs_root
-def test_another_user_is_told_what_the_daemon_says(doctor, coordinator, daemon, build, key):
-    made = daemon(config=cluster_text(coordinator=f"127.0.0.1:{PORT}", key_file=key,
-                                      gloo_helper=build / HELPER), settings={"socket_mode": "0666"})
+def test_another_user_is_told_what_the_daemon_says(doctor, coordinator, daemon, common):
+    made = daemon(config=cluster_text(**common), settings={"socket_mode": "0666"})
     os.chmod(doctor.tmp, 0o777)
     made.wait_log("knows this gradsyncd as node")
     found = on(doctor, made)(uid=61300)
-    assert found["coordinator"][0]["text"] == f"127.0.0.1:{PORT} is on host head"
+    assert found["coordinator"][0]["text"] == f"{common['coordinator']} is on host head"
     assert "cluster key" not in found
     coordinator.program.kill()
     wait_until(lambda: doctor(uid=61300)["coordinator"][0]["result"] == "fail", "the loss")

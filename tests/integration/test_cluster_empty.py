@@ -3,10 +3,9 @@
 comes back or the communicator is made anew without it."""
 import pytest
 
-from clusters import SWIFT, members_of
+from clusters import SWIFT, begin, ended, members_of
 from harness import wait_until
 from teams import Team, takes_state
-from test_cluster import cluster  # noqa: F401
 from trainers import ask, fields, together
 
 pytestmark = pytest.mark.host
@@ -27,18 +26,14 @@ def lose_last(team):
     """In the middle of a step, in which all others wait for it. They are told of it as its place is filled,
     or kept no longer."""
     stay = team.members[:2]
-    team.bring(stay)
-    for each in stay:
-        each.say("finish")
-    victim = team.kill(2)
-    victim.wait()
+    begin(team, stay)
+    team.kill(2)
     return stay
 
 
 def void(stay, name):
-    for each in stay:
-        code, _, rest = each.line().partition(" ")
-        assert code == name and fields(rest)["lost_rank"] == "2", (code, rest)
+    for rest in ended(stay, name):
+        assert fields(rest)["lost_rank"] == "2", rest
 
 
 def generation(each):
@@ -46,7 +41,7 @@ def generation(each):
     return int(fields(ask(each, "place"))["generation"])
 
 
-def test_the_member_comes_back_and_the_communicator_is_the_same(cluster, member):  # noqa: F811
+def test_the_member_comes_back_and_the_communicator_is_the_same(cluster, member):
     it = cluster(3, settings=KEPT)
     team = team_of(it, member)
     helpers = sorted(it.helpers())
@@ -75,7 +70,7 @@ def smaller(it, team):
     return helpers
 
 
-def test_the_world_shrinks_and_the_member_comes_to_the_empty_daemon(cluster, member):  # noqa: F811
+def test_the_world_shrinks_and_the_member_comes_to_the_empty_daemon(cluster, member):
     """… while that is still in the communicator, or after it."""
     it = cluster(3, settings=SOON, times=SWIFT)
     team = team_of(it, member, ranks=False, least=2)
@@ -99,7 +94,7 @@ def test_the_world_shrinks_and_the_member_comes_to_the_empty_daemon(cluster, mem
     assert team.step() == [3, 3, 3]
 
 
-def test_the_empty_daemon_is_left_out(cluster, member):  # noqa: F811
+def test_the_empty_daemon_is_left_out(cluster, member):
     """When its place is not even wanted any more, the others have a communicator of their own."""
     it = cluster(3, settings=SOON, times=SWIFT)
     team = team_of(it, member, ranks=False, least=2)

@@ -6,17 +6,12 @@ import socket
 
 import pytest
 
-from clusters import STAY, Cluster, members_of, restart
+from clusters import STAY, members_of, restart
 from exposition import parse, series
 from harness import wait_until
 from teams import Team, takes_state
 
 pytestmark = pytest.mark.host
-
-
-@pytest.fixture
-def cluster(daemon, build, scratch):
-    return Cluster(daemon, build, f"unix:{scratch}/link", settings=STAY)
 
 
 def value(served, name, **labels):
@@ -25,7 +20,7 @@ def value(served, name, **labels):
 
 
 def test_connections_are_counted(cluster):
-    it = cluster
+    it = cluster(settings=STAY)
     for served, count in ((it.coordinator, 2), (it.nodes[0], 1), (it.nodes[1], 1)):
         assert (value(served, "link_connections"), value(served, "link_connects_total")) == (count, count)
     for node in it.nodes:
@@ -40,12 +35,13 @@ def test_connections_are_counted(cluster):
 
 
 def test_those_turned_away_are_counted_by_the_reason(cluster):
-    served = cluster.coordinator
+    it = cluster()
+    served = it.coordinator
     reasons = ("key", "uid", "version", "identity", "protocol", "late", "many")
     counts = [value(served, "link_refusals_total", reason=reason) for reason in reasons]
     assert counts == [0] * len(reasons)
     with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.connect(cluster.address.removeprefix("unix:"))
+        stranger.connect(it.address.removeprefix("unix:"))
         stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + bytes(64))
         while stranger.recv(4096):
             pass
@@ -61,7 +57,7 @@ def test_a_daemon_without_a_cluster_counts_no_connections(daemon):
 def test_communicators_of_a_job(cluster, member):
     """Another one for the loss of a way between nodes, none for that of a member."""
     mine = {"job_name": "team", "uid": str(os.geteuid())}
-    it = cluster
+    it = cluster(settings=STAY)
     team = Team(members_of(it, member), None, 3)
     assert team.step() == [1, 1, 1]
     stay = [team.members[0], team.members[2]]

@@ -2,17 +2,15 @@
 """Plans of a job over several daemons that are not the same, or that some member never makes."""
 import pytest
 
-from clusters import members_of
-from test_cluster import cluster  # noqa: F401
+from clusters import opened, planned
 from trainers import ask, join, step, together
 
 pytestmark = pytest.mark.host
 
 
-def crew_of(it, member, world, options=""):
-    members = [members_of(it, member, [rank % len(it.nodes)])() for rank in range(world)]
-    for each in members:
-        ask(each, "open")
+def crew_of(it, member, options=""):
+    """Ranks 0 and 2 are on one daemon, 1 and 3 on the other."""
+    members = opened(it, member, 0, 1, 0, 1)
     join(members, options=options)
     return members
 
@@ -32,9 +30,8 @@ PLAIN = ("layer.weight f32 4 2", "layer.bias f32 4")
     (("layer.weight f32 4 2",),
      '{b} has 1 parameters, {a} has 2; the first one too many is parameter 1 "layer.bias"'),
 ])
-def test_all_members_are_told_who_differs_in_what(cluster, member, other, said):  # noqa: F811
-    """Ranks 0 and 2 are on one daemon, 1 and 3 on the other."""
-    members = crew_of(cluster(), member, 4)
+def test_all_members_are_told_who_differs_in_what(cluster, member, other, said):
+    members = crew_of(cluster(), member)
     for rank, each in enumerate(members):
         for param in other if rank % 2 else PLAIN:
             ask(each, f"param {param}")
@@ -44,16 +41,13 @@ def test_all_members_are_told_who_differs_in_what(cluster, member, other, said):
     named = [(f"rank {a} (pid {members[a].pid})", f"rank {b} (pid {members[b].pid})")
              for a in range(4) for b in range(4) if a % 2 != b % 2]
     assert any(said.format(a=a, b=b) in text for a, b in named), text
-    for each in members:
-        for param in PLAIN:
-            ask(each, f"param {param}")
-    together(members, "plan")                       # the next attempt is a new plan
+    planned(members, *PLAIN)                        # the next attempt is a new plan
     assert step(members) == 1
 
 
-def test_members_that_make_no_plan_are_named(cluster, member):  # noqa: F811
+def test_members_that_make_no_plan_are_named(cluster, member):
     """Rank 0 waits for two members of another daemon, and for one of its own."""
-    members = crew_of(cluster(), member, 4, "timeout=2000")
+    members = crew_of(cluster(), member, "timeout=2000")
     ask(members[0], "param a f32 5")
     text = ask(members[0], "plan", "TIMEOUT")
     assert "was not agreed within 2.0 s" in text, text
@@ -63,7 +57,5 @@ def test_members_that_make_no_plan_are_named(cluster, member):  # noqa: F811
         ask(each, "param a f32 5")
     for each in members[1:]:
         assert ask(each, "plan", "TIMEOUT") == text
-    for each in members:
-        ask(each, "param a f32 5")
-    together(members, "plan")
+    planned(members)
     assert step(members) == 1

@@ -2,37 +2,26 @@
 """Which ranks members of a job over several daemons have, at first and later."""
 import pytest
 
-from clusters import Cluster, members_of
-from test_cluster import cluster  # noqa: F401
+from clusters import ended, opened, planned
 from harness import wait_until
-from trainers import ask, fields, step, together
+from trainers import OK, ask, fields, step, together
 
 pytestmark = pytest.mark.host
 
 
 @pytest.fixture
-def places(daemon, build, scratch):
+def places(cluster):
     """places((host, device), ...) -> a Cluster with a daemon on each of them."""
-    def start(*wanted, settings=None):
-        it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings=settings or {"rejoin_grace": "60s"})
+    def start(*wanted):
+        it = cluster(0, settings={"rejoin_grace": "60s"})
         it.nodes = [it.add(host_id=host, device=device) for host, device in wanted]
         return it
     return start
 
 
-def opened(it, member, *where):
-    """Members on these daemons, connected."""
-    members = [members_of(it, member, [place])() for place in where]
-    for each in members:
-        ask(each, "open")
-    return members
-
-
 def joined(each):
     """(rank, local_rank) of the answer to its join."""
-    code, _, rest = each.line().partition(" ")
-    assert code == "OK", (code, rest)
-    said = fields(rest)
+    said, = map(fields, ended([each], OK))
     return int(said["rank"]), int(said["local_rank"])
 
 
@@ -46,30 +35,7 @@ def known(it, n, name="job"):
     wait_until(lambda: len((it.coordinator.job(name) or {"members": []})["members"]) == n, f"{n} members")
 
 
-def trains(members, *, first=1):
-    together(members, "plan")
-    assert step(members) == first
-
-
-def planned(members):
-    for each in members:
-        ask(each, "param a f32 5")
-
-
-def test_ranks_that_are_asked_for_are_granted(cluster, member):  # noqa: F811
-    """Whichever daemon they are on, and in whatever order they come."""
-    it = cluster(3)
-    wanted = ((3, 0), (1, 2), (0, 1), (2, 0))
-    members = opened(it, member, *(where for _, where in wanted))
-    for (rank, _), each in zip(wanted, members):
-        each.say(f"join name=job world=4 rank={rank}")
-    assert [joined(each)[0] for each in members] == [rank for rank, _ in wanted]
-    planned(members)
-    members.sort(key=lambda each: place(each)[0])
-    trains(members)
-
-
-def test_a_rank_is_granted_once(cluster, member):  # noqa: F811
+def test_a_rank_is_granted_once(cluster, member):
     """The second process that asks for it, on another daemon, is refused with the first one's pid."""
     it = cluster()
     one, two, other = opened(it, member, 0, 1, 1)
@@ -81,20 +47,7 @@ def test_a_rank_is_granted_once(cluster, member):  # noqa: F811
     assert [joined(each)[0] for each in (one, other)] == [1, 0]
     text = ask(two, "join name=job world=2 rank=1", "RANK_TAKEN")   # nor is one of the job that has formed
     assert f"rank 1 is held by pid {one.pid}" in text, text
-    planned([other, one])
-    trains([other, one])
-
-
-def test_a_rank_beyond_the_world_is_refused(cluster, member):  # noqa: F811
-    it = cluster()
-    one, two = opened(it, member, 0, 1)
-    one.say("join name=job world=2 rank=0")
-    known(it, 1)
-    assert "rank 2" in ask(two, "join name=job world=2 rank=2", "INVALID")
-    text = ask(two, "join name=job world=3 rank=1", "INVALID")
-    assert f"(pid {one.pid} came first)" in text and "3 to 3" in text, text
-    ask(two, "join name=job world=2 rank=1")
-    assert joined(one)[0] == 0
+    assert step(planned([other, one])) == 1
 
 
 def test_ranks_go_by_host_device_and_slot(places, member):
@@ -111,21 +64,7 @@ def test_ranks_go_by_host_device_and_slot(places, member):
     assert [joined(each) for each in members] == [(3, 0), (2, 3), (0, 1), (1, 0), (4, 1)]
     planned(members)
     members.sort(key=lambda each: place(each)[0])
-    together(members, "plan")
     assert set(together(members, "allgather 1000")) == {"right"}
-
-
-def test_a_local_rank_is_granted_once_on_a_host(places, member):
-    """The members of two daemons of one host share its local ranks; another host has its own."""
-    it = places(("alpha", "cpu:0"), ("alpha", "cpu:1"), ("beta", "cpu:0"))
-    one, two, three = opened(it, member, 0, 1, 2)
-    one.say("join name=job world=3 local_rank=1")
-    known(it, 1)
-    text = ask(two, "join name=job world=3 local_rank=1", "RANK_TAKEN")
-    assert f"local rank 1 is held by pid {one.pid}" in text, text
-    two.say("join name=job world=3")
-    three.say("join name=job world=3 local_rank=1")
-    assert [joined(each) for each in (one, two, three)] == [(0, 1), (1, 0), (2, 1)]
 
 
 @pytest.mark.parametrize("ranks", [True, False], ids=["asked for", "given"])
@@ -137,15 +76,13 @@ def test_a_member_that_returns_on_another_host_has_its_rank(places, member, rank
         each.say("join name=job world=3" + (f" rank={rank}" if ranks else ""))
     assert [joined(each)[0] for each in members] == [0, 1, 2]
     ids = [fields(ask(each, "place"))["member"] for each in members]
-    planned(members)
-    trains(members)
+    assert step(planned(members)) == 1
     members[0].kill()
     new, = opened(it, member, 2)
     answer = fields(ask(new, "join name=job world=3" + (" rank=0" if ranks else "")))
     assert (answer["rank"], answer["local_rank"], answer["member"]) == ("0", "1", ids[0])
     members[0] = new
     planned([new])
-    ask(new, "plan")
     ask(new, "state 100 1")
     for each in members[1:]:
         ask(each, "state 100 1")
@@ -153,23 +90,3 @@ def test_a_member_that_returns_on_another_host_has_its_rank(places, member, rank
     assert [place(each)[0] for each in members] == [0, 1, 2]
     assert [fields(ask(each, "place"))["member"] for each in members] == ids
     assert step(members) == 2
-
-
-def test_a_newcomer_stands_behind_the_others_of_its_device(places, member):
-    """So members of later hosts move up, and their ids stay."""
-    it = places(("alpha", "cpu:0"), ("alpha", "cpu:1"), ("beta", "cpu:0"))
-    members = opened(it, member, 0, 1, 2)
-    for each in members:
-        each.say("join name=job min=3 max=5 last_call=1")
-    assert [joined(each)[0] for each in members] == [0, 1, 2]
-    ids = [fields(ask(each, "place"))["member"] for each in members]
-    planned(members)
-    trains(members)
-    late, = opened(it, member, 0)
-    late.say("join name=job min=3 max=5 last_call=1")
-    assert joined(late) == (1, 2)
-    for each in members:
-        wait_until(lambda each=each: ask(each, "dispatch") == "" and "world=4" in ask(each, "place"),
-                   "the next generation")
-    assert [place(each)[0] for each in members] == [0, 2, 3]
-    assert [fields(ask(each, "place"))["member"] for each in members] == ids

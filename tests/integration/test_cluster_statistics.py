@@ -6,13 +6,12 @@ import re
 import pytest
 
 from clusters import members_of
-from test_cluster import cluster  # noqa: F401
 from trainers import ask, crew, fields, step, together
 
 pytestmark = pytest.mark.host
 
 
-def test_the_divisor_of_a_step(cluster, member):  # noqa: F811
+def test_the_divisor_of_a_step(cluster, member):
     members = crew(members_of(cluster(), member), None, 4)
     for each in members:
         ask(each, "fill 4 0")
@@ -23,7 +22,7 @@ def test_the_divisor_of_a_step(cluster, member):  # noqa: F811
     assert step(members) == 2                       # and the next one divides by the world size again
 
 
-def test_divisors_that_differ_are_named(cluster, member):  # noqa: F811
+def test_divisors_that_differ_are_named(cluster, member):
     it = cluster()
     members = crew(members_of(it, member), None, 2)
     assert step(members) == 1
@@ -78,11 +77,11 @@ def check_statistics(start, reduce, dtype):
 @pytest.mark.parametrize("nodes, reduce, dtype", [
     (2, "avg", "f32"), (3, "avg", "f64"), (3, "avg", "bf16"), (3, "sum", "f32"), (2, "min", "bf16"),
     (3, "max", "f64"), (2, "prod", "f32"), (2, "prod", "bf16")])
-def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, dtype):  # noqa: F811
+def test_all_members_hear_the_same_of_all_ranks(cluster, member, nodes, reduce, dtype):
     check_statistics(members_of(cluster(nodes), member), reduce, dtype)
 
 
-def test_the_norm_is_that_of_the_whole_average(cluster, member):  # noqa: F811
+def test_the_norm_is_that_of_the_whole_average(cluster, member):
     members = crew(members_of(cluster(3), member), None, 4, ["a f32 400", "b f32 7"])
     for rank, each in enumerate(members):
         ask(each, f"fill {rank + 1}")
@@ -92,7 +91,7 @@ def test_the_norm_is_that_of_the_whole_average(cluster, member):  # noqa: F811
     assert {end["norm"] for end in ends} == {f"{norm:.17g}"}
 
 
-def test_who_brought_what_is_not_finite_is_known_everywhere(cluster, member):  # noqa: F811
+def test_who_brought_what_is_not_finite_is_known_everywhere(cluster, member):
     """Each log and each status names the rank and the parameter; the pid is known where the process is."""
     it = cluster(3)
     members = crew(members_of(it, member), None, 4, ["weight f32 300", "bias f32 6"])

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from clusters import SWIFT, Cluster, Gate, free_port, members_of, write_key
-from harness import wait_until
-from trainers import ask, crew, fields, step
+from clusters import SWIFT, Cluster, Gate, ended, members_of, opened, write_key
+from harness import free_port, wait_until
+from trainers import OK, ask, crew, fields, step
 
 pytestmark = pytest.mark.host
 
@@ -18,17 +18,15 @@ PARAMS = ("body.weight f32 5", "body.bias f32 3 2")
 
 
 @pytest.fixture
-def hosts(daemon, build, scratch):
+def hosts(cluster):
     """hosts(*names, **options) -> a Cluster with a daemon on each of these hosts."""
-    def start(*names, settings=None, **options):
-        it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings=settings or QUICK, **options)
-        it.nodes = [it.add(host_id=name) for name in names]
-        return it
-    return start
+    return lambda *names, **options: cluster(names, **{"settings": QUICK, **options})
 
 
-def formed(it, member, world=2, places=None, name="job"):
-    return crew(members_of(it, member, places), None, world, params=PARAMS)
+def formed(it, member, world=2):
+    members = crew(members_of(it, member), None, world, params=PARAMS)
+    assert step(members) == 1
+    return members
 
 
 def shown(served, name="job"):
@@ -42,7 +40,6 @@ def places(job):
 def test_every_daemon_shows_the_whole_job(hosts, member):
     it = hosts("alpha", "beta")
     members = formed(it, member, 3)
-    assert step(members) == 1
     expected = [(rank, ("alpha", "beta")[rank % 2], each.pid) for rank, each in enumerate(members)]
     for served in (*it.nodes, it.coordinator):
         job = shown(served)
@@ -53,20 +50,21 @@ def test_every_daemon_shows_the_whole_job(hosts, member):
         assert "HOST" in text and "alpha" in text and "beta" in text, text
 
 
+def bring(members, *ranks):
+    """These bring their part of a step, and wait for its end."""
+    for rank in ranks:
+        ask(members[rank], f"fill {rank + 1}")
+        ask(members[rank], "ready")
+        members[rank].say("finish")
+
+
 def bring_all_but(members, late):
-    for rank, each in enumerate(members):
-        if rank != late:
-            ask(each, f"fill {rank + 1}")
-            ask(each, "ready")
-            each.say("finish")
+    bring(members, *(rank for rank in range(len(members)) if rank != late))
 
 
 def finish_all_but(members, late):
-    ask(members[late], f"fill {late + 1}")
-    ask(members[late], "ready")
-    members[late].say("finish")
-    for each in members:
-        assert each.line().startswith("OK step="), each.err
+    bring(members, late)
+    ended(members, OK)
 
 
 def is_named(served, **wanted):
@@ -82,7 +80,6 @@ def test_a_stopped_trainer_on_another_host_is_named(hosts, member, world):
     """Alone on its node it has begun nothing there; beside others it keeps them waiting, too."""
     it = hosts("alpha", "beta")
     members = formed(it, member, world)
-    assert step(members) == 1
     victim = members[1]
     victim.stop()
     bring_all_but(members, 1)
@@ -113,7 +110,6 @@ def test_a_stopped_trainer_on_another_host_is_named(hosts, member, world):
 def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
     it = hosts("alpha", "beta", "gamma")
     members = formed(it, member, 3)
-    assert step(members) == 1
     bring_all_but(members, 2)
     for served in (*it.nodes, it.coordinator):
         wait = wait_until(lambda served=served: is_named(served, rank=2, host="gamma", bucket=0), "the name")
@@ -121,6 +117,7 @@ def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
         assert [each["rank"] for each in shown(served)["waiting_for"]] == [2]
     for node in it.nodes[:2]:
         node.wait_log(r"step 2: waiting [\d.]+ s for rank 2 on host gamma \(pid")
+        assert not is_named(node, what="node"), "the coordinator has been heard of all the time"
     finish_all_but(members, 2)
     for each in members[:2]:
         assert fields(ask(each, "stall"))["host"] == "gamma"
@@ -129,7 +126,6 @@ def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
 def test_a_stopped_daemon_is_named(hosts, member):
     it = hosts("alpha", "beta")
     members = formed(it, member)
-    assert step(members) == 1
     it.nodes[1].program.stop()
     bring_all_but(members, 1)
     said = r"the node on host beta: no report for [\d.]+ s"
@@ -148,7 +144,6 @@ def test_a_stopped_daemon_is_named(hosts, member):
 def test_a_stopped_coordinator_is_named_by_those_who_wait(hosts, member):
     it = hosts("alpha", "beta")
     members = formed(it, member)
-    assert step(members) == 1
     it.coordinator.program.stop()
     assert step(members) == 2
     assert places(shown(it.nodes[0])) == [(0, "alpha", members[0].pid)]
@@ -182,7 +177,6 @@ def test_collectives_and_plans_name_those_on_other_hosts(hosts, member):
 def test_a_member_that_only_others_wait_for_is_evicted_after_the_deadline(hosts, member):
     it = hosts("alpha", "beta", settings={"stall_notice": "100ms", "step_deadline": "2s"})
     members = formed(it, member)
-    assert step(members) == 1
     bring_all_but(members, 1)
     line = members[0].line()
     assert not line.startswith("OK"), line
@@ -197,7 +191,6 @@ def test_a_host_that_is_not_reached_is_named(hosts, member):
     """Its trainer lives, as far as others know: nothing is said of an end of its process."""
     it = hosts("alpha", "beta", settings={"stall_notice": "100ms"}, times=SWIFT)
     members = formed(it, member)
-    assert step(members) == 1
     bring_all_but(members, 1)
     it.nodes[0].wait_log(r"step 2: waiting [\d.]+ s for rank 1")
     it.nodes[1].program.stop()
@@ -215,10 +208,9 @@ def test_a_host_that_is_lost_while_its_job_forms(hosts, member, build, scratch):
     gate = Gate(build, scratch)
     it = hosts("alpha", settings={"stall_notice": "100ms"}, times=SWIFT)
     it.nodes.append(it.add(host_id="beta", gloo_helper=gate.program))
-    members = [member(node) for node in it.nodes]
+    members = opened(it, member, 0, 1)
     gate.close()
     for rank, each in enumerate(members):
-        ask(each, "open")
         each.say(f"join name=job world=2 rank={rank}")
     wait_until(lambda: len(shown(it.coordinator)["members"]) == 2, "both members")
     it.nodes[1].program.stop()
@@ -243,10 +235,9 @@ def test_other_users_do_not_see_it(hosts, member):
 
 
 def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
-    it = hosts("alpha", "beta", "gamma", settings={"stall_notice": "1s"})       # by then all three are there
-    members = [member(it.nodes[place]) for place in (0, 1, 0)]
+    it = hosts("alpha", "beta", "gamma", settings={"stall_notice": "1h"})
+    members = opened(it, member, 0, 1, 0)
     for rank, each in enumerate(members):
-        ask(each, "open")
         each.say(f"join name=job world=4 rank={rank}")
     said = "3 of 4 members; host gamma has none"
     for served in (*it.nodes[:2], it.coordinator):
@@ -258,13 +249,12 @@ def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
         assert sorted(each["host"] for each in job["members"]) == ["alpha", "alpha", "beta"], job
         text = served.ctl("status")
         assert said in text and "waiting for 1 more member to join" in text, text
-    for node in it.nodes[:2]:
+    for node in it.nodes[:2]:           # it is told once, so not before all three are there
+        node.reload(node.config.read_text().replace("stall_notice = 1h", "stall_notice = 100ms"))
         node.wait_log(rf"waiting [\d.]+ s for rank 3 to join: {said}")
-    last = member(it.nodes[2])
-    ask(last, "open")
-    last.say("join name=job world=4 rank=3")
-    for each in (*members, last):
-        assert each.line().startswith("OK ")
+    members += opened(it, member, 2)
+    members[3].say("join name=job world=4 rank=3")
+    ended(members, OK)
     for served in (*it.nodes, it.coordinator):
         wait_until(lambda served=served: shown(served).get("text") in (None, "") and
                    len(shown(served)["members"]) == 4, "the whole job")
@@ -272,20 +262,16 @@ def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
 
 def test_a_join_that_times_out_says_where_members_are_missing(hosts, member):
     it = hosts("alpha", "beta", "gamma")
-    members = [member(it.nodes[place]) for place in (0, 1)]
-    for rank, each in enumerate(members):
-        ask(each, "open")
-        each.say(f"join name=job world=3 rank={rank} timeout=3000")
-    for each in members:
-        line = each.line()
-        assert line.startswith("TIMEOUT ") and "host gamma has none" in line, line
-        assert re.search(r"\b[12] of 3 members;", line), line
+    first, second = opened(it, member, 0, 1)
+    first.say("join name=job world=3 rank=0")
+    wait_until(lambda: shown(it.coordinator)["members"], "the first member")
+    line = ask(second, "join name=job world=3 rank=1 timeout=1000", "TIMEOUT")
+    assert "host gamma has none" in line and re.search(r"\b[12] of 3 members;", line), line
 
 
 def test_many_empty_hosts_are_counted(hosts, member):
     it = hosts("alpha", *(f"h{i}" for i in range(10)))
-    each = member(it.nodes[0])
-    ask(each, "open")
+    each, = opened(it, member, 0)
     each.say("join name=job world=2 rank=0")
     said = "1 of 2 members; " + ", ".join(f"host h{i}" for i in range(8)) + " and 2 more have none"
     wait_until(lambda: shown(it.nodes[0]).get("text") == said, "the text")
@@ -311,10 +297,9 @@ def connected(served, *hosts):
     return wait_until(look, f"links to {hosts}")
 
 
-def test_links_between_daemons_are_listed(daemon, build, scratch, hosts):
+def test_links_between_daemons_are_listed(daemon, build, scratch):
     key, address = write_key(scratch / "key", "blue"), f"127.0.0.1:{free_port()}"
-    it = Cluster(daemon, build, address, 0, common={"key_file": key})
-    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
+    it = Cluster(daemon, build, address, ("alpha", "beta"), common={"key_file": key})
     found = connected(it.coordinator, "alpha", "beta")
     for node, link in zip(it.nodes, (found["alpha"], found["beta"])):
         assert (link["role"], link["state"], link["key"], link["text"]) == ("node", "connected", "blue", None)

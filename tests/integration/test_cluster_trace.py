@@ -8,11 +8,12 @@ import time
 
 import pytest
 
-from clusters import Cluster, members_of
+from clusters import members_of
 from harness import CTL, Program
+from peer import Peer
 from test_trace import check
 from trainers import crew, step
-from wire import Wire, pb
+from wire import MINOR, pb
 
 pytestmark = pytest.mark.host
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root makes time namespaces, and has several uids")
@@ -20,15 +21,17 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root makes time names
 ALICE = 61001
 
 
+def five_steps(it, member, world):
+    members = crew(members_of(it, member), None, world)
+    assert [step(members) for _ in range(5)] == [1, 2, 3, 4, 5]
+    return members
+
+
 @pytest.fixture
-def spread(daemon, build, scratch, member):
+def spread(cluster, member):
     """A job of three members on three daemons that has done five steps: (cluster, members)."""
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 0)
-    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta", "gamma")]
-    members = crew(members_of(it, member), None, 3)
-    for number in range(5):
-        assert step(members) == number + 1
-    return it, members
+    it = cluster(("alpha", "beta", "gamma"))
+    return it, five_steps(it, member, 3)
 
 
 def trace(served, job="job", **options):
@@ -80,16 +83,14 @@ def test_daemons_that_are_asked_themselves_are_not_asked_for(spread, scratch):
 
 @needs_root
 @pytest.mark.parametrize("sign", [1, -1])
-def test_times_are_on_the_clock_of_the_daemon_that_is_asked(daemon, build, scratch, member, sign):
+def test_times_are_on_the_clock_of_the_daemon_that_is_asked(cluster, member, sign):
     """That of one host is far from the others', and not before 0, which a host that has just begun is near.
     What all nodes commit they have open at the same time."""
     seconds = sign * min(1000, int(time.monotonic()) // 2)
     apart = ("unshare", "--time", "--monotonic", seconds)
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 0)
-    it.nodes = [it.add(host_id="alpha"), it.add(host_id="beta", prefix=apart)]
-    members = crew(members_of(it, member), None, 2)
-    for number in range(5):
-        assert step(members) == number + 1
+    it = cluster(("alpha",))
+    it.nodes.append(it.add(host_id="beta", prefix=apart))
+    five_steps(it, member, 2)
     for served, ahead in ((it.nodes[0], -seconds), (it.nodes[1], seconds)):
         document = json.loads(served.ctl("trace", "job", "-o", "-"))
         found = check(document)
@@ -112,63 +113,69 @@ def test_a_daemon_that_is_stopped_is_named(spread):
     it.nodes[2].program.resume()
 
 
-def node_of(served, host):
-    with Wire(served.socket) as client:
-        client.hello()
-        end = client.ask("TRACE", "TRACE_END", job="job", nodes=True)
-        found, = (each.node for each in end.node if each.host == host)
+@pytest.fixture
+def asker(peers):
+    """asker(daemon) -> a client of it."""
+    return lambda served: peers(Peer(served.socket, minor=MINOR))
+
+
+def node_of(client, host):
+    end = client.ask("TRACE", "TRACE_END", job="job", nodes=True)
+    found, = (each.node for each in end.node if each.host == host)
     return found
 
 
-def test_a_user_has_a_few_questions_open_and_the_others_wait(spread):
+def test_a_user_has_a_few_questions_open_and_the_others_wait(spread, asker):
     """Of two hundred at once some are refused, and the others are answered, each with the whole record."""
     it, members = spread
-    gamma = node_of(it.nodes[0], "gamma")
-    with Wire(it.nodes[0].socket) as client:
-        client.hello()
+    client = asker(it.nodes[0])
+    gamma = node_of(client, "gamma")
+    ends, steps, refused = {}, collections.Counter(), {}
+
+    def hear():
+        frame = client.receive()
+        if frame.kind == "TRACE_STEP":
+            steps[frame.request] += 1
+        else:
+            {"TRACE_END": ends, "REFUSED": refused}[frame.kind][frame.request] = frame.message
+
+    with it.nodes[2].at_once():         # it answers nothing before there are too many
         asked = [client.send("TRACE", job="job", node=gamma) for _ in range(200)]
-        ends, steps, refused = {}, collections.Counter(), {}
-        while len(ends) + len(refused) < 200:
-            kind, request, message, _ = client.recv()
-            if kind == "TRACE_STEP":
-                steps[request] += 1
-            else:
-                {"TRACE_END": ends, "REFUSED": refused}[kind][request] = message
-    assert refused and len(ends) >= 16 and sorted([*refused, *ends]) == asked
+        hear()
+        assert refused
+    while len(ends) + len(refused) < 200:
+        hear()
+    assert len(ends) >= 16 and sorted([*refused, *ends]) == asked
     assert all(end.found for end in ends.values()) and set(steps.values()) == {5}
     for message in refused.values():
         assert message.code == pb.QUOTA and "16 questions of uid" in message.text
     assert step(members) == 6
 
 
-def test_a_client_that_leaves_takes_its_questions_along(spread):
+def test_a_client_that_leaves_takes_its_questions_along(spread, asker):
     it, members = spread
-    gamma = node_of(it.nodes[0], "gamma")
     for _ in range(3):
-        with Wire(it.nodes[0].socket) as client:
-            client.hello()
-            for _ in range(5):
-                client.send("TRACE", job="job", node=gamma)
+        client = asker(it.nodes[0])
+        gamma = node_of(client, "gamma")
+        for _ in range(5):
+            client.send("TRACE", job="job", node=gamma)
+        client.close()
     assert len(trace(it.nodes[0]).steps()) == 15
     assert step(members) == 6
 
 
-def test_a_node_that_is_none_is_not_found(spread):
+def test_a_node_that_is_none_is_not_found(spread, asker):
     it, _ = spread
-    for served in (it.nodes[0], it.coordinator):
-        with Wire(served.socket) as client:
-            client.hello()
-            assert not client.ask("TRACE", "TRACE_END", job="job", node=4000).found
-            assert not client.ask("TRACE", "TRACE_END", job="other", nodes=True).found
+    for client in (asker(it.nodes[0]), asker(it.coordinator)):
+        assert not client.ask("TRACE", "TRACE_END", job="job", node=4000).found
+        assert not client.ask("TRACE", "TRACE_END", job="other", nodes=True).found
 
 
 @needs_root
-def test_other_users_have_no_part_of_it(daemon, build, scratch, member):
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings={"socket_mode": "0666"})
-    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
+def test_other_users_have_no_part_of_it(cluster, member):
+    it = cluster(settings={"socket_mode": "0666"})
+    five_steps(it, member, 2)
     for served in (*it.nodes, it.coordinator):
-        assert len(trace(served, "0/job").steps()) == 2
+        assert len(trace(served, "0/job").steps()) == 10
         for job in ("job", "0/job"):
             served.ctl("trace", job, "-o", "-", uid=ALICE, code=4)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 import harness
-from clusters import STAY, Cluster, members_of, restart
+from clusters import STAY, Cluster, begin, ended, members_of, restart
 from harness import wait_until
 from teams import Team, takes_state
 from trainers import ask, fields, together
@@ -76,9 +76,7 @@ def test_a_daemon_of_another_release(cluster, member, translate, streams):
     assert [node.job("team")["void_steps"] for node in it.nodes] == [0, 0]
     seen = it.translator.seen
     assert MESSAGE in seen["node"] and MESSAGE in seen["coordinator"]
-    team.bring(team.members[:3])
-    for each in team.members[:3]:
-        each.say("finish")
+    begin(team, team.members[:3])
     wait_until(lambda: it.nodes[0].job("team")["waiting_for"], "the step waits for rank 3")
     wait_until(lambda: ASK in seen["node"] | seen["coordinator"], "a question of one of them")
     team.bring(team.members[3:])
@@ -103,17 +101,13 @@ def test_a_library_that_knows_no_tickets(cluster, mixed, places, older, orderly)
     ask(team.members[3], "leave")
     team.members[3].say(team.join_line(3))
     stay, again = team.members[:3], team.members[3]
-    team.bring(stay)
-    for each in stay:
-        each.say("finish")
+    begin(team, stay)
     line = again.line()
     assert line.startswith("OK ") and fields(line)["rank"] == "3", line
     team.register(again)
     ask(again, "plan")
     ask(again, f"state {team.state} 99")
-    for each in stay:
-        line = each.line()
-        assert line.startswith("VOID_BEHIND "), line
+    ended(stay, "VOID_BEHIND")
     takes_state(again, stay, 1)
     assert team.step() == [2] * 4
     restart(it.nodes[0], orderly)       # whose members all come back; but one elsewhere knows no RESUMED

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from clusters import Cluster, members_of
+from clusters import ended, members_of, planned
 from harness import wait_until
 from traced import Traced
-from trainers import ask, crew, join, step, together
+from trainers import OK, ask, crew, join, step
 
 SHORT = {"stall_notice": "100ms", "deadlock_timeout": "300ms"}
 HEAD = "job '{}': its members wait for each other: "
@@ -30,19 +30,21 @@ def enter(member, number):
     member.say("finish")
 
 
+def opened(served, member):
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    return members
+
+
 def end_another(served, member):
     """A circle of two members of another job, from its beginning to its end."""
-    other = [member(served) for _ in range(2)]
-    for each in other:
-        ask(each, "open")
+    other = opened(served, member)
     join(other, name="other")
-    for each in other:
-        ask(each, "param a f32 4")
-    together(other, "plan")
+    planned(other)
     enter(other[0], 1)
     other[1].say("barrier")
-    for each in other:
-        assert each.line().startswith("DEADLOCK ")
+    ended(other, "DEADLOCK")
 
 
 def answers(members):
@@ -77,10 +79,7 @@ def test_a_step_and_a_barrier(daemon, member):
 
 
 def test_a_plan_and_a_collective(daemon, member):
-    served = daemon(settings=SHORT)
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
+    members = opened(daemon(settings=SHORT), member)
     join(members)
     ask(members[0], "param a f32 4")
     members[0].say("plan")
@@ -93,8 +92,7 @@ def test_a_plan_and_a_collective(daemon, member):
 
 def test_one_of_three(daemon, member):
     """All hear of it, also the one that is no part of the circle."""
-    served = daemon(settings=SHORT)
-    members = crew(member, served, 3)
+    members = crew(member, daemon(settings=SHORT), 3)
     enter(members[0], 1)
     enter(members[1], 2)
     members[2].say("barrier")
@@ -113,7 +111,7 @@ def test_what_ends_by_itself_is_no_circle(daemon, member):
     ask(busy[1], "fill 2")
     ask(busy[1], "ready")
     busy[1].say("finish")
-    assert all(each.line().startswith("OK") for each in busy)
+    ended(busy, OK)
     assert step(busy) == 3
 
 
@@ -147,10 +145,9 @@ def test_a_debugger_may_hold_one_of_them(daemon, member):
 
 @pytest.mark.host
 @pytest.mark.parametrize("late", [0, 1])
-def test_over_two_daemons(daemon, build, scratch, member, late):
+def test_over_two_daemons(cluster, member, late):
     """Each daemon has one of the two, and knows from the other daemon what that one is in."""
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 0, settings=SHORT)
-    it.nodes = [it.add(host_id=name) for name in ("alpha", "beta")]
+    it = cluster(("alpha", "beta"), settings=SHORT)
     members = crew(members_of(it, member), None, 2)
     assert step(members) == 1
     enter(members[1 - late], 1)
@@ -172,22 +169,8 @@ def test_over_two_daemons(daemon, build, scratch, member, late):
 
 
 @pytest.mark.host
-def test_four_members_on_two_daemons(daemon, build, scratch, member):
-    """Those of one daemon are in a step, those of the other one in a barrier."""
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 2, settings=SHORT)
-    members = crew(members_of(it, member), None, 4)
-    assert step(members) == 1
-    for rank in (0, 2):
-        enter(members[rank], rank + 1)
-    for rank in (1, 3):
-        members[rank].say("barrier")
-    told = [each.line() for each in members]
-    assert all(line.startswith("DEADLOCK job 'job': its members wait for each other") for line in told), told
-
-
-@pytest.mark.host
-def test_a_member_that_computes_is_waited_for_over_daemons(daemon, build, scratch, member):
-    it = Cluster(daemon, build, f"unix:{scratch}/link", 2, settings=SHORT)
+def test_a_member_that_computes_is_waited_for_over_daemons(cluster, member):
+    it = cluster(settings=SHORT)
     members = crew(members_of(it, member), None, 2)
     assert step(members) == 1
     enter(members[0], 1)
@@ -195,4 +178,4 @@ def test_a_member_that_computes_is_waited_for_over_daemons(daemon, build, scratc
     ask(members[1], "fill 2")
     ask(members[1], "ready")
     members[1].say("finish")
-    assert all(each.line().startswith("OK") for each in members)
+    ended(members, OK)

@@ -13,6 +13,7 @@ import pytest
 import transcript
 import wire
 from harness import wait_until
+from peer import Crew, Peer, Plan
 from trainers import ask
 
 TRANSCRIPTS = sorted((pathlib.Path(__file__).resolve().parent / "transcripts").glob("*.bin"))
@@ -51,33 +52,21 @@ def test_a_frozen_client_is_served(daemon, path):
     assert first.replies[0][0] == "WELCOME" and first.replies[0][1].minor == minor
 
 
-def test_a_newer_client_is_served(daemon):
+class Newer(Peer):
     """A client of the next minor version, whose every message has fields that this daemon has never heard of."""
-    d = daemon()
-    with wire.Wire(d.socket) as one, wire.Wire(d.socket) as two:
-        links = [one, two]
-        for link in links:
-            assert link.hello(minor=wire.MINOR + 1, suffix=NEWER).minor == wire.MINOR
-        waiting = [link.send("JOIN", suffix=NEWER, job="newer", min_world=2, max_world=2, rank=rank) for rank, link in enumerate(links)]
-        for link, request in zip(links, waiting):
-            joined = link.reply(request, "JOINED")[0]
-            link.job, link.generation, link.rank = joined.job, joined.generation, joined.rank
-        arenas = [link.plan([("a", 100, 1), ("b", 1000, 0)], suffix=NEWER, agree=False) for link in links]
-        for link, arena in zip(links, arenas):
-            link.agreed(arena)
-        for step in (1, 2, 3):
-            for link, arena in zip(links, arenas):
-                link.write(arena, 0, [float(step + link.rank)] * 100)
-                link.write(arena, 1, [float(10 * step * link.rank)] * 1000)
-                link.ready(arena, step, 0, suffix=NEWER)
-                link.ready(arena, step, 1, suffix=NEWER)
-            for link, arena in zip(links, arenas):
-                assert link.outcome(arena, step)[0] == "COMMITTED"
-                assert set(link.read(arena, 0)) == {step + 0.5} and set(link.read(arena, 1)) == {5.0 * step}
-        found = one.status(suffix=NEWER)
-        assert [message.step for kind, message in found if kind == "STATUS_JOB"] == [3]
-        for link in links:
-            link.leave(suffix=NEWER)
+
+    suffix = NEWER
+
+
+def test_a_newer_client_is_served(daemon, peers):
+    def plan(ordinal):
+        return Plan([("a", [100], 1), ("b", [1000], 0)], ordinal)
+
+    crew = peers(Crew(daemon().socket, "newer", 2, plan, peer=Newer, minor=wire.MINOR + 1))
+    assert {peer.welcome.minor for peer in crew.peers} == {wire.MINOR}
+    crew.go(3)
+    assert [job.step for job in crew.peers[0].status()["STATUS_JOB"]] == [3]
+    crew.leave()
 
 
 @pytest.mark.parametrize("command", [("trace", "job", "-o", "/dev/null"), ("evict", "job", "0"), ("pause", "job"), ("drain",)],

@@ -6,6 +6,7 @@ import os
 import struct
 
 import wire
+from peer import Peer
 
 RECORD = struct.Struct("<BI")
 PATCH = struct.Struct("<HBB")
@@ -107,7 +108,7 @@ class Replay:
         self.memory = None              # the one that is meant
         self.carried = []
         self.replies = []
-        self.link = wire.Wire(path)
+        self.link = Peer(path, hello=False)
         try:
             for kind, body in records(data):
                 getattr(self, "on_" + kind)(body)
@@ -142,9 +143,8 @@ class Replay:
     def on_E(self, body):
         kind, request = EXPECT.unpack(body)
         while True:
-            got = self.link.recv()
-            assert got is not None, f"the daemon closed instead of {wire.name(kind)}"
-            name, answers, message, fds = got
+            got = self.link.receive()
+            name, answers, message, fds = got.kind, got.request, got.message, got.fds
             assert name != "REFUSED", message
             if (name, answers) == (wire.name(kind), request) and (name != "STEP" or message.outcome != wire.pb.OPEN):
                 break
@@ -187,7 +187,7 @@ class Replay:
 
     def on_X(self, body):
         self.restart()
-        told = self.link.recv()
-        assert told is not None and told[0] == "RESTARTING" and self.link.recv() is None, told
+        assert self.link.receive().kind == "RESTARTING"
+        self.link.hangup()
         self.link.close()
-        self.link = wire.Wire(self.path)
+        self.link = Peer(self.path, hello=False)
