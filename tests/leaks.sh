@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The leak tests with large counts, 200 seeds of clients without manners, and a hostile user: attaches and
+# The leak tests with large counts, 200 seeds of clients that say anything, and a hostile user: attaches and
 # detaches whole jobs, runs small steps, and checks that the daemon and the library hold and weigh what they
 # did before. Takes some minutes.
 #
@@ -21,4 +21,4 @@ export GRADSYNC_TEST_SEEDS=200 GRADSYNC_TEST_HOSTILE=10
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 echo "$cycles cycles, $steps steps on $GRADSYNC_BUILD"
 exec /usr/bin/python3 -m pytest -v --durations=0 tests/integration/test_leaks.py \
-        tests/integration/test_chaos.py tests/integration/test_hostile.py </dev/null
+        tests/integration/test_walk.py tests/integration/test_hostile.py </dev/null

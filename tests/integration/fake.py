@@ -40,10 +40,7 @@ class FakeDaemon:
                     pass                # it has heard enough
 
     def _talk(self, client):
-        while True:
-            data = client.recv(wire.FRAME_MAX)
-            if not data:
-                return
+        while data := client.recv(wire.FRAME_MAX):
             head, message = wire.parse(data)
             if self.refuse:
                 self.refused += 1
@@ -72,10 +69,7 @@ class OldDaemon(FakeDaemon):
         super().__init__(path, minor=0)
 
     def _talk(self, client):
-        while True:
-            data = client.recv(wire.FRAME_MAX)
-            if not data:
-                return
+        while data := client.recv(wire.FRAME_MAX):
             head, _ = wire.parse(data)
             self.types.append(wire.name(head.type))
             if head.type == wire.pb.HELLO:

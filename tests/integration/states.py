@@ -646,10 +646,33 @@ def of_others(scene):
     yield "CONTROL", {"verb": 3, "job": "nobody's"}
 
 
+def of_nothing(scene):
+    """What is well-formed, as no field is required, and says nothing that holds."""
+    return [(kind, {}) for kind in ANSWERS if kind not in (PLAN, "HELLO", "STATUS", "TRACE", "CONTROL")]
+
+
 def requests(scene):
     """[(kind, fields)]: all that this client can ask, right and wrong."""
-    groups = (of_plans, of_steps, of_operations, of_memory, of_places, of_others)
+    groups = (of_plans, of_steps, of_operations, of_memory, of_places, of_others, of_nothing)
     return [each for group in groups for each in group(scene)]
+
+
+# What a member that has just joined cannot ask for, as something else comes before it.
+LATER = {"PLAN_PARAMS", "PLAN_BUCKETS", "PLAN_COMMIT", "PLAN_MAPPED", "PLAN_DROP", "STAGING_MAPPED", "READY",
+         "UNREGISTER", "REJOIN_PLAN", "REJOIN_STAGING", "REJOIN_END"}
+
+
+def must_be_refused(scene, state, kind, fields):
+    """Whether nobody may take it for right."""
+    if state == "before_hello" or kind == "HELLO":
+        return state != "before_hello" or kind != "HELLO"
+    if kind in ("STATUS", "TRACE", "CONTROL"):
+        return False
+    if kind in ("JOIN", "REJOIN"):
+        return not fields
+    if fields.get("job") != scene.job or scene.job == MOST:         # none, or one of which it is no member
+        return True
+    return state == "member" and kind in LATER and fields.get("generation") in (None, scene.generation)
 
 
 def ask(scene, kind, fields):

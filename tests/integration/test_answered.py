@@ -143,32 +143,50 @@ def test_a_plan_whose_end_was_not_said(alone):
     ask(made, "poll finish", "VOID_RETRY")
 
 
-class Ending(FakeDaemon):
-    """Refuses an operation because of a loss, and tells the loss to all only then, as a daemon does when nothing is done in the job
-    any more; or refuses it with `code`, and goes. It answers when the test lets it."""
+class Forming(FakeDaemon):
+    """Forms a job of two, of which it has rank 0; on() does what follows, and says whether it goes on."""
+
+    def __init__(self, path):
+        self.instance = 0
+        super().__init__(path, minor=1)
+
+    def _talk(self, client):
+        while data := client.recv(wire.FRAME_MAX):
+            head, message = wire.parse(data)
+            if head.type == wire.pb.HELLO and not self.refuse:
+                self.instance += 1
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=self.instance, device="cpu",
+                                                                    version="0.1.0"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2,
+                                                                  member=1))
+            elif not self.on(client, head, message):
+                return
+
+    def _refuse(self, client, head, code, text):
+        self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(code), text=text))
+
+
+class Ending(Forming):
+    """Refuses an operation because of a loss, and tells the loss to all only then, as a daemon does when nothing is
+    done in the job any more; or refuses it with `code`, and goes. It answers when the test lets it."""
 
     def __init__(self, path, code="MEMBER_LOST", goes=False):
         self.operations, self.code, self.goes = 0, code, goes
         self.may_answer, self.has_told = threading.Event(), threading.Event()
         super().__init__(path)
 
-    def _talk(self, client):
-        while data := client.recv(wire.FRAME_MAX):
-            head, _ = wire.parse(data)
-            if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=1, device="cpu", version="0.1.0"))
-            elif head.type == wire.pb.JOIN:
-                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
-            elif head.type == wire.pb.OPERATION:
-                self.operations += 1
-                self.may_answer.wait()
-                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.code), text="rank 1 is gone"))
-                if self.goes:
-                    return
-                lost = wire.pb.Lost(job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED,
-                                    text="job 'ending' lost rank 1 (pid 77) after step 0: it exited")
-                client.send(wire.frame("LOST", lost))
-                self.has_told.set()
+    def on(self, client, head, message):
+        self.operations += 1
+        self.may_answer.wait()
+        self._refuse(client, head, self.code, "rank 1 is gone")
+        if self.goes:
+            return False
+        client.send(wire.frame("LOST", wire.pb.Lost(
+            job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED,
+            text="job 'ending' lost rank 1 (pid 77) after step 0: it exited")))
+        self.has_told.set()
+        return True
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -244,22 +262,14 @@ def test_staging_memory_that_could_not_be_mapped(daemon, member):
         assert "right" in ask(made, "broadcast 100000 0")
 
 
-class Refusing(FakeDaemon):
+class Refusing(Forming):
     """Takes one client, goes at its first operation, and refuses whoever comes then."""
 
-    def _talk(self, client):
-        while data := client.recv(wire.FRAME_MAX):
-            head, _ = wire.parse(data)
-            if self.refuse:
-                client.send(wire.frame("REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("QUOTA"), text=self.refuse)))
-                return
-            if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=1, device="cpu", version="0.1.0"))
-            elif head.type == wire.pb.JOIN:
-                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
-            elif head.type == wire.pb.OPERATION:
-                self.refuse = "uid 7 has too many connections"
-                return
+    def on(self, client, head, message):
+        if self.refuse:
+            client.send(wire.frame("REFUSED", wire.pb.Refused(code=wire.pb.QUOTA, text=self.refuse)))
+        self.refuse = "uid 7 has too many connections"
+        return False
 
 
 def test_the_daemon_that_follows_refuses(program, scratch):
@@ -275,27 +285,19 @@ def test_the_daemon_that_follows_refuses(program, scratch):
     refusing.close()
 
 
-class Following(FakeDaemon):
-    """Refuses an operation for a loss and goes; then keeps what members say who come back, and has no place for them."""
+class Following(Forming):
+    """Refuses an operation for a loss and goes; then keeps what members say who come back, and has no place for
+    them."""
 
     def __init__(self, path):
-        self.instance, self.returned = 0, []
+        self.returned = []
         super().__init__(path)
 
-    def _talk(self, client):
-        while data := client.recv(wire.FRAME_MAX):
-            head, message = wire.parse(data)
-            if head.type == wire.pb.HELLO:
-                self.instance += 1
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=self.instance, device="cpu", version="0.1.0"))
-            elif head.type == wire.pb.JOIN:
-                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
-            elif head.type == wire.pb.OPERATION:
-                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="rank 1 is gone"))
-                return
-            elif head.type == wire.pb.REJOIN:
-                self.returned.append(message)
-                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="the job is over"))
+    def on(self, client, head, message):
+        if head.type == wire.pb.REJOIN:
+            self.returned.append(message)
+        self._refuse(client, head, "MEMBER_LOST", "the job is over" if self.returned else "rank 1 is gone")
+        return bool(self.returned)
 
 
 def test_what_was_refused_for_a_loss_is_not_counted(program, scratch):

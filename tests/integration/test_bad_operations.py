@@ -71,7 +71,6 @@ def test_odd_operation(serve, what):
     assert answer.code == "INVALID" and answer.text, answer
     peer.sequence = type(sequence)(0)
     barrier(crew)
-    served.go()
 
 
 def test_numbers_beyond_the_enumerations(serve):
@@ -85,7 +84,6 @@ def test_numbers_beyond_the_enumerations(serve):
                             b"\x18\x00", b"\x20", varint(kind)])
         crew.peers[0].send_raw(frame("OPERATION", payload, 99))
         assert crew.peers[0].refusal(99).code in ("INVALID", "PROTOCOL"), kind
-    served.go()
 
 
 @pytest.mark.parametrize("first, second", [
@@ -112,7 +110,6 @@ def test_operations_that_differ(serve, first, second):
         assert answer.code == "OPERATION_MISMATCH" and answer.rank == 1 and "rank 1" in answer.text, answer
     assert all(memory.map[:8192] == b"\x11" * 8192 for memory in crew.memory)
     barrier(crew)
-    served.go()
 
 
 def test_one_operation_at_a_time(serve):
@@ -124,7 +121,6 @@ def test_one_operation_at_a_time(serve):
     other = crew.peers[1].operation("BARRIER")
     crew.peers[0].expect("OPERATION_DONE", first)
     crew.peers[1].expect("OPERATION_DONE", other)
-    served.go()
 
 
 @pytest.mark.parametrize("sequence", [1, 7, TOP])
@@ -136,7 +132,6 @@ def test_operation_out_of_sequence(serve, sequence):
     answer = peer.refusal(request)
     assert answer.code == "STATE" and str(sequence) in answer.text, answer
     barrier(crew)
-    served.go()
 
 
 @pytest.mark.parametrize("generation", [0, 2, 0xFFFFFFFF])
@@ -147,7 +142,6 @@ def test_operation_of_another_generation(serve, generation):
     request = peer.send("OPERATION", job=peer.job, generation=generation, sequence=0, kind=1)
     assert peer.refusal(request).code == "STALE"
     barrier(crew)
-    served.go()
 
 
 def test_staging_twice(serve):
@@ -157,7 +151,6 @@ def test_staging_twice(serve):
     assert peer.refusal(peer.send("STAGING", job=peer.job)).code == "STATE"
     assert peer.refusal(peer.send("STAGING_MAPPED", job=peer.job)).code == "STATE"
     barrier(crew)
-    served.go()
 
 
 def test_operations_beside_steps(serve):
@@ -175,4 +168,3 @@ def test_operations_beside_steps(serve):
     crew.peers[1].ready(crew.plans[0][1], 0)
     for peer, plan in zip(crew.peers, crew.plans[0]):
         assert peer.outcome(plan)[0] == "COMMITTED"
-    served.go()

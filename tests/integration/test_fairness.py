@@ -60,7 +60,6 @@ def test_a_small_bucket_overtakes_a_large_one(serve, small):
                 ready(peers[0], places[0], name)
         for peer, place in zip(peers, places):
             assert [committed(peer, place) for _ in range(2)] == ["small", "large"]
-    served.go()
 
 
 def small_steps_during_a_large_one(peers, places):
@@ -87,4 +86,3 @@ def test_many_small_steps_during_a_large_one(serve):
     served = serve(settings={"workers": 1})
     peers, places = two_in_both(served, 4096)
     wait_until(lambda: small_steps_during_a_large_one(peers, places) >= 3, "three small steps during a large one")
-    served.go()

@@ -85,7 +85,6 @@ def test_the_job_goes_on_and_nothing_stays(serve, attack, name):
     assert told["connections"] >= min(ATTACKS[name], 20)
     for kind in REACHED.get(name, ()):  # the attack came as far as it wanted to
         assert told["heard"].get(str(wire.pb.MessageType.Value(kind)), 0) > 0, told
-    served.settled()                    # fds, clients, jobs, arenas and bytes are what they were
 
 
 @needs_root

@@ -66,24 +66,6 @@ def refused(made, how):
     made.program.destroy()
 
 
-def test_a_file_that_is_damaged_is_no_beginning(daemon):
-    made = daemon()
-    kept = pathlib.Path(made.socket + ".identity")
-    made.finish()
-    made.program.destroy()
-    good = kept.read_bytes()
-    kept.write_bytes(good[:-1])
-    refused(made, "socket.identity has not the size that it should have")
-    kept.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    refused(made, "socket.identity is damaged")
-    kept.write_bytes(good)
-    kept.chmod(0o644)
-    refused(made, "its mode is not 0600")
-    kept.chmod(0o600)
-    made.expect_clean = True
-    assert shown(made.start())["starts"] == 2
-
-
 def test_two_daemons_do_not_share_it(daemon, build, scratch):
     state = scratch / "state"
     state.mkdir()

@@ -2,7 +2,7 @@
 """What the daemon holds after many members and many steps, and who pays for the memory that it shares with
 them.
 
-tests/soak.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
+tests/leaks.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
 GRADSYNC_TEST_STEPS).
 """
 import os

@@ -52,4 +52,3 @@ def test_steps_go_on_before_what_many_users_ask(serve, running):
     times = [time for peer, mine in zip(crowd, requests) for time in answered(peer, mine)]
     assert len(times) == USERS * QUESTIONS
     assert sum(time < now for time in times) < len(times) * 3 / 4
-    served.go()

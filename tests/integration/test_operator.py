@@ -11,7 +11,7 @@ import pytest
 
 import wire
 from harness import wait_until
-from peer import Crew, Refused, small_plan
+from peer import Crew, Refused
 
 ALICE, BOB, NOBODY = 61001, 61002, 65534
 OPEN = {"socket_mode": "0666"}
@@ -72,7 +72,6 @@ def test_an_owner_evicts_a_member_of_its_job(serve):
     assert len(said) == 1, served.daemon.log
     lost = f"job 'unruly' lost rank 1 (pid {os.getpid()}) after step 2"
     assert f"{lost}: it was evicted by uid {ALICE} [" in said[0]
-    served.go()
 
 
 @needs_root
@@ -85,7 +84,6 @@ def test_root_names_a_job_by_its_owner(serve):
     assert re.search(rf"job 'same' lost rank 0 .* evicted by uid 0 \[.* uid={BOB} ", served.daemon.log), \
         "whose it was is in the log, too"
     hers.go(2)
-    served.go()
 
 
 @needs_root
@@ -100,7 +98,6 @@ def test_what_cannot_be_evicted(serve):
     waiting.silent()
     served.daemon.ctl("evict", "forming", "0", code=1)
     crew.go(2)
-    served.go()
 
 
 def test_orders_that_are_none(serve):
@@ -114,7 +111,6 @@ def test_orders_that_are_none(serve):
     served.daemon.ctl("pause", code=2)
     served.daemon.ctl("resume", "a", "b", code=2)
     served.daemon.ctl("drain", "healthy", code=2)
-    served.go()
 
 
 def test_orders_without_a_daemon(program, scratch):
@@ -146,29 +142,6 @@ def test_a_paused_job_launches_nothing(serve):
     assert len(re.findall(r"uid \d+ resumes job 'halted'", served.daemon.log)) == 1
 
 
-def test_a_pause_in_the_middle_of_a_step(serve):
-    """What was ready before goes through, what becomes ready meanwhile waits."""
-    served = serve()
-    crew = served.crew("halted", 2, lambda ordinal: small_plan(2, ordinal=ordinal))
-    plans = crew.plans[0]
-    for peer, plan in zip(crew.peers, plans):
-        peer.write(plan, 0, [peer.rank + 1.0] * 256)
-        peer.write(plan, 1, [peer.rank + 3.0] * 256)
-        peer.ready(plan, 0)
-    first = crew.peers[0].expect("STEP")
-    assert [result.bucket for result in first.result] == [0]
-    order(crew.peers[0], "PAUSE", job="halted")
-    for peer, plan in zip(crew.peers, plans):
-        peer.ready(plan, 1)
-    crew.peers[1].status()
-    assert crew.peers[0].silent() == []
-    order(crew.peers[0], "RESUME", job="halted")
-    for peer, plan in zip(crew.peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
-        assert set(peer.read(plan, 0)) == {1.5} and set(peer.read(plan, 1)) == {3.5}
-    served.go()
-
-
 def test_nobody_is_blamed_during_a_pause(serve):
     """A job that stalls at the same time shows that there was time enough to be blamed."""
     served = serve()
@@ -193,21 +166,6 @@ def test_nobody_is_blamed_during_a_pause(serve):
     for peer, plan in zip(halted.peers, halted.plans[0]):
         assert peer.outcome(plan)[0] == "COMMITTED"
     halted.go(2)
-    served.go()
-
-
-def test_a_step_that_is_complete_is_committed_whoever_dies_in_a_pause(serve):
-    served = serve()
-    crew = served.crew("halted", 2)
-    order(crew.peers[0], "PAUSE", job="halted")
-    ready_all(crew)
-    crew.peers[1].status()
-    crew.peers[1].sock.close()
-    outcome, message, _ = crew.peers[0].outcome(crew.plans[0][0])
-    assert outcome == "COMMITTED", message
-    assert set(crew.peers[0].read(crew.plans[0][0], 0)) == {1.5}
-    assert crew.peers[0].expect("LOST").rank == 1
-    served.go()
 
 
 def test_a_step_that_is_not_is_void(serve):
@@ -217,7 +175,6 @@ def test_a_step_that_is_not_is_void(serve):
     crew.peers[0].ready(crew.plans[0][0], 0)
     crew.peers[1].sock.close()
     assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
-    served.go()
 
 
 def test_collectives_wait_for_the_end_of_a_pause(serve):
@@ -237,7 +194,6 @@ def test_collectives_wait_for_the_end_of_a_pause(serve):
     late = crew.peers[1].operation("BARRIER")
     crew.peers[0].expect("OPERATION_DONE", early)
     crew.peers[1].expect("OPERATION_DONE", late)
-    served.go()
 
 
 def test_a_collective_of_a_paused_job_that_loses_a_member(serve):
@@ -248,7 +204,6 @@ def test_a_collective_of_a_paused_job_that_loses_a_member(serve):
     crew.peers[1].status()
     crew.peers[1].sock.close()
     assert crew.peers[0].refusal(requests[0]).code == "MEMBER_LOST"
-    served.go()
 
 
 def test_the_end_of_the_daemon_ends_a_pause(daemon, peers):
@@ -291,7 +246,6 @@ def test_drain_lets_open_steps_end_and_begins_none(serve):
     assert served.daemon.status()["daemon"]["draining"] is False
     late.joined(late.join_send("late", 1))
     crew.go(2)
-    served.go()
 
 
 def test_drain_says_when_it_is_quiet(serve, program):
@@ -308,7 +262,6 @@ def test_drain_says_when_it_is_quiet(serve, program):
     for peer, plan in zip(crew.peers, plans):
         assert peer.outcome(plan)[0] == "COMMITTED"
     served.daemon.ctl("resume")
-    served.go()
 
 
 def test_a_collective_that_an_open_step_needs_is_let_through(serve):
@@ -331,7 +284,6 @@ def test_a_collective_that_an_open_step_needs_is_let_through(serve):
     order(boss, "RESUME")
     for peer, request in zip(crew.peers, held):
         peer.expect("OPERATION_DONE", request)
-    served.go()
 
 
 def test_pause_and_drain_are_lifted_each_for_itself(serve):
@@ -349,7 +301,6 @@ def test_pause_and_drain_are_lifted_each_for_itself(serve):
     assert all(peer.silent() == [] for peer in crew.peers)
     order(crew.peers[0], "RESUME")
     committed(crew)
-    served.go()
 
 
 # -- who may
@@ -363,7 +314,6 @@ def test_only_some_may_drain(serve):
     assert served.daemon.status()["daemon"]["draining"] is False
     for peer, may in ((crew.peers[0], False), (served.peer(), True)):       # what others have open is not theirs to know
         assert peer.status()["STATUS_DAEMON"][0].HasField("open") == may
-    served.go()
 
 
 @needs_root
@@ -423,7 +373,6 @@ def test_the_admin_group(serve, primary):
     order(admin, "RESUME")
     order(admin, "EVICT", job="hers", rank=1)
     assert f"evicted by uid {BOB}" in crew.peers[1].hangup().text
-    served.go()
 
 
 @needs_root
@@ -439,7 +388,6 @@ def test_many_groups_do_not_hide_the_one(serve):
 
 def test_a_group_that_does_not_exist_is_no_error(serve):
     served = serve("--admin-group=no-such-group-here")
-    served.go()
 
 
 @needs_root
@@ -452,7 +400,6 @@ def test_nobody_may_not_connect(serve):
     assert served.peer(uid=NOBODY).welcome
     with pytest.raises(Refused):
         order(served.peer(uid=NOBODY), "DRAIN")
-    served.go()
 
 
 def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(serve):
@@ -473,7 +420,6 @@ def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(serve):
         order(boss, "RESUME", **second)
         for peer, request in zip(crew.peers, requests):
             peer.expect("OPERATION_DONE", request)
-    served.go()
 
 
 def test_the_end_of_a_drain_is_for_all_jobs(serve):
@@ -495,4 +441,3 @@ def test_the_end_of_a_drain_is_for_all_jobs(serve):
         committed(crew)
     for peer, request in zip(gathered, requests):
         peer.expect("OPERATION_DONE", request)
-    served.go()

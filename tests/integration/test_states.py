@@ -4,7 +4,7 @@ notices."""
 import pytest
 
 from harness import wait_until
-from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, forget, requests
+from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, forget, must_be_refused, requests
 
 CELLS = [(name, minor) for name in STATES for minor in (1, 0) if minor or name not in ONLY_MINOR_1]
 
@@ -51,9 +51,11 @@ class Stage:
         wait_until(told, f"an answer to {kind}")
 
 
-def judge(stage, kind, request, answers):
+def judge(stage, kind, fields, request, answers):
     """Whether the request was refused, and nothing else happened."""
     actor = stage.scene.actor
+    refused = [frame for frame in answers if frame.request == request and frame.kind == "REFUSED"]
+    assert actor.gone or refused or not must_be_refused(stage.scene, stage.name, kind, fields), "it was taken"
     if actor.gone:
         assert actor.reason is not None, f"{stage.name}: {kind}: closed without a reason"
         return False
@@ -78,7 +80,7 @@ def test_every_request(serve, name, minor):
         kind, fields = requests(stage.scene)[number]
         try:
             request = ask(stage.scene, kind, fields)
-            refused = judge(stage, kind, request, stage.scene.actor.sync())
+            refused = judge(stage, kind, fields, request, stage.scene.actor.sync())
         except AssertionError as problem:
             raise AssertionError(f"{name}, minor {minor}: {kind} {fields}: {problem}") from problem
         if not refused:

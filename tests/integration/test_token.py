@@ -43,7 +43,6 @@ def test_another_token_is_refused(serve, mine, theirs):
     text, = texts
     assert str(os.getpid()) not in text and not re.search(r"\b(rank|world|members? of|pid)\b", text), text
     crew.go(2)                          # a higher incarnation has superseded nobody
-    served.go()
 
 
 def test_the_same_token_joins(serve):
@@ -51,7 +50,6 @@ def test_the_same_token_joins(serve):
     tenants(served, "t" * 255).go(2)
     other = served.crew("others", 1, token="another job, another token")
     other.go(1)
-    served.go()
 
 
 def test_the_name_is_free_when_the_job_is_over(serve):
@@ -59,7 +57,6 @@ def test_the_name_is_free_when_the_job_is_over(serve):
     crew = tenants(served)
     crew.leave()
     served.crew("shared", 1, token="of the next").go(1)
-    served.go()
 
 
 @pytest.mark.parametrize("token", ["", "x" * 256])
@@ -68,7 +65,6 @@ def test_tokens_that_are_none(serve, token):
     peer = served.peer()
     answer = peer.refusal(peer.join_send("shared", 1, token=token))
     assert answer.code == "INVALID" and "255" in answer.text, answer
-    served.go()
 
 
 def test_a_token_is_never_told(serve):
@@ -79,7 +75,6 @@ def test_a_token_is_never_told(serve):
     rows = served.healthy.peers[0].status()
     seen = str(rows) + served.daemon.log + served.daemon.ctl("status", "--json") + served.daemon.ctl("status")
     assert "shared" in seen and SECRET not in seen and "wrong guess" not in seen
-    served.go()
 
 
 @needs_root
@@ -101,7 +96,6 @@ def test_orders_of_the_owner_need_the_token(serve):
     with pytest.raises(Refused) as refused:
         peer.ask("CONTROL", "CONTROL_DONE", verb=wire.pb.EVICT, job="shared", rank=99)
     assert refused.value.code == "DENIED"       # not a word about its ranks
-    served.go()
 
 
 def test_the_library_brings_it(daemon, member):

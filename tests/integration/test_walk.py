@@ -2,7 +2,7 @@
 """Clients of two jobs that go on as members do, and between that say whatever a client can say, in an order from a fixed seed:
 each request has one answer, whoever has to go is told why, and when all are gone nothing of them is left.
 
-GRADSYNC_TEST_SEEDS sets how many seeds are tried (tests/soak.sh tries more).
+GRADSYNC_TEST_SEEDS sets how many seeds are tried (tests/leaks.sh tries more).
 """
 import os
 import random
@@ -10,13 +10,17 @@ import random
 import pytest
 
 import wire
+from harness import sanitized, wait_until
 from peer import PAGE, Arena, Own, small_plan
-from states import ANSWERS, MOST, PLAN, WAITS, Actor, Scene, ask, forget, requests
+from states import ANSWERS, LONGEST, MOST, PLAN, WAITS, Actor, Scene, ask, forget, requests
 
 SEEDS = int(os.environ.get("GRADSYNC_TEST_SEEDS", "8"))
 # The worlds of the jobs, from and to: one that has all its members or none, and one that grows and closes ranks.
 JOBS = {"red": (2, 2), "blue": (1, 3)}
 TURNS = 1000
+ODD = [0, 1, 64, PAGE, MOST, 1 << 40, 1 << 63, LONGEST - PAGE + 1, LONGEST]
+# What all of them may hold: much, or so little that they are often refused it.
+QUOTAS = [{"jobs_per_uid": 256, "arenas_per_uid": 256}, {"jobs_per_uid": 6, "arenas_per_uid": 24}]
 
 
 class Walker(Actor):
@@ -115,11 +119,16 @@ class Walker(Actor):
         if self.memory and self.chance.random() < 0.5:
             self.scene.own.place(plan)
             place = {"memory": self.memory}
+        odd = {}
+        if self.chance.random() < 0.05:
+            plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(ODD)
+        elif self.chance.random() < 0.05:
+            odd[self.chance.choice(["arena_bytes", "diagnosis_bytes"])] = self.chance.choice(ODD)
         self.asked[request] = PLAN
         self.describing = [
             (request, "PLAN_BEGIN", {**address, "generation": self.generation, "params": 2, "buckets": 2, "reduce": 1,
                                      "arena_bytes": plan.bytes, "diagnosis_bytes": plan.diagnosis,
-                                     "timeout_ms": self.chance.choice([0, 0, 10])}),
+                                     "timeout_ms": self.chance.choice([0, 0, 10]), **odd}),
             (request, "PLAN_PARAMS", {**address, "param": [wire.pb.Param(name=name, dtype=1, shape=shape, bucket=bucket)
                                                            for name, shape, bucket in plan.params]}),
             (request, "PLAN_BUCKETS", {**address, "bucket": [
@@ -159,6 +168,20 @@ class Walker(Actor):
         self.say("OPERATION", job=self.job, generation=self.generation, sequence=self.called, dtype=1, reduce=1, bytes=64,
                  input=0, output=0, kind=self.chance.choice([1, 5]) if self.staged else 1)
 
+    def punch(self):
+        """Gives a page of its memory back, and has another one there before it is missed, or not."""
+        self.scene.memfd()
+        self.scene.own.punch(0, PAGE)
+        self.scene.own.populate(0, PAGE)
+
+    def noise(self):
+        """Bytes that are hardly a frame; then it is gone."""
+        data = bytearray(wire.frame("STATUS", b"", 5))
+        data[self.chance.randrange(len(data))] = self.chance.randrange(256)
+        self.send_raw(bytes(data) + self.chance.randbytes(self.chance.choice([0, 0, 1, 100])))
+        self.close()
+        self.reason = "noise"
+
     def go_on(self):
         """What a member does next."""
         what = self.chance.random()
@@ -183,6 +206,12 @@ class Walker(Actor):
 
     def act(self):
         try:
+            what = self.chance.random()
+            if what < 0.002:
+                self.noise()
+                return
+            if what < 0.005:
+                self.punch()
             if self.chance.random() < 0.8:
                 self.go_on()
             else:
@@ -225,8 +254,9 @@ def leave(walkers, one):
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_members_that_say_anything(serve, seed):
-    served = serve(settings={"stall_notice": "20ms", "jobs_per_uid": 256, "arenas_per_uid": 256})
+def test_members_that_say_anything(serve, build, seed):
+    settings = {"stall_notice": "20ms", **QUOTAS[seed % 2]}
+    served = serve(settings=settings)
     chance = random.Random(seed)
     walkers = []
     for turn in range(TURNS):
@@ -237,9 +267,16 @@ def test_members_that_say_anything(serve, seed):
         chance.choice(walkers).act()
         if turn % 100 == 0:
             served.go(1)
+    # No step of the healthy job is open now: the deadline strikes the others, wherever they are.
+    served.daemon.change(**settings, step_deadline="10ms")
+    witness = served.healthy.peers[0]
+    wait_until(lambda: "step" not in [wait.what for wait in witness.status().get("STATUS_WAIT", [])],
+               "an end of all open steps")
+    served.daemon.change(**settings)
     for each in walkers:
         each.check()
+    if not sanitized(build):
+        assert served.daemon.anonymous() < 20 << 20
     for each in list(walkers):
         leave(walkers, each)
     forget(served)
-    served.settled()
