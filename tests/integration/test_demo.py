@@ -13,6 +13,7 @@ import subprocess
 import pytest
 
 import harness
+from clusters import HELPER
 from harness import wait_until
 
 NUMBER = r"\d+(\.\d+)?"
@@ -43,9 +44,39 @@ def temporary(scratch):
     wait_until(lambda: not processes_of(made), "the end of all processes")
 
 
+EPOCHS = 30                             # fewer than the demo's own, which the first test has
+STEPS = 29 * EPOCHS
+
+
 @pytest.fixture
-def demo(program, temporary):
-    def start(*arguments, path=harness.CTL):
+def elsewhere(build, scratch):
+    """gradsyncctl, gradsyncd and the rest as if they were installed, with a story of fewer epochs. The function
+    writes another trainer."""
+    folder = scratch / "libexec/gradsync"
+    folder.mkdir(parents=True)
+    for path, name in ((harness.CTL, "bin"), (harness.DAEMON, "sbin")):
+        (scratch / name).mkdir()
+        shutil.copy(build / path, scratch / name)
+    for path in (HELPER, harness.DIGITS):
+        (folder / pathlib.Path(path).name).symlink_to(build / path)
+    story = (build / harness.CTL).with_name("demo.py").read_text("utf-8")
+    short = re.sub(r"(?m)^EPOCHS = 100\b", f"EPOCHS = {EPOCHS}", story)
+    assert short != story
+    (folder / "demo.py").write_text(short, "utf-8")
+    (folder / "demo.py").chmod(0o755)
+
+    def write(line):
+        trainer = folder / "digits"
+        trainer.unlink()
+        trainer.write_text(f"#!/bin/sh\n{line.replace('DIGITS', str(build / harness.DIGITS))}\n", "utf-8")
+        trainer.chmod(0o755)
+    write.path = scratch / "bin/gradsyncctl"
+    return write
+
+
+@pytest.fixture
+def demo(program, temporary, elsewhere):
+    def start(*arguments, path=elsewhere.path):
         return program(path, "demo", *arguments, env={"TMPDIR": temporary}, stdin=subprocess.DEVNULL)
     return start
 
@@ -61,7 +92,7 @@ def until(run, word):
 
 @pytest.mark.heavy
 def test_the_story(demo):
-    run = demo()
+    run = demo(path=harness.CTL)
     story = (
         r"1  Training, undisturbed",
         rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P<hash>[0-9a-f]{{16}})\.",
@@ -102,7 +133,7 @@ def test_numbers(demo):
     assert (told["schema_version"], told["members"], told["equal"]) == (1, 4, True)
     undisturbed, disturbed = told["undisturbed"], told["disturbed"]
     assert undisturbed["hash"] == disturbed["hash"] and re.fullmatch("[0-9a-f]{16}", disturbed["hash"])
-    assert undisturbed["steps"] == disturbed["steps"] and disturbed["accuracy"] > 0.9
+    assert undisturbed["steps"] == disturbed["steps"] == STEPS and disturbed["accuracy"] > 0.9
     stop, kill = told["stop"], told["kill"]
     assert (stop["rank"], kill["rank"], stop["host"], kill["host"]) == (1, 2, None, None)
     assert len({stop["pid"], kill["pid"], kill["successor_pid"]}) == 3
@@ -124,14 +155,14 @@ def test_what_happens_on_another_host(demo):
     named = r"rank 1 on host two \(pid (?P=one), stopped\)"
     story = (
         r"Ranks 1 and 2 are on host two\.",
-        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P<hash>[0-9a-f]{{16}})\.",
+        rf"{STEPS} steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P<hash>[0-9a-f]{{16}})\.",
         r"Ranks 0 to 2 are pid (?P<zero>\d+), (?P<one>\d+) and (?P<two>\d+)\.",
         rf"After {NUMBER} ms gradsyncctl status says:\n +waiting {NUMBER} s for {named}: bucket \d, param",
         rf"\[0\] digits: rank 0: job 'disturbed', step \d+: waiting \d.* for {named}: bucket",
         r"Rank 2 is killed: kill -9 (?P<killed>\d+)",
         r"Only its process was started again, as pid (?P<new>\d+)\.",
         r"same ranks\. The communicator between the hosts is the same\.",
-        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P=hash)\.",
+        rf"{STEPS} steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P=hash)\.",
         r"Equal to the undisturbed run's, bit for bit, on all 3 members\.",
     )
     assert run.wait(harness.LONG) == 0, run.told()
@@ -143,14 +174,15 @@ def test_what_happens_on_another_host(demo):
 @pytest.mark.heavy
 def test_nothing_is_left_of_two_hosts(demo):
     run = demo("--hosts", 2)
-    until(run, "2900 steps in")
+    until(run, f"{STEPS} steps in")
     run.signal(signal.SIGINT)
     assert run.wait(harness.LONG) == 128 + signal.SIGINT, run.told()
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("word, pause, number", [
-    ("1  Training", None, signal.SIGINT), ("2900 steps in", 1000, signal.SIGINT), ("2  The same", None, signal.SIGTERM),
+    ("1  Training", None, signal.SIGINT), (f"{STEPS} steps in", 1000, signal.SIGINT),
+    ("2  The same", None, signal.SIGTERM),
     ("It stays stopped", 3, signal.SIGINT), ("3  A trainer dies", None, signal.SIGINT), ("back in", None, signal.SIGTERM)])
 def test_interrupted_in_each_act(demo, word, pause, number):
     """The fixtures see that nothing is left."""
@@ -161,27 +193,10 @@ def test_interrupted_in_each_act(demo, word, pause, number):
     assert "Equal" not in run.out
 
 
-@pytest.fixture
-def elsewhere(build, scratch):
-    """gradsyncctl and gradsyncd as if they were installed; the trainer is what the test writes."""
-    for path, name in ((harness.CTL, "bin"), (harness.DAEMON, "sbin")):
-        (scratch / name).mkdir()
-        shutil.copy(build / path, scratch / name)
-    folder = scratch / "libexec/gradsync"
-    folder.mkdir(parents=True)
-    shutil.copy((build / harness.CTL).with_name("demo.py"), folder)
-
-    def write(line):
-        (folder / "digits").write_text(f"#!/bin/sh\n{line.replace('DIGITS', str(build / harness.DIGITS))}\n", "utf-8")
-        (folder / "digits").chmod(0o755)
-    write.path = scratch / "bin/gradsyncctl"
-    return write
-
-
 @pytest.mark.heavy
 def test_another_result_is_told(demo, elsewhere):
     elsewhere('[ "$GRADSYNC_JOB" = undisturbed ] || seed="--seed 2"; exec DIGITS "$@" $seed')
-    run = demo(path=elsewhere.path)
+    run = demo()
     assert run.wait(harness.LONG) == 1, run.told()
     first, second = re.findall(r"parameters ([0-9a-f]{16})\.", run.out)
     assert first != second and f"the parameters differ: {first} undisturbed, {second} disturbed" in run.err
@@ -190,21 +205,21 @@ def test_another_result_is_told(demo, elsewhere):
 
 def test_a_training_that_ends_too_early(demo, elsewhere):
     elsewhere('exec DIGITS "$@" --epochs 1')
-    run = demo(path=elsewhere.path)
+    run = demo()
     assert run.wait(harness.LONG) == 1, run.told()
     assert "over before everything had happened" in run.err and "Equal" not in run.out
 
 
 def test_a_trainer_that_fails(demo, elsewhere):
     elsewhere('[ "$GRADSYNC_RANK" = 0 ] && { echo "no data" >&2; exit 3; }; exec DIGITS "$@"')
-    run = demo(path=elsewhere.path)
+    run = demo()
     assert run.wait(harness.LONG) == 3, run.told()
     assert "[0] no data" in run.out and re.search(r"rank 0 \(pid \d+\) ended with status 3", run.err), run.told()
 
 
 def test_without_its_trainer(demo, elsewhere):
     (elsewhere.path.parents[1] / "libexec").rename(elsewhere.path.parents[1] / "away")
-    run = demo(path=elsewhere.path)
+    run = demo()
     assert run.wait(harness.LONG) == 1
     assert run.out == ""
     assert "the demo's trainer is not there" in run.err and "libexec/gradsync/digits" in run.err and "-Dexamples=true" in run.err
