@@ -12,7 +12,7 @@ from clusters import Cluster
 from fixtures import build, ctl, daemon, machine  # noqa: F401
 from fixtures import nothing_left, peers, processes, program, scratch  # noqa: F401
 from memory_group import MemoryGroup
-from peer import small_plan
+from peer import agree, small_plan
 from returning import Returning
 from running import Runner
 from teams import GRACE, Team
@@ -112,10 +112,6 @@ def pair(peers):
         for each, request in zip(made, requests):
             joined = each.joined(request)
             each.name, each.member, each.proof, each.token = name, joined.member, joined.proof, token
-        plans = [small_plan(buckets, control=control) for _ in made]
-        requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
-        mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]
-        for each, request in zip(made, mapped):
-            each.expect("PLAN_AGREED", request)
+        agree(made, [small_plan(buckets, control=control) for _ in made])
         return made
     return start

@@ -8,6 +8,7 @@ import sys
 
 import transcript
 import wire
+from peer import Plan
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "transcripts"
 STAGING = 8 << 20                       # staging_bytes, as a daemon has it unless it is told another
@@ -49,16 +50,19 @@ def status():
 def describe(out, request, ordinal=0, memory=0):
     """A plan of PARAMS, up to its buckets: in an arena, or in a registered memory from its begin. Returns where parameters lie. The
     diagnosis page lies in a control memory."""
-    diagnosis, size, places, buckets = wire.layout(PARAMS)
+    plan = Plan([(name, [count], bucket) for name, count, bucket in PARAMS], control=True)
     where = {"memory": memory} if memory else {}
     address = {"job": 1, "plan": ordinal}
-    out.send("PLAN_BEGIN", request, generation=1, params=len(PARAMS), buckets=len(buckets),
-             arena_bytes=0 if memory else size - diagnosis, control_bytes=diagnosis, reduce=wire.pb.AVG, timeout_ms=300000, **address)
-    out.send("PLAN_PARAMS", request, param=[wire.pb.Param(name=name, dtype=wire.pb.F32, shape=[count], bucket=bucket)
-                                            for name, count, bucket in PARAMS], **address)
-    out.send("PLAN_BUCKETS", request, bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at - diagnosis, bytes=length, payload=payload, **where)
-                                              for at, length, payload in buckets], **address)
-    return [(at - diagnosis, length) for at, length in places]
+    out.send("PLAN_BEGIN", request, generation=1, params=len(PARAMS), buckets=len(plan.buckets),
+             arena_bytes=0 if memory else plan.bytes, control_bytes=plan.control, reduce=wire.pb.AVG,
+             timeout_ms=300000, **address)
+    out.send("PLAN_PARAMS", request, **address,
+             param=[wire.pb.Param(name=name, dtype=wire.pb.F32, shape=[count], bucket=bucket)
+                    for name, count, bucket in PARAMS])
+    out.send("PLAN_BUCKETS", request, **address,
+             bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at, bytes=length, payload=payload, **where)
+                     for at, length, payload in plan.buckets])
+    return plan.places
 
 
 def agree(out, request, ordinal=0, memory=0):

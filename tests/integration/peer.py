@@ -358,6 +358,7 @@ class Peer:
 
     def plan_arena(self, plan, request, populate=True):
         message = self.expect("PLAN_ARENA", request)
+        self.keep(plan)
         sizes = [size for size in (plan.bytes, plan.control) if size]
         assert message.bytes == plan.bytes and len(self.fds) == len(sizes)
         maps = [Arena(fd, size, populate) for fd, size in zip(self.fds, sizes)]
@@ -367,6 +368,9 @@ class Peer:
         plan.page = maps[-1]
         self.plans[plan.ordinal] = plan
         return self.send("PLAN_MAPPED", job=self.job, plan=plan.ordinal)
+
+    def keep(self, plan):
+        """Whoever needs the descriptors of a plan's memory takes copies of them here."""
 
     def write(self, plan, param, values):
         at, size = plan.places[param]
@@ -498,6 +502,15 @@ class Child:
         self.close = lambda: None
 
 
+def agree(peers, plans):
+    """Members agree on a plan, of which each has its own."""
+    requests = [peer.plan_send(plan) for peer, plan in zip(peers, plans)]
+    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(peers, plans, requests)]
+    for peer, request in zip(peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+    return plans
+
+
 class Crew:
     """A whole job of Peers that go on in lockstep."""
 
@@ -514,13 +527,8 @@ class Crew:
 
     def plan(self, make):
         """Agrees on a plan: `make(ordinal=n)` builds one for each member."""
-        plans = [make(ordinal=len(self.plans)) for _ in self.peers]
-        requests = [peer.plan_send(plan) for peer, plan in zip(self.peers, plans)]
-        mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(self.peers, plans, requests)]
-        for peer, request in zip(self.peers, mapped):
-            peer.expect("PLAN_AGREED", request)
-        self.plans.append(plans)
-        return plans
+        self.plans.append(agree(self.peers, [make(ordinal=len(self.plans)) for _ in self.peers]))
+        return self.plans[-1]
 
     def go(self, steps=1, ordinal=0):
         """Whole steps of one plan, results checked: rank r gives r + 1 everywhere, so the average is
@@ -545,6 +553,12 @@ class Crew:
                     values = peer.read(plan, param)
                     assert set(values) == {expected}, (peer.rank, param, set(values))
             self.committed += 1
+
+    def commits(self, ordinal=0):
+        """The open step of a plan ends well for all."""
+        for peer, plan in zip(self.peers, self.plans[ordinal]):
+            outcome, message, _ = peer.outcome(plan)
+            assert outcome == "COMMITTED", message
 
     def leave(self):
         for peer in self.peers:

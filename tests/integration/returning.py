@@ -16,15 +16,11 @@ class Returning(Peer):
                  returns=True)
         self.memory, self.control = {}, {}
 
-    def plan_arena(self, plan, request, populate=True):
-        """Keeps the memfds, as the library does."""
-        held = super().expect("PLAN_ARENA", request)
+    def keep(self, plan):
+        """As the library does."""
         self.memory[plan.ordinal] = os.dup(self.fds[0])
         if plan.control:
             self.control[plan.ordinal] = os.dup(self.fds[-1])
-        kept = {"kind": "PLAN_ARENA", "request": request, "message": held, "fds": self.fds}
-        self.early.insert(0, type("Kept", (), kept)())
-        return super().plan_arena(plan, request, populate)
 
     def close(self):
         for fd in (*self.memory.values(), *self.control.values()):
@@ -42,9 +38,20 @@ class Returning(Peer):
         return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
 
     def rejoin(self, old, **changes):
-        self.job = self.expect("REJOINED", self.rejoin_send(old, **changes)).job
-        self.name, self.generation, self.rank = old.name, old.generation, old.rank
+        self.follow(old, self.expect("REJOINED", self.rejoin_send(old, **changes)).job)
+
+    def follow(self, old, job):
+        """It has that handle, and is what `old` was."""
+        self.job, self.name, self.generation, self.rank = job, old.name, old.generation, old.rank
         self.world, self.member = old.world, old.member
+
+    def tell(self, old, step, launched):
+        """All that there is to tell, and takes over what `old` held."""
+        for ordinal, plan in old.plans.items():
+            self.offer(plan, old.memory[ordinal], step, launched, old.control.get(ordinal))
+            self.plans[ordinal] = plan
+        self.told()
+        self.memory, self.control, old.memory, old.control, old.plans = old.memory, old.control, {}, {}, {}
 
     def offer(self, plan, fd, step, launched, control=None, **changes):
         """Describes a plan again and offers its memory; returns the request."""
@@ -60,11 +67,19 @@ def back(peers, served, old, step, launched, **changes):
     """The same member at the new daemon, everything told."""
     made = peers(Returning(served.socket))
     made.rejoin(old, **changes)
-    for ordinal, plan in old.plans.items():
-        made.offer(plan, old.memory[ordinal], step, launched, old.control.get(ordinal))
-        made.plans[ordinal] = plan
-    made.told()
-    made.memory, made.control, old.memory, old.control, old.plans = old.memory, old.control, {}, {}, {}
+    made.tell(old, step, launched)
+    return made
+
+
+def back_unawaited(peers, served, old, step, launched, **changes):
+    """The same to a job that nobody waits for any more, the first one of that daemon: it has no time to lose,
+    so all that it says is there at once."""
+    made = peers(Returning(served.socket))
+    with served.at_once():
+        request = made.rejoin_send(old, wait_ms=0, **changes)
+        made.follow(old, job=1)
+        made.tell(old, step, launched)
+    assert made.expect("REJOINED", request).job == made.job
     return made
 
 

@@ -47,6 +47,10 @@ class Served:
         self.others.append(made)
         return made
 
+    def alone(self, name="alone", **options):
+        """The only member of a job without a plan."""
+        return self.crew(name, 1, plan=None, **options).peers[0]
+
     def child(self, script, **options):
         """A member in a process of its own."""
         made = self.adopt(Child(self.path, script, **options))

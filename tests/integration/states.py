@@ -9,7 +9,7 @@ import os
 
 import wire
 from harness import DEADLINE, wait_until
-from peer import PAGE, Arena, Hangup, Own, Peer, small_plan
+from peer import PAGE, Arena, Hangup, Own, Peer, agree, small_plan
 
 MOST = (1 << 32) - 1
 LONGEST = (1 << 64) - 1
@@ -156,11 +156,7 @@ class Scene:
             setattr(actor, name, getattr(known, name))
 
     def agree(self, team, **options):
-        plans = [small_plan(2, **options) for _ in team]
-        mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(team, plans)]
-        for peer, request in zip(team, mapped):
-            peer.expect("PLAN_AGREED", request)
-        return plans
+        return agree(team, [small_plan(2, **options) for _ in team])
 
     def control(self, verb, **fields):
         watcher = self.add(minor=1)
@@ -341,9 +337,7 @@ def registered(scene):
     plans = [small_plan(2) for _ in team]
     scene.own.handle = actor.memory
     scene.own.place(plans[0])
-    mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(team, plans)]
-    for peer, request in zip(team, mapped):
-        peer.expect("PLAN_AGREED", request)
+    agree(team, plans)
     return lambda: finish(scene, team, team, [0])
 
 

@@ -20,9 +20,8 @@ from peer import connect, header, rejected, small_plan
 @pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "after-hello"])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 64, 4096, 65536])
 def test_garbage(serve, size, greeted):
-    served = serve()
     data = random.Random(size).randbytes(size)
-    peer = served.peer(hello=greeted)
+    peer = serve().peer(hello=greeted)
     peer.send_raw(data)
     rejected(peer, "PROTOCOL", "VERSION")
 
@@ -50,8 +49,7 @@ BROKEN = {
 @pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "after-hello"])
 @pytest.mark.parametrize("what", sorted(BROKEN))
 def test_broken_frame(serve, what, greeted):
-    served = serve()
-    peer = served.peer(hello=greeted)
+    peer = serve().peer(hello=greeted)
     peer.send_raw(BROKEN[what])
     rejected(peer)
 
@@ -67,16 +65,14 @@ def test_oversized_packet(serve):
 
 def test_empty_packet(serve):
     """A packet of no bytes looks like the end of the connection, and is treated as one."""
-    served = serve()
-    peer = served.peer()
+    peer = serve().peer()
     peer.send_raw(b"")
     peer.hangup()
 
 
 @pytest.mark.parametrize("major", [0, 2, 255])
 def test_wrong_major_version(serve, major):
-    served = serve()
-    peer = served.peer(hello=False)
+    peer = serve().peer(hello=False)
     peer.send_raw(header(major=major))
     reason = rejected(peer, "VERSION")
     assert str(wire.MAJOR) in reason.text and str(major) in reason.text
@@ -87,8 +83,7 @@ def test_wrong_major_version(serve, major):
                          ids=["empty", "slash", "long", "no-utf8", "newline", "escape", "overlong",
                               "surrogate", "nul", "c1"])
 def test_bad_job_name(serve, name):
-    served = serve()
-    peer = served.peer()
+    peer = serve().peer()
     fields = wire.message("JOIN", min_world=1, max_world=1).SerializeToString()
     peer.send_raw(wire.frame("JOIN", b"\x0a" + wire.varint(len(name)) + name + fields, request=9))
     assert peer.refusal(9).code in ("INVALID", "PROTOCOL")
@@ -101,8 +96,7 @@ def test_bad_job_name(serve, name):
     {"min_world": 2, "max_world": 2, "slot": 0xFFFFFFFF},
 ])
 def test_bad_world(serve, fields):
-    served = serve()
-    peer = served.peer()
+    peer = serve().peer()
     request = peer.send("JOIN", job="odd", **fields)
     assert peer.refusal(request).code == "INVALID"
     assert peer.status()["STATUS_DAEMON"][0].jobs == 1          # and the connection goes on
@@ -137,12 +131,11 @@ def test_fds_nobody_asked_for(serve, announced, sent):
 @pytest.mark.parametrize("what", ["/dev/null", "/proc/self/mem", "/", "another process"])
 def test_hello_with_something_else_than_its_own_pidfd(serve, program, what):
     """Neither a file nor the end of an unrelated process says anything of this client."""
-    served = serve()
     if what == "another process":
         fd = os.pidfd_open(program("/bin/cat").pid)
     else:
         fd = os.open(what, os.O_RDONLY | os.O_CLOEXEC)
-    peer = served.peer(hello=False)
+    peer = serve().peer(hello=False)
     peer.send("HELLO", fds=[fd], minor=0, program="liar")
     os.close(fd)
     rejected(peer, "INVALID")
@@ -295,8 +288,7 @@ def test_a_member_that_never_reads_its_notices(serve):
 
 def test_two_jobs_of_one_connection(serve):
     """One connection may be a member of several jobs; leaving one keeps the other."""
-    served = serve()
-    peer = served.peer()
+    peer = serve().peer()
     first = peer.joined(peer.join_send("one", 1))
     second = peer.joined(peer.join_send("two", 1))
     assert first.job != second.job

@@ -34,7 +34,6 @@ def whole(**changes):
 ODD = {
     "no-bytes": ("ALLREDUCE", whole(bytes=0)),
     "all-bytes": ("ALLREDUCE", whole(bytes=TOP)),
-    "bytes-beyond": ("ALLREDUCE", whole(bytes=STAGING + 64)),
     "bytes-and-offset-beyond": ("ALLREDUCE", whole(input=STAGING - 64, output=STAGING - 64)),
     "input-beyond": ("ALLREDUCE", whole(input=STAGING)),
     "input-far-beyond": ("ALLREDUCE", whole(input=1 << 40)),
@@ -43,12 +42,9 @@ ODD = {
     "bytes-wrap-with-offset": ("ALLREDUCE", whole(bytes=TOP - 4095, input=4096)),
     "input-unaligned": ("ALLREDUCE", whole(input=4)),
     "output-unaligned": ("ALLREDUCE", whole(output=8196)),
-    "part-of-an-element": ("ALLREDUCE", whole(bytes=4098)),
-    "ranges-overlap": ("ALLREDUCE", whole(input=0, output=64)),
     "no-dtype": ("ALLREDUCE", whole(dtype=0)),
     "no-reduce": ("ALLREDUCE", whole(reduce=0)),
     "average-of-integers": ("ALLREDUCE", whole(dtype=I32, reduce=AVG)),
-    "gather-times-world": ("ALLGATHER", {"bytes": STAGING - 64, "input": 0, "output": 0}),
     "gather-into-itself": ("ALLGATHER", {"bytes": 64, "input": 0, "output": 0}),
     "gather-odd-part": ("ALLGATHER", {"bytes": 100, "input": 0, "output": PAGE}),
     "scatter-times-world": ("REDUCE_SCATTER", whole(bytes=STAGING, output=0)),
@@ -112,17 +108,6 @@ def test_operations_that_differ(serve, first, second):
     barrier(crew)
 
 
-def test_one_operation_at_a_time(serve):
-    served = serve()
-    crew = staged(served)
-    first = crew.peers[0].operation("BARRIER")
-    second = crew.peers[0].operation("BARRIER")
-    assert crew.peers[0].refusal(second).code == "STATE"
-    other = crew.peers[1].operation("BARRIER")
-    crew.peers[0].expect("OPERATION_DONE", first)
-    crew.peers[1].expect("OPERATION_DONE", other)
-
-
 @pytest.mark.parametrize("sequence", [1, 7, TOP])
 def test_operation_out_of_sequence(serve, sequence):
     served = serve()
@@ -166,5 +151,4 @@ def test_operations_beside_steps(serve):
         peer.expect("OPERATION_DONE", request)
     assert all(struct.unpack("<4f", each.map[:16]) == (3.0,) * 4 for each in memory)
     crew.peers[1].ready(crew.plans[0][1], 0)
-    for peer, plan in zip(crew.peers, crew.plans[0]):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    crew.commits()

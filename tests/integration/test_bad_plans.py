@@ -10,7 +10,7 @@ import os
 import pytest
 
 import wire
-from peer import PAGE, Arena, Plan, Refused, small_plan
+from peer import PAGE, Arena, Plan, Refused, agree, small_plan
 
 TOP = (1 << 64) - 1
 
@@ -67,8 +67,7 @@ def test_odd_begin(serve, what):
 
 def test_a_number_that_is_used_again(serve):
     """A plan that was refused takes nothing away from the next one, though its frames have the same request."""
-    served = serve()
-    peer = served.crew("odd", 1, plan=None).peers[0]
+    peer = serve().alone("odd")
     request = peer.plan_send(small_plan(2), arena_bytes=1)
     assert peer.refusal(request).code == "INVALID"
     peer.requests = itertools.chain([request], peer.requests)
@@ -128,9 +127,7 @@ def test_average_of_integers(serve, dtype, reduce):
 
 def test_partly_populated_arena(serve):
     """One page short is short."""
-    served = serve()
-    crew = served.crew("lazy", 1, plan=None)
-    peer = crew.peers[0]
+    peer = serve().alone("lazy")
     plan = small_plan(4, elements=PAGE)
     request = peer.plan_send(plan)
     peer.expect("PLAN_ARENA", request)
@@ -146,9 +143,7 @@ def test_partly_populated_arena(serve):
 
 def test_arena_is_sealed(serve):
     """A member can neither shrink the arena under the daemon nor grow it."""
-    served = serve()
-    crew = served.crew("sealed", 1, plan=None)
-    peer = crew.peers[0]
+    peer = serve().alone("sealed")
     plan = small_plan(1)
     peer.expect("PLAN_ARENA", peer.plan_send(plan))
     fd = peer.fds[0]
@@ -164,8 +159,7 @@ def test_arena_is_sealed(serve):
 
 def test_holes_punched_into_an_arena_in_use(serve, build):
     """A member that gives pages back after the agreement hurts its own job at most; the daemon goes on."""
-    served = serve()
-    crew = served.crew("holes", 2, lambda ordinal: small_plan(2, elements=64 * 1024, ordinal=ordinal))
+    crew = serve().crew("holes", 2, lambda ordinal: small_plan(2, elements=64 * 1024, ordinal=ordinal))
     peer, plan = crew.peers[0], crew.plans[0][0]
     libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.addressof(ctypes.c_char.from_buffer(plan.arena.map))
@@ -249,9 +243,8 @@ def disagree(crew, plans):
 
 def test_the_odd_one_comes_first(serve):
     """Then the others differ from it; whoever is named, both values are."""
-    served = serve()
     first, second = changed(rename)
-    crew = served.crew("different", 2, plan=None)
+    crew = serve().crew("different", 2, plan=None)
     for answer in disagree(crew, [second, first]):
         assert answer.code == "PLAN_MISMATCH" and "rank 0" in answer.text, answer
         assert "b.weigth" in answer.text and "b.weight" in answer.text
@@ -259,9 +252,8 @@ def test_the_odd_one_comes_first(serve):
 
 def test_all_at_once(serve):
     """Nobody waits for anybody: each is told once, before or after it got its arena."""
-    served = serve()
     first, second = changed(rename)
-    crew = served.crew("different", 4, plan=None)
+    crew = serve().crew("different", 4, plan=None)
     plans = [copy.deepcopy(first), copy.deepcopy(first), second, copy.deepcopy(first)]
     requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
     for peer, plan, request in zip(crew.peers, plans, requests):
@@ -307,8 +299,7 @@ def stretched(plan):
 def test_layouts_that_differ(serve, change):
     """Members of different library versions could lay their arenas out differently: either it is refused, or
     the sums are right."""
-    served = serve()
-    crew = served.crew("different", 2, plan=None)
+    crew = serve().crew("different", 2, plan=None)
     plans = [small_plan(2), small_plan(2)]
     for plan in plans:
         plan.bytes += PAGE
@@ -329,18 +320,12 @@ def test_layouts_that_differ(serve, change):
 
 def agree_on_the_next(crew):
     """A proper plan, after one that was not to be."""
-    plans = [small_plan(1, ordinal=1) for _ in crew.peers]
-    requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
-    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(crew.peers, plans, requests)]
-    for peer, request in zip(crew.peers, mapped):
-        peer.expect("PLAN_AGREED", request)
-    crew.plans = [None, plans]
+    crew.plans = [None, agree(crew.peers, [small_plan(1, ordinal=1) for _ in crew.peers])]
 
 
 def test_after_a_mismatch_the_members_can_agree(serve):
     """The ordinal is spent; the next plan may be a proper one."""
-    served = serve()
-    crew = served.crew("second-thoughts", 2, plan=None)
+    crew = serve().crew("second-thoughts", 2, plan=None)
     first, second = changed(rename)
     disagree(crew, [first, second])
     agree_on_the_next(crew)
@@ -348,8 +333,7 @@ def test_after_a_mismatch_the_members_can_agree(serve):
 
 
 def test_plan_timeout_names_the_missing(serve):
-    served = serve()
-    crew = served.crew("waiting", 3, plan=None)
+    crew = serve().crew("waiting", 3, plan=None)
     plan = small_plan(1)
     peer = crew.peers[1]
     mapped = peer.plan_arena(plan, peer.plan_send(plan, timeout_ms=1000))
@@ -360,8 +344,7 @@ def test_plan_timeout_names_the_missing(serve):
 def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
     """A member whose own call failed before the daemon heard of it asks with an ordinal that the others have used up: it is told
     so at once, not after another time-out, and from then on all count alike."""
-    served = serve()
-    crew = served.crew("late", 2, plan=None)
+    crew = serve().crew("late", 2, plan=None)
     early, late = crew.peers
     plan = small_plan(1)
     told = early.refusal(early.plan_arena(plan, early.plan_send(plan, timeout_ms=1000)))
@@ -374,16 +357,13 @@ def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
 
 def test_plans_up_to_the_limit(serve):
     """A plan of 5,000 parameters and 1,000 buckets goes through its chunks."""
-    served = serve()
     big = [(f"layer{number}", [4], number % 1000) for number in range(5000)]
-    crew = served.crew("large", 2, lambda ordinal: Plan(big, ordinal))
+    crew = serve().crew("large", 2, lambda ordinal: Plan(big, ordinal))
     crew.go(2)
 
 
 def test_too_many_plans(serve):
-    served = serve()
-    crew = served.crew("many", 1, plan=None)
-    peer = crew.peers[0]
+    peer = serve().alone("many")
     for ordinal in range(64):
         plan = small_plan(1, elements=4, ordinal=ordinal)
         peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
@@ -395,8 +375,7 @@ def test_too_many_plans(serve):
 
 
 def test_a_plan_is_not_dropped_in_its_step(serve):
-    served = serve()
-    crew = served.crew("busy", 2)
+    crew = serve().crew("busy", 2)
     peer, plan = crew.peers[0], crew.plans[0][0]
     peer.ready(plan, 0)
     answer = peer.refusal(peer.send("PLAN_DROP", job=peer.job, plan=0))
@@ -409,9 +388,7 @@ def test_a_plan_is_not_dropped_in_its_step(serve):
 
 def test_requests_need_a_number(serve):
     """0 answers nothing, so it cannot ask."""
-    served = serve()
-    crew = served.crew("numbered", 1, plan=None)
-    peer = crew.peers[0]
+    peer = serve().alone("numbered")
     for kind, fields in (("JOIN", {"min_world": 1, "max_world": 1}), ("PLAN_MAPPED", {"plan": 0}),
                          ("OPERATION", {"generation": peer.generation, "sequence": 0, "kind": 1})):
         fields = {"job": "nameless" if kind == "JOIN" else peer.job, **fields}
@@ -472,16 +449,14 @@ def test_ready_of_the_next_step_before_the_end_of_this_one(serve):
 
 def test_ready_of_an_older_generation_is_absorbed(serve):
     """Law 3: it is answered by nothing, and nothing happens."""
-    served = serve()
-    crew = served.crew("late", 2)
+    crew = serve().crew("late", 2)
     crew.peers[0].ready(crew.plans[0][0], 0, generation=0)
     crew.go(3)
 
 
 def test_divisors_that_differ(serve):
     """Members that divide by different numbers would not get the average that either expects."""
-    served = serve()
-    crew = served.crew("divided", 2)
+    crew = serve().crew("divided", 2)
     crew.peers[0].ready(crew.plans[0][0], 0, divisor=2)
     crew.peers[0].status()
     crew.peers[1].ready(crew.plans[0][1], 0, divisor=3)
@@ -491,8 +466,7 @@ def test_divisors_that_differ(serve):
 
 
 def test_absent_in_a_plan_that_has_no_neutral_element(serve):
-    served = serve()
-    crew = served.crew("lowest", 2, lambda ordinal: small_plan(1, ordinal=ordinal, reduce="MIN"))
+    crew = serve().crew("lowest", 2, lambda ordinal: small_plan(1, ordinal=ordinal, reduce="MIN"))
     crew.peers[0].ready(crew.plans[0][0], 0, absent=b"\x01")
     reason = crew.peers[0].hangup()
     assert reason is not None and reason.code == "INVALID", reason

@@ -8,7 +8,9 @@ import pytest
 
 from clusters import SWIFT, Cluster, Gate, ended, members_of, opened, write_key
 from harness import free_port, wait_until
+from peer import Peer
 from trainers import OK, ask, crew, fields, step
+from wire import MINOR
 
 pytestmark = pytest.mark.host
 
@@ -37,7 +39,7 @@ def places(job):
     return [(each["rank"], each["host"], each["pid"]) for each in job["members"]]
 
 
-def test_every_daemon_shows_the_whole_job(hosts, member):
+def test_every_daemon_shows_the_whole_job(hosts, member, peers):
     it = hosts("alpha", "beta")
     members = formed(it, member, 3)
     expected = [(rank, ("alpha", "beta")[rank % 2], each.pid) for rank, each in enumerate(members)]
@@ -48,6 +50,9 @@ def test_every_daemon_shows_the_whole_job(hosts, member):
         assert [plan["step"] for plan in job["plans"]] == [1]
         text = served.ctl("status")
         assert "HOST" in text and "alpha" in text and "beta" in text, text
+    rows = peers(Peer(it.nodes[0].socket, minor=MINOR)).status()["STATUS_MEMBER"]
+    assert {row.rank: row.HasField("client") for row in rows} == {0: True, 1: False, 2: True}, \
+        "another daemon's numbers of clients say nothing here"
 
 
 def bring(members, *ranks):
@@ -117,7 +122,6 @@ def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
         assert [each["rank"] for each in shown(served)["waiting_for"]] == [2]
     for node in it.nodes[:2]:
         node.wait_log(r"step 2: waiting [\d.]+ s for rank 2 on host gamma \(pid")
-        assert not is_named(node, what="node"), "the coordinator has been heard of all the time"
     finish_all_but(members, 2)
     for each in members[:2]:
         assert fields(ask(each, "stall"))["host"] == "gamma"

@@ -9,7 +9,7 @@ import pytest
 
 import wire
 from harness import wait_until
-from peer import small_plan
+from peer import agree, small_plan
 
 LARGE = 128 << 20
 
@@ -24,9 +24,7 @@ def two_in_both(served, small, large=LARGE):
         for peer, request, place, plan in zip(peers, requests, places, plans):
             peer.joined(request)
             place[name] = (peer.job, peer.generation, plan)
-        mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
-        for peer, request in zip(peers, mapped):
-            peer.expect("PLAN_AGREED", request)
+        agree(peers, plans)
     return peers, places
 
 

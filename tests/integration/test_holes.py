@@ -66,8 +66,7 @@ def test_holes_that_pages_after_the_end_make_up_for(group, serve):
 @pytest.mark.cgroup
 def test_descriptions_of_plans(group, serve, build):
     """As many as a user likes to describe, in a cgroup that has room for what plan_bytes_per_uid allows."""
-    served = serve(cgroup=group.path, settings={"plan_bytes_per_uid": "8M"})
-    crew = served.crew("wordy", 1, plan=None)
+    crew = serve(cgroup=group.path, settings={"plan_bytes_per_uid": "8M"}).crew("wordy", 1, plan=None)
     if not sanitized(build):    # which keep books of memory beside it
         group.limit(24 * MIB)
     peer, agreed, refused = crew.peers[0], 0, 0

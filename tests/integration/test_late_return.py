@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members that come back to a job after it was judged without them, or go again, and newcomers meanwhile."""
 from harness import kill, wait_until
-from peer import Refused, small_plan
-from returning import Returning, back
+from peer import Hangup, Refused, agree, small_plan
+from returning import Returning, back, back_unawaited
 
 HOUR = 3_600_000
 
@@ -17,11 +17,7 @@ def formed(peers, served, n, least, most, grace=0, **plan):
     for each, request in zip(made, requests):
         each.name, each.member = "late", each.joined(request).member
     made.sort(key=lambda each: each.rank)
-    plans = [small_plan(2, **plan) for _ in made]
-    requests = [each.plan_send(one) for each, one in zip(made, plans)]
-    mapped = [each.plan_arena(one, request) for each, one, request in zip(made, plans, requests)]
-    for each, request in zip(made, mapped):
-        each.expect("PLAN_AGREED", request)
+    agree(made, [small_plan(2, **plan) for _ in made])
     return made
 
 
@@ -52,9 +48,9 @@ def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
         each.ready(each.plans[0], 0)
     wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
     again(served)
-    first = back(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
+    first = back_unawaited(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
     first.silent()
-    second = back(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
+    second = back_unawaited(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
     for each in first, second:
         each.expect("NEWGEN")
 
@@ -106,20 +102,25 @@ def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
 
 def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
     """A newcomer that comes before it has told everything gets another one."""
-    served = daemon()
-    old = formed(peers, served, 3, 2, 3, grace=HOUR)
-    again(served)
-    options = {"asked_rank": False, "min_world": 2, "max_world": 3, "rejoin_grace_ms": HOUR, "wait_ms": 0}
-    first = back(peers, served, old[0], 0, 0, **options)
-    first.silent()
-    late = peers(Returning(served.socket))
-    late.rejoin(old[2], **options)
-    fresh, request = newcomer(peers, served, 2, 3)
-    fresh.silent()
-    late.offer(old[2].plans[0], old[2].memory[0], 0, 0)
-    late.told()
-    assert late.expect("NEWGEN").rank == 2
-    assert fresh.joined(request).rank == 1
+    def tells_in_time():
+        served = daemon()
+        old = formed(peers, served, 3, 2, 3, grace=HOUR)
+        again(served)
+        options = {"asked_rank": False, "min_world": 2, "max_world": 3, "rejoin_grace_ms": HOUR}
+        back_unawaited(peers, served, old[0], 0, 0, **options).silent()
+        late = peers(Returning(served.socket))
+        late.rejoin(old[2], **options)
+        fresh, request = newcomer(peers, served, 2, 3)
+        fresh.silent()
+        try:
+            late.tell(old[2], 0, 0)
+            assert late.expect("NEWGEN").rank == 2
+        except (BrokenPipeError, ConnectionResetError, Refused, Hangup):       # so slow that it was given up
+            return False
+        assert fresh.joined(request).rank == 1
+        return True
+
+    wait_until(tells_in_time, "a late member that tells all in time")
 
 
 def test_a_late_member_may_have_freed_a_plan(daemon, peers):
@@ -127,12 +128,11 @@ def test_a_late_member_may_have_freed_a_plan(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR)
     again(served)
-    options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "wait_ms": 0, "next_plan": 1}
-    first = back(peers, served, old[0], 0, 0, **options)
+    options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "next_plan": 1}
+    first = back_unawaited(peers, served, old[0], 0, 0, **options)
     first.silent()
-    late = peers(Returning(served.socket))
-    late.rejoin(old[1], **options)
-    late.told()
+    old[1].plans.clear()
+    late = back_unawaited(peers, served, old[1], 0, 0, **options)
     for each in first, late:
         each.generation = each.expect("NEWGEN").generation
     first.plans[0].step = 1

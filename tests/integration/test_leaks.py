@@ -12,6 +12,7 @@ import pytest
 
 from harness import anonymous_of, sanitized, wait_until
 from peer import PAGE, Arena, Crew, Own, Plan, small_plan
+from trainers import join, together
 
 CYCLES = int(os.environ.get("GRADSYNC_TEST_CYCLES", "300"))
 STEPS = int(os.environ.get("GRADSYNC_TEST_STEPS", "20000"))
@@ -65,25 +66,10 @@ def test_attaching_and_detaching_leaves_nothing(serve):
     assert served.daemon.anonymous() < ANONYMOUS
 
 
-def both(members, command, codes=("OK",)):
-    for each in members:
-        each.say(command)
-    for each in members:
-        line = each.line()
-        assert line is not None and line.split()[0] in codes, f"{command}: {line} {each.err}"
-
-
-def join(members, name):
-    both(members, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name={name} world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
-
-
 def joined(served, member, name="library"):
     """Two members of a job, in processes of their own."""
     members = [member(served.daemon) for _ in range(2)]
+    together(members, "open")
     join(members, name)
     return members
 
@@ -96,20 +82,21 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
 
     def go(cycles):
         for number in range(cycles):
+            together(members, "open")
             join(members, "library")
-            both(members, "param a f32 5000")
-            both(members, "param b f16 3")
-            both(members, f"register 0 20480 map={number % 2}")
-            both(members, "param_at 0 448 c f32 5000")
-            both(members, "plan")
-            both(members, "steps 2")
-            both(members, "allreduce 100 f32 sum")
+            together(members, "param a f32 5000")
+            together(members, "param b f16 3")
+            together(members, f"register 0 20480 map={number % 2}")
+            together(members, "param_at 0 448 c f32 5000")
+            together(members, "plan")
+            together(members, "steps 2")
+            together(members, "allreduce 100 f32 sum")
             if number % 3 == 0:
-                both(members, "plan_free")
-                both(members, "unregister 0")
+                together(members, "plan_free")
+                together(members, "unregister 0")
             if number % 3 != 1:
-                both(members, "leave")
-            both(members, "close")
+                together(members, "leave")
+            together(members, "close")
 
     def holdings():
         return [(sorted(os.readlink(f"/proc/{each.pid}/fd/{fd}")
@@ -128,9 +115,9 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
 def test_steps_of_the_library_leave_nothing(serve, member):
     served = serve()
     members = joined(served, member)
-    both(members, "param a f32 100")
-    both(members, "plan")
-    both(members, "steps 1000")
+    together(members, "param a f32 100")
+    together(members, "plan")
+    together(members, "steps 1000")
     pids = [served.daemon.pid, *(each.pid for each in members)]
     before = [anonymous_of(pid) for pid in pids]
     for each in members:
@@ -140,8 +127,8 @@ def test_steps_of_the_library_leave_nothing(serve, member):
     tidied(served, before[0])
     for pid, weight in zip(pids[1:], before[1:]):
         assert anonymous_of(pid) <= weight + SLACK
-    both(members, "leave")
-    both(members, "close")
+    together(members, "leave")
+    together(members, "close")
 
 
 @pytest.mark.heavy
@@ -206,8 +193,7 @@ def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
     """By the memfd's own account: nothing is there when the member gets it, all is when the daemon may use
     it, all from the member."""
     served = serve()
-    crew = served.crew("payer", 1, plan=None)
-    peer = crew.peers[0]
+    peer = served.alone("payer")
     plan = small_plan(3, elements=MIB)
     peer.expect("PLAN_ARENA", peer.plan_send(plan))
     fd = peer.fds[0]
@@ -222,9 +208,7 @@ def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
 
 
 def test_the_daemon_is_never_the_first_to_touch_staging(serve):
-    served = serve()
-    crew = served.crew("payer", 1, plan=None)
-    peer = crew.peers[0]
+    peer = serve().alone("payer")
     message = peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
     fd = peer.fds[0]
     assert blocks(fd) == 0
@@ -267,15 +251,15 @@ def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, pro
     charged(group, program)
     before = group.shared()
     members = joined(served, member, "unwritten")
-    both(members, f"param a f32 {16 * MIB}")
-    both(members, "plan")
-    both(members, "steps 2")
+    together(members, f"param a f32 {16 * MIB}")
+    together(members, "plan")
+    together(members, "steps 2")
     for command in (f"broadcast {4 * MIB} 1", f"allgather {MIB}", f"allreduce {MIB} f32 sum",
                     f"reduce_scatter {MIB // 4} f32 max"):
-        both(members, command)
+        together(members, command)
     assert group.shared() - before < MIB
-    both(members, "leave")
-    both(members, "close")
+    together(members, "leave")
+    together(members, "close")
 
 
 @pytest.mark.heavy
@@ -293,8 +277,7 @@ def test_arenas_are_charged_to_their_members(group, serve, build, program):
     for peer, plan in zip(crew.peers, crew.plans[0]):
         for bucket in range(4):
             peer.ready(plan, bucket)
-    for peer, plan in zip(crew.peers, crew.plans[0]):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    crew.commits()
     memories = [peer.staging() for peer in crew.peers]
     for kind, fields in (("BROADCAST", {"root": 0, "bytes": 4 * MIB, "input": 0, "output": 0}),
                          ("ALLGATHER", {"bytes": 2 * MIB, "input": 0, "output": 4 * MIB}),

@@ -163,14 +163,12 @@ def test_nobody_is_blamed_during_a_pause(serve):
     waits, = halted.peers[0].status()["STATUS_WAIT"]
     assert waits.since_ms <= (time.monotonic() - resumed) * 1000, "the pause counts"
     halted.peers[1].ready(halted.plans[0][1], 0)
-    for peer, plan in zip(halted.peers, halted.plans[0]):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    halted.commits()
     halted.go(2)
 
 
 def test_a_step_that_is_not_is_void(serve):
-    served = serve()
-    crew = served.crew("halted", 2)
+    crew = serve().crew("halted", 2)
     order(crew.peers[0], "PAUSE", job="halted")
     crew.peers[0].ready(crew.plans[0][0], 0)
     crew.peers[1].sock.close()
@@ -197,8 +195,7 @@ def test_collectives_wait_for_the_end_of_a_pause(serve):
 
 
 def test_a_collective_of_a_paused_job_that_loses_a_member(serve):
-    served = serve()
-    crew = served.crew("halted", 2, plan=None)
+    crew = serve().crew("halted", 2, plan=None)
     order(crew.peers[0], "PAUSE", job="halted")
     requests = [peer.operation("BARRIER") for peer in crew.peers]
     crew.peers[1].status()
@@ -237,8 +234,7 @@ def test_drain_lets_open_steps_end_and_begins_none(serve):
     assert all(peer.silent() == [] for peer in served.healthy.peers)
     assert served.daemon.status()["jobs"] and order(late, "DRAIN").open == 1
     crew.peers[1].ready(plans[1], 0)    # the open one ends
-    for peer, plan in zip(crew.peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    crew.commits()
     assert served.daemon.ctl("drain").startswith("quiet")
     assert all(peer.silent() == [] for peer in served.healthy.peers)
     assert served.daemon.ctl("resume") == "resumed\n"
@@ -259,8 +255,7 @@ def test_drain_says_when_it_is_quiet(serve, program):
     assert waiting.out == ""
     crew.peers[1].ready(plans[1], 0)
     assert waiting.line().startswith("quiet") and waiting.wait() == 0
-    for peer, plan in zip(crew.peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    crew.commits()
     served.daemon.ctl("resume")
 
 
@@ -277,8 +272,7 @@ def test_a_collective_that_an_open_step_needs_is_let_through(serve):
     for peer, request in zip(crew.peers, requests):
         peer.expect("OPERATION_DONE", request)
     crew.peers[1].ready(plans[1], 0)
-    for peer, plan in zip(crew.peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
+    crew.commits()
     held = [peer.operation("BARRIER") for peer in crew.peers]
     assert all(peer.silent() == [] for peer in crew.peers)
     order(boss, "RESUME")
@@ -287,8 +281,7 @@ def test_a_collective_that_an_open_step_needs_is_let_through(serve):
 
 
 def test_pause_and_drain_are_lifted_each_for_itself(serve):
-    served = serve()
-    crew = served.crew("halted", 2)
+    crew = serve().crew("halted", 2)
     order(crew.peers[0], "DRAIN")
     order(crew.peers[0], "PAUSE", job="halted")
     ready_all(crew)

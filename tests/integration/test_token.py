@@ -61,8 +61,7 @@ def test_the_name_is_free_when_the_job_is_over(serve):
 
 @pytest.mark.parametrize("token", ["", "x" * 256])
 def test_tokens_that_are_none(serve, token):
-    served = serve()
-    peer = served.peer()
+    peer = serve().peer()
     answer = peer.refusal(peer.join_send("shared", 1, token=token))
     assert answer.code == "INVALID" and "255" in answer.text, answer
 

@@ -20,7 +20,6 @@ FRAME_MAX = 65536
 PAYLOAD_MAX = FRAME_MAX - HEADER.size
 FDS_MAX = 2
 PAGE = 4096
-ALIGN = 64
 DIAGNOSIS_BITMAP = 64
 
 Header = collections.namedtuple("Header", "magic major flags type fds length request")
@@ -123,21 +122,3 @@ def malformed(kind="HELLO", request=1):
         "payload ends in a tag": frame(kind, b"\x0a\x05ab", request),
         "oversized": bytes(frame(kind, b"\x00" * (PAYLOAD_MAX + 1), request)),
     }
-
-
-def layout(params):
-    """Places `params`, a list of (name, elements, bucket) of f32, into an arena: (diagnosis bytes, arena bytes, [(offset, bytes) of a
-    parameter], [(offset, bytes, payload) of a bucket])."""
-    diagnosis = -(-(DIAGNOSIS_BITMAP + -(-len(params) // 8)) // PAGE) * PAGE
-    at, places, buckets = diagnosis, [None] * len(params), []
-    for bucket in range(max(entry[2] for entry in params) + 1):
-        start, payload = at, 0
-        for index, (_, elements, mine) in enumerate(params):
-            if mine == bucket:
-                at = -(-at // ALIGN) * ALIGN
-                places[index] = (at, 4 * elements)
-                at += 4 * elements
-                payload += 4 * elements
-        buckets.append((start, at - start, payload))
-        at = -(-at // PAGE) * PAGE
-    return diagnosis, at, places, buckets
