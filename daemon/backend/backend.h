@@ -167,7 +167,7 @@ struct memory_ops {
         int (*request)(struct backend *backend, const struct memory_request *request,
                        struct memory_result *ret);
         /* Nobody needs what a queued request is for any more. Its made() comes, with -ECANCELED unless it had
-         * been done already. Unknown ids are ignored; a FREE is never cancelled. */
+         * been done already. Unknown ids are ignored. It is not for a FREE. */
         void (*cancel)(struct backend *backend, uint64_t id);
 
         /* The fds to pass to a member, or to an engine's helper; they stay the memory's. -1: what is this

@@ -225,7 +225,7 @@ void keeper_cancel(struct keeper *keeper, uint64_t id) {
 
         pthread_mutex_lock(&keeper->lock);
         list_for_each(wish, &keeper->waiting, link)
-                if (wish->request.id == id && wish->request.kind != MEMORY_FREE)
+                if (wish->request.id == id)
                         wish->cancelled = true;
         pthread_mutex_unlock(&keeper->lock);
 }
