@@ -89,7 +89,8 @@ BROKEN = {
 @pytest.mark.parametrize("mode", [{}, {"FAKE_GPU_MPS": "1"}], ids=["turns", "mps"])
 def test_who_breaks_a_rule_is_noticed(mode, rule, machine):
     program = subprocess.Popen([machine.fakes / "gpu/rules", f"rule_{rule}"],
-                               env=machine.environment(**mode), text=True, stderr=subprocess.PIPE)
+                               env=machine.environment(**mode), text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: BROKEN[rule] in machine.log(), f"'{BROKEN[rule]}' in {machine.folder}/log")
     finally:

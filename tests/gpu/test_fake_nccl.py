@@ -14,6 +14,9 @@ class Node(Machine):
         super().__init__(build, folder)
         self.library = self.fakes / "nccl/libnccl.so.2"
 
+    def command(self, program, *names):
+        return [self.fakes / "nccl" / program, "--driver", self.driver, "--nccl", self.library, *names]
+
     def check(self):
         return run([self.fakes / "gpu/fake-gpu-context", "check"], self.environment())
 
@@ -29,8 +32,7 @@ MODES = [{}, {"FAKE_GPU_MPS": "1"}, {"FAKE_GPU_DELAY": "2000"}]
 
 @pytest.mark.parametrize("mode", MODES, ids=["turns", "mps", "slow"])
 def test_the_fake_nccl_conforms(mode, node):
-    done = run([node.fakes / "nccl/conformance-nccl", "--driver", node.driver, "--nccl", node.library],
-               node.environment(**mode))
+    done = run(node.command("conformance-nccl"), node.environment(**mode))
     assert done.returncode == 0 and "FAILS" not in done.stdout, done.stdout + done.stderr
     node.wait_until_quiet()
     assert node.log() == ""
@@ -41,7 +43,7 @@ GONE = "of a communicator that is gone"
 BROKEN = {
     "counts_differ": "rank 1 differs from rank 0 in collective 1: count 999, not 1000; type 2, not 2",
     "types_differ": "rank 1 differs from rank 0 in collective 1: count 1000, not 1000; type 7, not 2",
-    "operations_differ": "type 0, not 0; operation 3, not 2",
+    "operations_differ": "type 1, not 1; operation 3, not 2",
     "the_order_differs": "rank 1 differs from rank 0 in collective 1: count 2, not 1",
     "sizes_differ": " ranks, others ",
     "windows_differ": ("ranks register windows that differ", 2),
@@ -53,7 +55,6 @@ BROKEN = {
     "use_what_was_finalized": "ncclAllReduce of a communicator that was finalized",
     "finalize_what_was_revoked": "ncclCommFinalize of a communicator that was revoked",
     "destroy_with_work_under_way": "a communicator is destroyed while its collectives are under way",
-    "use_what_was_shrunk_with_an_abort": "a collective after others were aborted",
     "be_one_rank_twice": "rank 0 of 1 ranks has already checked in",
     "leave_a_configuration_uninitialised": "ncclConfig_t argument not initialized",
     "end_a_group_that_was_not_begun": "ncclGroupEnd without ncclGroupStart",
@@ -73,8 +74,8 @@ BROKEN = {
 @pytest.mark.parametrize("rule", BROKEN)
 def test_who_breaks_a_rule_is_noticed(rule, node):
     text, lines = BROKEN[rule] if isinstance(BROKEN[rule], tuple) else (BROKEN[rule], 1)
-    program = subprocess.Popen([node.fakes / "nccl/rules-nccl", node.driver, node.library, f"rule_{rule}"],
-                               env=node.environment(), text=True, stderr=subprocess.PIPE)
+    program = subprocess.Popen(node.command("rules-nccl", f"rule_{rule}"), env=node.environment(), text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: text in node.log(), f"'{text}' in {node.folder}/log")
     finally:
@@ -87,16 +88,14 @@ def test_who_breaks_a_rule_is_noticed(rule, node):
 
 @pytest.mark.parametrize("rule", ["read_the_input", "die_with_a_communicator", "die_in_a_call"])
 def test_what_breaks_no_rule_is_left_in_peace(rule, node):
-    done = run([node.fakes / "nccl/rules-nccl", node.driver, node.library, f"good_{rule}"],
-               node.environment(), timeout=DEADLINE)
+    done = run(node.command("rules-nccl", f"good_{rule}"), node.environment(), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     node.wait_until_quiet()
     assert node.log() == ""
 
 
 def test_a_communicator_that_is_left_is_found(node):
-    done = run([node.fakes / "nccl/rules-nccl", node.driver, node.library, "left_a_communicator"],
-               node.environment(), timeout=DEADLINE)
+    done = run(node.command("rules-nccl", "left_a_communicator"), node.environment(), timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     wait_until(lambda: "0 contexts, 0 memories" in node.check().stdout, "the GPU to be empty")
     assert node.check().returncode == 1 and " is left over" in node.check().stdout

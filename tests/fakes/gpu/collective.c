@@ -5,6 +5,7 @@
  * While it waits for other ranks it spins, as NCCL's kernels do: its queue is occupied, and nothing else.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,7 +14,8 @@
 #include "tests/fakes/nccl/reduce.h"
 
 #define GARBAGE 0xab
-#define CTAS 64 /* that fit on a GPU */
+#define CTAS 64     /* that fit on a GPU */
+#define YIELDS 100u /* that a wait begins with: most are short */
 
 struct run {
         const struct collective *collective;
@@ -23,20 +25,19 @@ struct run {
         uint32_t ctas;
 };
 
-static void run_spin(void) {
-        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
-}
-
 static bool run_ends(const struct run *run) {
         return run->own->aborted || run->own->differs || run->collective->is_over();
 }
 
 /* False: it ends before. */
 static bool run_wait_until(const struct run *run, bool (*condition)(const struct run *run)) {
-        while (!condition(run)) {
+        for (unsigned round = 0; !condition(run); round++) {
                 if (run_ends(run))
                         return false;
-                run_spin();
+                if (round < YIELDS)
+                        sched_yield();
+                else
+                        nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
         }
         return true;
 }

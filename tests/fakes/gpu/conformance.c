@@ -8,7 +8,6 @@
  * A line per fact; the exit status is 1 if one does not hold. Where the documentation leaves open which error
  * a wrong call has, a fact asks only that it has one.
  */
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "peer.h"
 
 #define SMALL 4096u
+#define FACT(name) static void name(struct gpu *gpu, struct area *area, struct peer *peer)
 #define FAILS(result) CHECK((result) != CUDA_OK)
 
 static unsigned attribute(const struct gpu *gpu, unsigned which, cuda_address address) {
@@ -75,195 +75,142 @@ static void export_role(struct peer *other) {
         gpu_close(&gpu);
 }
 
-static void fact_exported_memory_is_shared(void) {
-        struct peer peer = peer_start(export_role);
-        struct gpu gpu;
-        struct area area;
+FACT(exported_memory_is_shared) {
         int fd;
+        struct message message = peer_receive(peer, "memory", &fd);
 
-        gpu_open(&gpu);
-        struct message message = peer_receive(&peer, "memory", &fd);
-        area_import(&gpu, fd, message.number, &area);
-        gpu_expect(&gpu, area.address, area.bytes, 0x11);
-        gpu_fill(&gpu, area.address, area.bytes, 0x22);
-        peer_send(&peer, "written", 0, NULL, -1);
-        peer_end(&peer);
-        gpu_expect(&gpu, area.address, area.bytes, 0x22);
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        area_import(gpu, fd, message.number, area);
+        gpu_expect(gpu, area->address, area->bytes, 0x11);
+        gpu_fill(gpu, area->address, area->bytes, 0x22);
+        peer_send(peer, "written", 0, NULL, -1);
+        peer_end(peer);
+        gpu_expect(gpu, area->address, area->bytes, 0x22);
 }
 
-static void fact_mapped_memory_outlives_its_killed_exporter(void) {
-        struct peer peer = peer_start(export_role);
-        struct gpu gpu;
-        struct area area;
+FACT(mapped_memory_outlives_its_killed_exporter) {
         int fd;
+        struct message message = peer_receive(peer, "memory", &fd);
 
-        gpu_open(&gpu);
-        struct message message = peer_receive(&peer, "memory", &fd);
-        area_import(&gpu, fd, message.number, &area);
-        peer_kill(&peer);
-        gpu_expect(&gpu, area.address, area.bytes, 0x11);
-        gpu_fill(&gpu, area.address, area.bytes, 0x33);
-        gpu_expect(&gpu, area.address, area.bytes, 0x33);
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        area_import(gpu, fd, message.number, area);
+        peer_kill(peer);
+        gpu_expect(gpu, area->address, area->bytes, 0x11);
+        gpu_fill(gpu, area->address, area->bytes, 0x33);
+        gpu_expect(gpu, area->address, area->bytes, 0x33);
 }
 
-static void fact_a_descriptor_outlives_its_killed_exporter(void) {
-        struct peer peer = peer_start(export_role);
-        struct gpu gpu;
-        struct area area;
+FACT(a_descriptor_outlives_its_killed_exporter) {
         int fd;
+        struct message message = peer_receive(peer, "memory", &fd);
 
-        struct message message = peer_receive(&peer, "memory", &fd);
-        peer_kill(&peer);
-        gpu_open(&gpu);
-        area_import(&gpu, fd, message.number, &area);
-        gpu_expect(&gpu, area.address, area.bytes, 0x11);
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        peer_kill(peer);
+        area_import(gpu, fd, message.number, area);
+        gpu_expect(gpu, area->address, area->bytes, 0x11);
 }
 
-static void fact_a_descriptor_is_of_no_use_to_the_host(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(a_descriptor_is_of_no_use_to_the_host) {
         char byte;
+        int fd = area_export(gpu, area);
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        int fd = area_export(&gpu, &area);
         CHECK(mmap(NULL, SMALL, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED);
         CHECK(read(fd, &byte, 1) <= 0);
         CHECK(ftruncate(fd, 0) < 0);
         close(fd);
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
 }
 
-static void fact_what_is_no_memory_is_not_imported(void) {
-        struct gpu gpu;
+FACT(what_is_no_memory_is_not_imported) {
         struct cuda_ipc forged = { "forged" };
         cuda_handle handle;
         cuda_address address;
         int fd = memfd_create("no memory of a GPU", MFD_CLOEXEC);
 
-        gpu_open(&gpu);
-        CHECK(fd >= 0 && ftruncate(fd, (off_t)gpu.granularity) == 0);
-        FAILS(gpu.cuda.import_handle(&handle, (void *)(intptr_t)fd, CUDA_HANDLE_FD));
-        FAILS(gpu.cuda.ipc_open(&address, forged, CUDA_IPC_LAZY_PEER_ACCESS));
+        CHECK(fd >= 0 && ftruncate(fd, (off_t)gpu->granularity) == 0);
+        FAILS(gpu->cuda.import_handle(&handle, (void *)(intptr_t)fd, CUDA_HANDLE_FD));
+        FAILS(gpu->cuda.ipc_open(&address, forged, CUDA_IPC_LAZY_PEER_ACCESS));
         close(fd);
-        gpu_close(&gpu);
 }
 
-static void fact_an_import_tells_the_properties(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(an_import_tells_the_properties) {
         struct cuda_properties seen = { 0 };
         cuda_handle imported;
+        int fd = area_export(gpu, area);
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        int fd = area_export(&gpu, &area);
-        OK(gpu.cuda.import_handle(&imported, (void *)(intptr_t)fd, CUDA_HANDLE_FD));
+        OK(gpu->cuda.import_handle(&imported, (void *)(intptr_t)fd, CUDA_HANDLE_FD));
         close(fd);
-        OK(gpu.cuda.handle_properties(&seen, imported));
+        OK(gpu->cuda.handle_properties(&seen, imported));
         IS((int)seen.type, CUDA_ALLOCATION_PINNED);
         IS((int)seen.location.type, CUDA_LOCATION_DEVICE);
-        IS(seen.location.id, gpu.device);
+        IS(seen.location.id, gpu->device);
         CHECK((seen.handle_types & CUDA_HANDLE_FD) != 0);
-        OK(gpu.cuda.release(imported));
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        OK(gpu->cuda.release(imported));
 }
 
 /* ---- reservations and mappings ---- */
 
-static void fact_sizes_are_multiples_of_the_granularity(void) {
-        struct gpu gpu;
+FACT(sizes_are_multiples_of_the_granularity) {
         cuda_handle handle;
         cuda_address address;
+        struct cuda_properties properties = properties_of(gpu);
 
-        gpu_open(&gpu);
-        struct cuda_properties properties = properties_of(&gpu);
-        IS(gpu.cuda.create(&handle, gpu.granularity + SMALL, &properties, 0), CUDA_INVALID_VALUE);
-        IS(gpu.cuda.create(&handle, 0, &properties, 0), CUDA_INVALID_VALUE);
-        IS(gpu.cuda.reserve(&address, 0, 0, 0, 0), CUDA_INVALID_VALUE);
-        gpu_close(&gpu);
+        IS(gpu->cuda.create(&handle, gpu->granularity + SMALL, &properties, 0), CUDA_INVALID_VALUE);
+        IS(gpu->cuda.create(&handle, 0, &properties, 0), CUDA_INVALID_VALUE);
+        IS(gpu->cuda.reserve(&address, 0, 0, 0, 0), CUDA_INVALID_VALUE);
 }
 
-static void fact_a_mapping_is_unmapped_whole_and_before_its_reservation_goes(void) {
-        struct gpu gpu;
-        struct area area;
-
-        gpu_open(&gpu);
-        area_new(&gpu, 2, &area);
-        FAILS(gpu.cuda.unmap(area.address, gpu.granularity));
-        FAILS(gpu.cuda.unreserve(area.address, area.bytes));
-        gpu_fill(&gpu, area.address, area.bytes, 0x44);
-        gpu_expect(&gpu, area.address, area.bytes, 0x44);
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+FACT(a_mapping_is_unmapped_whole_and_before_its_reservation_goes) {
+        FAILS(gpu->cuda.unmap(area->address, gpu->granularity));
+        FAILS(gpu->cuda.unreserve(area->address, area->bytes));
+        gpu_fill(gpu, area->address, area->bytes, 0x44);
+        gpu_expect(gpu, area->address, area->bytes, 0x44);
 }
 
-static void fact_a_reservation_may_be_larger_than_what_is_mapped(void) {
-        struct gpu gpu;
-        struct area area = { 0 };
+FACT(a_reservation_may_be_larger_than_what_is_mapped) {
+        struct cuda_properties properties = properties_of(gpu);
         cuda_address address;
+        cuda_handle handle;
 
-        gpu_open(&gpu);
-        struct cuda_properties properties = properties_of(&gpu);
-        OK(gpu.cuda.create(&area.handle, gpu.granularity, &properties, 0));
-        OK(gpu.cuda.reserve(&address, 4 * gpu.granularity, 0, 0, 0));
+        OK(gpu->cuda.create(&handle, gpu->granularity, &properties, 0));
+        OK(gpu->cuda.reserve(&address, 4 * gpu->granularity, 0, 0, 0));
         for (unsigned i = 0; i < 2; i++) {
-                OK(gpu.cuda.map(address, gpu.granularity, 0, area.handle, 0));
-                OK(gpu.cuda.unmap(address, gpu.granularity));
+                OK(gpu->cuda.map(address, gpu->granularity, 0, handle, 0));
+                OK(gpu->cuda.unmap(address, gpu->granularity));
         }
-        OK(gpu.cuda.unreserve(address, 4 * gpu.granularity));
-        OK(gpu.cuda.release(area.handle));
-        gpu_close(&gpu);
+        OK(gpu->cuda.unreserve(address, 4 * gpu->granularity));
+        OK(gpu->cuda.release(handle));
 }
 
-static void fact_memory_lives_until_its_last_use(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(memory_lives_until_its_last_use) {
         cuda_handle again;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area); /* what the driver keeps for itself is taken by now */
-        area_free(&gpu, &area);
-        size_t before = free_bytes(&gpu);
-        area_new(&gpu, 8, &area);
-        CHECK(free_bytes(&gpu) + area.bytes <= before);
-        OK(gpu.cuda.release(area.handle));
-        gpu_fill(&gpu, area.address, area.bytes, 0x55);
-        gpu_expect(&gpu, area.address, area.bytes, 0x55);
-        OK(gpu.cuda.retain_handle(&again, (void *)(uintptr_t)area.address));
-        OK(gpu.cuda.unmap(area.address, area.bytes));
-        OK(gpu.cuda.unreserve(area.address, area.bytes));
-        CHECK(free_bytes(&gpu) + area.bytes <= before);
-        area.handle = again;
-        area_map(&gpu, &area);
-        gpu_expect(&gpu, area.address, area.bytes, 0x55);
-        area_free(&gpu, &area);
-        CHECK(free_bytes(&gpu) >= before);
-        gpu_close(&gpu);
+        area_new(gpu, 1, area); /* what the driver keeps for itself is taken by now */
+        area_free(gpu, area);
+        size_t before = free_bytes(gpu);
+        area_new(gpu, 8, area);
+        CHECK(free_bytes(gpu) + area->bytes <= before);
+        OK(gpu->cuda.release(area->handle));
+        gpu_fill(gpu, area->address, area->bytes, 0x55);
+        gpu_expect(gpu, area->address, area->bytes, 0x55);
+        OK(gpu->cuda.retain_handle(&again, (void *)(uintptr_t)area->address));
+        OK(gpu->cuda.unmap(area->address, area->bytes));
+        OK(gpu->cuda.unreserve(area->address, area->bytes));
+        CHECK(free_bytes(gpu) + area->bytes <= before);
+        area->handle = again;
+        area_map(gpu, area);
+        gpu_expect(gpu, area->address, area->bytes, 0x55);
+        area_free(gpu, area);
+        CHECK(free_bytes(gpu) >= before);
 }
 
-static void fact_more_than_there_is_cannot_be_had(void) {
-        struct gpu gpu;
+FACT(more_than_there_is_cannot_be_had) {
         size_t total;
         cuda_handle handle;
         cuda_address address;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.device_total(&total, gpu.device));
-        size_t bytes = (total / gpu.granularity + 1) * gpu.granularity, before = free_bytes(&gpu);
-        struct cuda_properties properties = properties_of(&gpu);
-        IS(gpu.cuda.create(&handle, bytes, &properties, 0), CUDA_OUT_OF_MEMORY);
-        IS(gpu.cuda.allocate(&address, bytes), CUDA_OUT_OF_MEMORY);
-        CHECK(free_bytes(&gpu) == before);
-        gpu_close(&gpu);
+        OK(gpu->cuda.device_total(&total, gpu->device));
+        size_t bytes = (total / gpu->granularity + 1) * gpu->granularity, before = free_bytes(gpu);
+        struct cuda_properties properties = properties_of(gpu);
+        IS(gpu->cuda.create(&handle, bytes, &properties, 0), CUDA_OUT_OF_MEMORY);
+        IS(gpu->cuda.allocate(&address, bytes), CUDA_OUT_OF_MEMORY);
+        CHECK(free_bytes(gpu) == before);
 }
 
 /* ---- allocations and their handles ---- */
@@ -284,121 +231,94 @@ static void ipc_role(struct peer *other) {
         gpu_close(&gpu);
 }
 
-static void fact_an_allocation_is_shared_by_its_handle(void) {
-        struct peer peer = peer_start(ipc_role);
-        struct gpu gpu;
+FACT(an_allocation_is_shared_by_its_handle) {
         cuda_address first, second;
+        struct message message = peer_receive(peer, "memory", NULL);
 
-        gpu_open(&gpu);
-        struct message message = peer_receive(&peer, "memory", NULL);
-        FAILS(gpu.cuda.ipc_open(&first, message.ipc, 0)); /* the flag must be there */
-        OK(gpu.cuda.ipc_open(&first, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
-        OK(gpu.cuda.ipc_open(&second, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
+        FAILS(gpu->cuda.ipc_open(&first, message.ipc, 0)); /* the flag must be there */
+        OK(gpu->cuda.ipc_open(&first, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
+        OK(gpu->cuda.ipc_open(&second, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
         CHECK(first == second);
-        gpu_expect(&gpu, first, SMALL, 0x66);
-        OK(gpu.cuda.ipc_close(first));
-        gpu_fill(&gpu, first, SMALL, 0x77); /* it was opened once more */
-        FAILS(gpu.cuda.free(first));
-        OK(gpu.cuda.ipc_close(first));
-        FAILS(gpu.cuda.ipc_close(first));
-        peer_send(&peer, "closed", 0, NULL, -1);
-        peer_end(&peer);
-        gpu_close(&gpu);
+        gpu_expect(gpu, first, SMALL, 0x66);
+        OK(gpu->cuda.ipc_close(first));
+        gpu_fill(gpu, first, SMALL, 0x77); /* it was opened once more */
+        FAILS(gpu->cuda.free(first));
+        OK(gpu->cuda.ipc_close(first));
+        FAILS(gpu->cuda.ipc_close(first));
+        peer_send(peer, "closed", 0, NULL, -1);
+        peer_end(peer);
 }
 
-static void fact_an_opened_allocation_outlives_its_killed_owner(void) {
-        struct peer peer = peer_start(ipc_role);
-        struct gpu gpu;
+FACT(an_opened_allocation_outlives_its_killed_owner) {
         cuda_address address;
+        struct message message = peer_receive(peer, "memory", NULL);
 
-        gpu_open(&gpu);
-        struct message message = peer_receive(&peer, "memory", NULL);
-        OK(gpu.cuda.ipc_open(&address, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
-        peer_kill(&peer);
-        gpu_expect(&gpu, address, SMALL, 0x66);
-        OK(gpu.cuda.ipc_close(address));
-        gpu_close(&gpu);
+        OK(gpu->cuda.ipc_open(&address, message.ipc, CUDA_IPC_LAZY_PEER_ACCESS));
+        peer_kill(peer);
+        gpu_expect(gpu, address, SMALL, 0x66);
+        OK(gpu->cuda.ipc_close(address));
 }
 
-static void fact_which_memory_has_a_handle(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(which_memory_has_a_handle) {
         struct cuda_ipc ipc;
         cuda_address address, opened;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.allocate(&address, SMALL));
-        CHECK(legacy_capable(&gpu, address));
-        OK(gpu.cuda.ipc_get(&ipc, address));
-        IS(gpu.cuda.ipc_open(&opened, ipc, CUDA_IPC_LAZY_PEER_ACCESS), CUDA_INVALID_CONTEXT); /* its own */
-        area_new(&gpu, 1, &area);
-        CHECK(!legacy_capable(&gpu, area.address));
-        FAILS(gpu.cuda.ipc_get(&ipc, area.address));
-        area_free(&gpu, &area);
-        OK(gpu.cuda.free(address));
-        gpu_close(&gpu);
+        OK(gpu->cuda.allocate(&address, SMALL));
+        CHECK(legacy_capable(gpu, address));
+        OK(gpu->cuda.ipc_get(&ipc, address));
+        IS(gpu->cuda.ipc_open(&opened, ipc, CUDA_IPC_LAZY_PEER_ACCESS), CUDA_INVALID_CONTEXT); /* its own */
+        CHECK(!legacy_capable(gpu, area->address));
+        FAILS(gpu->cuda.ipc_get(&ipc, area->address));
+        OK(gpu->cuda.free(address));
 }
 
-static void fact_an_address_is_known(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(an_address_is_known) {
         cuda_address first, second, base;
         size_t bytes;
         void *host = malloc(SMALL), *pinned;
         unsigned value;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.allocate(&first, 3 * SMALL));
-        OK(gpu.cuda.allocate(&second, 3 * SMALL));
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.address_range(&base, &bytes, first + SMALL));
+        OK(gpu->cuda.allocate(&first, 3 * SMALL));
+        OK(gpu->cuda.allocate(&second, 3 * SMALL));
+        OK(gpu->cuda.address_range(&base, &bytes, first + SMALL));
         CHECK(base == first && bytes >= 3 * SMALL);
-        CHECK(wide_attribute(&gpu, CUDA_POINTER_RANGE_START, first + SMALL) == first);
-        CHECK(wide_attribute(&gpu, CUDA_POINTER_RANGE_SIZE, area.address + 1) == area.bytes);
-        IS((int)attribute(&gpu, CUDA_POINTER_MEMORY_TYPE, first + 1), CUDA_MEMORY_DEVICE);
-        IS((int)attribute(&gpu, CUDA_POINTER_MEMORY_TYPE, area.address), CUDA_MEMORY_DEVICE);
-        IS((int)attribute(&gpu, CUDA_POINTER_DEVICE_ORDINAL, area.address), gpu.device);
-        CHECK(wide_attribute(&gpu, CUDA_POINTER_BUFFER_ID, first) ==
-              wide_attribute(&gpu, CUDA_POINTER_BUFFER_ID, first + SMALL));
-        CHECK(wide_attribute(&gpu, CUDA_POINTER_BUFFER_ID, first) !=
-              wide_attribute(&gpu, CUDA_POINTER_BUFFER_ID, second));
-        OK(gpu.cuda.host_alloc(&pinned, SMALL, CUDA_HOST_DEVICEMAP));
-        OK(gpu.cuda.host_address(&base, pinned, 0));
-        IS((int)attribute(&gpu, CUDA_POINTER_MEMORY_TYPE, base), CUDA_MEMORY_HOST);
-        FAILS(gpu.cuda.pointer_attribute(&value, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)host));
-        FAILS(gpu.cuda.address_range(&base, &bytes, (uintptr_t)host));
-        OK(gpu.cuda.host_free(pinned));
-        area_free(&gpu, &area);
-        OK(gpu.cuda.free(first));
-        OK(gpu.cuda.free(second));
+        CHECK(wide_attribute(gpu, CUDA_POINTER_RANGE_START, first + SMALL) == first);
+        CHECK(wide_attribute(gpu, CUDA_POINTER_RANGE_SIZE, area->address + 1) == area->bytes);
+        IS((int)attribute(gpu, CUDA_POINTER_MEMORY_TYPE, first + 1), CUDA_MEMORY_DEVICE);
+        IS((int)attribute(gpu, CUDA_POINTER_MEMORY_TYPE, area->address), CUDA_MEMORY_DEVICE);
+        IS((int)attribute(gpu, CUDA_POINTER_DEVICE_ORDINAL, area->address), gpu->device);
+        CHECK(wide_attribute(gpu, CUDA_POINTER_BUFFER_ID, first) ==
+              wide_attribute(gpu, CUDA_POINTER_BUFFER_ID, first + SMALL));
+        CHECK(wide_attribute(gpu, CUDA_POINTER_BUFFER_ID, first) !=
+              wide_attribute(gpu, CUDA_POINTER_BUFFER_ID, second));
+        OK(gpu->cuda.host_alloc(&pinned, SMALL, CUDA_HOST_DEVICEMAP));
+        OK(gpu->cuda.host_address(&base, pinned, 0));
+        IS((int)attribute(gpu, CUDA_POINTER_MEMORY_TYPE, base), CUDA_MEMORY_HOST);
+        FAILS(gpu->cuda.pointer_attribute(&value, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)host));
+        FAILS(gpu->cuda.address_range(&base, &bytes, (uintptr_t)host));
+        OK(gpu->cuda.host_free(pinned));
+        OK(gpu->cuda.free(first));
+        OK(gpu->cuda.free(second));
         free(host);
-        gpu_close(&gpu);
 }
 
-static void fact_memory_is_freed_once_and_by_its_base(void) {
-        struct gpu gpu;
+FACT(memory_is_freed_once_and_by_its_base) {
         cuda_address address;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.allocate(&address, SMALL));
-        FAILS(gpu.cuda.free(address + 512));
-        gpu_fill(&gpu, address, SMALL, 0x12);
-        gpu_expect(&gpu, address, SMALL, 0x12);
-        OK(gpu.cuda.free(address));
-        FAILS(gpu.cuda.free(address));
-        IS(gpu.cuda.allocate(&address, 0), CUDA_INVALID_VALUE);
-        gpu_close(&gpu);
+        OK(gpu->cuda.allocate(&address, SMALL));
+        FAILS(gpu->cuda.free(address + 512));
+        gpu_fill(gpu, address, SMALL, 0x12);
+        gpu_expect(gpu, address, SMALL, 0x12);
+        OK(gpu->cuda.free(address));
+        FAILS(gpu->cuda.free(address));
+        IS(gpu->cuda.allocate(&address, 0), CUDA_INVALID_VALUE);
 }
 
-static void fact_the_host_cannot_read_device_memory(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(the_host_cannot_read_device_memory) {
         cuda_address allocated;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.allocate(&allocated, SMALL));
-        const uintptr_t addresses[] = { (uintptr_t)area.address, (uintptr_t)allocated };
+        OK(gpu->cuda.allocate(&allocated, SMALL));
+        const uintptr_t addresses[] = { (uintptr_t)area->address, (uintptr_t)allocated };
         for (unsigned i = 0; i < 2; i++) {
                 pid_t pid = fork();
                 int status;
@@ -410,137 +330,100 @@ static void fact_the_host_cannot_read_device_memory(void) {
                 CHECK(waitpid(pid, &status, 0) == pid);
                 CHECK(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS));
         }
-        OK(gpu.cuda.free(allocated));
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        OK(gpu->cuda.free(allocated));
 }
 
 /* ---- work ---- */
 
-static void fact_what_is_beyond_memory_is_not_written_silently(void) {
-        struct gpu gpu;
-        struct area area;
-
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        int r = gpu.cuda.set_async(area.address + area.bytes - 1, 1, SMALL, NULL);
-        FAILS(r != CUDA_OK ? r : gpu.cuda.stream_wait(NULL));
+FACT(what_is_beyond_memory_is_not_written_silently) {
+        int r = gpu->cuda.set_async(area->address + area->bytes - 1, 1, SMALL, NULL);
+        FAILS(r != CUDA_OK ? r : gpu->cuda.stream_wait(NULL));
         _exit(EXIT_SUCCESS); /* the error may be one that stays */
 }
 
-static void fact_a_stream_works_in_order(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(a_stream_works_in_order) {
         cuda_stream stream;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu->cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
         for (unsigned i = 1; i <= 40; i++) {
-                OK(gpu.cuda.set_async(area.address, (unsigned char)i, SMALL, stream));
-                OK(gpu.cuda.copy(area.address + i * SMALL, area.address, SMALL, stream));
+                OK(gpu->cuda.set_async(area->address, (unsigned char)i, SMALL, stream));
+                OK(gpu->cuda.copy(area->address + i * SMALL, area->address, SMALL, stream));
         }
-        OK(gpu.cuda.stream_wait(stream));
-        OK(gpu.cuda.stream_query(stream));
+        OK(gpu->cuda.stream_wait(stream));
+        OK(gpu->cuda.stream_query(stream));
         for (unsigned i = 1; i <= 40; i++)
-                gpu_expect(&gpu, area.address + i * SMALL, SMALL, (unsigned char)i);
-        OK(gpu.cuda.stream_free(stream));
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+                gpu_expect(gpu, area->address + i * SMALL, SMALL, (unsigned char)i);
+        OK(gpu->cuda.stream_free(stream));
 }
 
-static void fact_a_destroyed_stream_ends_its_work(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(a_destroyed_stream_ends_its_work) {
         cuda_stream stream;
         cuda_event event;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
-        OK(gpu.cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING));
-        OK(gpu.cuda.set_async(area.address, 0x21, area.bytes, stream));
-        OK(gpu.cuda.event_record(event, stream));
-        OK(gpu.cuda.stream_free(stream));
-        OK(gpu.cuda.event_wait(event));
-        gpu_expect(&gpu, area.address, area.bytes, 0x21);
-        OK(gpu.cuda.event_free(event));
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        OK(gpu->cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu->cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING));
+        OK(gpu->cuda.set_async(area->address, 0x21, area->bytes, stream));
+        OK(gpu->cuda.event_record(event, stream));
+        OK(gpu->cuda.stream_free(stream));
+        OK(gpu->cuda.event_wait(event));
+        gpu_expect(gpu, area->address, area->bytes, 0x21);
+        OK(gpu->cuda.event_free(event));
 }
 
-static void fact_an_event_is_its_last_record(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(an_event_is_its_last_record) {
         cuda_stream stream[3];
         cuda_event event;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 3, &area);
-        OK(gpu.cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC));
-        OK(gpu.cuda.event_query(event)); /* it was never recorded */
-        OK(gpu.cuda.event_wait(event));
+        OK(gpu->cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING | CUDA_EVENT_BLOCKING_SYNC));
+        OK(gpu->cuda.event_query(event)); /* it was never recorded */
+        OK(gpu->cuda.event_wait(event));
         for (unsigned i = 0; i < 3; i++)
-                OK(gpu.cuda.stream_new(&stream[i], CUDA_STREAM_NON_BLOCKING, 0));
+                OK(gpu->cuda.stream_new(&stream[i], CUDA_STREAM_NON_BLOCKING, 0));
         for (unsigned i = 0; i < 3; i++) {
-                OK(gpu.cuda.set_async(area.address + i * gpu.granularity, 0x31, gpu.granularity, stream[i]));
-                OK(gpu.cuda.event_record(event, stream[i]));
+                OK(gpu->cuda.set_async(area->address + i * gpu->granularity, 0x31, gpu->granularity,
+                                       stream[i]));
+                OK(gpu->cuda.event_record(event, stream[i]));
         }
-        OK(gpu.cuda.event_wait(event));
-        OK(gpu.cuda.event_query(event));
-        gpu_expect(&gpu, area.address + 2 * gpu.granularity, gpu.granularity, 0x31);
-        OK(gpu.cuda.event_free(event));
+        OK(gpu->cuda.event_wait(event));
+        OK(gpu->cuda.event_query(event));
+        gpu_expect(gpu, area->address + 2 * gpu->granularity, gpu->granularity, 0x31);
+        OK(gpu->cuda.event_free(event));
         for (unsigned i = 0; i < 3; i++) {
-                OK(gpu.cuda.stream_wait(stream[i]));
-                OK(gpu.cuda.stream_free(stream[i]));
+                OK(gpu->cuda.stream_wait(stream[i]));
+                OK(gpu->cuda.stream_free(stream[i]));
         }
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
 }
 
-static void fact_pageable_memory_is_done_with_when_a_copy_returns(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(pageable_memory_is_done_with_when_a_copy_returns) {
         unsigned char bytes[SMALL], back[SMALL];
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
         for (unsigned i = 0; i < 20; i++) {
                 memset(bytes, (int)i, sizeof(bytes));
-                OK(gpu.cuda.copy_in(area.address, bytes, sizeof(bytes), NULL));
+                OK(gpu->cuda.copy_in(area->address, bytes, sizeof(bytes), NULL));
                 memset(bytes, 0xee, sizeof(bytes));
-                OK(gpu.cuda.copy_out(back, area.address, sizeof(back), NULL));
+                OK(gpu->cuda.copy_out(back, area->address, sizeof(back), NULL));
                 for (unsigned b = 0; b < sizeof(back); b++)
                         IS(back[b], (int)i);
         }
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
 }
 
-static void fact_pinned_memory_is_copied_from_and_to(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(pinned_memory_is_copied_from_and_to) {
         unsigned char *pinned;
 
-        gpu_open(&gpu);
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.host_alloc((void **)&pinned, 2 * SMALL, CUDA_HOST_DEVICEMAP));
+        OK(gpu->cuda.host_alloc((void **)&pinned, 2 * SMALL, CUDA_HOST_DEVICEMAP));
         memset(pinned, 0x41, SMALL);
-        OK(gpu.cuda.copy_in(area.address, pinned, SMALL, NULL));
-        OK(gpu.cuda.copy_out(pinned + SMALL, area.address, SMALL, NULL));
-        OK(gpu.cuda.stream_wait(NULL));
+        OK(gpu->cuda.copy_in(area->address, pinned, SMALL, NULL));
+        OK(gpu->cuda.copy_out(pinned + SMALL, area->address, SMALL, NULL));
+        OK(gpu->cuda.stream_wait(NULL));
         for (unsigned i = 0; i < SMALL; i++)
                 IS(pinned[SMALL + i], 0x41);
-        OK(gpu.cuda.host_free(pinned));
-        FAILS(gpu.cuda.host_free(pinned));
-        area_free(&gpu, &area);
-        gpu_close(&gpu);
+        OK(gpu->cuda.host_free(pinned));
+        FAILS(gpu->cuda.host_free(pinned));
 }
 
 /* ---- devices, contexts, kernels ---- */
 
-static void fact_there_are_only_so_many_devices(void) {
-        struct gpu gpu;
+FACT(there_are_only_so_many_devices) {
         struct cuda_uuid uuid;
         char name[64];
         int n, value;
@@ -548,191 +431,138 @@ static void fact_there_are_only_so_many_devices(void) {
         cuda_device device;
         cuda_context context;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.device_count(&n));
+        OK(gpu->cuda.device_count(&n));
         CHECK(n > 0);
-        IS(gpu.cuda.device_get(&device, n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.device_get(&device, -1), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.device_name(name, sizeof(name), n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.device_uuid(&uuid, n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.device_attribute(&value, CUDA_DEVICE_MAJOR, n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.device_total(&bytes, n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.primary_retain(&context, n), CUDA_INVALID_DEVICE);
-        IS(gpu.cuda.primary_release(n), CUDA_INVALID_DEVICE);
-        gpu_close(&gpu);
+        IS(gpu->cuda.device_get(&device, n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.device_get(&device, -1), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.device_name(name, sizeof(name), n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.device_uuid(&uuid, n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.device_attribute(&value, CUDA_DEVICE_MAJOR, n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.device_total(&bytes, n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.primary_retain(&context, n), CUDA_INVALID_DEVICE);
+        IS(gpu->cuda.primary_release(n), CUDA_INVALID_DEVICE);
 }
 
-static void fact_a_context_is_counted(void) {
-        struct gpu gpu;
+FACT(a_context_is_counted) {
         cuda_context again, current;
         cuda_address address;
         unsigned flags;
         int active;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.primary_retain(&again, gpu.device));
-        CHECK(again == gpu.context);
-        gpu_close(&gpu);
-        OK(gpu.cuda.primary_state(gpu.device, &flags, &active));
+        OK(gpu->cuda.primary_retain(&again, gpu->device));
+        CHECK(again == gpu->context);
+        OK(gpu->cuda.primary_release(gpu->device));
+        OK(gpu->cuda.primary_state(gpu->device, &flags, &active));
         CHECK(active == 1);
-        OK(gpu.cuda.allocate(&address, SMALL));
-        OK(gpu.cuda.free(address));
-        OK(gpu.cuda.context_set(NULL));
-        OK(gpu.cuda.context_get(&current));
+        OK(gpu->cuda.allocate(&address, SMALL));
+        OK(gpu->cuda.free(address));
+        OK(gpu->cuda.context_set(NULL));
+        OK(gpu->cuda.context_get(&current));
         CHECK(current == NULL);
-        IS(gpu.cuda.allocate(&address, SMALL), CUDA_INVALID_CONTEXT);
-        gpu_close(&gpu);
-        OK(gpu.cuda.primary_state(gpu.device, &flags, &active));
+        IS(gpu->cuda.allocate(&address, SMALL), CUDA_INVALID_CONTEXT);
+        OK(gpu->cuda.primary_release(gpu->device));
+        OK(gpu->cuda.primary_state(gpu->device, &flags, &active));
         CHECK(active == 0);
-        IS(gpu.cuda.primary_release(gpu.device), CUDA_INVALID_CONTEXT);
+        IS(gpu->cuda.primary_release(gpu->device), CUDA_INVALID_CONTEXT);
+        OK(gpu->cuda.primary_retain(&again, gpu->device)); /* given back after the case */
 }
 
 /* Asked where there are two GPUs. */
-static void fact_a_stream_is_of_one_gpu(void) {
-        struct gpu gpu;
-        struct area area;
+FACT(a_stream_is_of_one_gpu) {
         cuda_context other;
         cuda_device device;
         cuda_stream own, stream;
         cuda_event event;
         int n;
 
-        gpu_open(&gpu);
-        OK(gpu.cuda.device_count(&n));
-        if (n < 2) {
-                gpu_close(&gpu);
+        OK(gpu->cuda.device_count(&n));
+        if (n < 2)
                 return;
-        }
-        area_new(&gpu, 1, &area);
-        OK(gpu.cuda.stream_new(&own, CUDA_STREAM_NON_BLOCKING, 0));
-        OK(gpu.cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING));
-        OK(gpu.cuda.device_get(&device, 1));
-        OK(gpu.cuda.primary_retain(&other, device));
-        OK(gpu.cuda.context_set(other));
-        OK(gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
-        OK(gpu.cuda.context_set(gpu.context));
-        IS(gpu.cuda.event_record(event, stream), CUDA_INVALID_HANDLE);
-        IS(gpu.cuda.set_async(area.address, 1, SMALL, stream), CUDA_INVALID_HANDLE);
-        OK(gpu.cuda.event_free(event));
-        OK(gpu.cuda.stream_free(own));
-        area_free(&gpu, &area);
-        OK(gpu.cuda.context_set(other));
-        OK(gpu.cuda.stream_free(stream));
-        OK(gpu.cuda.primary_release(device));
-        OK(gpu.cuda.context_set(gpu.context));
-        gpu_close(&gpu);
+        OK(gpu->cuda.stream_new(&own, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu->cuda.event_new(&event, CUDA_EVENT_DISABLE_TIMING));
+        OK(gpu->cuda.device_get(&device, 1));
+        OK(gpu->cuda.primary_retain(&other, device));
+        OK(gpu->cuda.context_set(other));
+        OK(gpu->cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+        OK(gpu->cuda.context_set(gpu->context));
+        IS(gpu->cuda.event_record(event, stream), CUDA_INVALID_HANDLE);
+        IS(gpu->cuda.set_async(area->address, 1, SMALL, stream), CUDA_INVALID_HANDLE);
+        OK(gpu->cuda.event_free(event));
+        OK(gpu->cuda.stream_free(own));
+        OK(gpu->cuda.context_set(other));
+        OK(gpu->cuda.stream_free(stream));
+        OK(gpu->cuda.primary_release(device));
+        OK(gpu->cuda.context_set(gpu->context));
 }
 
-static void fact_a_forked_child_cannot_use_the_gpu(void) {
-        struct gpu gpu;
+FACT(a_forked_child_cannot_use_the_gpu) {
         cuda_address address;
         int status;
 
-        gpu_open(&gpu);
         pid_t pid = fork();
         if (pid == 0) {
-                FAILS(gpu.cuda.allocate(&address, SMALL));
+                FAILS(gpu->cuda.allocate(&address, SMALL));
                 _exit(EXIT_SUCCESS);
         }
         CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-        OK(gpu.cuda.allocate(&address, SMALL));
-        OK(gpu.cuda.free(address));
-        gpu_close(&gpu);
+        OK(gpu->cuda.allocate(&address, SMALL));
+        OK(gpu->cuda.free(address));
 }
 
-static void fact_only_kernels_of_a_module_are_found(void) {
+FACT(only_kernels_of_a_module_are_found) {
         static const char idle[] = ".version 7.0\n.target sm_75\n.address_size 64\n"
                                    ".visible .entry idle()\n{\n        ret;\n}\n";
-        struct gpu gpu;
         cuda_module module;
         cuda_function function;
 
-        gpu_open(&gpu);
-        FAILS(gpu.cuda.module_load(&module, "this is no program"));
-        OK(gpu.cuda.module_load(&module, idle));
-        IS(gpu.cuda.module_function(&function, module, "busy"), CUDA_NOT_FOUND);
-        gpu_close(&gpu);
+        FAILS(gpu->cuda.module_load(&module, "this is no program"));
+        OK(gpu->cuda.module_load(&module, idle));
+        IS(gpu->cuda.module_function(&function, module, "busy"), CUDA_NOT_FOUND);
 }
 
 /* ---- the list: those that count free bytes come before processes that end late ---- */
 
-#define FACTS(X)                                                                                             \
-        X(memory_lives_until_its_last_use)                                                                   \
-        X(more_than_there_is_cannot_be_had)                                                                  \
-        X(exported_memory_is_shared)                                                                         \
-        X(mapped_memory_outlives_its_killed_exporter)                                                        \
-        X(a_descriptor_outlives_its_killed_exporter)                                                         \
-        X(a_descriptor_is_of_no_use_to_the_host)                                                             \
-        X(what_is_no_memory_is_not_imported)                                                                 \
-        X(an_import_tells_the_properties)                                                                    \
-        X(sizes_are_multiples_of_the_granularity)                                                            \
-        X(a_mapping_is_unmapped_whole_and_before_its_reservation_goes)                                       \
-        X(a_reservation_may_be_larger_than_what_is_mapped)                                                   \
-        X(an_allocation_is_shared_by_its_handle)                                                             \
-        X(an_opened_allocation_outlives_its_killed_owner)                                                    \
-        X(which_memory_has_a_handle)                                                                         \
-        X(an_address_is_known)                                                                               \
-        X(memory_is_freed_once_and_by_its_base)                                                              \
-        X(the_host_cannot_read_device_memory)                                                                \
-        X(what_is_beyond_memory_is_not_written_silently)                                                     \
-        X(a_stream_works_in_order)                                                                           \
-        X(a_destroyed_stream_ends_its_work)                                                                  \
-        X(an_event_is_its_last_record)                                                                       \
-        X(pageable_memory_is_done_with_when_a_copy_returns)                                                  \
-        X(pinned_memory_is_copied_from_and_to)                                                               \
-        X(there_are_only_so_many_devices)                                                                    \
-        X(a_context_is_counted)                                                                              \
-        X(a_stream_is_of_one_gpu)                                                                            \
-        X(a_forked_child_cannot_use_the_gpu)                                                                 \
-        X(only_kernels_of_a_module_are_found)
-
-static const struct {
-        const char *name;
-        void (*run)(void);
-} facts[] = {
-#define ROW(name) { #name, fact_##name },
-        FACTS(ROW)
+static const struct gpu_case facts[] = {
+#define ROW(name, role, granules)                                                                            \
+        { #name, name, role, granules }
+        ROW(memory_lives_until_its_last_use, NULL, 0),
+        ROW(more_than_there_is_cannot_be_had, NULL, 0),
+        ROW(exported_memory_is_shared, export_role, 0),
+        ROW(mapped_memory_outlives_its_killed_exporter, export_role, 0),
+        ROW(a_descriptor_outlives_its_killed_exporter, export_role, 0),
+        ROW(a_descriptor_is_of_no_use_to_the_host, NULL, 1),
+        ROW(what_is_no_memory_is_not_imported, NULL, 0),
+        ROW(an_import_tells_the_properties, NULL, 1),
+        ROW(sizes_are_multiples_of_the_granularity, NULL, 0),
+        ROW(a_mapping_is_unmapped_whole_and_before_its_reservation_goes, NULL, 2),
+        ROW(a_reservation_may_be_larger_than_what_is_mapped, NULL, 0),
+        ROW(an_allocation_is_shared_by_its_handle, ipc_role, 0),
+        ROW(an_opened_allocation_outlives_its_killed_owner, ipc_role, 0),
+        ROW(which_memory_has_a_handle, NULL, 1),
+        ROW(an_address_is_known, NULL, 1),
+        ROW(memory_is_freed_once_and_by_its_base, NULL, 0),
+        ROW(the_host_cannot_read_device_memory, NULL, 1),
+        ROW(what_is_beyond_memory_is_not_written_silently, NULL, 1),
+        ROW(a_stream_works_in_order, NULL, 1),
+        ROW(a_destroyed_stream_ends_its_work, NULL, 1),
+        ROW(an_event_is_its_last_record, NULL, 3),
+        ROW(pageable_memory_is_done_with_when_a_copy_returns, NULL, 1),
+        ROW(pinned_memory_is_copied_from_and_to, NULL, 1),
+        ROW(there_are_only_so_many_devices, NULL, 0),
+        ROW(a_context_is_counted, NULL, 0),
+        ROW(a_stream_is_of_one_gpu, NULL, 1),
+        ROW(a_forked_child_cannot_use_the_gpu, NULL, 0),
+        ROW(only_kernels_of_a_module_are_found, NULL, 0),
 };
 
-#define N_FACTS (sizeof(facts) / sizeof(facts[0]))
-
-static bool holds(size_t i) {
-        int status;
-        pid_t pid;
-
-        fflush(stdout);
-        pid = fork();
-        if (pid == 0) {
-                alarm(300); /* on a busy machine, too */
-                facts[i].run();
-                _exit(EXIT_SUCCESS);
-        }
-        bool well = pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
-        printf("%s %s\n", well ? "holds" : "FAILS", facts[i].name);
-        return well;
+static const char *name_of(size_t i) {
+        return facts[i].name;
 }
 
-static bool wanted(const char *name, char **names) {
-        for (unsigned i = 0; names[i] != NULL; i++)
-                if (strcmp(names[i], name) == 0)
-                        return true;
-        return names[0] == NULL;
+static void run(size_t i) {
+        gpu_case_run(&facts[i]);
 }
 
 int main(int argc, char **argv) {
-        size_t ran = 0, failed = 0;
-
-        argv++;
-        if (argc > 2 && strcmp(argv[0], "--driver") == 0) {
-                gpu_library = argv[1];
-                argv += 2;
-        }
-        for (size_t i = 0; i < N_FACTS; i++)
-                if (wanted(facts[i].name, argv)) {
-                        ran++;
-                        failed += !holds(i);
-                }
-        if (ran == 0)
-                fprintf(stderr, "no such fact\n");
-        return ran == 0 || failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+        return cases_main(argv, sizeof(facts) / sizeof(facts[0]), name_of, run);
 }

@@ -52,11 +52,10 @@ struct mapping {
         bool access;
         enum gpu_allocated how;
         unsigned opened;
-        int32_t owner; /* IPC: context */
 };
 
 struct stream {
-        bool there, capturing;
+        bool there;
         unsigned queue;
         uint64_t issued, done;
 };
@@ -958,7 +957,7 @@ int main(int argc, char **argv) {
         signal(SIGINT, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
         next_address = GPU_WINDOW + device * ((GPU_WINDOW_END - GPU_WINDOW) / GPU_DEVICES);
-        seed = machine_setting("FAKE_GPU_SEED", 1) * 0x9e3779b97f4a7c15 + (uint64_t)client_pid;
+        seed = 0x9e3779b97f4a7c15 + (uint64_t)client_pid;
         machine_enter(&machine->lock);
         machine->contexts++;
         faults_before = machine->faults[device];

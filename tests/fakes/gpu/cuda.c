@@ -145,6 +145,24 @@ static int ask_with(struct gpu_request *request, const void *payload, int fd, st
         return r;
 }
 
+static int ask(struct gpu_request *request, uint64_t *value) {
+        struct gpu_reply reply;
+        int r = ask_with(request, NULL, -1, &reply, NULL);
+
+        if (value != NULL)
+                *value = r == CUDA_OK ? reply.value[0] : 0;
+        return r;
+}
+
+#define TELL(what, ...) ask(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, NULL)
+/* What is answered, or zero. */
+#define ASK_FOR(ret, what, ...)                                                                              \
+        ({                                                                                                   \
+                uint64_t told;                                                                               \
+                int result = ask(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, &told);      \
+                *(ret) = (__typeof__(*(ret)))told;                                                           \
+                result;                                                                                      \
+        })
 #define ASK(reply, what, ...)                                                                                \
         ask_with(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, NULL, -1, reply, NULL)
 
@@ -301,7 +319,6 @@ static cuda_result fake_cuDevicePrimaryCtxRetain(cuda_context *ret, cuda_device 
 static cuda_result fake_cuDevicePrimaryCtxRelease(cuda_device device) {
         BEGIN_ON(cuDevicePrimaryCtxRelease, device);
         struct CUctx_st *context = &contexts[device], *before = current;
-        struct gpu_reply reply;
         int r = CUDA_OK;
 
         pthread_mutex_lock(&lock);
@@ -311,7 +328,7 @@ static cuda_result fake_cuDevicePrimaryCtxRelease(cuda_device device) {
                 context->retained--;
         } else {
                 current = context;
-                ASK(&reply, GPU_CLOSE, 0);
+                TELL(GPU_CLOSE, 0);
                 current = before;
                 context->retained = 0;
                 close(context->socket);
@@ -440,64 +457,46 @@ static cuda_result fake_cuMemGetAllocationGranularity(size_t *bytes, const struc
 
 static cuda_result fake_cuMemCreate(cuda_handle *handle, size_t bytes,
                                     const struct cuda_properties *properties, unsigned long long flags) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemCreate);
         if (properties->type != CUDA_ALLOCATION_PINNED || properties->location.type != CUDA_LOCATION_DEVICE ||
             current == NULL || properties->location.id != (int)current->device)
                 return CUDA_INVALID_VALUE;
-        int r = ASK(&reply, GPU_CREATE, bytes);
-        *handle = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(handle, GPU_CREATE, bytes);
 }
 
 static cuda_result fake_cuMemRelease(cuda_handle handle) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemRelease);
-        return ASK(&reply, GPU_RELEASE, handle);
+        return TELL(GPU_RELEASE, handle);
 }
 
 static cuda_result fake_cuMemAddressReserve(cuda_address *address, size_t bytes, size_t alignment,
                                             cuda_address wanted, unsigned long long flags) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemAddressReserve);
-        int r = ASK(&reply, GPU_RESERVE, bytes);
-        *address = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(address, GPU_RESERVE, bytes);
 }
 
 static cuda_result fake_cuMemAddressFree(cuda_address address, size_t bytes) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemAddressFree);
-        return ASK(&reply, GPU_UNRESERVE, address, bytes);
+        return TELL(GPU_UNRESERVE, address, bytes);
 }
 
 static cuda_result fake_cuMemMap(cuda_address address, size_t bytes, size_t offset, cuda_handle handle,
                                  unsigned long long flags) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemMap);
-        return offset != 0 ? CUDA_INVALID_VALUE : ASK(&reply, GPU_MAP, address, bytes, handle);
+        return offset != 0 ? CUDA_INVALID_VALUE : TELL(GPU_MAP, address, bytes, handle);
 }
 
 static cuda_result fake_cuMemUnmap(cuda_address address, size_t bytes) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemUnmap);
-        return ASK(&reply, GPU_UNMAP, address, bytes);
+        return TELL(GPU_UNMAP, address, bytes);
 }
 
 static cuda_result fake_cuMemSetAccess(cuda_address address, size_t bytes, const struct cuda_access *access,
                                        size_t n) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemSetAccess);
         if (n != 1 || access->flags != CUDA_ACCESS_READ_WRITE)
                 return CUDA_INVALID_VALUE;
-        return ASK(&reply, GPU_ACCESS, address, bytes, (uint64_t)access->location.id);
+        return TELL(GPU_ACCESS, address, bytes, (uint64_t)access->location.id);
 }
 
 static cuda_result fake_cuMemExportToShareableHandle(void *shareable, cuda_handle handle, unsigned type,
@@ -527,70 +526,52 @@ static cuda_result fake_cuMemImportFromShareableHandle(cuda_handle *handle, void
 
 static cuda_result fake_cuMemGetAllocationPropertiesFromHandle(struct cuda_properties *properties,
                                                                cuda_handle handle) {
-        struct gpu_reply reply;
+        int on;
 
         BEGIN(cuMemGetAllocationPropertiesFromHandle);
-        int r = ASK(&reply, GPU_PROPERTIES, handle);
+        int r = ASK_FOR(&on, GPU_PROPERTIES, handle);
         if (r == CUDA_OK)
                 *properties = (struct cuda_properties){
                         .type = CUDA_ALLOCATION_PINNED,
                         .handle_types = CUDA_HANDLE_FD,
-                        .location = { CUDA_LOCATION_DEVICE, (int)reply.value[0] },
+                        .location = { CUDA_LOCATION_DEVICE, on },
                 };
         return r;
 }
 
 static cuda_result fake_cuMemRetainAllocationHandle(cuda_handle *handle, void *address) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemRetainAllocationHandle);
-        int r = ASK(&reply, GPU_RETAIN, number_of(address));
-        *handle = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(handle, GPU_RETAIN, number_of(address));
 }
 
 static cuda_result fake_cuMemAlloc(cuda_address *address, size_t bytes) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemAlloc);
-        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_PLAIN);
-        *address = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_PLAIN);
 }
 
 /* Trainers may have such memory; the product never makes any. */
 static cuda_result fake_cuMemAllocManaged(cuda_address *address, size_t bytes, unsigned flags) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemAllocManaged);
-        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_MANAGED);
-        *address = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_MANAGED);
 }
 
 /* Freeing waits for all work of the context. */
 static cuda_result fake_cuCtxSynchronize(void) {
-        struct gpu_reply reply;
+        cuda_address address;
 
         BEGIN(cuCtxSynchronize);
-        int r = ASK(&reply, GPU_ALLOCATE, 1, ALLOCATED_PLAIN);
-        return r == CUDA_OK ? ASK(&reply, GPU_FREE, reply.value[0]) : r;
+        int r = ASK_FOR(&address, GPU_ALLOCATE, 1, ALLOCATED_PLAIN);
+        return r == CUDA_OK ? TELL(GPU_FREE, address) : r;
 }
 
 static cuda_result fake_cuMemAllocAsync(cuda_address *address, size_t bytes, cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemAllocAsync);
-        int r = ASK(&reply, GPU_ALLOCATE, bytes, ALLOCATED_POOL);
-        *address = r == CUDA_OK ? reply.value[0] : 0;
-        return r;
+        return ASK_FOR(address, GPU_ALLOCATE, bytes, ALLOCATED_POOL);
 }
 
 static cuda_result fake_cuMemFree(cuda_address address) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemFree);
-        return ASK(&reply, GPU_FREE, address);
+        return TELL(GPU_FREE, address);
 }
 
 static cuda_result fake_cuMemGetAddressRange(cuda_address *base, size_t *bytes, cuda_address address) {
@@ -606,34 +587,33 @@ static cuda_result fake_cuMemGetAddressRange(cuda_address *base, size_t *bytes, 
 }
 
 /* Addresses are those of the whole process: whichever context has it answers. */
-static int ask_anywhere(struct gpu_reply *reply, unsigned attribute, cuda_address address) {
+static int ask_anywhere(unsigned long long *ret, unsigned attribute, cuda_address address) {
         struct CUctx_st *before = current;
-        int r = ASK(reply, GPU_ATTRIBUTE, attribute, address);
+        int r = ASK_FOR(ret, GPU_ATTRIBUTE, attribute, address);
 
         for (unsigned i = 0; i < GPU_DEVICES && r == CUDA_INVALID_VALUE; i++)
                 if (&contexts[i] != before && contexts[i].retained > 0) {
                         current = &contexts[i];
-                        r = ASK(reply, GPU_ATTRIBUTE, attribute, address);
+                        r = ASK_FOR(ret, GPU_ATTRIBUTE, attribute, address);
                 }
         current = before;
         return r;
 }
 
 static cuda_result fake_cuPointerGetAttribute(void *value, unsigned attribute, cuda_address address) {
-        struct gpu_reply reply;
+        unsigned long long found;
 
         BEGIN(cuPointerGetAttribute);
-        int r = ask_anywhere(&reply, attribute, address);
+        int r = ask_anywhere(&found, attribute, address);
         if (r != CUDA_OK)
                 return r;
-        if (attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_DEVICE_ORDINAL)
-                *(unsigned *)value = (unsigned)reply.value[0];
-        else if (attribute == CUDA_POINTER_IS_MANAGED)
-                *(unsigned *)value = (unsigned)reply.value[0];
-        else if (attribute == CUDA_POINTER_LEGACY_IPC)
-                *(bool *)value = reply.value[0] != 0;
-        else
-                *(unsigned long long *)value = reply.value[0];
+        switch (attribute) {
+        case CUDA_POINTER_MEMORY_TYPE:
+        case CUDA_POINTER_DEVICE_ORDINAL:
+        case CUDA_POINTER_IS_MANAGED: *(unsigned *)value = (unsigned)found; break;
+        case CUDA_POINTER_LEGACY_IPC: *(bool *)value = found != 0; break;
+        default: *(unsigned long long *)value = found;
+        }
         return CUDA_OK;
 }
 
@@ -671,8 +651,6 @@ static cuda_result fake_cuMemHostAlloc(void **ret, size_t bytes, unsigned flags)
 }
 
 static cuda_result fake_cuMemFreeHost(void *address) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemFreeHost);
         pthread_mutex_lock(&lock);
         struct host *host = host_find(address);
@@ -683,7 +661,7 @@ static cuda_result fake_cuMemFreeHost(void *address) {
         if (old.address == NULL)
                 return CUDA_INVALID_VALUE;
         munmap(old.address, old.bytes);
-        return ASK(&reply, GPU_HOST_FREE, old.device);
+        return TELL(GPU_HOST_FREE, old.device);
 }
 
 static cuda_result fake_cuMemHostGetDevicePointer(cuda_address *address, void *host, unsigned flags) {
@@ -699,10 +677,8 @@ static cuda_result fake_cuMemHostGetDevicePointer(cuda_address *address, void *h
 
 static cuda_result fake_cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes,
                                         cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemsetD8Async);
-        return ASK(&reply, GPU_SET, address, bytes, value, number_of(stream));
+        return TELL(GPU_SET, address, bytes, value, number_of(stream));
 }
 
 /* Where the GPU sees that pinned memory; 0: it is not pinned. */
@@ -731,12 +707,10 @@ static int copy_host(cuda_address address, int fd, size_t bytes, bool out, cuda_
 /* Memory that is not pinned is staged before the call returns. */
 static cuda_result fake_cuMemcpyHtoDAsync(cuda_address to, const void *from, size_t bytes,
                                           cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemcpyHtoDAsync);
         cuda_address pinned = pinned_at(from, bytes);
         if (pinned != 0)
-                return ASK(&reply, GPU_COPY, to, pinned, bytes, number_of(stream));
+                return TELL(GPU_COPY, to, pinned, bytes, number_of(stream));
         int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
         int r = fd >= 0 && pwrite(fd, from, bytes, 0) == (ssize_t)bytes
                         ? copy_host(to, fd, bytes, false, stream)
@@ -746,22 +720,19 @@ static cuda_result fake_cuMemcpyHtoDAsync(cuda_address to, const void *from, siz
 }
 
 static int wait_for(enum gpu_call call, uint64_t number) {
-        struct gpu_reply reply;
         int r;
 
-        while ((r = ASK(&reply, call, number)) == CUDA_NOT_READY)
+        while ((r = TELL(call, number)) == CUDA_NOT_READY)
                 usleep(50);
         return r;
 }
 
 /* To memory that is not pinned the call returns when the copy is done. */
 static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t bytes, cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemcpyDtoHAsync);
         cuda_address pinned = pinned_at(to, bytes);
         if (pinned != 0)
-                return ASK(&reply, GPU_COPY, pinned, from, bytes, number_of(stream));
+                return TELL(GPU_COPY, pinned, from, bytes, number_of(stream));
         int fd = memfd_create("fake-gpu-copy", MFD_CLOEXEC);
         if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0)
                 return CUDA_OUT_OF_MEMORY;
@@ -776,10 +747,8 @@ static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t by
 
 static cuda_result fake_cuMemcpyDtoDAsync(cuda_address to, cuda_address from, size_t bytes,
                                           cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuMemcpyDtoDAsync);
-        return ASK(&reply, GPU_COPY, to, from, bytes, number_of(stream));
+        return TELL(GPU_COPY, to, from, bytes, number_of(stream));
 }
 
 /* ---- legacy IPC ---- */
@@ -810,10 +779,8 @@ static cuda_result fake_cuIpcOpenMemHandle(cuda_address *base, struct cuda_ipc h
 }
 
 static cuda_result fake_cuIpcCloseMemHandle(cuda_address base) {
-        struct gpu_reply reply;
-
         BEGIN(cuIpcCloseMemHandle);
-        return ASK(&reply, GPU_IPC_CLOSE, base);
+        return TELL(GPU_IPC_CLOSE, base);
 }
 
 /* ---- streams and events ---- */
@@ -821,26 +788,18 @@ static cuda_result fake_cuIpcCloseMemHandle(cuda_address base) {
 static uint64_t capturing; /* stream, plus 1 */
 
 static cuda_result fake_cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) {
-        struct gpu_reply reply;
-
         BEGIN(cuStreamCreateWithPriority);
-        int r = ASK(&reply, GPU_STREAM_NEW, 0);
-        *stream = r == CUDA_OK ? (cuda_stream)(uintptr_t)reply.value[0] : NULL;
-        return r;
+        return ASK_FOR(stream, GPU_STREAM_NEW, 0);
 }
 
 static cuda_result fake_cuStreamDestroy(cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuStreamDestroy);
-        return ASK(&reply, GPU_STREAM_FREE, number_of(stream));
+        return TELL(GPU_STREAM_FREE, number_of(stream));
 }
 
 static cuda_result fake_cuStreamQuery(cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuStreamQuery);
-        return ASK(&reply, GPU_STREAM_QUERY, number_of(stream));
+        return TELL(GPU_STREAM_QUERY, number_of(stream));
 }
 
 static cuda_result fake_cuStreamSynchronize(cuda_stream stream) {
@@ -861,33 +820,23 @@ EXPORT void fake_gpu_capture(cuda_stream stream, bool on) {
 }
 
 static cuda_result fake_cuEventCreate(cuda_event *event, unsigned flags) {
-        struct gpu_reply reply;
-
         BEGIN(cuEventCreate);
-        int r = ASK(&reply, GPU_EVENT_NEW, 0);
-        *event = r == CUDA_OK ? (cuda_event)(uintptr_t)reply.value[0] : NULL;
-        return r;
+        return ASK_FOR(event, GPU_EVENT_NEW, 0);
 }
 
 static cuda_result fake_cuEventDestroy(cuda_event event) {
-        struct gpu_reply reply;
-
         BEGIN(cuEventDestroy);
-        return ASK(&reply, GPU_EVENT_FREE, number_of(event));
+        return TELL(GPU_EVENT_FREE, number_of(event));
 }
 
 static cuda_result fake_cuEventRecord(cuda_event event, cuda_stream stream) {
-        struct gpu_reply reply;
-
         BEGIN(cuEventRecord);
-        return ASK(&reply, GPU_EVENT_RECORD, number_of(event), number_of(stream));
+        return TELL(GPU_EVENT_RECORD, number_of(event), number_of(stream));
 }
 
 static cuda_result fake_cuEventQuery(cuda_event event) {
-        struct gpu_reply reply;
-
         BEGIN(cuEventQuery);
-        return ASK(&reply, GPU_EVENT_QUERY, number_of(event));
+        return TELL(GPU_EVENT_QUERY, number_of(event));
 }
 
 static cuda_result fake_cuEventSynchronize(cuda_event event) {

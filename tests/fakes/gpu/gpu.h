@@ -16,7 +16,6 @@
  *   FAKE_GPU_DEVICES  how many GPUs the machine has (1)
  *   FAKE_GPU_DELAY    microseconds that an operation takes at most, besides its work (200)
  *   FAKE_GPU_LATE     microseconds that an operation goes on when its client has been killed (100000)
- *   FAKE_GPU_SEED     of the delays
  *   FAKE_GPU_MPS      set: this process is a client of an MPS server. Such contexts work at the same time,
  *                     and share their faults; others work one at a time
  *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, has that result
@@ -194,8 +193,12 @@ unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, ui
                        uint32_t queue, const char *what);
 /* Operations shall not end yet. */
 bool machine_holds(void);
+/* Makes a file of the machine's folder that holds something, or takes it away. */
+bool machine_hold(const char *name, bool on);
 void machine_unlease(struct machine *machine, unsigned place);
 bool machine_leased(struct machine *machine, uint64_t id, int32_t context);
+/* How many ranges are in use. */
+unsigned machine_leases(struct machine *machine);
 /* A client of the MPS server of this GPU has faulted; how many have. */
 void machine_fault(struct machine *machine, unsigned device);
 uint64_t machine_faults(struct machine *machine, unsigned device);

@@ -149,6 +149,18 @@ bool machine_holds(void) {
         return access(path, F_OK) == 0;
 }
 
+bool machine_hold(const char *name, bool on) {
+        char path[4096];
+
+        if (on) {
+                int fd = machine_file(name, O_WRONLY);
+                close(fd);
+                return fd >= 0;
+        }
+        snprintf(path, sizeof(path), "%s/%s", getenv("FAKE_GPU"), name);
+        return unlink(path) == 0;
+}
+
 unsigned machine_lease(struct machine *machine, uint64_t id, uint64_t offset, uint64_t bytes, bool write,
                        uint32_t queue, const char *what) {
         unsigned place = MACHINE_LEASES;
@@ -194,6 +206,16 @@ bool machine_leased(struct machine *machine, uint64_t id, int32_t context) {
                 found |= machine->lease[i].id == id && machine->lease[i].context == context;
         pthread_mutex_unlock(&machine->lock);
         return found;
+}
+
+unsigned machine_leases(struct machine *machine) {
+        unsigned n = 0;
+
+        machine_enter(&machine->lock);
+        for (unsigned i = 0; i < MACHINE_LEASES; i++)
+                n += machine->lease[i].id != 0;
+        pthread_mutex_unlock(&machine->lock);
+        return n;
 }
 
 void machine_fault(struct machine *machine, unsigned device) {

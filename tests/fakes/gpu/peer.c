@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "peer.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const char *gpu_library;
+const char *gpu_library, *nccl_library;
 
 void peer_fail(const char *file, int line, const char *what) {
         fprintf(stderr, "%s:%d: process %d: %s\n", file, line, getpid(), what);
@@ -88,6 +87,7 @@ void area_free(const struct gpu *gpu, struct area *area) {
         OK(gpu->cuda.unmap(area->address, area->bytes));
         OK(gpu->cuda.unreserve(area->address, area->bytes));
         OK(gpu->cuda.release(area->handle));
+        area->bytes = 0;
 }
 
 int area_export(const struct gpu *gpu, const struct area *area) {
@@ -172,6 +172,7 @@ void peer_end(struct peer *peer) {
         CHECK(waitpid(peer->pid, &status, 0) == peer->pid);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         close(peer->socket);
+        peer->pid = 0;
 }
 
 void peer_kill(struct peer *peer) {
@@ -181,4 +182,62 @@ void peer_kill(struct peer *peer) {
         CHECK(waitpid(peer->pid, &status, 0) == peer->pid);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         close(peer->socket);
+        peer->pid = 0;
+}
+
+/* ---- cases ---- */
+
+static bool case_holds(const char *name, size_t i, void (*run)(size_t i)) {
+        int status;
+
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0) {
+                alarm(300); /* on a busy machine, too */
+                run(i);
+                _exit(EXIT_SUCCESS);
+        }
+        bool well = pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+        printf("%s %s\n", well ? "holds" : "FAILS", name);
+        return well;
+}
+
+static bool case_is_wanted(const char *name, char **names) {
+        for (unsigned i = 0; names[i] != NULL; i++)
+                if (strcmp(names[i], name) == 0)
+                        return true;
+        return names[0] == NULL;
+}
+
+int cases_main(char **argv, size_t n, const char *(*name)(size_t i), void (*run)(size_t i)) {
+        size_t ran = 0, failed = 0;
+
+        for (argv++; argv[0] != NULL && argv[1] != NULL && strncmp(argv[0], "--", 2) == 0; argv += 2)
+                *(strcmp(argv[0], "--driver") == 0 ? &gpu_library : &nccl_library) = argv[1];
+        for (size_t i = 0; i < n; i++)
+                if (case_is_wanted(name(i), argv)) {
+                        ran++;
+                        failed += !case_holds(name(i), i, run);
+                }
+        if (ran == 0)
+                fprintf(stderr, "there is no such case\n");
+        return ran == 0 || failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+void gpu_case_run(const struct gpu_case *which) {
+        struct peer peer = { 0 };
+        struct gpu gpu;
+        struct area area = { 0 };
+
+        if (which->role != NULL)
+                peer = peer_start(which->role);
+        gpu_open(&gpu);
+        if (which->granules > 0)
+                area_new(&gpu, which->granules, &area);
+        which->run(&gpu, &area, &peer);
+        if (peer.pid != 0)
+                peer_end(&peer);
+        if (area.bytes > 0)
+                area_free(&gpu, &area);
+        gpu_close(&gpu);
 }

@@ -36,8 +36,8 @@ struct gpu {
         size_t granularity;
 };
 
-/* The library that gpu_open() loads; NULL: the driver's own name. */
-extern const char *gpu_library;
+/* The libraries that are loaded; NULL: those that the loader finds by their own names. */
+extern const char *gpu_library, *nccl_library;
 void gpu_open(struct gpu *gpu);
 void gpu_close(struct gpu *gpu);
 
@@ -67,3 +67,20 @@ struct message peer_receive(const struct peer *peer, const char *word, int *ret_
 /* Waits until it has ended well. */
 void peer_end(struct peer *peer);
 void peer_kill(struct peer *peer);
+
+/*
+ * For programs that are lists of cases, `PROGRAM [--driver LIBRARY] [--nccl LIBRARY] [NAME …]`: runs all of
+ * them, or those that are named, each in a process of its own, and prints a line for each. Returns the status
+ * to exit with.
+ */
+int cases_main(char **argv, size_t n, const char *(*name)(size_t i), void (*run)(size_t i));
+
+/* A case that uses the first GPU. What was not ended, killed or freed by it ends after it. */
+struct gpu_case {
+        const char *name;
+        void (*run)(struct gpu *gpu, struct area *area, struct peer *peer);
+        void (*role)(struct peer *other); /* of `peer`; NULL: there is none */
+        size_t granules;                  /* of `area`; 0: there is none yet */
+};
+
+void gpu_case_run(const struct gpu_case *which);

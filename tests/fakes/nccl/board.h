@@ -15,7 +15,7 @@
 
 #define BOARD_RANKS 16u
 #define BOARD_ID 16u /* bytes */
-#define BOARD_CHUNK (256u << 10)
+#define BOARD_CHUNK (1u << 20)
 #define BOARD_WORDS 4u
 
 enum board_state { RANK_ABSENT, RANK_HERE, RANK_LEFT };

@@ -39,10 +39,9 @@ nccl_result call_spoil(struct ncclComm *comm, nccl_result result) {
         return task_note(result);
 }
 
-nccl_result call_make(struct task *task, const struct ncclComm *like, const struct nccl_config *config,
-                      nccl_comm *ret) {
+nccl_result call_make(struct task *task, const struct nccl_config *config, nccl_comm *ret) {
         struct comm_config wanted;
-        nccl_result result = comm_configure(config, like, &wanted);
+        nccl_result result = comm_configure(config, &wanted);
 
         *ret = NULL;
         if (result != NCCL_OK)

@@ -36,5 +36,4 @@ nccl_result call_check_alive(const struct ncclComm *comm, const char *call);
 nccl_result call_spoil(struct ncclComm *comm, nccl_result result);
 
 /* Makes the communicator of `task`: which, `ret` says at once if it has no parent, else at the end. */
-nccl_result call_make(struct task *task, const struct ncclComm *like, const struct nccl_config *config,
-                      nccl_comm *ret);
+nccl_result call_make(struct task *task, const struct nccl_config *config, nccl_comm *ret);

@@ -77,24 +77,15 @@ static nccl_result comm_configure_with(const struct nccl_config *config, struct 
         return NCCL_OK;
 }
 
-nccl_result comm_configure(const struct nccl_config *config, const struct ncclComm *parent,
-                           struct comm_config *ret) {
+nccl_result comm_configure(const struct nccl_config *config, struct comm_config *ret) {
         struct nccl_config own = NCCL_CONFIG;
 
         *ret = (struct comm_config){ true, CTAS };
-        if (config == NULL && parent != NULL) {
-                *ret = parent->config;
-                return NCCL_OK;
-        }
         if (config != NULL && (config->size < LEAST_BYTES || config->magic != NCCL_MAGIC))
                 return trouble_rule(NCCL_INVALID_ARGUMENT,
                                     "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
         if (config != NULL)
                 memcpy(&own, config, config->size < sizeof(own) ? config->size : sizeof(own));
-        if (own.version < 21400)
-                own.blocking = NCCL_UNDEFINED;
-        if (own.version < 21700)
-                own.min_ctas = own.max_ctas = NCCL_UNDEFINED;
         return comm_configure_with(&own, ret);
 }
 

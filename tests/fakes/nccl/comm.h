@@ -20,7 +20,6 @@ enum { /* more of ncclResult_t */
 enum comm_state {
         COMM_NEW,
         COMM_READY,
-        COMM_STOPPED, /* shrunk with NCCL_SHRINK_ABORT: its collectives do not fit together any more */
         COMM_REVOKED,
         COMM_FINALIZED,
         COMM_FAILED,
@@ -62,9 +61,8 @@ int comm_version(void);
 struct ncclComm *comm_new(const struct comm_config *config);
 /* It is one, though it may be gone. */
 bool comm_is(const struct ncclComm *comm);
-/* `config` NULL: that of `parent`, which may be NULL, too. */
-nccl_result comm_configure(const struct nccl_config *config, const struct ncclComm *parent,
-                           struct comm_config *ret);
+/* `config` may be NULL. */
+nccl_result comm_configure(const struct nccl_config *config, struct comm_config *ret);
 
 /* Growing has ids of its own. */
 void comm_id_new(struct nccl_id *ret, bool grows);

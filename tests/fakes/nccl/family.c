@@ -3,14 +3,10 @@
  * Communicators out of others. Those of split and shrink are not known before they are done: until then the
  * old one is in progress, also where the call says that all is well (src/init.cc, ncclCommInitChildComm).
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "call.h"
 #include "meet.h"
-
-#define NO_COLOR (-1)
-#define SHRINK_ABORT 1
 
 EXPORT nccl_result ncclCommSplit(nccl_comm comm, int color, int key, nccl_comm *part,
                                  struct nccl_config *config);
@@ -26,33 +22,29 @@ static uint64_t round_of(const struct ncclComm *comm) {
 
 /* ---- split ---- */
 
-/* Ranks of one color, in the order of their keys, and then of their old ranks. */
+/* All ranks, in the order of their keys, and then of their old ranks. */
 static nccl_result run_split(struct task *task) {
         struct ncclComm *parent = task->parent, *comm = task->comm;
         int64_t all[BOARD_RANKS][BOARD_WORDS];
-        const int64_t own[BOARD_WORDS] = { task->split.color, task->split.key };
+        const int64_t own[BOARD_WORDS] = { task->split.key };
         nccl_result result = meet_agree(task, parent, ~0U, own, all);
 
-        if (result != NCCL_OK || comm == NULL)
+        if (result != NCCL_OK)
                 return result;
-        for (unsigned r = 0; r < parent->ranks; r++) {
-                if (all[r][0] != own[0])
-                        continue;
-                comm->ranks++;
-                comm->rank += all[r][1] < own[1] || (all[r][1] == own[1] && r < parent->rank);
-        }
-        comm_id_derive(comm, parent, round_of(parent), own[0]);
+        comm->ranks = parent->ranks;
+        for (unsigned r = 0; r < parent->ranks; r++)
+                comm->rank += all[r][0] < own[0] || (all[r][0] == own[0] && r < parent->rank);
+        comm_id_derive(comm, parent, round_of(parent), -1);
         return meet(task);
 }
 
 nccl_result ncclCommSplit(nccl_comm comm, int color, int key, nccl_comm *part, struct nccl_config *config) {
-        struct task task = { .run = run_split, .parent = comm, .silent = true, .split = { color, key } };
+        struct task task = { .run = run_split, .parent = comm, .silent = true, .split = { key } };
 
         CALL_BEGIN_ON(comm, call_check_alive, "ncclCommSplit");
-        if (part == NULL || (color < 0 && color != NO_COLOR))
+        if (part == NULL || color != 0)
                 return task_note(trouble(NCCL_INVALID_ARGUMENT, "ncclCommSplit : color %d", color));
-        *part = NULL;
-        nccl_result result = color == NO_COLOR ? NCCL_OK : call_make(&task, comm, config, part);
+        nccl_result result = call_make(&task, config, part);
         return result == NCCL_OK ? task_submit(&task) : result;
 }
 
@@ -78,47 +70,29 @@ static nccl_result run_shrink(struct task *task) {
         return meet(task);
 }
 
-static int compare(const void *a, const void *b) {
-        return *(const int *)a - *(const int *)b;
-}
-
-/* The ranks that remain; 0: the list is wrong. It is sorted, as the caller will find. */
-static unsigned mask_without(const struct ncclComm *comm, int *without, int n) {
+/* The ranks that remain; 0: the list is wrong. */
+static unsigned mask_without(const struct ncclComm *comm, const int *without, int n) {
         unsigned mask = (1U << comm->ranks) - 1;
 
-        if (without == NULL || n <= 0)
-                return 0;
-        qsort(without, (size_t)n, sizeof(*without), compare);
         for (int i = 0; i < n; i++) {
-                if (without[i] < 0 || without[i] >= (int)comm->ranks ||
-                    (i > 0 && without[i] == without[i - 1]))
+                if (without[i] < 0 || (mask >> without[i] & 1) == 0)
                         return 0;
                 mask &= ~(1U << without[i]);
         }
-        return (mask >> comm->rank & 1) != 0 ? mask : 0;
+        return n > 0 && (mask >> comm->rank & 1) != 0 ? mask : 0;
 }
 
 nccl_result ncclCommShrink(nccl_comm comm, int *without, int n, nccl_comm *rest, struct nccl_config *config,
                            int flags) {
         struct task task = { .run = run_shrink, .parent = comm, .silent = true };
 
-        CALL_BEGIN_ON(comm, call_check_known, "ncclCommShrink");
-        if ((flags & SHRINK_ABORT) != 0) {
-                comm_interrupt(comm);
-                comm_drain(comm);
-                comm_resume(comm);
-        } else if (comm_is_at_work(comm)) {
+        CALL_BEGIN_ON(comm, call_check_alive, "ncclCommShrink");
+        if (comm_is_at_work(comm))
                 trouble_rule(NCCL_OK, "a communicator is shrunk while its collectives are under way");
-        }
-        nccl_result result = call_check_alive(comm, "ncclCommShrink");
-        if (result != NCCL_OK)
-                return task_note(result);
-        if ((flags & SHRINK_ABORT) != 0 && comm->state == COMM_READY)
-                comm->state = COMM_STOPPED;
         task.shrink.mask = mask_without(comm, without, n);
-        if (rest == NULL || task.shrink.mask == 0)
+        if (rest == NULL || task.shrink.mask == 0 || flags != NCCL_SHRINK_IDLE)
                 return task_note(trouble(NCCL_INVALID_ARGUMENT, "ncclCommShrink : list of %d ranks", n));
-        result = call_make(&task, comm, config, rest);
+        nccl_result result = call_make(&task, config, rest);
         return result == NCCL_OK ? task_submit(&task) : result;
 }
 
@@ -182,7 +156,7 @@ nccl_result ncclCommGrow(nccl_comm comm, int ranks, const struct nccl_id *id, in
                 result = grown == NULL ? NCCL_INVALID_ARGUMENT : check_grow(comm, ranks, id, rank);
         if (result != NCCL_OK)
                 return task_note(result);
-        result = call_make(&task, comm, config, grown);
+        result = call_make(&task, config, grown);
         if (result != NCCL_OK)
                 return result;
         if (id != NULL) {

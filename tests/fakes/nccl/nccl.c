@@ -25,7 +25,8 @@
  *   FAKE_NCCL_VERSION    what ncclGetVersion() says (22809)
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
  *   FAKE_NCCL_STUCK      "init", "window", "revoke", "abort", "destroy", or several: that call never ends;
- *                        the first three do when the communicator is aborted
+ *                        the first three do when the communicator is aborted. There is a file `stuck` in the
+ *                        machine's folder as soon as it has begun
  *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
  *                        0: each of them has
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
@@ -51,8 +52,6 @@ NCCL_CALLS(EXPORTED)
 #undef EXPORTED
 #define EXPORTED(member, name, since, arguments) EXPORT nccl_result name arguments;
 NCCL_EXTRAS(EXPORTED)
-EXPORT nccl_result ncclCommCount(nccl_comm comm, int *ranks);
-EXPORT nccl_result ncclCommUserRank(nccl_comm comm, int *rank);
 EXPORT const char *ncclGetErrorString(nccl_result result);
 EXPORT const char *ncclGetLastError(nccl_comm comm);
 
@@ -112,7 +111,7 @@ nccl_result ncclCommInitRankConfig(nccl_comm *comm, int ranks, struct nccl_id id
                         trouble(NCCL_INVALID_ARGUMENT, "Invalid rank requested : %d/%d", rank, ranks));
         if (!comm_id_is(&id, false))
                 return task_note(trouble(NCCL_INVALID_ARGUMENT, "the unique id is none of ncclGetUniqueId"));
-        nccl_result result = call_make(&task, NULL, config, comm);
+        nccl_result result = call_make(&task, config, comm);
         if (result != NCCL_OK)
                 return result;
         comm_id_take(task.comm, &id);
@@ -126,18 +125,6 @@ nccl_result ncclCommGetAsyncError(nccl_comm comm, nccl_result *error) {
         if (error == NULL)
                 return trouble(NCCL_INVALID_ARGUMENT, "ncclGetAsyncError : asyncError argument is NULL");
         *error = comm_result(comm);
-        return NCCL_OK;
-}
-
-nccl_result ncclCommCount(nccl_comm comm, int *ranks) {
-        CALL_BEGIN_ON(comm, call_check_idle, "ncclCommCount");
-        *ranks = (int)comm->ranks;
-        return NCCL_OK;
-}
-
-nccl_result ncclCommUserRank(nccl_comm comm, int *rank) {
-        CALL_BEGIN_ON(comm, call_check_idle, "ncclCommUserRank");
-        *rank = (int)comm->rank;
         return NCCL_OK;
 }
 
@@ -156,7 +143,7 @@ nccl_result ncclCommFinalize(nccl_comm comm) {
 static nccl_result run_destroy(struct task *task) {
         struct ncclComm *comm = task->comm;
 
-        if (comm->state == COMM_READY || comm->state == COMM_STOPPED)
+        if (comm->state == COMM_READY)
                 meet_neighbours(task);
         comm_drain(comm);
         comm_leave(comm);
@@ -261,8 +248,6 @@ static nccl_result check_allreduce(const struct ncclComm *comm, const struct gpu
         if (what->from != what->to && what->from < what->to + what->bytes &&
             what->to < what->from + what->bytes)
                 return trouble_rule(NCCL_INVALID_ARGUMENT, "a collective on ranges that overlap in part");
-        if (comm->state == COMM_STOPPED)
-                return trouble_rule(NCCL_INVALID_USAGE, "a collective after others were aborted");
         return NCCL_OK;
 }
 

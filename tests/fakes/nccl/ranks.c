@@ -2,8 +2,6 @@
 /* A process for each rank. See ranks.h. */
 #include "ranks.h"
 
-#include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NOBODY RANKS
+#include "tests/fakes/gpu/gpu.h"
 
-const char *nccl_library;
+#define NOBODY RANKS
 
 static struct {
         pthread_barrier_t barrier;
@@ -24,8 +22,8 @@ static struct {
         _Atomic unsigned victim;
 } * shared;
 
-static unsigned n_ranks, own_number;
-static void (*own_role)(struct rank *rank);
+static const struct ranks_case *all, *own;
+static unsigned own_number;
 
 static void poll_again(void) {
         usleep(500);
@@ -34,7 +32,8 @@ static void poll_again(void) {
 /* ---- in a rank's process ---- */
 
 static void ranks_role(struct peer *other) {
-        struct rank rank = { .number = own_number, .ranks = n_ranks };
+        struct rank rank = { .number = own_number, .ranks = own->ranks };
+        struct nccl_config polled = ranks_free_config();
         char error[512], host[16];
 
         snprintf(host, sizeof(host), "host%u", own_number);
@@ -51,7 +50,17 @@ static void ranks_role(struct peer *other) {
                 poll_again();
         for (unsigned i = 0; i < IDS; i++)
                 rank.id[i] = shared->id[i];
-        own_role(&rank);
+        if (own->begin != APART) {
+                rank_join(&rank, own->begin == POLLED ? &polled : NULL);
+                area_new(&rank.gpu, 1, &rank.area);
+        }
+        own->role(&rank);
+        if (own->begin != APART && own->end == ABORTED)
+                OK(rank.nccl.abort(rank.comm));
+        if (own->begin != APART && own->end == LEFT)
+                rank_end(&rank, rank.comm);
+        if (rank.area.bytes > 0)
+                area_free(&rank.gpu, &rank.area);
         gpu_close(&rank.gpu);
 }
 
@@ -66,16 +75,7 @@ void ranks_meet(void) {
 }
 
 void ranks_hold(bool on) {
-        char path[4096];
-
-        snprintf(path, sizeof(path), "%s/nccl-hold", getenv("FAKE_GPU"));
-        if (!on) {
-                CHECK(unlink(path) == 0);
-                return;
-        }
-        int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-        CHECK(fd >= 0);
-        close(fd);
+        CHECK(machine_hold("nccl-hold", on));
 }
 
 void ranks_set(unsigned place, unsigned value) {
@@ -118,16 +118,6 @@ void rank_leave(struct rank *rank) {
         rank_end(rank, rank->comm);
 }
 
-int rank_of(const struct rank *rank, nccl_comm comm) {
-        nccl_result (*get)(nccl_comm comm, int *number);
-        int number = -1;
-
-        *(void **)&get = dlsym(rank->nccl.library, "ncclCommUserRank");
-        CHECK(get != NULL);
-        OK(get(comm, &number));
-        return number;
-}
-
 struct nccl_config ranks_free_config(void) {
         struct nccl_config config = NCCL_CONFIG;
 
@@ -159,6 +149,10 @@ void rank_expect(const struct rank *rank, cuda_address at, size_t n, float value
 
 void rank_expect_garbage(const struct rank *rank, cuda_address at, size_t bytes) {
         gpu_expect(&rank->gpu, at, bytes, 0xab);
+}
+
+nccl_result rank_reduce(const struct rank *rank, cuda_address at, size_t n, int type, int operation) {
+        return rank->nccl.allreduce(pointer(at), pointer(at), n, type, operation, rank->comm, NULL);
 }
 
 nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream) {
@@ -193,50 +187,51 @@ void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks) {
 /* ---- in the process that starts them ---- */
 
 static void ranks_watch(struct peer *peer) {
-        unsigned left = n_ranks;
+        unsigned left = own->ranks;
 
         while (left > 0) {
                 unsigned victim = shared->victim;
                 if (victim != NOBODY) {
                         peer_kill(&peer[victim]);
-                        peer[victim].pid = 0;
                         left--;
                         shared->victim = NOBODY;
                 }
-                for (unsigned r = 0; r < n_ranks; r++) {
+                for (unsigned r = 0; r < own->ranks; r++) {
                         siginfo_t info = { 0 };
                         if (peer[r].pid == 0 ||
                             waitid(P_PID, (id_t)peer[r].pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
                             info.si_pid == 0)
                                 continue;
                         peer_end(&peer[r]);
-                        peer[r].pid = 0;
                         left--;
                 }
                 poll_again();
         }
 }
 
-void *ranks_share(size_t bytes) {
-        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-        CHECK(memory != MAP_FAILED);
-        return memory;
-}
-
-void ranks_run(unsigned ranks, void (*role)(struct rank *rank)) {
+static void ranks_run(size_t i) {
         struct peer peer[RANKS];
         pthread_barrierattr_t attributes;
 
-        shared = ranks_share(sizeof(*shared));
+        own = &all[i];
+        if (own->variable != NULL)
+                putenv((char *)own->variable);
+        shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        CHECK(shared != MAP_FAILED);
         pthread_barrierattr_init(&attributes);
         pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-        pthread_barrier_init(&shared->barrier, &attributes, ranks);
+        pthread_barrier_init(&shared->barrier, &attributes, own->ranks);
         shared->victim = NOBODY;
-        n_ranks = ranks;
-        own_role = role;
-        for (own_number = 0; own_number < ranks; own_number++)
+        for (own_number = 0; own_number < own->ranks; own_number++)
                 peer[own_number] = peer_start(ranks_role);
         ranks_watch(peer);
-        munmap(shared, sizeof(*shared));
+}
+
+static const char *ranks_name(size_t i) {
+        return all[i].name;
+}
+
+int ranks_main(char **argv, const struct ranks_case *cases, size_t n) {
+        all = cases;
+        return cases_main(argv, n, ranks_name, ranks_run);
 }

@@ -21,6 +21,7 @@ struct rank { /* as its process has it */
         struct nccl nccl;
         struct nccl_id id[IDS]; /* known to all */
         nccl_comm comm;         /* of rank_join() */
+        struct area area;       /* a granule */
 };
 
 /* As NCCL takes it. */
@@ -28,15 +29,25 @@ static inline void *pointer(cuda_address address) {
         return (void *)(uintptr_t)address;
 }
 
-/* The library of ranks_run(). */
-extern const char *nccl_library;
+/* How a case begins: with nothing; or with `area`, and with `comm`, whose calls block, or are polled. */
+enum ranks_begin { APART, JOINED, POLLED };
+/* What becomes of `comm` in the end: it is destroyed in good order, or aborted, or is gone already. */
+enum ranks_end { LEFT, ABORTED, GONE };
 
-/* Runs `role` in a process for each rank, and waits until all that were not killed have ended well. */
-void ranks_run(unsigned ranks, void (*role)(struct rank *rank));
+/* `role` runs in a process for each rank. It has ended well when all that were not killed have. */
+struct ranks_case {
+        const char *name;
+        unsigned ranks;
+        void (*role)(struct rank *rank);
+        enum ranks_begin begin;
+        enum ranks_end end;
+        const char *variable; /* "NAME=value", in the environment; or NULL */
+};
+
+/* A program that is a list of them: see cases_main(). */
+int ranks_main(char **argv, const struct ranks_case *cases, size_t n);
 /* Kills the process of another rank; it is gone when this returns. */
 void ranks_kill(unsigned number);
-/* Memory, all zeros, that all ranks have at the same place; before ranks_run(). */
-void *ranks_share(size_t bytes);
 /* Until all ranks are here. */
 void ranks_meet(void);
 /* Collectives begin and do not end; on one rank at most. */
@@ -55,16 +66,14 @@ void rank_join(struct rank *rank, struct nccl_config *config);
 void rank_leave(struct rank *rank);
 void rank_end(const struct rank *rank, nccl_comm comm);
 
-/* Which rank of `comm` it is. */
-int rank_of(const struct rank *rank, nccl_comm comm);
-
 /* NCCL_CONFIG, and calls do not block. */
 struct nccl_config ranks_free_config(void);
 
 /* Device memory: as many floats, all of one value; waited for on stream 0. */
 void rank_fill(const struct rank *rank, cuda_address at, size_t n, float value);
 void rank_expect(const struct rank *rank, cuda_address at, size_t n, float value);
-/* Launches the sum of floats, in place. */
+/* Launches an allreduce of `comm` in place, on stream 0; then, a sum of floats, until it was accepted. */
+nccl_result rank_reduce(const struct rank *rank, cuda_address at, size_t n, int type, int operation);
 nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream);
 /* All `ranks` ranks of the communicator give a number of ones, and get as many times their number. */
 void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks);

@@ -8,17 +8,22 @@
 
 #include "proto/nccl.h"
 
+/* X(number, name, type of an element) */
+#define TYPES(X)                                                                                             \
+        X(NCCL_UINT8, uint8, uint8_t)                                                                        \
+        X(NCCL_INT32, int32, int32_t)                                                                        \
+        X(NCCL_INT64, int64, int64_t)                                                                        \
+        X(NCCL_UINT64, uint64, uint64_t)                                                                     \
+        X(NCCL_FLOAT16, float16, uint16_t)                                                                   \
+        X(NCCL_BFLOAT16, bfloat16, uint16_t)                                                                 \
+        X(NCCL_FLOAT32, float32, float)                                                                      \
+        X(NCCL_FLOAT64, float64, double)
+
 size_t reduce_size(int type) {
         switch (type) {
-        case NCCL_INT8:
-        case NCCL_UINT8: return 1;
-        case NCCL_FLOAT16:
-        case NCCL_BFLOAT16: return 2;
-        case NCCL_INT32:
-        case NCCL_FLOAT32: return 4;
-        case NCCL_INT64:
-        case NCCL_UINT64:
-        case NCCL_FLOAT64: return 8;
+#define SIZE(number, name, element)                                                                          \
+        case number: return sizeof(element);
+                TYPES(SIZE)
         default: return 0;
         }
 }
@@ -90,7 +95,6 @@ static uint16_t float_to_half(float value) {
         }
 #define GREATER(a, b) ((a) > (b) ? (a) : (b))
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
-COMBINE(int8, int8_t, uint64_t, GREATER, LESS)
 COMBINE(uint8, uint8_t, uint64_t, GREATER, LESS)
 COMBINE(int32, int32_t, uint64_t, GREATER, LESS)
 COMBINE(int64, int64_t, uint64_t, GREATER, LESS)
@@ -106,36 +110,22 @@ static uint16_t combine_bfloat16(uint16_t a, uint16_t b, int operation) {
         return float_to_bfloat(combine_float32(bfloat_to_float(a), bfloat_to_float(b), operation));
 }
 
-#define REDUCE(name, type)                                                                                   \
-        static void reduce_##name(type *to, const void *const *in, unsigned n, size_t count,                 \
+#define REDUCE(number, name, element)                                                                        \
+        static void reduce_##name(element *to, const void *const *in, unsigned n, size_t count,              \
                                   int operation) {                                                           \
                 for (size_t i = 0; i < count; i++) {                                                         \
-                        type value = ((const type *)in[0])[i];                                               \
+                        element value = ((const element *)in[0])[i];                                         \
                         for (unsigned r = 1; r < n; r++)                                                     \
-                                value = combine_##name(value, ((const type *)in[r])[i], operation);          \
+                                value = combine_##name(value, ((const element *)in[r])[i], operation);       \
                         to[i] = value;                                                                       \
                 }                                                                                            \
         }
-REDUCE(int8, int8_t)
-REDUCE(uint8, uint8_t)
-REDUCE(int32, int32_t)
-REDUCE(int64, int64_t)
-REDUCE(uint64, uint64_t)
-REDUCE(float16, uint16_t)
-REDUCE(bfloat16, uint16_t)
-REDUCE(float32, float)
-REDUCE(float64, double)
+TYPES(REDUCE)
 
 void reduce(void *to, const void *const *in, unsigned n, size_t count, int type, int operation) {
         switch (type) {
-        case NCCL_INT8: reduce_int8(to, in, n, count, operation); break;
-        case NCCL_UINT8: reduce_uint8(to, in, n, count, operation); break;
-        case NCCL_INT32: reduce_int32(to, in, n, count, operation); break;
-        case NCCL_INT64: reduce_int64(to, in, n, count, operation); break;
-        case NCCL_UINT64: reduce_uint64(to, in, n, count, operation); break;
-        case NCCL_FLOAT16: reduce_float16(to, in, n, count, operation); break;
-        case NCCL_BFLOAT16: reduce_bfloat16(to, in, n, count, operation); break;
-        case NCCL_FLOAT32: reduce_float32(to, in, n, count, operation); break;
-        default: reduce_float64(to, in, n, count, operation); break;
+#define CASE(number, name, element)                                                                          \
+        case number: reduce_##name(to, in, n, count, operation); break;
+                TYPES(CASE)
         }
 }

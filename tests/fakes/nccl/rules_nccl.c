@@ -2,13 +2,11 @@
 /*
  * Programs that break one rule of the fake NCCL each, so that a test sees that it is noticed.
  *
- *     rules-nccl DRIVER NCCL RULE      FAKE_GPU is set
+ *     rules-nccl --driver LIBRARY --nccl LIBRARY RULE      FAKE_GPU is set
  *
  * A case that makes the file `nccl-hold` leaves it there: the test takes it away when the line is in the log.
  */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "ranks.h"
@@ -18,91 +16,46 @@
 
 static struct machine *machine;
 
-/* Until that many ranges are in use. */
-static void wait_for_uses(unsigned wanted) {
-        unsigned n;
-
-        do {
+static void wait_for_uses(unsigned least) {
+        while (machine_leases(machine) < least)
                 usleep(1000);
-                machine_enter(&machine->lock);
-                n = 0;
-                for (unsigned i = 0; i < MACHINE_LEASES; i++)
-                        n += machine->lease[i].id != 0;
-                pthread_mutex_unlock(&machine->lock);
-        } while (n < wanted);
 }
 
 /* ---- ranks that differ ---- */
 
-struct wanted {
-        size_t count;
-        int type, operation;
-};
-
-/* A collective in which the ranks differ: both of them see it, and have nothing of it in so many bytes. */
-static void rank_differ(const struct rank *rank, cuda_address at, const struct wanted *own, size_t bytes) {
-        OK(rank->nccl.allreduce(pointer(at), pointer(at), own->count, own->type, own->operation, rank->comm,
-                                NULL));
+/* Both of them see it, and have nothing of it in so many bytes. */
+static void expect_difference(const struct rank *rank, cuda_address at, size_t bytes) {
         OK(rank->gpu.cuda.stream_wait(NULL));
         IS(rank_settle(rank, rank->comm, NCCL_OK), INTERNAL_ERROR);
         rank_expect_garbage(rank, at, bytes);
-        OK(rank->nccl.abort(rank->comm));
-}
-
-static void differ(struct rank *rank, const struct wanted wanted[2]) {
-        const struct wanted *own = &wanted[rank->number];
-        struct area area;
-
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        rank_differ(rank, area.address, own, own->count);
-        area_free(&rank->gpu, &area);
 }
 
 static void role_counts(struct rank *rank) {
-        differ(rank, (struct wanted[]){ { 1000, NCCL_INT32, NCCL_SUM }, { 999, NCCL_INT32, NCCL_SUM } });
+        OK(rank_reduce(rank, rank->area.address, 1000 - rank->number, NCCL_INT32, NCCL_SUM));
+        expect_difference(rank, rank->area.address, 999);
 }
 
 static void role_types(struct rank *rank) {
-        differ(rank, (struct wanted[]){ { 1000, NCCL_INT32, NCCL_SUM }, { 1000, NCCL_FLOAT32, NCCL_SUM } });
+        OK(rank_reduce(rank, rank->area.address, 1000, rank->number == 0 ? NCCL_INT32 : NCCL_FLOAT32,
+                       NCCL_SUM));
+        expect_difference(rank, rank->area.address, 1000);
 }
 
 static void role_operations(struct rank *rank) {
-        differ(rank, (struct wanted[]){ { 1000, NCCL_INT8, NCCL_MAX }, { 1000, NCCL_INT8, NCCL_MIN } });
-}
-
-static void rule_counts_differ(void) {
-        ranks_run(2, role_counts);
-}
-
-static void rule_types_differ(void) {
-        ranks_run(2, role_types);
-}
-
-static void rule_operations_differ(void) {
-        ranks_run(2, role_operations);
+        OK(rank_reduce(rank, rank->area.address, 1000, NCCL_UINT8, rank->number == 0 ? NCCL_MAX : NCCL_MIN));
+        expect_difference(rank, rank->area.address, 1000);
 }
 
 static void role_order(struct rank *rank) {
-        struct area area;
-
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
         OK(rank->nccl.group_start());
         for (unsigned i = 0; i < 2; i++)
-                OK(rank_sum(rank, rank->comm, area.address, (i + rank->number) % 2 + 1, NULL));
+                OK(rank_sum(rank, rank->comm, rank->area.address, (i + rank->number) % 2 + 1, NULL));
         OK(rank->nccl.group_end());
         OK(rank->gpu.cuda.stream_wait(NULL));
-        rank_expect_garbage(rank, area.address, 2 * sizeof(float));
-        OK(rank->nccl.abort(rank->comm));
-        area_free(&rank->gpu, &area);
+        rank_expect_garbage(rank, rank->area.address, 2 * sizeof(float));
 }
 
-static void rule_the_order_differs(void) {
-        ranks_run(2, role_order);
-}
-
-/* Whoever is second is refused, and tells the other one. */
+/* The second one is refused, and tells the other one. */
 static void role_sizes(struct rank *rank) {
         struct nccl_config config = ranks_free_config();
         nccl_result result;
@@ -117,170 +70,93 @@ static void role_sizes(struct rank *rank) {
         OK(rank->nccl.abort(rank->comm));
 }
 
-static void rule_sizes_differ(void) {
-        ranks_run(2, role_sizes);
-}
-
 static void role_windows(struct rank *rank) {
-        struct area area;
         void *window;
 
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        IS(rank->nccl.register_window(rank->comm, pointer(area.address), SMALL + rank->number, &window, 1),
+        IS(rank->nccl.register_window(rank->comm, pointer(rank->area.address), SMALL + rank->number, &window,
+                                      NCCL_WINDOW_SYMMETRIC),
            NCCL_INVALID_USAGE);
-        OK(rank->nccl.abort(rank->comm));
-        area_free(&rank->gpu, &area);
-}
-
-static void rule_windows_differ(void) {
-        ranks_run(2, role_windows);
 }
 
 static void role_places(struct rank *rank) {
-        const struct wanted same = { SMALL, NCCL_FLOAT32, NCCL_SUM };
-        void *memory, *window;
+        cuda_address at = rank->area.address + rank->number * SMALL * sizeof(float);
+        void *window;
 
-        rank_join(rank, NULL);
-        OK(rank->nccl.mem_alloc(&memory, 2 * SMALL * sizeof(float)));
-        OK(rank->nccl.register_window(rank->comm, memory, 2 * SMALL * sizeof(float), &window,
-                                      NCCL_WINDOW_SYMMETRIC));
-        rank_differ(rank, (uintptr_t)memory + rank->number * SMALL * sizeof(float), &same,
-                    SMALL * sizeof(float));
-        OK(rank->nccl.mem_free(memory));
-}
-
-static void rule_use_another_place_of_a_window(void) {
-        ranks_run(2, role_places);
+        OK(rank->nccl.register_window(rank->comm, pointer(rank->area.address), 2 * SMALL * sizeof(float),
+                                      &window, NCCL_WINDOW_SYMMETRIC));
+        OK(rank_reduce(rank, at, SMALL, NCCL_FLOAT32, NCCL_SUM));
+        expect_difference(rank, at, SMALL * sizeof(float));
 }
 
 /* The first one wants fewer to remain than two of the others. */
 static void role_shrinks(struct rank *rank) {
+        struct nccl_config config = NCCL_CONFIG;
         int without[] = { 2, 3 };
         nccl_comm rest = NULL;
 
-        rank_join(rank, NULL);
         if (rank->number != 2)
-                IS(rank->nccl.shrink(rank->comm, without, rank->number == 0 ? 2 : 1, &rest, NULL, 0),
+                IS(rank->nccl.shrink(rank->comm, without, rank->number == 0 ? 2 : 1, &rest, &config,
+                                     NCCL_SHRINK_IDLE),
                    NCCL_INVALID_USAGE);
         OK(rank->nccl.abort(rest));
-        OK(rank->nccl.abort(rank->comm));
-}
-
-static void rule_shrinks_differ(void) {
-        ranks_run(4, role_shrinks);
 }
 
 /* ---- calls at the wrong time ---- */
+
+static void expect_refusal(const struct rank *rank) {
+        IS(rank_reduce(rank, 0, 1, NCCL_UINT8, NCCL_SUM), NCCL_INVALID_ARGUMENT);
+}
 
 static void role_progress(struct rank *rank) {
         struct nccl_config config = ranks_free_config();
 
         IS(rank->nccl.init(&rank->comm, 2, rank->id[0], 0, &config), NCCL_IN_PROGRESS);
-        IS(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, rank->comm, NULL), NCCL_INVALID_ARGUMENT);
+        expect_refusal(rank);
         OK(rank->nccl.abort(rank->comm));
 }
 
-static void rule_use_what_is_in_progress(void) {
-        ranks_run(1, role_progress);
-}
-
 static void role_destroyed(struct rank *rank) {
-        rank_join(rank, NULL);
-        rank_leave(rank);
-        IS(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, rank->comm, NULL), NCCL_INVALID_ARGUMENT);
-}
-
-static void rule_use_what_was_destroyed(void) {
-        ranks_run(1, role_destroyed);
+        rank_end(rank, rank->comm);
+        expect_refusal(rank);
 }
 
 static void role_aborted(struct rank *rank) {
-        rank_join(rank, NULL);
         OK(rank->nccl.abort(rank->comm));
         IS(rank->nccl.destroy(rank->comm), NCCL_INVALID_ARGUMENT);
 }
 
-static void rule_destroy_what_was_aborted(void) {
-        ranks_run(1, role_aborted);
-}
-
 static void role_finalized(struct rank *rank) {
-        rank_join(rank, NULL);
         OK(rank->nccl.finalize(rank->comm));
-        IS(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, rank->comm, NULL), NCCL_INVALID_ARGUMENT);
+        expect_refusal(rank);
         OK(rank->nccl.destroy(rank->comm));
 }
 
-static void rule_use_what_was_finalized(void) {
-        ranks_run(1, role_finalized);
-}
-
 static void role_finalize_revoked(struct rank *rank) {
-        rank_join(rank, NULL);
         OK(rank->nccl.revoke(rank->comm, 0));
         IS(rank->nccl.finalize(rank->comm), NCCL_INVALID_ARGUMENT);
         OK(rank->nccl.destroy(rank->comm));
 }
 
-static void rule_finalize_what_was_revoked(void) {
-        ranks_run(1, role_finalize_revoked);
-}
-
 /* Only the first rank is in a hurry. */
 static void role_early(struct rank *rank) {
-        struct area area;
-
         if (rank->number == 0)
                 ranks_hold(true);
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        OK(rank_sum(rank, rank->comm, area.address, SMALL, NULL));
+        ranks_meet();
+        OK(rank_sum(rank, rank->comm, rank->area.address, SMALL, NULL));
         if (rank->number == 0)
                 OK(rank->nccl.destroy(rank->comm));
         OK(rank->gpu.cuda.stream_wait(NULL));
         if (rank->number != 0)
                 OK(rank->nccl.destroy(rank->comm));
-        area_free(&rank->gpu, &area);
-}
-
-static void rule_destroy_with_work_under_way(void) {
-        ranks_run(2, role_early);
-}
-
-static void role_stopped(struct rank *rank) {
-        nccl_comm rest;
-
-        rank_join(rank, NULL);
-        if (rank->number < 2)
-                OK(rank->nccl.shrink(rank->comm, (int[]){ 2 }, 1, &rest, NULL, 1));
-        if (rank->number == 0)
-                IS(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, rank->comm, NULL),
-                   NCCL_INVALID_USAGE);
-        if (rank->number < 2)
-                rank_end(rank, rest);
-        OK(rank->nccl.abort(rank->comm));
-}
-
-static void rule_use_what_was_shrunk_with_an_abort(void) {
-        ranks_run(3, role_stopped);
 }
 
 static void role_twice(struct rank *rank) {
         struct nccl_config config = ranks_free_config();
-        nccl_comm comm[2];
+        nccl_comm again;
+        nccl_result result = rank->nccl.init(&again, 1, rank->id[0], 0, &config);
 
-        rank_join(rank, NULL);
-        OK(rank->nccl.init(&comm[0], 1, rank->id[1], 0, NULL));
-        nccl_result result = rank->nccl.init(&comm[1], 1, rank->id[1], 0, &config);
-        IS(rank_settle(rank, comm[1], result), NCCL_INVALID_USAGE);
-        OK(rank->nccl.abort(comm[1]));
-        rank_end(rank, comm[0]);
-        rank_leave(rank);
-}
-
-static void rule_be_one_rank_twice(void) {
-        ranks_run(1, role_twice);
+        IS(rank_settle(rank, again, result), NCCL_INVALID_USAGE);
+        OK(rank->nccl.abort(again));
 }
 
 static void role_config(struct rank *rank) {
@@ -289,230 +165,141 @@ static void role_config(struct rank *rank) {
         IS(rank->nccl.init(&rank->comm, 1, rank->id[0], 0, &config), NCCL_INVALID_ARGUMENT);
 }
 
-static void rule_leave_a_configuration_uninitialised(void) {
-        ranks_run(1, role_config);
-}
-
 /* ---- groups ---- */
 
 static void role_group(struct rank *rank) {
         IS(rank->nccl.group_end(), NCCL_INVALID_USAGE);
 }
 
-static void rule_end_a_group_that_was_not_begun(void) {
-        ranks_run(1, role_group);
-}
-
 static void role_mixed(struct rank *rank) {
-        struct nccl_config config = ranks_free_config();
-        nccl_comm comm[2];
+        nccl_comm other;
 
-        for (unsigned i = 0; i < 2; i++) {
-                nccl_result result = rank->nccl.init(&comm[i], 1, rank->id[i], 0, i == 0 ? &config : NULL);
-                OK(rank_settle(rank, comm[i], result));
-        }
+        OK(rank->nccl.init(&other, 1, rank->id[1], 0, NULL));
         OK(rank->nccl.group_start());
-        for (unsigned i = 0; i < 2; i++)
-                OK(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, comm[i], NULL));
+        OK(rank_reduce(rank, 0, 1, NCCL_UINT8, NCCL_SUM));
+        OK(rank->nccl.allreduce(NULL, NULL, 1, NCCL_UINT8, NCCL_SUM, other, NULL));
         IS(rank->nccl.group_end(), NCCL_INVALID_ARGUMENT);
-        OK(rank->nccl.abort(comm[0]));
-        OK(rank->nccl.abort(comm[1]));
-}
-
-static void rule_mix_in_a_group(void) {
-        ranks_run(1, role_mixed);
+        OK(rank->nccl.abort(other));
 }
 
 /* ---- memory ---- */
 
 static void role_overlap(struct rank *rank) {
-        struct area area;
-
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        IS(rank->nccl.allreduce(pointer(area.address), pointer(area.address + 8), SMALL, NCCL_INT8, NCCL_SUM,
-                                rank->comm, NULL),
+        IS(rank->nccl.allreduce(pointer(rank->area.address), pointer(rank->area.address + 8), SMALL,
+                                NCCL_UINT8, NCCL_SUM, rank->comm, NULL),
            NCCL_INVALID_ARGUMENT);
-        rank_leave(rank);
-        area_free(&rank->gpu, &area);
 }
 
-static void rule_overlap_in_part(void) {
-        ranks_run(1, role_overlap);
+/* From the first bytes of the area to a place that no collective comes to be at by itself. */
+static void launch(const struct rank *rank, cuda_address to) {
+        OK(rank->nccl.allreduce(pointer(rank->area.address), pointer(to), SMALL, NCCL_UINT8, NCCL_SUM,
+                                rank->comm, NULL));
 }
 
-/* Another stream does something to what the first rank's collective uses. */
-static void role_conflict(struct rank *rank, bool output, bool write) {
+/* Another stream does something to what the first rank's collective uses, which is under way. */
+static void conflict(struct rank *rank, bool output, bool write) {
+        struct area to;
         cuda_stream stream;
-        struct area area[2];
 
-        if (rank->number == 0)
-                ranks_hold(true);
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area[0]);
-        area_new(&rank->gpu, 1, &area[1]);
-        OK(rank->nccl.allreduce(pointer(area[0].address), pointer(area[1].address), SMALL, NCCL_INT8,
-                                NCCL_SUM, rank->comm, NULL));
-        if (rank->number == 0) {
-                wait_for_uses(4);
-                OK(rank->gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
-                if (write)
-                        OK(rank->gpu.cuda.set_async(area[output].address + SMALL - 1, 1, 1, stream));
-                else
-                        OK(rank->gpu.cuda.copy(area[output].address + SMALL, area[output].address, SMALL,
-                                               stream));
-                OK(rank->gpu.cuda.stream_free(stream));
-        }
-        OK(rank->gpu.cuda.stream_wait(NULL));
-        rank_leave(rank);
-        area_free(&rank->gpu, &area[0]);
-        area_free(&rank->gpu, &area[1]);
-}
-
-static void role_write_input(struct rank *rank) {
-        role_conflict(rank, false, true);
-}
-
-static void role_write_output(struct rank *rank) {
-        role_conflict(rank, true, true);
-}
-
-static void role_read_output(struct rank *rank) {
-        role_conflict(rank, true, false);
-}
-
-static void rule_write_the_input(void) {
-        ranks_run(2, role_write_input);
-}
-
-static void rule_write_the_output(void) {
-        ranks_run(2, role_write_output);
-}
-
-static void rule_read_the_output_too_early(void) {
-        ranks_run(2, role_read_output);
-}
-
-/* Likewise, but nobody writes. */
-static void role_read_input(struct rank *rank) {
-        cuda_stream stream;
-        struct area area[2];
-
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area[0]);
-        area_new(&rank->gpu, 1, &area[1]);
+        area_new(&rank->gpu, 1, &to);
         if (rank->number == 0)
                 ranks_hold(true);
         ranks_meet();
-        OK(rank->nccl.allreduce(pointer(area[0].address), pointer(area[1].address), SMALL, NCCL_INT8,
-                                NCCL_SUM, rank->comm, NULL));
+        launch(rank, to.address);
+        if (rank->number == 0) {
+                cuda_address at = output ? to.address : rank->area.address;
+
+                wait_for_uses(4);
+                OK(rank->gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+                if (write)
+                        OK(rank->gpu.cuda.set_async(at + SMALL - 1, 1, 1, stream));
+                else
+                        OK(rank->gpu.cuda.copy(at + SMALL, at, SMALL, stream));
+                OK(rank->gpu.cuda.stream_free(stream));
+        }
+        OK(rank->gpu.cuda.stream_wait(NULL));
+        area_free(&rank->gpu, &to);
+}
+
+static void role_write_input(struct rank *rank) {
+        conflict(rank, false, true);
+}
+
+static void role_write_output(struct rank *rank) {
+        conflict(rank, true, true);
+}
+
+static void role_read_output(struct rank *rank) {
+        conflict(rank, true, false);
+}
+
+/* Nobody writes. */
+static void role_read_input(struct rank *rank) {
+        struct area to;
+        cuda_stream stream;
+
+        area_new(&rank->gpu, 1, &to);
+        if (rank->number == 0)
+                ranks_hold(true);
+        ranks_meet();
+        launch(rank, to.address);
         wait_for_uses(4);
         OK(rank->gpu.cuda.stream_new(&stream, CUDA_STREAM_NON_BLOCKING, 0));
-        OK(rank->gpu.cuda.copy(area[1].address + SMALL, area[0].address, SMALL, stream));
+        OK(rank->gpu.cuda.copy(to.address + SMALL, rank->area.address, SMALL, stream));
         OK(rank->gpu.cuda.stream_free(stream));
         ranks_meet();
         if (rank->number == 0)
                 ranks_hold(false);
         OK(rank->gpu.cuda.stream_wait(NULL));
-        rank_leave(rank);
-        area_free(&rank->gpu, &area[0]);
-        area_free(&rank->gpu, &area[1]);
-}
-
-static void good_read_the_input(void) {
-        ranks_run(2, role_read_input);
+        area_free(&rank->gpu, &to);
 }
 
 static void role_unmapped(struct rank *rank) {
-        struct area area;
         size_t bytes;
 
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        if (rank->number == 0)
-                OK(rank_sum(rank, rank->comm, area.address + area.bytes - 8, SMALL, NULL));
-        if (rank->number == 0)
-                IS(rank->gpu.cuda.stream_wait(NULL), CUDA_ILLEGAL_ADDRESS);
+        if (rank->number != 0)
+                return;
+        OK(rank_sum(rank, rank->comm, rank->area.address + rank->area.bytes - 8, SMALL, NULL));
+        IS(rank->gpu.cuda.stream_wait(NULL), CUDA_ILLEGAL_ADDRESS);
         OK(rank->nccl.abort(rank->comm));
-        if (rank->number == 0) {
-                IS(rank->gpu.cuda.memory_info(&bytes, &bytes), CUDA_ILLEGAL_ADDRESS);
-                _exit(EXIT_SUCCESS);
-        }
-        area_free(&rank->gpu, &area);
-}
-
-static void rule_go_beyond_what_is_mapped(void) {
-        ranks_run(2, role_unmapped);
+        IS(rank->gpu.cuda.memory_info(&bytes, &bytes), CUDA_ILLEGAL_ADDRESS);
+        _exit(EXIT_SUCCESS);
 }
 
 static void role_register(struct rank *rank) {
         void *handle;
 
-        rank_join(rank, NULL);
         CHECK(rank->nccl.register_buffer(rank->comm, pointer(0x1000), SMALL, &handle) != NCCL_OK);
-        rank_leave(rank);
-}
-
-static void rule_register_what_is_no_memory(void) {
-        ranks_run(1, role_register);
 }
 
 static void role_deregister(struct rank *rank) {
-        struct area area;
         void *handle;
 
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        OK(rank->nccl.register_buffer(rank->comm, pointer(area.address), SMALL, &handle));
+        OK(rank->nccl.register_buffer(rank->comm, pointer(rank->area.address), SMALL, &handle));
         OK(rank->nccl.deregister(rank->comm, handle));
         CHECK(rank->nccl.deregister(rank->comm, handle) != NCCL_OK);
-        rank_leave(rank);
-        area_free(&rank->gpu, &area);
-}
-
-static void rule_deregister_twice(void) {
-        ranks_run(1, role_deregister);
 }
 
 static void role_unmap(struct rank *rank) {
-        struct area area;
         void *handle;
 
-        rank_join(rank, NULL);
-        area_new(&rank->gpu, 1, &area);
-        OK(rank->nccl.register_buffer(rank->comm, pointer(area.address), SMALL, &handle));
-        area_free(&rank->gpu, &area);
-        rank_leave(rank);
-}
-
-static void rule_unmap_what_is_registered(void) {
-        ranks_run(1, role_unmap);
+        OK(rank->nccl.register_buffer(rank->comm, pointer(rank->area.address), SMALL, &handle));
+        area_free(&rank->gpu, &rank->area);
 }
 
 static void role_context(struct rank *rank) {
-        rank_join(rank, NULL);
         OK(rank->gpu.cuda.context_set(NULL));
-        CHECK(rank->nccl.allreduce(NULL, NULL, 1, NCCL_INT8, NCCL_SUM, rank->comm, NULL) != NCCL_OK);
+        CHECK(rank_reduce(rank, 0, 1, NCCL_UINT8, NCCL_SUM) != NCCL_OK);
         OK(rank->gpu.cuda.context_set(rank->gpu.context));
-        rank_leave(rank);
-}
-
-static void rule_have_no_context(void) {
-        ranks_run(1, role_context);
 }
 
 /* ---- what the machine finds afterwards ---- */
 
 static void role_leave(struct rank *rank) {
-        rank_join(rank, NULL);
-}
-
-static void left_a_communicator(void) {
-        ranks_run(2, role_leave);
+        area_free(&rank->gpu, &rank->area);
 }
 
 static void role_killed(struct rank *rank) {
-        rank_join(rank, NULL);
         if (rank->number == 1) {
                 ranks_kill(0);
                 _exit(EXIT_SUCCESS); /* without a word to the GPU */
@@ -520,19 +307,13 @@ static void role_killed(struct rank *rank) {
         ranks_await(0, 1);
 }
 
-static void good_die_with_a_communicator(void) {
-        ranks_run(2, role_killed);
-}
-
 /* A collective without its peer ends with its process, also when that waits for it in the driver. */
 static void role_killed_in_a_call(struct rank *rank) {
         cuda_address address;
 
-        rank_join(rank, NULL);
         if (rank->number == 0) {
                 ranks_await(0, 1);
                 ranks_kill(1);
-                OK(rank->nccl.abort(rank->comm));
                 return;
         }
         OK(rank->gpu.cuda.allocate(&address, SMALL * sizeof(float)));
@@ -541,62 +322,41 @@ static void role_killed_in_a_call(struct rank *rank) {
         OK(rank->gpu.cuda.free(address));
 }
 
-static void good_die_in_a_call(void) {
-        ranks_run(2, role_killed_in_a_call);
-}
-
-/* ---- the list ---- */
-
-static const struct {
-        const char *name;
-        void (*run)(void);
-} rules[] = {
-#define RULE(name)                                                                                           \
-        { #name, name }
-        RULE(rule_counts_differ),
-        RULE(rule_types_differ),
-        RULE(rule_operations_differ),
-        RULE(rule_the_order_differs),
-        RULE(rule_sizes_differ),
-        RULE(rule_windows_differ),
-        RULE(rule_use_another_place_of_a_window),
-        RULE(rule_shrinks_differ),
-        RULE(rule_use_what_is_in_progress),
-        RULE(rule_use_what_was_destroyed),
-        RULE(rule_destroy_what_was_aborted),
-        RULE(rule_use_what_was_finalized),
-        RULE(rule_finalize_what_was_revoked),
-        RULE(rule_destroy_with_work_under_way),
-        RULE(rule_use_what_was_shrunk_with_an_abort),
-        RULE(rule_be_one_rank_twice),
-        RULE(rule_leave_a_configuration_uninitialised),
-        RULE(rule_end_a_group_that_was_not_begun),
-        RULE(rule_mix_in_a_group),
-        RULE(rule_overlap_in_part),
-        RULE(rule_write_the_input),
-        RULE(rule_write_the_output),
-        RULE(rule_read_the_output_too_early),
-        RULE(rule_go_beyond_what_is_mapped),
-        RULE(rule_register_what_is_no_memory),
-        RULE(rule_deregister_twice),
-        RULE(rule_unmap_what_is_registered),
-        RULE(rule_have_no_context),
-        RULE(left_a_communicator),
-        RULE(good_read_the_input),
-        RULE(good_die_with_a_communicator),
-        RULE(good_die_in_a_call),
+static const struct ranks_case cases[] = {
+        { "rule_counts_differ", 2, role_counts, JOINED, ABORTED, NULL },
+        { "rule_types_differ", 2, role_types, JOINED, ABORTED, NULL },
+        { "rule_operations_differ", 2, role_operations, JOINED, ABORTED, NULL },
+        { "rule_the_order_differs", 2, role_order, JOINED, ABORTED, NULL },
+        { "rule_sizes_differ", 2, role_sizes, APART, GONE, NULL },
+        { "rule_windows_differ", 2, role_windows, JOINED, ABORTED, NULL },
+        { "rule_use_another_place_of_a_window", 2, role_places, JOINED, ABORTED, NULL },
+        { "rule_shrinks_differ", 4, role_shrinks, JOINED, ABORTED, NULL },
+        { "rule_use_what_is_in_progress", 1, role_progress, APART, GONE, NULL },
+        { "rule_use_what_was_destroyed", 1, role_destroyed, JOINED, GONE, NULL },
+        { "rule_destroy_what_was_aborted", 1, role_aborted, JOINED, GONE, NULL },
+        { "rule_use_what_was_finalized", 1, role_finalized, JOINED, GONE, NULL },
+        { "rule_finalize_what_was_revoked", 1, role_finalize_revoked, JOINED, GONE, NULL },
+        { "rule_destroy_with_work_under_way", 2, role_early, JOINED, GONE, NULL },
+        { "rule_be_one_rank_twice", 1, role_twice, JOINED, LEFT, NULL },
+        { "rule_leave_a_configuration_uninitialised", 1, role_config, APART, GONE, NULL },
+        { "rule_end_a_group_that_was_not_begun", 1, role_group, APART, GONE, NULL },
+        { "rule_mix_in_a_group", 1, role_mixed, POLLED, ABORTED, NULL },
+        { "rule_overlap_in_part", 1, role_overlap, JOINED, LEFT, NULL },
+        { "rule_write_the_input", 2, role_write_input, JOINED, LEFT, NULL },
+        { "rule_write_the_output", 2, role_write_output, JOINED, LEFT, NULL },
+        { "rule_read_the_output_too_early", 2, role_read_output, JOINED, LEFT, NULL },
+        { "rule_go_beyond_what_is_mapped", 2, role_unmapped, JOINED, ABORTED, NULL },
+        { "rule_register_what_is_no_memory", 1, role_register, JOINED, LEFT, NULL },
+        { "rule_deregister_twice", 1, role_deregister, JOINED, LEFT, NULL },
+        { "rule_unmap_what_is_registered", 1, role_unmap, JOINED, LEFT, NULL },
+        { "rule_have_no_context", 1, role_context, JOINED, LEFT, NULL },
+        { "left_a_communicator", 2, role_leave, JOINED, GONE, NULL },
+        { "good_read_the_input", 2, role_read_input, JOINED, LEFT, NULL },
+        { "good_die_with_a_communicator", 2, role_killed, JOINED, GONE, NULL },
+        { "good_die_in_a_call", 2, role_killed_in_a_call, JOINED, ABORTED, NULL },
 };
 
 int main(int argc, char **argv) {
-        for (size_t i = 0; argc == 4 && i < sizeof(rules) / sizeof(rules[0]); i++)
-                if (strcmp(rules[i].name, argv[3]) == 0) {
-                        gpu_library = argv[1];
-                        nccl_library = argv[2];
-                        machine = machine_open();
-                        alarm(300);
-                        rules[i].run();
-                        return EXIT_SUCCESS;
-                }
-        fprintf(stderr, "no such rule\n");
-        return EXIT_FAILURE;
+        machine = machine_open();
+        return ranks_main(argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

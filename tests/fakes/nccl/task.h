@@ -24,7 +24,7 @@ struct task {
                         cuda_stream stream;
                 } collective;
                 struct {
-                        int color, key;
+                        int key;
                 } split;
                 struct {
                         unsigned mask; /* ranks that remain */

@@ -47,7 +47,11 @@ nccl_result trouble_begin(const char *call) {
 bool trouble_sticks(const char *what) {
         const char *stuck = getenv("FAKE_NCCL_STUCK");
 
-        return stuck != NULL && strstr(stuck, what) != NULL;
+        bool sticks = stuck != NULL && strstr(stuck, what) != NULL;
+
+        if (sticks)
+                machine_hold("stuck", true);
+        return sticks;
 }
 
 void trouble_stick(void) {
