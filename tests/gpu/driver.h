@@ -37,11 +37,9 @@
         X(cuMemSetAccess, 10020)                                                                             \
         X(cuMemExportToShareableHandle, 10020)                                                               \
         X(cuMemImportFromShareableHandle, 10020)                                                             \
-        X(cuMemGetAllocationPropertiesFromHandle, 10020)                                                     \
         X(cuMemAlloc, 3020)                                                                                  \
         X(cuMemFree, 3020)                                                                                   \
         X(cuMemGetAddressRange, 3020)                                                                        \
-        X(cuPointerGetAttribute, 4000)                                                                       \
         X(cuMemHostRegister, 6050)                                                                           \
         X(cuMemHostGetDevicePointer, 3020)                                                                   \
         X(cuMemsetD32Async, 3020)                                                                            \

@@ -156,58 +156,6 @@ static CUdeviceptr opened_from(struct actor *actor, struct peer *exporter, struc
         return address;
 }
 
-void fact_ipc_opened_twice(struct actor *actor) {
-        struct peer exporter = peer_start(actor, "ipc.exporter", false);
-        CUresult second, first_close, second_close, third_close;
-        CUdeviceptr one, two = 0;
-        struct message message;
-        CUstream stream;
-        uint32_t word = 0;
-
-        driver_open(actor);
-        stream = driver_stream(actor);
-        one = opened_from(actor, &exporter, &message);
-        second = open_handle(actor, &message, &two);
-        if (second != CUDA_SUCCESS) {
-                actor_note(actor, "opening it again: %s", driver_name(actor, second));
-                actor_answer(actor, "no");
-        }
-        first_close = CU_TRY(actor, cuIpcCloseMemHandle, one);
-        actor_note(actor, "the second address is %s; after one close (%s) a read: %s",
-                   one == two ? "the same" : "another", driver_name(actor, first_close),
-                   driver_name(actor, driver_read32_try(actor, stream, two, &word)));
-        actor_decide(actor, word == FIRST ? "yes" : "no");
-        second_close = CU_TRY(actor, cuIpcCloseMemHandle, two);
-        third_close = CU_TRY(actor, cuIpcCloseMemHandle, two);
-        actor_note(actor, "second close: %s, third: %s", driver_name(actor, second_close),
-                   driver_name(actor, third_close));
-        actor_end(actor);
-}
-
-void fact_ipc_exporter_killed(struct actor *actor) {
-        struct peer exporter = peer_start(actor, "ipc.exporter", false);
-        struct message message;
-        CUdeviceptr address;
-        CUstream stream;
-        CUresult read, bumped;
-        uint32_t before = 0, after = 0;
-
-        driver_open(actor);
-        stream = driver_stream(actor);
-        address = opened_from(actor, &exporter, &message);
-        peer_kill(actor, &exporter);
-        read = driver_read32_try(actor, stream, address, &before);
-        bumped = read == CUDA_SUCCESS ? driver_bump(actor, stream, address, SIZE) : read;
-        if (bumped == CUDA_SUCCESS)
-                read = driver_read32_try(actor, stream, address, &after);
-        actor_note(actor, "after the exporter was killed: read %s, kernel %s, contents %s",
-                   driver_name(actor, read), driver_name(actor, bumped),
-                   before == FIRST && after == FIRST + 1 ? "as they should be" : "something else");
-        actor_decide(actor, before == FIRST && after == FIRST + 1 ? "yes" : "no");
-        actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, cuIpcCloseMemHandle, address)));
-        actor_end(actor);
-}
-
 /* Documented as undefined: so what does happen. */
 void fact_ipc_exporter_frees_first(struct actor *actor) {
         struct peer exporter = peer_start(actor, "ipc.exporter", false);
@@ -327,26 +275,4 @@ void fact_ipc_neighbour(struct actor *actor) {
                    message.number[0] == REST ? "as it was" : "changed");
         actor_note(actor, "the answer is whether a handle exposes an allocation beside its own");
         actor_answer(actor, message.number[0] == REST + 1 ? "yes" : "no");
-}
-
-/* Memory of the virtual memory management has no legacy handle, they say. */
-void fact_ipc_of_vmm(struct actor *actor) {
-        int vmm_capable = 0, alloc_capable = 0; /* drivers may write one byte only */
-        CUipcMemHandle handle;
-        CUdeviceptr allocated;
-        CUresult result;
-        struct vmm vmm;
-
-        driver_open(actor);
-        vmm = vmm_new(actor, 1);
-        CU(actor, cuMemAlloc, &allocated, SIZE);
-        result = CU_TRY(actor, cuIpcGetMemHandle, &handle, vmm.address);
-        CU(actor, cuPointerGetAttribute, &vmm_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-           vmm.address);
-        CU(actor, cuPointerGetAttribute, &alloc_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
-           allocated);
-        actor_note(actor,
-                   "cuIpcGetMemHandle: %s; IS_LEGACY_CUDA_IPC_CAPABLE is %d, and %d of cuMemAlloc memory",
-                   driver_name(actor, result), vmm_capable, alloc_capable);
-        actor_answer(actor, result == CUDA_SUCCESS ? "yes" : "no");
 }

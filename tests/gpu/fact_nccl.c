@@ -134,15 +134,6 @@ static void rank_begin_alone(struct actor *actor, struct rank *rank) {
         rank_init(actor, rank, 1, &id);
 }
 
-void fact_nccl_one_rank(struct actor *actor) {
-        static struct rank rank;
-
-        rank_begin_alone(actor, &rank);
-        rank_allreduces(actor, &rank, 1);
-        rank_abort(actor, &rank, "when idle");
-        actor_answer(actor, "yes");
-}
-
 /* Whether NCCL makes a window of memory that it has allocated, and sums are right in it. It says that it has
  * begun as if it had made one already. */
 void fact_nccl_window(struct actor *actor) {

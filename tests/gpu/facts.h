@@ -44,9 +44,6 @@ void fact_nccl_versions(struct actor *actor);
 /* fact_vmm.c */
 void fact_vmm_same_uid(struct actor *actor);
 void fact_vmm_other_uid(struct actor *actor);
-void fact_vmm_mapped_exporter_killed(struct actor *actor);
-void fact_vmm_import_exporter_killed(struct actor *actor);
-void fact_vmm_properties(struct actor *actor);
 void fact_vmm_fstat(struct actor *actor);
 void fact_vmm_wrong_size(struct actor *actor);
 void fact_vmm_touch_beyond(struct actor *actor);
@@ -56,12 +53,9 @@ void role_vmm_exporter(struct actor *actor);
 /* fact_ipc.c */
 void fact_ipc_same_uid(struct actor *actor);
 void fact_ipc_other_uid(struct actor *actor);
-void fact_ipc_opened_twice(struct actor *actor);
-void fact_ipc_exporter_killed(struct actor *actor);
 void fact_ipc_exporter_frees_first(struct actor *actor);
 void fact_ipc_base_offset(struct actor *actor);
 void fact_ipc_neighbour(struct actor *actor);
-void fact_ipc_of_vmm(struct actor *actor);
 void role_ipc_importer(struct actor *actor);
 void role_ipc_exporter(struct actor *actor);
 void role_ipc_neighbours(struct actor *actor);
@@ -93,7 +87,6 @@ void role_kill_exporter(struct actor *actor);
 void role_kill_importer(struct actor *actor);
 
 /* fact_nccl.c */
-void fact_nccl_one_rank(struct actor *actor);
 void fact_nccl_two_ranks(struct actor *actor);
 void fact_nccl_revoked(struct actor *actor);
 void fact_nccl_window(struct actor *actor);

@@ -398,7 +398,7 @@ python_for_cluster() {
 }
 
 # Questions of the probe that end no process in the middle of its work, and leave no GPU in a fault.
-SAFE='library.* mps.* driver.* vmm.[!t]* ipc.[!ne]* ipc.exporter_killed wait.* speed.* slices.*'
+SAFE='library.* mps.* driver.* vmm.[!t]* ipc.[!ne]* wait.* speed.* slices.*'
 RISKY='kill.* nccl.* ipc.neighbour ipc.exporter_frees_first vmm.touch_beyond fault.*'
 
 # ask_probe SECONDS OF-ALL PATTERN...: the probe shares out its time among all its questions; those asked here

@@ -115,8 +115,6 @@ def test_what_the_fake_gpu_lacks_is_an_answer(suite, build):
     lacking = [row for row in rows if "the driver has no cuStreamCreate" in row["detail"]]
     assert status == 0 and {row["answer"] for row in lacking} == {"error"}
     assert of(rows, "probe")["vmm.fstat"] == "yes"
-    legacy, = (row["detail"] for row in rows if row["fact"] == "ipc.of_vmm")
-    assert "IPC_CAPABLE is 0, and 1 of cuMemAlloc memory" in legacy
     assert not {"hang", "crash"} & set(of(rows, "probe").values())
 
 

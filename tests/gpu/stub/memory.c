@@ -179,15 +179,6 @@ STUB_API CUresult cuMemGetAddressRange(CUdeviceptr *base, size_t *size, CUdevice
         return CUDA_SUCCESS;
 }
 
-STUB_API CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
-        struct range *r = find(address);
-
-        if (r == NULL || attribute != CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
-                return CUDA_ERROR_INVALID_VALUE;
-        *(int *)data = r->kind == ALLOCATED;
-        return CUDA_SUCCESS;
-}
-
 STUB_API CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
         struct range *r = find(address);
         struct ipc ipc;
@@ -308,16 +299,6 @@ STUB_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *h
         if (fd < 0 || fstat(fd, &status) < 0 || status.st_size % STUB_GRANULARITY != 0)
                 return CUDA_ERROR_INVALID_VALUE;
         *handle = new_handle(fd, (size_t)status.st_size, false);
-        return CUDA_SUCCESS;
-}
-
-STUB_API CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
-                                                         CUmemGenericAllocationHandle handle) {
-        *properties = (CUmemAllocationProp){
-                .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE },
-        };
         return CUDA_SUCCESS;
 }
 
