@@ -445,3 +445,8 @@ static inline bool nccl_check(void) {
                  folder);
         return system(command) == 0 && status == 0;
 }
+
+/* What main() returns. With an argument only the tests of that name run: `test_nccl 'what_*'`. */
+#define NCCL_RUN(argv, tests, setup, teardown)                                                               \
+        (cmocka_set_test_filter((argv)[1]),                                                                  \
+         cmocka_run_group_tests(tests, setup, teardown) != 0 || !nccl_check())
