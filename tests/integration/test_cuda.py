@@ -166,6 +166,7 @@ def test_memory_that_cannot_be_registered(gpu, member):
     join([each])
     for number, (command, text) in enumerate([
             ("2000000 of=1000000", "are not all of one allocation"),
+            ("600000 offset=500032 of=1000000", "are not all of one allocation"),
             ("64 offset=99000000 of=4096", "no address of a GPU's memory"),
             ("64 offset=4", "begins at a multiple of 64 bytes")]):
         assert text in ask(each, f"register {number} {command}", "INVALID")

@@ -39,6 +39,8 @@ struct seen {
         double input_sums[4], squares[64]; /* of tasks from the id SQUARES on: of their results */
         uint64_t nonfinite[4];
         struct memory_result made;
+        struct backend_memory *last_made;
+        unsigned n_unmade;
         char failed[512];
 };
 
@@ -64,6 +66,9 @@ static void on_done(void *owner, const struct backend_result *result) {
 
 static void on_made(void *owner, const struct memory_result *result) {
         seen.made = *result;
+        seen.n_unmade += result->error == -ECANCELED;
+        if (result->memory != NULL)
+                seen.last_made = result->memory;
         seen.n_made++;
 }
 
@@ -255,7 +260,8 @@ static void test_averages_and_statistics(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
-/* Many small tasks at once, in rooms of their own, of several turns; those that have not begun may be called off. */
+/* Many small tasks at once, in rooms of their own, of several turns. Those that have not begun may be called
+ * off: they alone. */
 static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         struct backend *backend = open_backend();
         struct backend_range ranges[2] = { { make(backend, MIB), 0 }, { make(backend, MIB), 0 } };
@@ -295,9 +301,12 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         }
         for (unsigned i = 50; i < 101; i++) /* one of them is unknown */
                 backend->compute->cancel(backend, 2000 + i);
-        hold(false);
         task.inputs = task.outputs = ranges;
-        wait_until(backend, &seen.n_done, before + 112);
+        task.id = 1999; /* behind what is left of its turn */
+        task.room = rooms + 100 * backend->compute->room(backend, &task);
+        assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
+        hold(false);
+        wait_until(backend, &seen.n_done, before + 113);
         assert_int_equal(seen.n_cancelled, 50);
         assert_int_equal(seen.cancelled, 2050);
         task.dtype = WIRE__DTYPE__I32;
@@ -399,6 +408,105 @@ static void test_bad_memory_is_refused_by_name(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
+/* A process that has MIB bytes on a GPU, and their handle: no process can open its own. */
+static struct owner {
+        pid_t pid;
+        int in; /* it ends when that is closed */
+        struct cuda_ipc ipc;
+} start_owner(const char *gpu) {
+        struct owner owner;
+        int to[2], from[2];
+
+        assert_int_equal(pipe(to) | pipe(from), 0);
+        owner.pid = fork();
+        if (owner.pid == 0) {
+                dup2(to[0], STDIN_FILENO);
+                dup2(from[1], STDOUT_FILENO);
+                close(to[1]);
+                execl("/proc/self/exe", "test_cuda", gpu, NULL);
+                _exit(99);
+        }
+        close(to[0]);
+        close(from[1]);
+        assert_int_equal(read(from[0], &owner.ipc, sizeof(owner.ipc)), sizeof(owner.ipc));
+        close(from[0]);
+        owner.in = to[1];
+        return owner;
+}
+
+static void end_owner(const struct owner *owner) {
+        int status;
+
+        close(owner->in);
+        assert_int_equal(waitpid(owner->pid, &status, 0), owner->pid);
+        assert_int_equal(status, 0);
+}
+
+static void test_memory_of_a_handle_is_a_part_of_its_allocation(void **state) {
+        struct backend *backend = open_backend();
+        struct owner owner = start_owner("0");
+        struct memory_request request = {
+                .id = 5, .kind = MEMORY_OFFERED, .offset = MIB / 2, .bytes = MIB / 2, .ipc = &owner.ipc
+        };
+        struct memory_result result = ask(backend, &request);
+
+        assert_int_equal(result.error, 0);
+        let_go(backend, result.memory);
+        request.bytes += 4096;
+        refused(backend, &request, WIRE__CODE__INVALID, "are not in it");
+        end_owner(&owner);
+        assert_null(backend->ops->close(backend));
+}
+
+/* What waits behind other requests, and its descriptor, are given up. */
+static void test_requests_are_cancelled(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_memory *memory = make(backend, MIB);
+        struct memory_request own = { .id = 20, .kind = MEMORY_OWN, .bytes = MIB };
+        struct memory_request more = { .id = 21, .kind = MEMORY_SHARED, .bytes = MIB };
+        struct memory_request returned = { .id = 22, .kind = MEMORY_RETURNED, .bytes = 2 * MIB, .n_fds = 1 };
+        struct memory_result result;
+        int fds[MEMORY_FDS], fd;
+
+        backend->memory->fds(memory, fds);
+        fd = dup(fds[0]);
+        int copy = fd;
+        returned.fds = &fd;
+        hold(true);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(backend->memory->request(backend,
+                                                          i == 0   ? &own
+                                                          : i == 1 ? &more
+                                                                   : &returned,
+                                                          &result),
+                                 0);
+        backend->memory->cancel(backend, 21);
+        backend->memory->cancel(backend, 22);
+        backend->memory->cancel(backend, 23);
+        hold(false);
+        unsigned before = seen.n_made;
+        wait_until(backend, &seen.n_made, before + 3);
+        assert_int_equal(seen.n_unmade, 2);
+        assert_int_equal(fcntl(copy, F_GETFD), -1);
+        let_go(backend, seen.last_made);
+        let_go(backend, memory);
+        assert_null(backend->ops->close(backend));
+}
+
+static void test_each_memory_has_its_own_beside_it(void **state) {
+        struct backend *backend = open_backend();
+        struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
+        struct memory_result first = ask(backend, &request);
+
+        let_go(backend, first.memory); /* so there is a block to be taken again */
+        first = ask(backend, &request);
+        struct memory_result second = ask(backend, &request);
+        assert_ptr_not_equal(backend->memory->beside(first.memory), backend->memory->beside(second.memory));
+        let_go(backend, first.memory);
+        let_go(backend, second.memory);
+        assert_null(backend->ops->close(backend));
+}
+
 /* A GPU that is a peer can be used by copies, and not by this daemon's kernels. */
 static void test_memory_of_another_gpu_is_refused_by_name(void **state) {
         struct backend *backend = open_backend();
@@ -407,10 +515,9 @@ static void test_memory_of_another_gpu_is_refused_by_name(void **state) {
                                               .location = { CUDA_LOCATION_DEVICE, 1 } };
         struct memory_request by_fd = { .id = 5, .kind = MEMORY_OFFERED, .bytes = MIB, .n_fds = 1 };
         struct memory_request by_handle = { .id = 6, .kind = MEMORY_OFFERED, .bytes = MIB };
-        struct cuda_ipc ipc;
         cuda_context second;
         cuda_handle handle;
-        int fd, to[2], from[2], status;
+        int fd;
 
         assert_int_equal(driver.primary_retain(&second, 1), CUDA_OK);
         assert_int_equal(driver.context_set(second), CUDA_OK);
@@ -423,25 +530,11 @@ static void test_memory_of_another_gpu_is_refused_by_name(void **state) {
         assert_int_equal(driver.primary_release(1), CUDA_OK);
         assert_int_equal(driver.context_set(context), CUDA_OK);
 
-        assert_int_equal(pipe(to) | pipe(from), 0);
-        pid_t pid = fork(); /* no process can open its own handle */
-        if (pid == 0) {
-                dup2(to[0], STDIN_FILENO);
-                dup2(from[1], STDOUT_FILENO);
-                close(to[1]);
-                execl("/proc/self/exe", "test_cuda", "owner", NULL);
-                _exit(99);
-        }
-        close(to[0]);
-        close(from[1]);
-        assert_int_equal(read(from[0], &ipc, sizeof(ipc)), sizeof(ipc));
-        by_handle.ipc = &ipc;
+        struct owner owner = start_owner("1");
+        by_handle.ipc = &owner.ipc;
         refused(backend, &by_handle, WIRE__CODE__INVALID,
                 "this memory is not of the GPU that the daemon serves");
-        close(to[1]);
-        close(from[0]);
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
+        end_owner(&owner);
         assert_null(backend->ops->close(backend));
 }
 
@@ -611,18 +704,18 @@ static int fail_in_child(const char *what, const char *text) {
         _exit(0); /* as the daemon does */
 }
 
-/* Has memory on the second GPU, and writes its handle, until its input ends. */
-static int own_memory(void) {
+/* Of start_owner(). */
+static int own_memory(cuda_device gpu) {
         struct cuda_ipc ipc;
         cuda_address address;
         char byte;
 
         if (cuda_load(&driver, FAKE_GPU_LIBRARY, error, sizeof(error)) < 0 ||
-            driver.primary_retain(&context, 1) != CUDA_OK || driver.context_set(context) != CUDA_OK ||
+            driver.primary_retain(&context, gpu) != CUDA_OK || driver.context_set(context) != CUDA_OK ||
             driver.allocate(&address, MIB) != CUDA_OK || driver.ipc_get(&ipc, address) != CUDA_OK ||
             write(STDOUT_FILENO, &ipc, sizeof(ipc)) != sizeof(ipc) || read(STDIN_FILENO, &byte, 1) != 0)
                 return 1;
-        return driver.free(address) != CUDA_OK || driver.primary_release(1) != CUDA_OK;
+        return driver.free(address) != CUDA_OK || driver.primary_release(gpu) != CUDA_OK;
 }
 
 static int child(const char *device, const char *text) {
@@ -688,13 +781,16 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(test_tasks_that_share_a_launch_have_their_own_statistics),
                 cmocka_unit_test(test_bad_memory_is_refused_by_name),
                 cmocka_unit_test(test_memory_of_another_gpu_is_refused_by_name),
+                cmocka_unit_test(test_memory_of_a_handle_is_a_part_of_its_allocation),
+                cmocka_unit_test(test_requests_are_cancelled),
+                cmocka_unit_test(test_each_memory_has_its_own_beside_it),
                 cmocka_unit_test(test_own_memory_holds_what_it_is_to),
                 cmocka_unit_test(test_memory_goes_whatever_the_gpu_is_doing),
                 cmocka_unit_test(test_users_take_turns),
         };
 
         if (argc == 2)
-                return own_memory();
+                return own_memory(atoi(argv[1]));
         if (argc == 3)
                 return child(argv[1], argv[2]);
         int failed = cmocka_run_group_tests(tests, setup, NULL);
