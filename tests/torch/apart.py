@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of trainings in which ranks would train different models, or compute with each other's numbers,
-and end with 0: cases, one after the other. Prints what it has seen.
-
-    apart.py FOLDER CASE...
+"""Trainings in which ranks would train different models, or compute with each other's numbers, and end with
+0: what is averaged after all, what is refused, and what is said. Two ranks.
 """
 import contextlib
 import copy
 import io
 import os
 import pickle
-import sys
 import warnings
 
 import torch
@@ -23,16 +20,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import gradsync
 import gradsync.torch
 import models
-import other
-from gradsync.torch import drift
-from gradsync.torch.world import world_of
-from other import RANK, WORLD, batch, same_everywhere
-
-wrap = gradsync.torch.DistributedDataParallel
-
-
-def say(**more):
-    other.say(**more)
+import ranks
+from ranks import RANK, WORLD, batch, equal, raised, same_everywhere, sgd, wrap
 
 
 def loss_of(model, step=0):
@@ -47,10 +36,6 @@ def train(model, optimiser, steps=3, first=0):
         optimiser.step()
 
 
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.1)
-
-
 @contextlib.contextmanager
 def hearing():
     """Collects what gradsync says on stderr."""
@@ -60,14 +45,15 @@ def hearing():
 
 
 def heard(function, *arguments, **named):
-    """Collects what is said while a function runs, and what it raises."""
-    error = [None, "", None]
+    """What is said while a function runs, which raises nothing."""
     with hearing() as told:
-        try:
-            function(*arguments, **named)
-        except (gradsync.GradsyncError, RuntimeError, ValueError) as raised:
-            error = [type(raised).__name__, str(raised), getattr(raised, "parameter", None)]
-    return {"told": told.getvalue(), "error": error}
+        function(*arguments, **named)
+    return told.getvalue()
+
+
+def check_words(text, *words):
+    for each in words:
+        assert each in text, (each, text)
 
 
 # ---- layers that exchange something by themselves
@@ -75,54 +61,55 @@ def heard(function, *arguments, **named):
 def normalised():
     """torch's SyncBatchNorm, made by torch's function, as torchvision's --sync-bn does it."""
     whole = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
-    layers = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole))
-    layer, seen = layers[1], []
+    made = nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole))
+    layer, seen = made[1], []
     layer.register_forward_hook(lambda *_: seen.append(1))
-    model = wrap(layers, broadcast_buffers=False)
+    model = wrap(made, broadcast_buffers=False)
     x = torch.cat([batch(0, rank)[0] + 5 * rank for rank in range(WORLD)])
     model(x[8 * RANK:8 * RANK + 8]).sum().backward()
     whole(x)
-    with torch.no_grad():               # no rank waits for another one
-        model.eval()
-        alone = model(x[:3]).shape if RANK == 0 else None
-    copied = copy.deepcopy(model)
-    say(far=(layer.running_mean - whole[1].running_mean).abs().max().item(), same=layers[1] is layer,
-        hooks=len(seen), kind=[type(layer).__module__, isinstance(layer, nn.SyncBatchNorm)],
-        alone=alone is not None or RANK > 0,
-        job=[copied.module[1].process_group is model.job, copy.deepcopy(layer).process_group is model.job])
+    assert (layer.running_mean - whole[1].running_mean).abs().max() < 1e-6, "means of all samples"
+    assert made[1] is layer and seen, "the layer stays the same object"
+    assert type(layer) is gradsync.torch.SyncBatchNorm and isinstance(layer, nn.SyncBatchNorm)
+    for each in (copy.deepcopy(model).module[1], copy.deepcopy(layer)):
+        assert each.process_group is model.job
+    if RANK == 0:
+        with torch.no_grad():           # no rank waits for another one
+            assert model.eval()(x[:3]).shape == (3, 8)
 
 
 def normalised_types():
     """The output has the type of the input, as with BatchNorm; no second derivative is made up."""
     wide, narrow = nn.SyncBatchNorm(4), nn.SyncBatchNorm(4).bfloat16()
     model = wrap(nn.Sequential(nn.Linear(16, 4), wide, narrow), broadcast_buffers=False)
-    kinds = {}
-    for layer, name in ((wide, "mixed"), (narrow, "narrow")):
+    assert wide.process_group is model.job
+    for layer, of_weight in ((wide, torch.float32), (narrow, torch.bfloat16)):
         x = torch.randn(3, 4, dtype=torch.bfloat16, requires_grad=True)
         made = layer(x)
         made.sum().backward()
-        kinds[name] = [str(each.dtype) for each in (made, x.grad, layer.weight.grad)]
+        assert made.dtype is x.grad.dtype is torch.bfloat16 and layer.weight.grad.dtype is of_weight
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        kinds["autocast"] = [str(wide(torch.randn(3, 4, dtype=torch.bfloat16)).dtype)]
+        assert wide(torch.randn(3, 4, dtype=torch.bfloat16)).dtype is torch.bfloat16
     x = torch.randn(3, 4, requires_grad=True)
     first, = torch.autograd.grad(wide(x).pow(3).sum(), x, create_graph=True)
-    second = heard(first.square().sum().backward)["error"]
+    kind, text, _ = raised(first.square().sum().backward)
+    assert kind == "RuntimeError" and "twice" in text
     bare = nn.SyncBatchNorm(4)
     bare.running_mean = bare.running_var = bare.num_batches_tracked = None
-    other = wrap(nn.Sequential(nn.Linear(16, 4), bare), broadcast_buffers=False)
-    say(kinds=kinds, second=second, bare=heard(loss_of, other)["error"], mine=wide.process_group is model.job)
+    loss_of(wrap(nn.Sequential(nn.Linear(16, 4), bare), broadcast_buffers=False))
 
 
-def put_in_later():
-    """After the model was wrapped."""
+def normalised_later():
+    """A layer that is put in after the model was wrapped."""
     model = wrap(nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False)), broadcast_buffers=False)
     loss_of(model).backward()
     model.module[1] = nn.SyncBatchNorm(8, affine=False)
-    (model(batch(1)[0] + 5 * RANK).sum()).backward()
+    model(batch(1)[0] + 5 * RANK).sum().backward()
     means = torch.empty(WORLD, 8)
     model.job.allgather(model.module[1].running_mean, means)
+    assert (means == means[0]).all()
     model.module[1] = nn.SyncBatchNorm(8)
-    say(same=bool((means == means[0]).all()), refused=heard(loss_of, model)["error"])
+    assert raised(loss_of, model)[0] == "ModelChangedError"
 
 
 class Act(nn.SyncBatchNorm):
@@ -137,21 +124,25 @@ class Restorable(nn.Linear, Stateful):
 
 
 def layers_refused():
-    """By name; what exchanges nothing is not."""
+    """By name; a layer that exchanges nothing is taken."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    mesh = init_device_mesh("cpu", (2,))
     split = nn.Linear(16, 4)
-    split.weight = nn.Parameter(DTensor.from_local(split.weight.data, mesh))
-    part, whole = (nn.SyncBatchNorm(4, process_group=dist.new_group(ranks)) for ranks in ([0], [0, 1]))
-    found = {name: heard(wrap, nn.Sequential(nn.Linear(16, 4), layer))["error"] for name, layer in (
-        ("subclass", Act(4)), ("group", part), ("ddp", nn.parallel.DistributedDataParallel(nn.Linear(4, 4))),
-        ("split", split))}
-    fine = [heard(wrap, module)["error"] for module in (
-        nn.Sequential(checkpoint_wrapper(nn.Linear(16, 4)), nn.SyncBatchNorm(4), whole), Restorable())]
-    outer = nn.parallel.DistributedDataParallel(wrap(models.mlp()))
-    twice = heard(outer, batch(0)[0])["error"]
+    split.weight = nn.Parameter(DTensor.from_local(split.weight.data, init_device_mesh("cpu", (2,))))
+    part, whole = (nn.SyncBatchNorm(4, process_group=dist.new_group(some)) for some in ([0], [0, 1]))
+    for layer, where, word in (
+            (Act(4), "layer 1 ", "Derive it from gradsync.torch.SyncBatchNorm"),
+            (part, "layer 1 ", "process_group"),
+            (nn.parallel.DistributedDataParallel(nn.Linear(4, 4)), "layer 1 ",
+             "Give gradsync.torch.DistributedDataParallel its .module"),
+            (split, "parameter 1.weight", "DTensor")):
+        kind, text, _ = raised(wrap, nn.Sequential(nn.Linear(16, 4), layer))
+        assert kind == "UnsupportedError" and "communicates" not in text, text
+        check_words(text, where, word)
+    wrap(nn.Sequential(checkpoint_wrapper(nn.Linear(16, 4)), nn.SyncBatchNorm(4), whole))
+    wrap(Restorable())
+    kind, text, _ = raised(nn.parallel.DistributedDataParallel(wrap(models.mlp())), batch(0)[0])
+    assert kind == "UnsupportedError" and "has wrapped this wrapper" in text, text
     dist.destroy_process_group()
-    say(found=found, fine=fine, twice=twice)
 
 
 # ---- backward passes within the forward pass
@@ -159,7 +150,7 @@ def layers_refused():
 class Inside(nn.Module):
     """Computes a loss, and its gradients, as Lightning's manual optimisation does."""
 
-    def __init__(self, layers, optimiser=None):
+    def __init__(self, layers):
         super().__init__()
         self.layers, self.fails = layers, False
 
@@ -176,15 +167,15 @@ def backward_inside():
     torch.manual_seed(1)
     layers = models.mlp()
     usual, inside = wrap(copy.deepcopy(layers)), wrap(Inside(layers))
-    first, second = sgd(usual), sgd(inside)
-    told = heard(train, usual, first)
-    with hearing() as more:
+    optimiser = sgd(inside)
+    with hearing() as told:
+        train(usual, sgd(usual))
         for step in range(3):
-            second.zero_grad()
+            optimiser.zero_grad()
             inside(batch(step)[0])
-            second.step()
-    say(equal=all(torch.equal(a, b) for a, b in zip(usual.module.parameters(), layers.parameters())),
-        same=same_everywhere(inside), told=told["told"] + more.getvalue(), steps=inside._reducer.steps)
+            optimiser.step()
+    assert equal(usual.module.parameters(), layers.parameters()) and same_everywhere(inside)
+    assert told.getvalue() == "" and inside._reducer.steps == 3
 
 
 class Gan(nn.Module):
@@ -193,27 +184,27 @@ class Gan(nn.Module):
     def __init__(self):
         super().__init__()
         self.maker, self.critic = nn.Linear(16, 8), nn.Linear(8, 1)
+        self.optimisers = [sgd(part) for part in (self.critic, self.maker)]
 
-    def forward(self, x, step):
+    def forward(self, x):
+        one, other = self.optimisers
         made = self.maker(x)
         self.critic(made.detach()).mean().backward()
-        step[0].step()
-        step[0].zero_grad()
+        one.step()
+        one.zero_grad()
         self.critic(made).square().mean().backward()
-        step[1].step()
-        step[1].zero_grad()
-        step[0].zero_grad()
+        other.step()
+        other.zero_grad()
+        one.zero_grad()
 
 
 def gan_inside():
     """Each backward pass is a step of its own."""
-    inner = Gan()
-    model = wrap(inner, find_unused_parameters=True)
-    optimisers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in (inner.critic, inner.maker)]
+    model = wrap(Gan(), find_unused_parameters=True)
     with hearing() as told:
         for step in range(3):
-            model(batch(step)[0], optimisers)
-    say(same=same_everywhere(model), steps=model._reducer.steps, told=told.getvalue())
+            model(batch(step)[0])
+    assert same_everywhere(model) and model._reducer.steps == 6 and told.getvalue() == ""
 
 
 def twice_in_each():
@@ -223,22 +214,16 @@ def twice_in_each():
         made.square().mean().backward(retain_graph=True)
         made.sum().backward()
 
-    found = {}
-    for name, run in (("inside", lambda model, x, optimisers: model(x, optimisers)),
-                      ("outside", lambda model, x, _: twice(model, x))):
-        inner = Gan() if name == "inside" else models.mlp()
-        model = wrap(inner, find_unused_parameters=name == "inside")
-        optimisers = [torch.optim.SGD(part.parameters(), lr=0.1)
-                      for part in ((inner.critic, inner.maker) if name == "inside" else (inner,))]
+    for inner, run in ((Gan(), lambda model, x: model(x)), (models.mlp(), twice)):
+        model = wrap(inner, find_unused_parameters=isinstance(inner, Gan))
         with torch.no_grad():
             next(inner.parameters()).add_(RANK)     # after the ranks have begun with the same
         with hearing() as told:
             for step in range(4):
-                run(model, batch(step)[0], optimisers)
+                run(model, batch(step)[0])
                 model.zero_grad()
-        found[name] = {"told": told.getvalue(), "checks": len(model._observer.check_ns),
-                       "steps": model._reducer.steps}
-    say(**found)
+        assert model._reducer.steps == 8 and len(model._observer.check_ns) >= 1
+        assert "the ranks train different models" in told.getvalue()
 
 
 def part_inside():
@@ -253,8 +238,10 @@ def part_inside():
             self.zero_grad()
             return self.second(self.first(x))
 
-    model = wrap(Adversarial())
-    say(error=heard(model, batch(0)[0])["error"])
+    kind, text, parameter = raised(wrap(Adversarial()), batch(0)[0])
+    assert (kind, parameter) == ("UnfinishedStepError", "second.weight")
+    check_words(text, "within forward()", "second.weight, second.bias", "torch.autograd.grad()",
+                "find_unused_parameters=True")
 
 
 def inside_without_sync():
@@ -264,22 +251,20 @@ def inside_without_sync():
     model = wrap(inner)
     with model.no_sync():
         model(batch(0)[0])
-    local = model._reducer.steps
+    assert model._reducer.steps == 0
     model(batch(1)[0])
-    steps = [local, model._reducer.steps]
+    assert model._reducer.steps == 1
     model.zero_grad()
     inner.fails = True
-    failed = heard(model, batch(2)[0])["error"][0]
-    steps.append(model._reducer.steps)
+    assert raised(model, batch(2)[0])[0] == "ValueError" and model._reducer.steps == 2
     inner.layers(batch(3)[0]).sum().backward()
-    steps.append(model._reducer.steps)
-    say(steps=steps, failed=failed)
+    assert model._reducer.steps == 2
 
 
 # ---- what is broadcast
 
 class Tables(nn.Module):
-    """Buffers, and parameters without gradient, in the order of a set, which each process has in its own."""
+    """Buffers, or parameters without gradient, in the given order."""
 
     def __init__(self, values, frozen=False, shape=(16,)):
         super().__init__()
@@ -294,39 +279,36 @@ class Tables(nn.Module):
         return self.layer(x)
 
 
-def ordered(*values):
-    return values if RANK == 0 else values[::-1]
-
-
 def order_of_buffers():
-    """Matched by name."""
-    inner = Tables(ordered(("full", 1.), ("sliding", 100.)))
+    """Matched by name: each process has those of a set in an order of its own."""
+    turn = 1 if RANK == 0 else -1
+    inner = Tables([("full", 1.), ("sliding", 100.)][::turn])
     inner.register_buffer("same", inner.full)
-    frozen = Tables(ordered(("one", 3.), ("two", 4.)), frozen=True)
-    model, other_model = wrap(inner), wrap(frozen)
-    train(model, sgd(model), 2)
-    train(other_model, sgd(other_model), 2)
+    frozen = Tables([("one", 3.), ("two", 4.)][::turn], frozen=True)
+    model, other = wrap(inner), wrap(frozen)
     copied = copy.deepcopy(model)
-    train(copied, sgd(copied), 1)
-    say(values=[inner.full[0].item(), inner.sliding[0].item(), frozen.one[0].item(), frozen.two[0].item(),
-                copied.module.full[0].item()])
+    for each in (model, other, copied):
+        train(each, sgd(each), 2)
+    for each, value in ((inner.full, 1), (inner.sliding, 100), (frozen.one, 3), (frozen.two, 4),
+                        (copied.module.full, 1)):
+        assert each[0] == value
 
 
 def buffers_that_differ():
     """Refused by name, on all ranks alike, before a value moves."""
     one = RANK == 1
-    found = {
-        "names": heard(wrap, Tables([("kind_b" if one else "kind_a", 1.)])),
-        "shapes": heard(wrap, Tables([("table", 1.)], shape=(4, 4) if one else (16,))),
-        "frozen": heard(wrap, Tables([("here", 1.)] * one, frozen=True)),
-        "not sent": heard(wrap, Tables([("b" if one else "a", 1.)]), broadcast_buffers=False,
-                          init_sync=False),
-    }
     types = nn.Module()
     types.layer = nn.Linear(4, 4)
     types.register_buffer("count", torch.zeros(2, dtype=torch.int64 if one else torch.float64))
-    found["types"] = heard(wrap, types)
-    say(found={name: each["error"] for name, each in found.items()})
+    for inner, parameter, text in (
+            (Tables([("kind_b" if one else "kind_a", 1.)]), "kind_a",
+             "buffer kind_a is on rank 0, but not on rank 1"),
+            (Tables([("table", 1.)], shape=(4, 4) if one else (16,)), "table",
+             "buffer table is float32 of shape (4, 4) on rank 1, but float32 of shape (16,) on rank 0"),
+            (Tables([("here", 1.)] * one, frozen=True), "here", "here"), (types, "count", "count")):
+        kind, told, named = raised(wrap, inner)
+        assert (kind, named) == ("PlanMismatchError", parameter) and text in told, (parameter, told)
+    wrap(Tables([("b" if one else "a", 1.)]), broadcast_buffers=False, init_sync=False)
 
 
 def buffers_that_change():
@@ -334,27 +316,33 @@ def buffers_that_change():
     inner = Tables([("table", 1. + RANK)])
     model = wrap(inner)
     loss_of(model).backward()
+
+    def broadcast(on_other, words):
+        """Rank 0's go to rank 1, which has changed its own and hears so."""
+        model._look_at_changes()
+        kind, text, _ = raised(model._sync_buffers, 0)
+        assert kind == ("ModelChangedError" if RANK == 1 else None), text
+        if RANK == 1:
+            check_words(text, words)
+            assert on_other is None or inner.other[0] == on_other, "nothing was taken"
+        model.job.barrier()
+
     if RANK == 1:
         del inner.table
         inner.register_buffer("other", torch.full((16,), 7.))
-        model._look_at_changes()
-    renamed = heard(model._sync_buffers, 0)["error"]
-    left = inner.other[0].item() if RANK == 1 else None
+    broadcast(7., "buffer other is on this rank, but not on all ranks when they compared")
     if RANK == 1:
         del inner.other
         inner.register_buffer("table", torch.zeros(4, 4))
-        model._look_at_changes()
-    model.job.barrier()
-    reshaped = heard(model._sync_buffers, 0)["error"]
+    broadcast(None, "buffer table is float32 of shape (4, 4) on this rank")
     if RANK == 1:
         inner.table = torch.zeros(5)
-    resized = heard(model._sync_buffers, 0)["error"]
-    if RANK == 0:
-        inner.table = torch.zeros(0)
-    elif RANK == 1:
-        inner.table = torch.zeros(0, 2)
-    emptied = heard(model._sync_buffers, 0)["error"]
-    say(renamed=renamed, left=left, reshaped=reshaped, resized=resized, emptied=emptied)
+    kind, text, _ = raised(model._sync_buffers, 0)      # as many bytes as the others it has not got
+    assert kind == "OperationMismatchError"
+    check_words(text, ("the other one has changed",
+                       "buffer table is float32 of shape (5,) on this rank")[RANK])
+    inner.table = torch.zeros(0) if RANK == 0 else torch.zeros(0, 2)
+    broadcast(None, "table")
 
 
 def late():
@@ -362,33 +350,49 @@ def late():
     model = wrap(Tables([("table", 1.)]))
     agreed = dict(model._broadcaster.agreed)
     agreed["other"] = agreed.pop("table")
-    say(error=heard(model._broadcaster.adopt, model.job, agreed, model._broadcast_later())["error"])
+    kind, text, parameter = raised(model._broadcaster.adopt, model.job, agreed, model._broadcast_later())
+    assert (kind, parameter) == ("PlanMismatchError", "other")
+    assert "buffer other is on the other ranks, but not on rank" in text
 
 
 # ---- parameters that drift apart
 
+def check_difference(text, parameter, step=1):
+    check_words(text, f"after step {step} the ranks train different models",
+                f"parameter {parameter} of rank 1 differs from that of rank 0", "Usual causes",
+                "GRADSYNC_CHECK_PARAMETERS=off")
+
+
 def loaded_by_one():
     """A checkpoint, after the model was wrapped."""
-    found = {}
-    for mode in (None, "error", "off"):
+    def loaded(mode):
         model = wrap(models.mlp(), check_parameters=mode)
         if RANK == 0:
             with torch.no_grad():
                 for param in list(model.parameters())[2:]:
                     param.add_(1)
-        found[mode or "warn"] = heard(train, model, sgd(model)) | {"checks": len(model._observer.check_ns)}
-        model.job.barrier()
-    say(**found)
+        return model, sgd(model)
+
+    told = heard(train, *loaded(None))
+    assert told.count("warning") == 1
+    check_difference(told, "2.weight")
+    model, optimiser = loaded("error")
+    kind, text, parameter = raised(train, model, optimiser)
+    assert (kind, parameter) == ("ParametersDifferError", "2.weight")
+    check_difference(text, "2.weight")
+    model.job.barrier()
+    model, optimiser = loaded("off")
+    assert heard(train, model, optimiser) == "" and model._observer.check_ns == []
 
 
 def left_alone():
-    """Parameters that are ignored may differ, and so may all of them where there is nothing to compare."""
+    """Parameters that are ignored may differ."""
     inner = models.mlp()
     wrap._set_params_and_buffers_to_ignore_for_model(inner, ["0.weight"])
     with torch.no_grad():
         inner[0].weight.fill_(RANK)
     model = wrap(inner)
-    say(**heard(train, model, sgd(model), 12), checks=len(model._observer.check_ns))
+    assert heard(train, model, sgd(model), 12) == "" and len(model._observer.check_ns) == 2
 
 
 def frozen_ones():
@@ -398,7 +402,7 @@ def frozen_ones():
     model = wrap(inner)
     with torch.no_grad():
         inner[0].bias.add_(RANK)
-    say(**heard(train, model, sgd(model)))
+    check_difference(heard(train, model, sgd(model)), "0.bias")
 
 
 def how_often():
@@ -409,41 +413,40 @@ def how_often():
     for step in range(14):
         train(model, optimiser, 1, step)
         due.append(model._observer.due)
+    assert due == [1, 4, 4, 4, 8, 8, 8, 8, 10, 10, 12, 12, 16, 16]
     data = model._get_ddp_logging_data()
-    say(due=due, checks=data["parameter_checks"], took=data["avg_parameter_check_time"])
+    assert data["parameter_checks"] == 5 and data["avg_parameter_check_time"] > 0
+
+
+def check_unaveraged(told, parameter="0.weight", step=0):
+    check_words(told, f"after step {step}: an optimiser is about to apply a gradient of parameter "
+                f"{parameter} that gradsync has not averaged", "Call the wrapper itself",
+                "GRADSYNC_CHECK_PARAMETERS=off")
 
 
 def by_module():
     """A method of .module computes the loss, so the wrapper's forward() never runs."""
-    found = {}
-    for mode in (None, "error", "off"):
-        model = wrap(models.mlp(), check_parameters=mode)
-        found[mode or "warn"] = heard(train, model.module, sgd(model))
-    say(**found)
+    model = wrap(models.mlp())
+    told = heard(train, model.module, sgd(model))
+    check_unaveraged(told)
+    assert told.count("warning") == 1 and "did not begin with an output" in told
+    model = wrap(models.mlp(), check_parameters="error")
+    assert raised(train, model.module, sgd(model))[::2] == ("ParametersDifferError", "0.weight")
+    model = wrap(models.mlp(), check_parameters="off")
+    assert heard(train, model.module, sgd(model)) == ""
 
 
 def accumulated_wrongly():
     """The micro batch before the optimiser's step is not averaged; nor are those at the end of an epoch."""
-    model = wrap(models.mlp())
-    optimiser = sgd(model)
-
-    def off_by_one():
-        for i in range(4):
-            with contextlib.nullcontext() if i % 2 == 0 else model.no_sync():
+    def passes(model, optimiser, many, averaged, steps):
+        for i in range(many):
+            with contextlib.nullcontext() if averaged(i) else model.no_sync():
                 loss_of(model, i).backward()
-            if i % 2:
+            if steps(i):
                 optimiser.step()
                 optimiser.zero_grad()
 
-    def left_over():
-        for i in range(3):
-            with contextlib.nullcontext() if i % 2 else model.no_sync():
-                loss_of(model, i).backward()
-            if i % 2 or i == 2:
-                optimiser.step()
-                optimiser.zero_grad()
-
-    def flag_after_forward():
+    def flag_after_forward(model, optimiser):
         for i in range(4):
             loss = loss_of(model, i)
             model.require_backward_grad_sync = i % 2 == 1
@@ -453,7 +456,7 @@ def accumulated_wrongly():
                 optimiser.zero_grad()
         model.require_backward_grad_sync = True
 
-    def in_a_closure():
+    def in_a_closure(model, optimiser):
         def closure():
             with contextlib.nullcontext() if i == 0 else model.no_sync():
                 loss = loss_of(model, i)
@@ -464,25 +467,25 @@ def accumulated_wrongly():
             optimiser.zero_grad()
             optimiser.step(closure)
 
-    found = {"off_by_one": heard(off_by_one)}
-    model = wrap(models.mlp())
-    optimiser = sgd(model)
-    found["left_over"] = heard(left_over)
-    model = wrap(models.mlp())
-    optimiser = sgd(model)
-    found["flag"] = heard(flag_after_forward)
-    model = wrap(models.mlp())
-    optimiser = sgd(model)
-    found["closure"] = heard(in_a_closure)
-    found["second"] = heard(in_a_closure)
-    say(**found)
+    def said(function, *more):
+        model = wrap(models.mlp())
+        told = heard(function, model, sgd(model), *more)
+        check_unaveraged(told, step=1)
+        return told
+
+    # The last micro batch is not averaged, but the first one.
+    check_difference(said(passes, 4, lambda i: i % 2 == 0, lambda i: i % 2), "0.weight")
+    # An epoch ends in the middle of an accumulation.
+    said(passes, 3, lambda i: i % 2, lambda i: i % 2 or i == 2)
+    said(flag_after_forward)
+    said(in_a_closure)
 
 
 def step_too_early():
     """An optimiser steps before all losses of the step had their backward pass."""
     model = wrap(nn.ModuleDict({"body": nn.Linear(16, 8), "one": nn.Linear(8, 1), "two": nn.Linear(8, 1)}))
     model.module.forward = lambda x: [model.module[head](model.module["body"](x)) for head in ("one", "two")]
-    one, two = (torch.optim.SGD(model.module[head].parameters(), lr=0.1) for head in ("one", "two"))
+    one, two = (sgd(model.module[head]) for head in ("one", "two"))
 
     def steps():
         first, second = model(batch(0)[0])
@@ -491,7 +494,10 @@ def step_too_early():
         one.step()
         second.sum().backward()
         two.step()
-    say(**heard(steps))
+
+    told = heard(steps)
+    check_unaveraged(told, "one.weight")
+    assert "belongs to a step that is not finished" in told and told.count("warning") == 1
 
 
 def rightly():
@@ -526,7 +532,8 @@ def rightly():
             second.step()
             with torch.no_grad():
                 model(batch(99)[0])
-    say(**heard(steps), same=same_everywhere(model) and same_everywhere(critic))
+
+    assert heard(steps) == "" and same_everywhere(model) and same_everywhere(critic)
 
 
 class Picky(torch.optim.SGD):
@@ -561,7 +568,8 @@ def odd_steps():
             loss_of(model).backward()
         model.zero_grad(set_to_none=False)
         state.step()
-    say(**heard(steps), same=same_everywhere(model), steps=model._reducer.steps)
+
+    assert heard(steps) == "" and same_everywhere(model) and model._reducer.steps == 3
 
 
 def calibrated():
@@ -575,8 +583,10 @@ def calibrated():
         made = (model.module(batch(0)[0]) - 1).square().mean()
         made.backward()
         return made
-    found = heard(optimiser.step, closure) if RANK == 0 else heard(lambda: None)
-    say(error=found["error"])
+
+    if RANK == 0:
+        with hearing():
+            optimiser.step(closure)
 
 
 def followed_loss():
@@ -596,24 +606,24 @@ def followed_loss():
                 model.job.allreduce(told, gradsync.DType.F32, gradsync.Reduce.AVG)
             return told if average else loss
         optimiser.step(closure)
-    off = gradsync.torch.drift._MODE_VARIABLE
-    found = {"own": heard(run, False), "all": heard(run, True)}
+
+    check_words(heard(run, False), "LBFGS goes as far as the loss tells it to", "on rank 0", "on rank 1")
+    assert heard(run, True) == ""
     if RANK == 0:
-        os.environ[off] = "off"         # what rank 0 says holds for all
-    found["off"] = heard(run, False)
-    os.environ.pop(off, None)
-    say(**found)
+        os.environ["GRADSYNC_CHECK_PARAMETERS"] = "off"         # what rank 0 says holds for all
+    assert heard(run, False) == ""
+    os.environ.pop("GRADSYNC_CHECK_PARAMETERS", None)
 
 
 def joined():
     """A rank that has no more inputs keeps an old model until the others have finished."""
     model = wrap(models.mlp(), check_every=2)
-    optimiser = sgd(model)
 
     def steps():
         with model.join():
-            train(model, optimiser, 4 + 8 * RANK)
-    say(**heard(steps), same=same_everywhere(model), checks=len(model._observer.check_ns))
+            train(model, sgd(model), 4 + 8 * RANK)
+
+    assert heard(steps) == "" and same_everywhere(model) and len(model._observer.check_ns) > 4
 
 
 def failed_backward():
@@ -627,11 +637,15 @@ def failed_backward():
         def backward(ctx, grad):
             raise RuntimeError("boom")
 
-    model = wrap(nn.Sequential(nn.Linear(16, 4), nn.Linear(4, 1)), find_unused_parameters=False)
+    model = wrap(nn.Sequential(nn.Linear(16, 4), nn.Linear(4, 1)))
     model.module.forward = lambda x: model.module[1](Boom.apply(model.module[0](x)))
-    first = heard(lambda: loss_of(model).backward())["error"][1]
-    say(first=first, error=heard(loss_of, model)["error"])
+    assert raised(lambda: loss_of(model).backward())[1] == "boom"
+    kind, text, parameter = raised(loss_of, model)
+    assert (kind, parameter) == ("UnfinishedStepError", "0.weight")
+    assert "has failed with an exception" in text and "find_unused_parameters" not in text
 
+
+# ---- scripts that ask torch.distributed
 
 def helpers():
     """Those of torch.distributed take every rank for rank 0 where it is not initialised."""
@@ -641,38 +655,41 @@ def helpers():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         wrap(models.mlp())
         dist.destroy_process_group()
-    say(told=[[str(each.message), each.category.__name__, each.filename == __file__] for each in told])
+    states = ("is not initialised", "has a world of 1") if RANK == 0 else ()
+    for each, state in zip(told, states, strict=True):
+        assert each.category is RuntimeWarning and each.filename == __file__, "it names the line that wraps"
+        check_words(str(each.message), f"torch.distributed {state}", "rank 0 of 1", "has 2 ranks",
+                    "init_process_group()")
 
 
 def shares():
     """The sampler takes what torch's takes, and gives the same."""
     rows, job = list(range(23)), gradsync.torch.default_job()
     ours, theirs = gradsync.torch.DistributedSampler, torch.utils.data.DistributedSampler
-    equal = []
+    names = ("num_replicas", "rank", "epoch", "num_samples", "total_size", "shuffle", "seed", "drop_last",
+             "dataset")
     for given in ({}, {"shuffle": False}, {"seed": 5, "drop_last": True}, {"num_replicas": 4, "rank": 3}):
         one, two = ours(rows, **given), theirs(rows, **{"num_replicas": WORLD, "rank": RANK} | given)
+        assert isinstance(one, theirs)
         for epoch in range(2):
             one.set_epoch(epoch)
             two.set_epoch(epoch)
-            equal.append(list(one) == list(two) and len(one) == len(two) and isinstance(one, theirs) and
-                         all(getattr(one, name) == getattr(two, name) for name in (
-                             "num_replicas", "rank", "epoch", "num_samples", "total_size", "shuffle", "seed",
-                             "drop_last", "dataset")))
-    positional = list(ours(rows, WORLD, RANK, False)) == list(theirs(rows, WORLD, RANK, False))
-    model = wrap(models.mlp())
-    say(equal=equal, positional=positional, wrong=heard(ours, rows, 10)["error"],
-        beyond=heard(ours, rows, 2, 2)["error"], kept=list(ours(rows, job=job)) == list(ours(rows)),
-        copied=[list(each) == list(ours(rows)) for each in (copy.deepcopy(ours(rows)),
-                                                            pickle.loads(pickle.dumps(ours(rows))))],
-        again=[gradsync.torch.default_job(rank=RANK, world_size=WORLD) is job,
-               heard(gradsync.torch.default_job, rank=1 - RANK, world_size=WORLD)["error"][0]],
-        uncounted=heard(gradsync.State, model=model, sampler=ours(rows))["error"])
+            assert list(one) == list(two) and len(one) == len(two)
+            assert [getattr(one, name) for name in names] == [getattr(two, name) for name in names]
+    assert list(ours(rows, WORLD, RANK, False)) == list(theirs(rows, WORLD, RANK, False))
+    usual = ours(rows)
+    for each in (ours(rows, job=job), copy.deepcopy(usual), pickle.loads(pickle.dumps(usual))):
+        assert list(each) == list(usual)
+    for function, given, words in (
+            (ours, {"num_replicas": 10}, "The number of samples of a step is batch_size"),
+            (ours, {"num_replicas": 2, "rank": 2}, "rank 2 does not exist among 2 replicas")):
+        kind, text, _ = raised(function, rows, **given)
+        assert kind == "ValueError" and words in text
+    kind, text, _ = raised(gradsync.State, model=wrap(models.mlp()), sampler=usual)
+    assert kind == "ValueError" and "batch_size" in text
+    assert gradsync.torch.default_job(rank=RANK, world_size=WORLD) is job
+    assert raised(gradsync.torch.default_job, rank=1 - RANK, world_size=WORLD)[0] == "StateError"
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    for other.running in sys.argv[2:]:
-        torch.manual_seed(7)
-        globals()[other.running]()
-        world_of(None).job.barrier()
+    ranks.main(globals())

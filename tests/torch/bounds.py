@@ -8,8 +8,6 @@ with the state of DDP's model (`worst`), and how far training ends from where DD
 apart trainings with DDP end that differ by nothing but the order of additions (`apart`).
 """
 import itertools
-import json
-import os
 import sys
 import warnings
 
@@ -20,10 +18,11 @@ from torch.nn import functional
 
 import gradsync.torch
 import models
+import ranks
+from ranks import RANK, WORLD
 
 STEPS = 50
 BOUND = 2e-7
-RANK, WORLD = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
 
 
 # No tensor is small, so that one rounding more or less does not show; and all is smooth, so that rounding
@@ -133,8 +132,7 @@ def main(folder, seed, *names):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=RANK, world_size=WORLD)
     for name in names:
         case = Case(name, int(seed))
-        print("RESULT " + json.dumps({"rank": RANK, "case": name, **gradients(case), **trajectories(case)}),
-              flush=True)
+        ranks.tell(case=name, **gradients(case), **trajectories(case))
     gradsync.torch.default_job().barrier()
 
 

@@ -49,9 +49,20 @@ def train(side, model, optimiser, steps=STEPS, set_to_none=True, clip=None, forw
     return losses
 
 
+def sgd(model, lr=0.1, **options):
+    return torch.optim.SGD(model.parameters(), lr=lr, **options)
+
+
+def trained(side, model, lr=0.1, **options):
+    """The outcome of a training by plain SGD."""
+    optimiser = sgd(model, lr)
+    train(side, model, optimiser, **options)
+    return outcome(model, optimiser)
+
+
 def mlp(side):
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimiser = sgd(model, momentum=0.9)
     losses = train(side, model, optimiser)
     return outcome(model, optimiser, losses=losses)
 
@@ -64,17 +75,11 @@ def small_buckets(side):
 
 
 def list_of_caps(side):
-    model = side.wrap(models.mlp(), bucket_cap_mb_list=[0.001, 0.004])
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser, steps=FEW)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.mlp(), bucket_cap_mb_list=[0.001, 0.004]), steps=FEW)
 
 
 def odd_shapes(side):
-    model = side.wrap(models.Odd())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser, steps=FEW)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.Odd()), steps=FEW)
 
 
 def different_beginnings(side):
@@ -87,10 +92,7 @@ def different_beginnings(side):
 
 def without_zeroing(side):
     """Gradients are cleared by zeros, not by None."""
-    model = side.wrap(models.mlp(), gradient_as_bucket_view=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser, set_to_none=False)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.mlp(), gradient_as_bucket_view=True), set_to_none=False)
 
 
 def images(side, model, steps=STEPS, evaluate=False):
@@ -175,7 +177,7 @@ def unused_output(side):
             return {"one": self.one(x), "rest": [self.other(x)]}
 
     model = side.wrap(Two(), find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimiser = sgd(model, momentum=0.9)
     for step in range(STEPS):
         x, y = batch(side, step)
         optimiser.zero_grad()
@@ -186,23 +188,17 @@ def unused_output(side):
 
 
 def mixed_types(side):
-    model = side.wrap(models.Mixed())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.Mixed()), lr=0.05)
 
 
 def complex_numbers(side):
-    model = side.wrap(models.Complex())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.Complex()), lr=0.05)
 
 
 def accumulation(side):
     """Three passes within no_sync(), the fourth after it."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     local = []
     for step in range(STEPS):
         x, y = batch(side, step)
@@ -219,7 +215,7 @@ def accumulation(side):
 def accumulation_of_averages(side):
     """Gradients are not cleared between steps that are synchronised."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimiser = sgd(model, lr=0.01)
     for step in range(STEPS):
         x, y = batch(side, step)
         functional.cross_entropy(model(x), y).backward()
@@ -232,7 +228,7 @@ def accumulation_of_averages(side):
 def accumulation_with_unused(side):
     """A branch that was used only within no_sync() counts as used."""
     model = side.wrap(models.Branches(), find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     unset = []
     for step in range(STEPS):
         x, y = batch(side, step)
@@ -247,7 +243,7 @@ def accumulation_with_unused(side):
 
 def uneven(side, **options):
     model = side.wrap(models.Cnn())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     steps = 10 + 7 * ((side.rank + 1) % side.world)
     with model.join(**options):
         for step in range(steps):
@@ -278,10 +274,8 @@ def uneven_thrown(side):
 
 
 def checkpoints(side):
-    model = side.wrap(models.Checkpointed(reentrant=False, times=2), find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    inner = models.Checkpointed(reentrant=False, times=2)
+    return trained(side, side.wrap(inner, find_unused_parameters=True))
 
 
 def checkpoints_reentrant(side):
@@ -294,23 +288,17 @@ def checkpoints_reentrant(side):
         def forward(self, x):
             return self.inner(x)
 
-    model = side.wrap(Once())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(Once()))
 
 
 def static_graph(side):
     """A block in three reentrant checkpoints, and a parameter that is never used."""
-    model = side.wrap(models.Checkpointed(reentrant=True, times=3), static_graph=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(models.Checkpointed(reentrant=True, times=3), static_graph=True))
 
 
 def clipping(side):
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     losses = train(side, model, optimiser, clip=0.05)
     return outcome(model, optimiser, losses=losses)
 
@@ -357,7 +345,7 @@ def gan(side):
 def two_forwards(side):
     """Two forward passes, the backward pass of their sum."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     for step in range(STEPS):
         (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
         optimiser.zero_grad()
@@ -377,7 +365,7 @@ def two_backwards(side):
             return self.one(x), self.other(x)
 
     model = side.wrap(Two())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     for step in range(STEPS):
         x, y = batch(side, step)
         optimiser.zero_grad()
@@ -401,19 +389,13 @@ def shared(side):
     """Two modules have one parameter."""
     inner = models.mlp((16, 16, 16, 10))
     inner[2].weight = inner[0].weight
-    model = side.wrap(inner)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(inner))
 
 
 def frozen(side):
     inner = models.mlp()
     inner[0].requires_grad_(False)
-    model = side.wrap(inner)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(inner))
 
 
 def hooks_of_the_user(side):
@@ -428,7 +410,7 @@ def hooks_of_the_user(side):
     inner[0].weight.register_hook(lambda grad: grad.clamp(-0.01, 0.01))
     inner[2].weight.register_post_accumulate_grad_hook(lambda param: seen.append(param.grad.clone()))
     inner[4].bias.register_post_accumulate_grad_hook(double)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     train(side, model, optimiser)
     return outcome(model, optimiser, seen=seen)
 
@@ -460,7 +442,7 @@ def optimiser_in_backward_later(side):
 def compiled(side, **options):
     torch._dynamo.reset()
     model = torch.compile(side.wrap(models.mlp(), **options), backend="aot_eager")
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     losses = train(side, model, optimiser)
     return outcome(model, optimiser, losses=losses)
 
@@ -472,7 +454,7 @@ def compiled_static(side):
 def grad_replaced(side):
     """The script puts another tensor in the place of a gradient."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     for step in range(STEPS):
         x, y = batch(side, step)
         functional.cross_entropy(model(x), y).backward()
@@ -487,7 +469,7 @@ def grad_replaced(side):
 def evaluation_on_one(side):
     """Before and between steps, on one rank alone."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     x, y = batch(side, 1)
     seen = [model.eval()(x).detach() for _ in range(3)] if side.rank == 0 else []
     for step in range(4):
@@ -505,7 +487,7 @@ def ignored_outputs(side):
     for name, inner, options in (("mlp", models.mlp(), {}),
                                  ("branches", models.Branches(), {"find_unused_parameters": True})):
         model = side.wrap(inner, **options)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         for step in range(FEW):
             x, y = batch(side, step)
             out = model(x, [step % 4]) if options else model(x)
@@ -536,7 +518,7 @@ def nested_outputs(side):
         if kind in ("dataclass", "part") and "static_graph" in options:
             continue  # DDP does not average them
         model = side.wrap(models.Nested(), **options)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         train(side, model, optimiser, steps=4,
               forward=lambda model, x, _, kind=kind: sum(leaves(model(x, kind))))
         results[kind + next(iter(options))] = outcome(model, optimiser)
@@ -548,7 +530,7 @@ def outputs_without_graph(side):
     results = {}
     for found, static in itertools.product((False, True), repeat=2):
         model = side.wrap(models.Ungraphed(), find_unused_parameters=found, static_graph=static)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         state, graphs = None, []
         for step in range(4):
             x, y = batch(side, step)
@@ -576,7 +558,7 @@ def kinds_of_inputs(side):
 
     pair = collections.namedtuple("pair", "a b")
     model = side.wrap(Kinds())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     x, y = batch(side, 0)
     for inputs, named in (([x], {}), ([[x, x]], {}), ([(x, x)], {}), ([pair(x, x)], {}),
                           ([{"a": x}], {"more": [x]}), ([models.Answer(x, {"b": x})], {})):
@@ -589,7 +571,7 @@ def kinds_of_inputs(side):
 def unused_not_cleared(side):
     """Gradients that stay from step to step, of branches that nobody uses any more."""
     model = side.wrap(models.Branches(), find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimiser = sgd(model, lr=0.01)
     seen = []
     for step in range(FEW):
         x, y = batch(side, step)
@@ -601,19 +583,14 @@ def unused_not_cleared(side):
 
 
 def unused_shared(side):
-    results = {}
-    for static in (False, True):
-        model = side.wrap(models.Unused(), find_unused_parameters=True, static_graph=static)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(side, model, optimiser, steps=6)
-        results[str(static)] = outcome(model, optimiser)
-    return results
+    return {str(static): trained(side, side.wrap(models.Unused(), find_unused_parameters=True,
+                                                 static_graph=static), steps=6) for static in (False, True)}
 
 
 def undefined_gradients(side):
     """A backward pass that carries nothing."""
     model = side.wrap(models.mlp(), find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     x, _ = batch(side, 0)
     torch._C._functions.UndefinedGrad()(model(x).sum()).backward()
     unset = [param.grad is None for param in model.parameters()]
@@ -627,7 +604,7 @@ def uneven_from_nothing(side):
     for name, inner, options in (("mlp", models.mlp(), {}),
                                  ("branches", models.Branches(), {"find_unused_parameters": True})):
         model = side.wrap(inner, **options)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         for mine in (0 if side.rank == 0 else 6, 4 if side.rank == 0 else 1):
             with model.join():
                 train(side, model, optimiser, steps=mine, forward=lambda model, x, step, options=options: (
@@ -638,7 +615,7 @@ def uneven_from_nothing(side):
 
 def join_disabled(side):
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     with model.join(enable=False):
         train(side, model, optimiser, steps=6)
     return outcome(model, optimiser)
@@ -660,7 +637,7 @@ def buffers_replaced(side):
     """Rank 0 puts another tensor in the place of a buffer; the others get its values."""
     torch.manual_seed(side.rank)
     model = side.wrap(models.Buffered())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     seen = []
     for step in range(4):
         if side.rank == 0:
@@ -678,7 +655,7 @@ def buffers_at_first_only(side):
     has joined."""
     torch.manual_seed(side.rank)
     model = side.wrap(models.Buffered(), forward_sync_buffers=False)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     seen = [model.module.shift.clone()]
     model.module.shift += side.rank
     train(side, model, optimiser, steps=3)
@@ -690,7 +667,7 @@ def buffers_at_first_only(side):
 
 def static_two_forwards(side):
     model = side.wrap(models.mlp(), static_graph=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     for step in range(FEW):
         (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
         optimiser.zero_grad()
@@ -702,32 +679,20 @@ def static_two_forwards(side):
 def static_unused_by_some(side):
     """Each rank has a branch of its own, and one is nobody's."""
     model = side.wrap(models.Branches(side.world + 1), static_graph=True, find_unused_parameters=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser, steps=FEW, forward=lambda model, x, _: model(x, [side.rank]))
-    return outcome(model, optimiser)
+    return trained(side, model, steps=FEW, forward=lambda model, x, _: model(x, [side.rank]))
 
 
 def static_checkpoints(side):
     """Of both kinds, of blocks that share a weight, too."""
-    results = {}
-    for name, inner in (("once", models.Checkpointed(True, 1)), ("twice", models.Checkpointed(False, 2)),
-                        ("shared", models.Shared(2, True)), ("both", models.Shared(2, False))):
-        model = side.wrap(inner, static_graph=True)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(side, model, optimiser, steps=FEW)
-        results[name] = outcome(model, optimiser)
-    return results
+    return {name: trained(side, side.wrap(inner, static_graph=True), steps=FEW) for name, inner in (
+        ("once", models.Checkpointed(True, 1)), ("twice", models.Checkpointed(False, 2)),
+        ("shared", models.Shared(2, True)), ("both", models.Shared(2, False)))}
 
 
 def checkpoints_in_turn(side):
     """Each pass uses one of two layers."""
-    results = {}
-    for shared_weight in (False, True):
-        model = side.wrap(models.Turns(shared_weight), find_unused_parameters=True)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(side, model, optimiser, steps=6, set_to_none=shared_weight)
-        results[str(shared_weight)] = outcome(model, optimiser)
-    return results
+    return {str(shared): trained(side, side.wrap(models.Turns(shared), find_unused_parameters=True), steps=6,
+                                 set_to_none=shared) for shared in (False, True)}
 
 
 def checkpoint_around(side):
@@ -737,7 +702,7 @@ def checkpoint_around(side):
         inner = models.mlp((16, 16, 16, 10))
         inner[2].weight = inner[0].weight
         model = side.wrap(inner, static_graph=static)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         train(side, model, optimiser, steps=6, forward=lambda model, x, _, reentrant=reentrant: checkpoint(
             model, x.requires_grad_(), use_reentrant=reentrant))
         results[f"{reentrant} {static}"] = outcome(model, optimiser)
@@ -750,26 +715,21 @@ def hooks_of_modules(side):
     inner[0].register_forward_pre_hook(lambda _, inputs: (inputs[0].relu(),))
     inner[0].register_forward_hook(lambda _, inputs, out: functional.gelu(out))
     inner[2].register_full_backward_hook(lambda _, grads, more: tuple(each * 0.5 for each in grads))
-    model = side.wrap(inner)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, side.wrap(inner))
 
 
 def hook_of_the_wrapper(side):
     """allreduce_hook is what there is without a hook."""
     model = side.wrap(models.mlp())
     model.register_comm_hook(None, default_hooks.allreduce_hook)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(side, model, optimiser)
-    return outcome(model, optimiser)
+    return trained(side, model)
 
 
 def graph_of_gradients(side):
     """backward(create_graph=True): the averages. PyTorch's DDP can do this for one parameter only, so there
     it is a backward pass as usual."""
     model = side.wrap(models.mlp())
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimiser = sgd(model)
     for step in range(6):
         x, y = batch(side, step)
         optimiser.zero_grad()
@@ -792,7 +752,7 @@ def functional_call(side):
 def saved_and_loaded(side):
     """In the middle of a training, into another wrapped model and into one that is not wrapped."""
     def steps(model, begin):
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimiser = sgd(model)
         for step in range(begin, begin + 3):
             x, y = batch(side, step)
             optimiser.zero_grad()
@@ -825,9 +785,7 @@ def ignored_replaced(side):
         model = side.wrap(inner, static_graph=static)
         torch.manual_seed(side.rank)
         model.module[1] = nn.Linear(16, 10)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-        train(side, model, optimiser, steps=6)
-        results[str(static)] = outcome(model, optimiser)
+        results[str(static)] = trained(side, model, steps=6)
     return results
 
 
@@ -836,7 +794,7 @@ def wrapped_again(side):
     inner = models.mlp()
     for _ in range(2):
         model = side.wrap(inner)
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        optimiser = sgd(model, momentum=0.9)
         train(side, model, optimiser, steps=6)
         result = outcome(inner, optimiser)
         side.drop(model)
@@ -902,14 +860,14 @@ def raises_hook(side):
             made.append(next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"))
         else:
             made.append(None)
-    train(side, model, torch.optim.SGD(model.parameters(), lr=0.1), steps=2)
+    train(side, model, sgd(model), steps=2)
     return outcome(model, made=made)
 
 
 def raises_static_late(side):
     """The graph cannot be said to be static once steps have been made."""
     model = side.wrap(models.mlp())
-    train(side, model, torch.optim.SGD(model.parameters(), lr=0.1), steps=2)
+    train(side, model, sgd(model), steps=2)
     try:
         model._set_static_graph()
     except RuntimeError:

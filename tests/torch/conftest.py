@@ -18,6 +18,7 @@ PACKAGE = TREE / "client/python"
 BUILD = pathlib.Path(os.environ.get("GRADSYNC_BUILD", TREE / "build-test/gcc")).resolve()
 LIBRARY = BUILD / "client/lib/libgradsync.so.0"
 os.environ["GRADSYNC_BUILD"] = str(BUILD)
+os.environ["OMP_NUM_THREADS"] = "1"     # of torch, here and in each process that a test starts
 os.environ["GRADSYNC_LIBRARY"] = str(LIBRARY)
 sys.path[:0] = [str(PACKAGE), str(TREE / "tests/integration")]
 
@@ -28,6 +29,17 @@ from fixtures import build, daemon, processes, scratch  # noqa: E402,F401
 #: For each Python process that a test starts.
 ENVIRONMENT = {"PYTHONPATH": str(PACKAGE), "GRADSYNC_LIBRARY": str(LIBRARY), "PYTHONUNBUFFERED": "1",
                "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def pytest_collection_finish(session):
+    """Groups (launch.py) run the cases that were chosen, and no others."""
+    chosen = {}
+    for item in session.items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if "group" in params:
+            chosen.setdefault(params["group"], set()).add(params["case"])
+    for group, names in chosen.items():
+        group.names = [name for name in group.names if name in names]
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of trainings in which something goes wrong, one after the other. Prints what it was told.
+"""Trainings in which something goes wrong. Cases after which the job goes on check what they are told, the
+others print it. Two ranks.
 
-    failing.py CASE...
+    failing.py FOLDER CASE...   cases of the first kind
+    failing.py "" CASE          one of the others
 """
+import collections
 import contextlib
-import json
 import os
 import pathlib
 import signal
 import sys
+import time
 import warnings
 
 import torch
@@ -19,20 +22,15 @@ import counters
 import gradsync
 import gradsync.torch
 import models
-
-RANK = int(os.environ["GRADSYNC_RANK"])
-wrap = gradsync.torch.DistributedDataParallel
-#: The name of the case that runs.
-running = ""
+import ranks
+from ranks import FOLDER, RANK, batch, raised, wrap
 
 
 def say(error=None, **more):
-    told = {"rank": RANK, "case": running, **more}
+    """What the rank was told."""
     if error is not None:
-        told |= {"error": type(error).__name__, "text": str(error), "parameter": getattr(error, "parameter",
-                                                                                         None),
-                 "kinds": [each.__name__ for each in type(error).__mro__]}
-    print("RESULT " + json.dumps(told), flush=True)
+        more |= {"error": type(error).__name__, "text": str(error)}
+    ranks.tell(**more)
 
 
 @contextlib.contextmanager
@@ -46,62 +44,46 @@ def told(**more):
         say(**more)
 
 
-@contextlib.contextmanager
-def told_together():
-    """As told(); nobody leaves before all have heard."""
-    with told():
-        yield
-    with contextlib.suppress(gradsync.GradsyncError):
-        gradsync.torch.default_job().barrier()
+def work(model, step=0):
+    x, y = batch(step)
+    return functional.cross_entropy(model(x), y)
 
 
-def work(model, step=0, rows=8):
-    made = torch.Generator().manual_seed(step + 100 * RANK)
-    return functional.cross_entropy(model(torch.randn(rows, 16, generator=made)),
-                                    torch.randint(0, 10, (rows,), generator=made))
+# ---- mistakes after which the job goes on
+
+def models_that_differ():
+    """Each rank hears which parameter it is, and of whom."""
+    other = RANK == 1
+    double = models.mlp()
+    if other:
+        double[2] = double[2].double()
+    for what, inner, parameter in (
+            ("shape", models.mlp((16, 40 if other else 48, 32, 10)), "0.weight"),
+            ("count", models.mlp((16, 48, 10)) if other else models.mlp(), "2.weight"),
+            ("type", double, "2.weight"), ("strides", models.Cnn(channels_last=other), "first.weight")):
+        kind, text, named = raised(wrap, inner)
+        assert (kind, named) == ("PlanMismatchError", parameter), what
+        assert "rank 1" in text and parameter in text, what
 
 
-def other_shape():
-    with told_together():
-        wrap(models.mlp((16, 48 if RANK == 0 else 40, 32, 10)))
+def model_changed():
+    """A parameter is put into the model after it was wrapped, or in another's place."""
+    def added(inner):
+        inner.add_module("more", nn.Linear(10, 10))
 
+    def replaced(inner):
+        inner[0].weight = nn.Parameter(torch.zeros_like(inner[0].weight))
 
-def other_count():
-    with told_together():
-        wrap(models.mlp((16, 48, 10)) if RANK else models.mlp())
-
-
-def other_type():
-    inner = models.mlp()
-    if RANK == 1:
-        inner[2] = inner[2].double()
-    with told_together():
-        wrap(inner)
-
-
-def other_strides():
-    with told_together():
-        wrap(models.Cnn(channels_last=RANK == 1))
-
-
-def added():
-    """A parameter is put into the model after it was wrapped, and one is put in another's place."""
-    model = wrap(models.mlp())
-    work(model).backward()
-    model.module.add_module("more", nn.Linear(10, 10))
-    with told():
+    for change, parameter in ((added, "more.weight"), (replaced, "0.weight")):
+        model = wrap(models.mlp())
         work(model).backward()
-
-
-def replaced():
-    model = wrap(models.mlp())
-    model.module[0].weight = nn.Parameter(torch.zeros_like(model.module[0].weight))
-    with told():
-        work(model).backward()
+        change(model.module)
+        kind, text, named = raised(work, model)
+        assert (kind, named) == ("ModelChangedError", parameter) and f"rank {RANK}" in text
 
 
 def backward_again():
-    """Twice through one graph that was kept: both passes are averaged."""
+    """Twice through one graph: both passes are averaged if it was kept."""
     model = wrap(models.mlp())
     loss = work(model)
     loss.backward(retain_graph=True)
@@ -110,16 +92,50 @@ def backward_again():
     both = model.module[0].weight.grad
     everyone = torch.empty(model.job.world_size, *both.shape)
     model.job.allgather(both.clone(), everyone)
-    say(twice=torch.allclose(both, 2 * once), same=bool((everyone == both).all()))
+    assert torch.allclose(both, 2 * once) and (everyone == both).all()
+    assert raised(loss.backward)[0] == "RuntimeError"
 
 
-def graph_gone():
+def small_floats():
+    inner = models.mlp()
+    inner.register_parameter("tiny", nn.Parameter(torch.zeros(4, dtype=torch.float8_e4m3fn)))
+    assert raised(wrap, inner)[::2] == ("GradientKindError", "tiny")
+
+
+def refused_arguments():
+    for name, value, kind in (("mixed_precision", object(), "UnsupportedError"),
+                              ("device_mesh", object(), "UnsupportedError"), ("nonsense", 1, "TypeError"),
+                              ("process_group", object(), "TypeError")):
+        assert raised(wrap, models.mlp(), **{name: value})[0] == kind, name
     model = wrap(models.mlp())
-    loss = work(model)
-    loss.backward()
-    with told():
-        loss.backward()
+    assert raised(model.register_comm_hook, None, lambda state, bucket: None)[0] == "UnsupportedError"
 
+
+def parameters_without_gradient():
+    """All of them are named with the next forward pass, and no others."""
+    model = wrap(models.Branches())
+    functional.cross_entropy(model(torch.randn(8, 16), [0, 2]), torch.zeros(8, dtype=torch.int64)).backward()
+    kind, text, parameter = raised(model, torch.randn(8, 16), [0, 2])
+    assert kind == "UnfinishedStepError" and parameter in text and f"rank {RANK}" in text
+    named = [f"branches.{i}.{what}" in text for i in range(4) for what in ("weight", "bias")]
+    assert named == [False, False, True, True] * 2, text
+
+
+def sparse():
+    """Embeddings whose gradients are sparse when they are wrapped, or later."""
+    def model(known):
+        words = nn.Embedding(10, 16, sparse=known)
+        return nn.Sequential(collections.OrderedDict(words=words, head=nn.Linear(16, 10)))
+
+    refused = "GradientKindError", "words.weight"
+    assert raised(wrap, model(True))[::2] == refused
+    inner = model(False)
+    wrapped = wrap(inner)
+    inner.words.sparse = True
+    assert raised(lambda: wrapped(torch.arange(8)).sum().backward())[::2] == refused
+
+
+# ---- processes that end
 
 class Failing(torch.autograd.Function):
     @staticmethod
@@ -142,7 +158,7 @@ def exception_in_backward():
         with told(when="forward"):
             work(model)
         os._exit(3)
-    with told(when="backward"):
+    with told():
         work(model).backward()
 
 
@@ -171,14 +187,6 @@ def caught():
         with attempt:
             work(state.parts["model"]).backward()
     say(count=state.count)
-
-
-def unfinished():
-    """Parameters without a gradient are named with the next forward pass."""
-    model = wrap(models.Branches())
-    functional.cross_entropy(model(torch.randn(8, 16), [0, 2]), torch.zeros(8, dtype=torch.int64)).backward()
-    with told():
-        model(torch.randn(8, 16), [0, 2])
 
 
 def member_gone():
@@ -228,7 +236,7 @@ def interrupt(signals):
         if RANK == 1:
             signals(wait_of(1))
             while True:
-                signal.pause()
+                time.sleep(0.1)     # in signal.pause() a signal that came just before it would be lost
         work(model, 1).backward()
     except KeyboardInterrupt as error:
         say(error)
@@ -245,44 +253,6 @@ def interrupted_all():
     interrupt(lambda _: os.kill(os.getppid(), signal.SIGINT))
 
 
-def sparse():
-    class Model(nn.Module):
-        def __init__(self, known):
-            super().__init__()
-            self.words = nn.Embedding(10, 16, sparse=known)
-            self.head = nn.Linear(16, 10)
-
-        def forward(self, x):
-            words = self.words(x.abs().long().clamp(0, 9)[:, 0])
-            return self.head(words)
-
-    with told(when="wrapping"):
-        wrap(Model(True))
-    inner = Model(False)
-    model = wrap(inner)
-    inner.words.sparse = True
-    with told(when="backward"):
-        work(model).backward()
-    os._exit(0)
-
-
-def small_floats():
-    inner = models.mlp()
-    inner.register_parameter("tiny", nn.Parameter(torch.zeros(4, dtype=torch.float8_e4m3fn)))
-    with told():
-        wrap(inner)
-
-
-def refused():
-    for options in ({"mixed_precision": object()}, {"device_mesh": object()}, {"nonsense": 1},
-                    {"process_group": object()}):
-        with told(given=next(iter(options))):
-            wrap(models.mlp(), **options)
-    model = wrap(models.mlp())
-    with told(given="hook"):
-        model.register_comm_hook(None, lambda state, bucket: None)
-
-
 def threads_and_children():
     """Data loader workers live while the trainer dies."""
     rows = torch.utils.data.TensorDataset(torch.randn(64, 16))
@@ -292,6 +262,7 @@ def threads_and_children():
     for x, in batches:
         model(x).sum().backward()
         say(pid=os.getpid(), workers=[each.pid for each in batches._workers])
+        model.job.barrier()             # both have said it
         if RANK == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -299,5 +270,7 @@ def threads_and_children():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for running in sys.argv[1:]:
-        globals()[running]()
+    if FOLDER:
+        ranks.main(globals())
+    else:
+        globals()[sys.argv[2]]()

@@ -150,10 +150,11 @@ def main(folder, kill, epochs, more=""):
                 keep(state, checkpoint)
         sampler.next_epoch()
     trained = digest({name: param.detach() for name, param in model.named_parameters()}, opt.state_dict())
-    print("RESULT " + json.dumps({"rank": fate.rank, "life": fate.life, "count": state.count,
-                                  "restarts": state.restarts, "trained": trained,
-                                  "replanned": model._get_ddp_logging_data()["has_rebuilt_buckets"],
-                                  "buffers": digest(dict(model.named_buffers()))}), flush=True)
+    sys.stdout.write("RESULT " + json.dumps({
+        "rank": fate.rank, "life": fate.life, "count": state.count, "restarts": state.restarts,
+        "trained": trained, "replanned": model._get_ddp_logging_data()["has_rebuilt_buckets"],
+        "buffers": digest(dict(model.named_buffers()))}) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that a script starts by itself (torch.multiprocessing), and processes that are a world of one."""
-import json
 import sys
 
 import pytest
@@ -9,7 +8,7 @@ import gradsync
 import harness
 from conftest import ENVIRONMENT
 from gradsync import _alone
-from launch import HERE, TAG
+from launch import HERE, TAG, results_of
 
 METHODS = ["spawn", "fork"]
 NOWHERE = {"GRADSYNC_DEVICE": "cpu:nowhere"}
@@ -29,10 +28,9 @@ def spawn(processes):
 
 
 def results(made):
-    """The ranks' words, by rank: they all write to one pipe, a line at a time or not."""
+    """The ranks' words, by rank."""
     assert made.status == 0, made.told()
-    found = [json.JSONDecoder().raw_decode(said)[0] for said in made.out.split(TAG)[1:]]
-    return sorted(found, key=lambda each: each["rank"])
+    return results_of(made.out)
 
 
 def check_refused(text, *more):

@@ -150,9 +150,10 @@ def test_calls_that_differ(crew):
 def test_rank_taken_full_and_late(crew):
     made = crew(2)
     with gradsync.Connection(made.daemon.socket) as other:
-        with pytest.raises(gradsync.RankTakenError) as raised:
-            other.join("crew", world_size=2, rank=1)
-        assert (raised.value.rank, raised.value.pid) == (1, os.getpid())
+        for rank in (0, 1):
+            with pytest.raises(gradsync.RankTakenError) as raised:
+                other.join("crew", world_size=2, rank=rank)
+            assert (raised.value.rank, raised.value.pid) == (rank, os.getpid())
         with pytest.raises(gradsync.TimedOutError, match="missing ranks 1") as raised:
             other.join("late", world_size=2, rank=0, timeout=0.05)
         assert isinstance(raised.value, TimeoutError)

@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-import gradsync
 import harness
 from fixtures import machine, nothing_left  # noqa: F401
 from gradsync import DType, _dlpack

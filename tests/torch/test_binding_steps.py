@@ -113,15 +113,16 @@ def test_absent_unused_divisor_accumulate(crew):
 def test_statistics_name_who_brought_what_is_not_finite(crew):
     made = crew(2)
     plans = made.plan(PARAMS)
-    fill(plans[0], 3)
-    fill(plans[1], 1)
-    values(plans[1], 0)[2:4] = math.nan, math.inf
-    info, _ = made.each(lambda r: [plans[r].ready(i) for i in range(3)] and plans[r].finish())
-    assert info.nonfinite == 2 and info.nonfinite_rank == 1
     bucket = plans[0].bucket_of(0)
-    assert plans[0].bucket_stats(bucket, 0) == gradsync.BucketStats(math.sqrt(6 * 9), 0)
-    assert plans[0].bucket_stats(bucket, 1).nonfinite == 2
-    assert plans[0].bucket_stats(plans[0].bucket_of(1)) == gradsync.BucketStats(math.sqrt(6 * 4), 0)
+    for who, other in ((1, 0), (0, 1)):
+        fill(plans[other], 3)
+        fill(plans[who], 1)
+        values(plans[who], 0)[2:4] = math.nan, math.inf
+        info, _ = made.each(lambda r: [plans[r].ready(i) for i in range(3)] and plans[r].finish())
+        assert info.nonfinite == 2 and info.nonfinite_rank == who
+        assert plans[0].bucket_stats(bucket, other) == gradsync.BucketStats(math.sqrt(6 * 9), 0)
+        assert plans[0].bucket_stats(bucket, who).nonfinite == 2
+        assert plans[0].bucket_stats(plans[0].bucket_of(1)) == gradsync.BucketStats(math.sqrt(6 * 4), 0)
 
 
 def test_wait_gives_one_parameter_before_the_end(crew):

@@ -3,18 +3,18 @@
 further from DDP's than these from each other."""
 import pytest
 
-from launch import run
+from launch import passed
 
+pytestmark = pytest.mark.heavy
 CASES = ("mlp", "cnn", "branches")
 
 
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_bounds(ranks, tmp_path):
-    ended = run(ranks, "bounds.py", tmp_path, 7, *CASES)
-    assert ended.status == 0, ended.out + ended.err
-    found = {(each["case"], each["rank"]): each for each in ended.results()}
-    assert found.keys() == {(case, rank) for case in CASES for rank in range(ranks)}, ended.out + ended.err
-    for each in found.values():
+    found = passed(ranks, "bounds.py", tmp_path, 7, *CASES)
+    assert {(each["case"], each["rank"]) for each in found} == {
+        (case, rank) for case in CASES for rank in range(ranks)}
+    for each in found:
         assert each["unset"] == []
         assert each["worst"] <= 1
         assert max(each["spreads"]) < 1e-4, "the training is not chaotic"

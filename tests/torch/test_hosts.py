@@ -4,7 +4,6 @@ both hosts are one job, end with the same parameters, and with those of DDP.
 
 Hosts are network namespaces. What torchrun's agents agree on travels between them as well.
 """
-import json
 import re
 import sys
 
@@ -14,9 +13,9 @@ import torch
 from conftest import ENVIRONMENT
 from harness import LONG, Program
 from hosts import hosts, needed  # noqa: F401
-from launch import HERE, TAG
+from launch import HERE, results_of
 
-pytestmark = [needed, pytest.mark.xdist_group("hosts")]
+pytestmark = [needed, pytest.mark.heavy, pytest.mark.xdist_group("hosts")]
 PORT = 29500
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2"]
 SCRIPT = [HERE / "over_hosts.py"]
@@ -64,12 +63,10 @@ def train(hosts, processes, tmp_path):  # noqa: F811
             agents.append(Program(*command, *SCRIPT, folder, *EXAMPLE, *arguments, env=env,
                                   socket=it.nodes[host].socket, prefix=it.inside(host)))
             processes.append(agents[-1])
-        told = []
         for each in agents:
             assert each.wait(LONG) == 0, "\n".join([each.told(), *(node.log for node in it.nodes)])
-            told += [json.JSONDecoder().raw_decode(said)[0] for said in each.out.split(TAG)[1:]]
-        assert sorted(each["rank"] for each in told) == list(range(ranks)), told
-        assert {each["world"] for each in told} == {ranks}
+        told = results_of(*(each.out for each in agents))
+        assert [(each["rank"], each["world"]) for each in told] == [(rank, ranks) for rank in range(ranks)]
         return it, [torch.load(folder / f"rank{rank}.pt") for rank in range(ranks)]
     return run
 

@@ -5,7 +5,6 @@ starts it again, and the training ends as if nothing had happened.
 torchrun is the real one. Of Slurm and Kubernetes there is what a process sees of them: variables, and what
 starts it again. A daemon is there before, and keeps no place by itself: the recipes say for how long.
 """
-import json
 import os
 import pathlib
 import re
@@ -16,14 +15,14 @@ import pytest
 
 from conftest import ENVIRONMENT
 from harness import LONG, Program, wait_until
-from launch import HERE, ROOT, TAG
+from launch import HERE, ROOT, results_of
 
 STEPS = 24
 SCRIPT = HERE / "recovering.py"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=3"]
 COMMON = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "GRADSYNC_REJOIN_GRACE": "300"}
 # All compare with one training, as test_recovery.py does.
-pytestmark = pytest.mark.xdist_group("recovery")
+pytestmark = [pytest.mark.xdist_group("recovery"), pytest.mark.heavy]
 
 
 @pytest.fixture
@@ -39,13 +38,10 @@ def start(daemon, processes):
 
 
 def results(*programs):
-    """What the ranks said at their end, by rank; all is well with all. Those of one agent write to one pipe,
-    and the end of a line may come after the next one has begun."""
-    found = []
+    """What the ranks said at their end, by rank; all is well with all."""
     for each in programs:
         assert each.wait(LONG) == 0, each.told()
-        found += [json.JSONDecoder().raw_decode(said)[0] for said in each.out.split(TAG)[1:]]
-    return sorted(found, key=lambda each: each["rank"])
+    return results_of(*(each.out for each in programs))
 
 
 def check(found, lives, undisturbed):

@@ -3,11 +3,11 @@
 had happened."""
 import pytest
 
-from launch import run, trained
+from launch import passed, trained
 
 STEPS = 24
 # All compare with one training.
-pytestmark = pytest.mark.xdist_group("recovery")
+pytestmark = [pytest.mark.xdist_group("recovery"), pytest.mark.heavy]
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,7 @@ def turning(tmp_path_factory):
 
 def recovered(folder, killed, how, expected):
     """What the ranks end with when `killed` has been lost: the parameters of the undisturbed training."""
-    ended = run(2, "recovering.py", folder, killed, 2, how, options=["--restart", "3"])
-    assert ended.status == 0, ended.out + ended.err
-    results = ended.results()
+    results = passed(2, "recovering.py", folder, killed, 2, how, options=["--restart", "3"])
     assert [each["count"] for each in results] == [STEPS] * 2
     assert results[killed]["life"] == (2 if how in ("twice", "plans") else 1), "it was killed, and came again"
     assert results[1 - killed]["life"] == 0, "the other one lived on"

@@ -11,7 +11,7 @@ import pytest
 from launch import BUILD, DEADLINE, ROOT
 
 # All look at the same rows.
-pytestmark = pytest.mark.xdist_group("recovery-bench")
+pytestmark = [pytest.mark.xdist_group("recovery-bench"), pytest.mark.heavy]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 """Ranks on two GPUs with a daemon each. A PyTorch without CUDA has no tensors on a GPU, fake or not, so this
 is in two halves: the package on fake GPUs and a fake NCCL, without PyTorch; and the two lines with
 gradients that are lent and marked as on a GPU, but lie in memory of the host, over two daemons."""
-import json
 import sys
 
 import pytest
@@ -71,8 +70,6 @@ def test_three_lines_as_on_a_gpu_over_two_daemons(daemon, build, scratch, proces
                      env=launch.environment(GRADSYNC_SOCKET=node.socket, **place(rank)))
              for rank, node in enumerate(cluster.nodes)]
     processes.extend(ranks)
-    for rank, each in enumerate(ranks):
+    for each in ranks:
         assert each.wait(launch.DEADLINE) == 0, each.told()
-        lines = [line.partition(launch.TAG)[2] for line in each.out.splitlines() if launch.TAG in line]
-        assert [(told["rank"], told["case"], told["differences"]) for told in map(json.loads, lines)] == [
-            (rank, case, []) for case in CASES.split()]
+    launch.check_cases(CASES.split(), *(each.out for each in ranks))
