@@ -255,3 +255,6 @@ static int teardown(void **state) {
         free(f);
         return 0;
 }
+
+/* For tests.h. */
+#define JOB_TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)

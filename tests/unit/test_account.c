@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Budgets per uid: what is taken counts, what is released is free again, and a refusal says whose and
  * which. */
-#include "unit.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 2000, 3000, 4000 };
 
-static void charges_add_up_and_come_back(void **state) {
+TEST_ALONE(charges_add_up_and_come_back) {
         struct users *users;
         struct charge a = { 0 }, b = { 0 }, other = { 0 };
 
@@ -34,7 +34,7 @@ static void charges_add_up_and_come_back(void **state) {
         assert_null(users_free(users));
 }
 
-static void a_refusal_names_everything(void **state) {
+TEST_ALONE(a_refusal_names_everything) {
         struct users *users;
         struct charge first = { 0 }, second = { 0 };
         struct refusal refusal = { 0 };
@@ -55,7 +55,7 @@ static void a_refusal_names_everything(void **state) {
         users_free(users);
 }
 
-static void an_amount_cannot_wrap(void **state) {
+TEST_ALONE(an_amount_cannot_wrap) {
         struct users *users;
         struct charge first = { 0 }, second = { 0 };
 
@@ -68,7 +68,7 @@ static void an_amount_cannot_wrap(void **state) {
         users_free(users);
 }
 
-static void lower_limits_leave_what_is_held(void **state) {
+TEST_ALONE(lower_limits_leave_what_is_held) {
         static const uint64_t lower[ACCOUNT_SLOTS] = { 1, 1, 1, 1 };
         struct users *users;
         struct charge a = { 0 }, b = { 0 }, c = { 0 };
@@ -87,7 +87,7 @@ static void lower_limits_leave_what_is_held(void **state) {
         users_free(users);
 }
 
-static void a_refusal_names_the_key_of_its_slot(void **state) {
+TEST_ALONE(a_refusal_names_the_key_of_its_slot) {
         static const char *const keys[ACCOUNT_SLOTS] = {
                 [ACCOUNT_CLIENTS] = "clients_per_uid", [ACCOUNT_JOBS] = "jobs_per_uid",
                 [ACCOUNT_ARENAS] = "arenas_per_uid",   [ACCOUNT_BYTES] = "bytes_per_uid",
@@ -108,7 +108,7 @@ static void a_refusal_names_the_key_of_its_slot(void **state) {
 }
 
 /* A long text is cut where a character ends: it travels as UTF-8. */
-static void refusals_are_cut_between_characters(void **state) {
+TEST_ALONE(refusals_are_cut_between_characters) {
         struct refusal refusal;
         char text[2048];
 
@@ -129,7 +129,7 @@ static void refusals_are_cut_between_characters(void **state) {
         assert_int_equal(refuse(NULL, 9, "nobody listens"), 9);
 }
 
-static void users_are_counted_while_they_hold_descriptors(void **state) {
+TEST_ALONE(users_are_counted_while_they_hold_descriptors) {
         struct users *users;
         struct charge first = { 0 }, second = { 0 }, other = { 0 };
         struct refusal refusal;
@@ -180,7 +180,7 @@ static struct users *sharing(uint64_t fds, uint64_t bytes) {
 
 /* Of 3200 a sixteenth is not for users; of 3000 each of ten has 150, and what one has beyond is as much as is
  * free then of three quarters of 1500. */
-static void a_user_has_a_share(void **state) {
+TEST_ALONE(a_user_has_a_share) {
         struct users *users = sharing(3200, 0);
         static struct charge first[2000], second[2000], third[2000];
         struct refusal refusal = { 0 };
@@ -206,7 +206,7 @@ static void a_user_has_a_share(void **state) {
 
 /* However many have filled all they may: each of those that may be here finds its part, one with a running
  * job finds more, and root finds what it needs. */
-static void there_is_always_a_share(void **state) {
+TEST_ALONE(there_is_always_a_share) {
         struct users *users = sharing(3200, 0);
         static struct charge charges[3400], more[5];
         struct refusal refusal;
@@ -234,7 +234,7 @@ static void there_is_always_a_share(void **state) {
 }
 
 /* Another number of users, or of descriptors, while some are held. */
-static void parts_may_change(void **state) {
+TEST_ALONE(parts_may_change) {
         struct users *users = sharing(3200, 0);
         static struct charge charges[2000], more;
         struct refusal refusal;
@@ -252,7 +252,7 @@ static void parts_may_change(void **state) {
 }
 
 /* All slots of the daemon's own memory count together, and what is charged in any case, too. */
-static void own_memory_is_shared(void **state) {
+TEST_ALONE(own_memory_is_shared) {
         struct users *users = sharing(0, 160000);
         struct charge a = { 0 }, b = { 0 }, root = { 0 };
         struct refusal refusal;
@@ -269,21 +269,4 @@ static void own_memory_is_shared(void **state) {
         charge_release(&b);
         charge_release(&root);
         users_free(users);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(charges_add_up_and_come_back),
-                cmocka_unit_test(a_refusal_names_everything),
-                cmocka_unit_test(an_amount_cannot_wrap),
-                cmocka_unit_test(lower_limits_leave_what_is_held),
-                cmocka_unit_test(a_refusal_names_the_key_of_its_slot),
-                cmocka_unit_test(refusals_are_cut_between_characters),
-                cmocka_unit_test(users_are_counted_while_they_hold_descriptors),
-                cmocka_unit_test(a_user_has_a_share),
-                cmocka_unit_test(there_is_always_a_share),
-                cmocka_unit_test(parts_may_change),
-                cmocka_unit_test(own_memory_is_shared),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

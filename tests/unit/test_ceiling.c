@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The limit of memory that a daemon runs under, in trees of control groups that are laid out here. */
+#include "tests.h"
 #include "tree_fixture.h"
 
 #include "core/ceiling.h"
+
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
 
 static uint64_t found(const char *cgroup) {
         char sys[128], proc[128];
@@ -13,7 +16,7 @@ static uint64_t found(const char *cgroup) {
         return ceiling_read(sys, proc);
 }
 
-static void the_least_one_counts(void **state) {
+TEST(the_least_one_counts) {
         put("sys/memory.max", "max\n");
         put("sys/system.slice/memory.max", "2147483648\n");
         put("sys/system.slice/gradsyncd@cpu.service/memory.max", "1610612736\n");
@@ -22,7 +25,7 @@ static void the_least_one_counts(void **state) {
         assert_int_equal(found("0::/system.slice/gradsyncd@cpu.service\n"), 1024 << 20);
 }
 
-static void there_may_be_none(void **state) {
+TEST(there_may_be_none) {
         put("sys/memory.max", "max\n");
         assert_int_equal(found("0::/\n"), 0);
         assert_int_equal(found(""), 0);
@@ -33,7 +36,7 @@ static void there_may_be_none(void **state) {
 }
 
 /* Of this process, whatever its limit is: what nobody can have is too much, and nothing is not. */
-static void it_is_compared(void **state) {
+TEST(it_is_compared) {
         uint64_t limit = ceiling_read("/sys/fs/cgroup", "/proc/self/cgroup");
         char text[512] = "";
 
@@ -42,14 +45,4 @@ static void it_is_compared(void **state) {
                 assert_non_null(strstr(text, "daemon_bytes is 1099511627776 MiB"));
         if (limit == 0 || limit > CEILING_REST)
                 assert_false(ceiling_is_low(0, text, sizeof(text)));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(the_least_one_counts),
-                TEST(there_may_be_none),
-                TEST(it_is_compared),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

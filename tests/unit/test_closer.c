@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Closing what may wait: whoever's waits, the others' are closed; what waits stays on its user's account. */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,6 +92,8 @@ static int tear_down(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_OF(name, struct world *world, set_up, tear_down)
+
 static int make(int at_least) {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), high;
 
@@ -147,8 +149,7 @@ static void await_waiting(struct world *world, unsigned value) {
         await_in_loop(&(struct awaited){ .world = world, .waiting = value });
 }
 
-static void all_are_closed(void **state) {
-        struct world *world = *state;
+TEST(all_are_closed) {
         int fds[LIMIT];
 
         for (unsigned i = 0; i < LIMIT; i++) {
@@ -161,9 +162,7 @@ static void all_are_closed(void **state) {
         assert_int_equal(closed, LIMIT);
 }
 
-static void who_waits_makes_nobody_else_wait(void **state) {
-        struct world *world = *state;
-
+TEST(who_waits_makes_nobody_else_wait) {
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         await(&waiting, 1);
         assert_int_equal(take(world, 0, MALLORY), 0); /* behind the other one */
@@ -178,9 +177,7 @@ static void who_waits_makes_nobody_else_wait(void **state) {
         assert_int_equal(closed, 22);
 }
 
-static void several_can_wait_at_a_time(void **state) {
-        struct world *world = *state;
-
+TEST(several_can_wait_at_a_time) {
         for (unsigned i = 0; i < AT_ONCE; i++) {
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
@@ -199,9 +196,7 @@ static bool is_overdrawn(const struct world *world, uid_t uid) {
         return user != NULL && closer_is_overdrawn(user);
 }
 
-static void too_many_are_charged_and_told(void **state) {
-        struct world *world = *state;
-
+TEST(too_many_are_charged_and_told) {
         for (unsigned i = 0; i < LIMIT; i++)
                 assert_int_equal(take(world, WAITING, MALLORY), 0);
         assert_int_equal(used(world, MALLORY), LIMIT);
@@ -220,9 +215,7 @@ static void too_many_are_charged_and_told(void **state) {
         assert_int_equal(closed, LIMIT + CLOSER_SLACK + 1);
 }
 
-static void the_end_does_not_wait(void **state) {
-        struct world *world = *state;
-
+TEST(the_end_does_not_wait) {
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         await(&waiting, 1);
@@ -254,8 +247,7 @@ static int lingering(int *ret_other) {
         return sock;
 }
 
-static void a_hurry_ends_waits(void **state) {
-        struct world *world = *state;
+TEST(a_hurry_ends_waits) {
         int other, sock = lingering(&other);
 
         closer_close_at_once(world->closer, sock); /* or this test does not end */
@@ -286,9 +278,7 @@ static int connection_with(int fd) {
         return pair[0];
 }
 
-static void connections_do_not_wait_for_things(void **state) {
-        struct world *world = *state;
-
+TEST(connections_do_not_wait_for_things) {
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         await(&waiting, 1);
         closer_hang_up(world->closer, connection_with(make(0)), MALLORY);
@@ -298,8 +288,7 @@ static void connections_do_not_wait_for_things(void **state) {
         await_used(world, MALLORY, 0);
 }
 
-static void a_connection_ends_at_once_for_its_client(void **state) {
-        struct world *world = *state;
+TEST(a_connection_ends_at_once_for_its_client) {
         int pair[2];
         char byte;
 
@@ -316,8 +305,7 @@ static void a_connection_ends_at_once_for_its_client(void **state) {
 }
 
 /* The last ones wait for hours, unless there is a signal: when few are left, nothing drives them any more. */
-static void many_connections_are_in_a_hurry(void **state) {
-        struct world *world = *state;
+TEST(many_connections_are_in_a_hurry) {
         int other[2 * CLOSER_SLACK];
 
         for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
@@ -333,8 +321,7 @@ static void leave_loop(void *data) {
 }
 
 /* All threads wait for others when it begins, for longer than it takes to look again. */
-static void a_hurry_lasts_until_there_is_a_thread(void **state) {
-        struct world *world = *state;
+TEST(a_hurry_lasts_until_there_is_a_thread) {
         int other[2 * CLOSER_SLACK];
         struct loop_timer *timer = NULL;
 
@@ -352,21 +339,4 @@ static void a_hurry_lasts_until_there_is_a_thread(void **state) {
         for (unsigned i = 0; i < 2 * CLOSER_SLACK; i++)
                 close(other[i]);
         await_used(world, MALLORY, 0);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(all_are_closed),
-                TEST(who_waits_makes_nobody_else_wait),
-                TEST(several_can_wait_at_a_time),
-                TEST(too_many_are_charged_and_told),
-                TEST(the_end_does_not_wait),
-                TEST(a_hurry_ends_waits),
-                TEST(connections_do_not_wait_for_things),
-                TEST(a_connection_ends_at_once_for_its_client),
-                TEST(many_connections_are_in_a_hurry),
-                TEST(a_hurry_lasts_until_there_is_a_thread),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a filler stands for, when it waits for a comparison, and what nodes hear of one another's words. */
-#include "unit.h"
+#include "tests.h"
 
 #include "job/machine/comm.h"
 
@@ -30,9 +30,9 @@ static int setup(void **state) {
         return 0;
 }
 
-static void a_filler_stands_for_what_follows(void **state) {
-        struct comm *comm = *state;
+#define TEST(name) TEST_OF(name, struct comm *comm, setup, NULL)
 
+TEST(a_filler_stands_for_what_follows) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
         assert_int_equal(comm_next_held(comm, 0, 1), 0);
         assert_true(take(comm, LAUNCH_PAYLOAD, 2, 1));
@@ -46,9 +46,7 @@ static void a_filler_stands_for_what_follows(void **state) {
         assert_item(comm, 6, 0, 0, true); /* the comparison of whatever the others have begun */
 }
 
-static void a_unit_that_has_ended_is_followed_by_a_comparison(void **state) {
-        struct comm *comm = *state;
-
+TEST(a_unit_that_has_ended_is_followed_by_a_comparison) {
         for (uint64_t index = 0; index < 4; index++)
                 assert_true(take(comm, LAUNCH_PAYLOAD, 1 + index, index));
         assert_true(take(comm, LAUNCH_VOTE, 5, 0));
@@ -59,9 +57,8 @@ static void a_unit_that_has_ended_is_followed_by_a_comparison(void **state) {
 }
 
 /* On a lane that plans share the vote of one need not be done. */
-static void a_filler_stands_for_what_the_latest_unit_has_left(void **state) {
+TEST(a_filler_stands_for_what_the_latest_unit_has_left) {
         struct action other = { .launch = LAUNCH_PAYLOAD, .track = TRACK + 1, .seq = 4 };
-        struct comm *comm = *state;
 
         for (uint64_t index = 0; index < 2; index++)
                 assert_true(take(comm, LAUNCH_PAYLOAD, 1 + index, index));
@@ -76,9 +73,7 @@ static void a_filler_stands_for_what_the_latest_unit_has_left(void **state) {
         assert_item(comm, 5, TRACK + 1, 1, true);
 }
 
-static void fillers_wait_for_the_comparison(void **state) {
-        struct comm *comm = *state;
-
+TEST(fillers_wait_for_the_comparison) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
         for (uint64_t sequence = 2; sequence <= 5; sequence++)
                 assert_false(
@@ -93,9 +88,7 @@ static void fillers_wait_for_the_comparison(void **state) {
 }
 
 /* What the engine refuses leaves a gap, and nothing goes behind it. */
-static void a_broken_communicator_launches_nothing_held(void **state) {
-        struct comm *comm = *state;
-
+TEST(a_broken_communicator_launches_nothing_held) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
         assert_false(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 2 }, 0));
         comm_set_state(comm, COMM_BROKEN);
@@ -105,9 +98,7 @@ static void a_broken_communicator_launches_nothing_held(void **state) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
 }
 
-static void another_communicator_begins_anew(void **state) {
-        struct comm *comm = *state;
-
+TEST(another_communicator_begins_anew) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
         comm_set_state(comm, COMM_BROKEN);
         assert_false(take(comm, LAUNCH_PAYLOAD, 2, 1));
@@ -131,7 +122,7 @@ static bool compare(struct comm_words *ret, unsigned n, const struct comm_words 
         return comm_unpack(all, ret);
 }
 
-static void words_are_equal_or_not(void **state) {
+TEST_ALONE(words_are_equal_or_not) {
         struct comm_words a = { .word = { 5, 0, UINT64_MAX }, .largest = 2 }, b = a, heard;
 
         assert_true(compare(&heard, 2, (const struct comm_words *[]){ &a, &b }));
@@ -151,25 +142,10 @@ static void words_are_equal_or_not(void **state) {
         }
 }
 
-static void a_filler_agrees_with_nobody(void **state) {
+TEST_ALONE(a_filler_agrees_with_nobody) {
         struct comm_words a = { .word = { 0 } }, heard;
         uint64_t zeros[ENGINE_VALUES] = { 0 };
 
         assert_true(compare(&heard, 1, (const struct comm_words *[]){ &a }));
         assert_false(comm_unpack(zeros, &heard));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(a_filler_stands_for_what_follows, setup),
-                cmocka_unit_test_setup(a_unit_that_has_ended_is_followed_by_a_comparison, setup),
-                cmocka_unit_test_setup(a_filler_stands_for_what_the_latest_unit_has_left, setup),
-                cmocka_unit_test_setup(fillers_wait_for_the_comparison, setup),
-                cmocka_unit_test_setup(a_broken_communicator_launches_nothing_held, setup),
-                cmocka_unit_test_setup(another_communicator_begins_anew, setup),
-                cmocka_unit_test(words_are_equal_or_not),
-                cmocka_unit_test(a_filler_agrees_with_nobody),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * is refused, and all of it is given back. Allocations of the product are counted where they are made.
  */
 #include "fixed_fixture.h"
+#include "tests.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -84,8 +85,9 @@ static int setup_warm(void **state) {
         return r;
 }
 
-static void a_forming_job_of_two_is_small(void **state) {
-        struct fixture *f = *state;
+#define TEST(name) TEST_OF(name, struct fixture *f, setup_warm, teardown)
+
+TEST(a_forming_job_of_two_is_small) {
         struct charge hold = { 0 };
         int64_t bytes, before_blocks;
         uint64_t charged;
@@ -108,7 +110,7 @@ static void a_forming_job_of_two_is_small(void **state) {
 }
 
 /* The coordinator keeps one seat of each member, and nothing else that grows with their number. */
-static void a_member_is_kept_once(void **state) {
+TEST_ALONE(a_member_is_kept_once) {
         struct coordinator_config one = { .room = { .members = 1, .tracks = TRACK_STEP + 1, .nodes = 1 } };
         struct coordinator_config two = one;
 
@@ -132,8 +134,7 @@ static void assert_refused(const struct fixture *f, int r, uint64_t quota) {
 }
 
 /* Of the job, of its machine, of each member, and of the machine that has become too small. */
-static void each_join_is_refused_that_does_not_fit(void **state) {
-        struct fixture *f = *state;
+TEST(each_join_is_refused_that_does_not_fit) {
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused[MEMBERS + 1] = { 0 };
         uint32_t n = 0;
@@ -165,8 +166,7 @@ static void each_join_is_refused_that_does_not_fit(void **state) {
 
 /* A plan beyond those for which there is room asks for more of it. What was agreed before goes on, whatever
  * moves. */
-static void each_plan_is_refused_that_does_not_fit(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(each_plan_is_refused_that_does_not_fit) {
         uint32_t ordinal = 1, agreed = 0;
         unsigned refused = 0;
         int fd;
@@ -219,8 +219,7 @@ static int come_back(struct fixture *f, uint32_t world) {
         return jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 
-static void a_return_is_refused_that_does_not_fit(void **state) {
-        struct fixture *f = *state;
+TEST(a_return_is_refused_that_does_not_fit) {
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused = 0;
         int r;
@@ -268,26 +267,11 @@ static void refuse_return(struct fixture *f, uint32_t world) {
 }
 
 /* A machine that has to grow, */
-static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
-        refuse_return(*state, MEMBERS);
+TEST(a_return_to_newcomers_is_refused_that_does_not_fit) {
+        refuse_return(f, MEMBERS);
 }
 
 /* … and one that is large enough, so that it is a member that does not fit. */
-static void so_is_one_to_a_small_job(void **state) {
-        refuse_return(*state, 2);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(a_forming_job_of_two_is_small, setup_warm, teardown),
-                cmocka_unit_test(a_member_is_kept_once),
-                cmocka_unit_test_setup_teardown(each_join_is_refused_that_does_not_fit, setup_warm, teardown),
-                cmocka_unit_test_setup_teardown(each_plan_is_refused_that_does_not_fit, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_return_is_refused_that_does_not_fit, setup_warm, teardown),
-                cmocka_unit_test_setup_teardown(a_return_to_newcomers_is_refused_that_does_not_fit,
-                                                setup_warm, teardown),
-                cmocka_unit_test_setup_teardown(so_is_one_to_a_small_job, setup_warm, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(so_is_one_to_a_small_job) {
+        refuse_return(f, 2);
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CPU limits of cgroups in trees laid out here: both versions, ancestors, hybrids, and a container's cut
  * view. */
+#include "tests.h"
 #include "tree_fixture.h"
 
 #include <unistd.h>
 
 #include "base/cpus.h"
+
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
 
 static unsigned limit(void) {
         char sys[128], proc[128];
@@ -15,7 +18,7 @@ static unsigned limit(void) {
         return cpus_cgroup_limit(sys, proc);
 }
 
-static void unified_asks_every_ancestor(void **state) {
+TEST(unified_asks_every_ancestor) {
         put("cgroup", "0::/a.slice/b.service\n");
         put("sys/cgroup.controllers", "cpu memory\n");
         put("sys/a.slice/b.service/cpu.max", "max 100000\n");
@@ -28,7 +31,7 @@ static void unified_asks_every_ancestor(void **state) {
         assert_int_equal(limit(), 1);
 }
 
-static void small_quotas_count_as_one(void **state) {
+TEST(small_quotas_count_as_one) {
         put("cgroup", "0::/\n");
         put("sys/cpu.max", "1000 100000\n");
         assert_int_equal(limit(), 1);
@@ -40,7 +43,7 @@ static void small_quotas_count_as_one(void **state) {
         assert_int_equal(limit(), 0);
 }
 
-static void legacy_asks_every_ancestor(void **state) {
+TEST(legacy_asks_every_ancestor) {
         put("cgroup", "9:name=systemd:/x\n4:cpuset:/elsewhere\n3:cpu,cpuacct:/docker/abc\n");
         put("sys/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "-1\n");
         put("sys/cpu,cpuacct/docker/abc/cpu.cfs_period_us", "100000\n");
@@ -51,7 +54,7 @@ static void legacy_asks_every_ancestor(void **state) {
 }
 
 /* "cpuset" and "cpuacct" begin like "cpu" but have no quota. */
-static void only_the_cpu_controller_counts(void **state) {
+TEST(only_the_cpu_controller_counts) {
         put("cgroup", "2:cpuset:/\n3:cpuacct:/\n");
         put("sys/cpu/cpu.cfs_quota_us", "100000\n");
         put("sys/cpu/cpu.cfs_period_us", "100000\n");
@@ -60,7 +63,7 @@ static void only_the_cpu_controller_counts(void **state) {
         assert_int_equal(limit(), 1);
 }
 
-static void hybrid_takes_the_tighter_side(void **state) {
+TEST(hybrid_takes_the_tighter_side) {
         put("cgroup", "1:cpu:/job\n0::/job\n");
         put("sys/cpu/job/cpu.cfs_quota_us", "500000\n");
         put("sys/cpu/job/cpu.cfs_period_us", "100000\n");
@@ -71,7 +74,7 @@ static void hybrid_takes_the_tighter_side(void **state) {
 }
 
 /* A container's own group is mounted as the root, while the process still names it from the host's view. */
-static void an_invisible_path_means_the_mount(void **state) {
+TEST(an_invisible_path_means_the_mount) {
         put("cgroup", "0::/kubepods/pod1/c1\n");
         put("sys/cpu.max", "300000 100000\n");
         assert_int_equal(limit(), 3);
@@ -83,14 +86,14 @@ static void an_invisible_path_means_the_mount(void **state) {
         assert_int_equal(limit(), 3);
 }
 
-static void nothing_there_is_no_limit(void **state) {
+TEST(nothing_there_is_no_limit) {
         assert_int_equal(limit(), 0);
         put("cgroup", "garbage\n\n0:\n0::relative\n::\n");
         assert_int_equal(limit(), 0);
         assert_true(cpus_available() >= 1);
 }
 
-static void lists_of_cpus(void **state) {
+TEST_ALONE(lists_of_cpus) {
         static const char *const wrong[] = { "",     " ",      "a",           "1-",    "-1",
                                              "3-1",  "1,",     ",1",          "1,,2",  "1 2",
                                              "1024", "0-1024", "99999999999", "1-2-3", "0x1" };
@@ -123,14 +126,14 @@ static void assert_loss(const char *wanted, const char *usable, const char *expe
 }
 
 /* Each machine has CPU 0, and hardly one all of the last ones. */
-static void lost_cpus_are_named(void **state) {
+TEST_ALONE(lost_cpus_are_named) {
         assert_loss("0", "0", "");
         assert_loss("0", "", "this process may not use CPU 0 (");
         assert_loss("0,1000-1023", "0", "there is no CPU 1000-1023 in this machine, which has 0");
         assert_loss("0,1000-1023", "", ", and this process may not use CPU 0 (");
 }
 
-static void a_set_is_tried(void **state) {
+TEST_ALONE(a_set_is_tried) {
         cpu_set_t before, set, usable;
 
         assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -148,7 +151,7 @@ static void a_set_is_tried(void **state) {
         assert_true(CPU_EQUAL(&set, &before));
 }
 
-static void a_set_is_written_as_it_is_read(void **state) {
+TEST_ALONE(a_set_is_written_as_it_is_read) {
         static const char *const sets[] = { "0", "0-1", "0-3,8", "1,3,5", "1020-1023" };
         char text[64], small[6];
         cpu_set_t set;
@@ -160,21 +163,4 @@ static void a_set_is_written_as_it_is_read(void **state) {
         }
         cpus_format(&set, small, sizeof(small));
         assert_string_equal(small, ""); /* rather than half a number */
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(unified_asks_every_ancestor, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(small_quotas_count_as_one, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(legacy_asks_every_ancestor, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(only_the_cpu_controller_counts, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(hybrid_takes_the_tighter_side, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(an_invisible_path_means_the_mount, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(nothing_there_is_no_limit, set_up, tear_down),
-                cmocka_unit_test(lists_of_cpus),
-                cmocka_unit_test(lost_cpus_are_named),
-                cmocka_unit_test(a_set_is_tried),
-                cmocka_unit_test(a_set_is_written_as_it_is_read),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

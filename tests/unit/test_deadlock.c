@@ -4,6 +4,7 @@
 #include "job/watch/deadlock.h"
 #include "proto/diagnosis.h"
 #include "proto/names.h"
+#include "tests.h"
 
 #define TIMEOUT (10 * USEC_PER_SEC)
 
@@ -95,9 +96,7 @@ static void expect_none(struct fixture *f) {
 #define CALL " has to make the same call"
 #define ALL ". All members have to make the same calls in the same order"
 
-static void a_step_and_an_operation(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_step_and_an_operation) {
         form_with(f, 2, 1);
         finish(f, 0, 0);
         expect_none(f);
@@ -107,9 +106,7 @@ static void a_step_and_an_operation(void **state) {
         expect(f, AND "rank 0 #" STEP "rank 1" GIVE "\"b\" first; rank 1 #" BARRIER "rank 0" CALL ALL);
 }
 
-static void a_step_and_the_agreement_on_a_plan(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_step_and_the_agreement_on_a_plan) {
         form_with(f, 2, 1);
         assert_int_equal(describe(f, 1, 1, "b", &arena[1][1]), 0);
         assert_int_equal(plan_mapped(f->member[1], 1, 9, &f->refusal), 0);
@@ -122,9 +119,7 @@ static void a_step_and_the_agreement_on_a_plan(void **state) {
                    "plan" ALL);
 }
 
-static void the_steps_of_two_plans(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(the_steps_of_two_plans) {
         form_with(f, 2, 2);
         finish(f, 0, 0);
         finish(f, 1, 1);
@@ -134,9 +129,7 @@ static void the_steps_of_two_plans(void **state) {
 }
 
 /* Each of the three is lacked by one of the others alone. */
-static void three_members(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(three_members) {
         form_with(f, 3, 2);
         give(f, 1, 0, 2);
         finish(f, 0, 0);
@@ -150,8 +143,7 @@ static void three_members(void **state) {
 }
 
 /* The things that others wait in are no part of it. */
-static void others_that_wait_are_not_named(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(others_that_wait_are_not_named) {
         char text[512];
 
         form_with(f, 4, 1);
@@ -165,9 +157,7 @@ static void others_that_wait_are_not_named(void **state) {
 }
 
 /* Another thread of it may give what the others lack. */
-static void members_that_do_something_else(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(members_that_do_something_else) {
         form_with(f, 2, 2);
         finish(f, 0, 0);
         call_barrier(f, 1, false);
@@ -181,8 +171,7 @@ static void members_that_do_something_else(void **state) {
 }
 
 /* The text is cut between two characters, and goes to the clients as it is. */
-static void long_names_are_cut(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(long_names_are_cut) {
         char name[200] = "x", text[512];
 
         for (unsigned i = 0; i < 90; i++)
@@ -207,8 +196,7 @@ static void long_names_are_cut(void **state) {
 }
 
 /* Five members, each in the step of a plan that only the next one has not given to: three links are shown. */
-static void a_long_circle(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_long_circle) {
         uint64_t limits[ACCOUNT_SLOTS];
         char text[1024];
 
@@ -231,9 +219,7 @@ static void a_long_circle(void **state) {
                                "and 2 more" ALL));
 }
 
-static void waits_that_end_by_themselves(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(waits_that_end_by_themselves) {
         form_with(f, 3, 1);
         barrier(f, 0);
         barrier(f, 1);
@@ -247,9 +233,7 @@ static void waits_that_end_by_themselves(void **state) {
 }
 
 /* The step waits for nothing that the one in the operation would have to give. */
-static void a_member_that_has_given_all(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_member_that_has_given_all) {
         form_with(f, 3, 1);
         finish(f, 0, 0);
         give(f, 0, 1, 2);
@@ -257,8 +241,7 @@ static void a_member_that_has_given_all(void **state) {
         expect_none(f); /* the third one will give its gradients */
 }
 
-static void the_clock_begins_when_nothing_moves(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(the_clock_begins_when_nothing_moves) {
         uint64_t now = clock_now();
 
         form_with(f, 2, 1);
@@ -280,8 +263,7 @@ static void the_clock_begins_when_nothing_moves(void **state) {
         assert_true(deadlock_is_due(job_of(f), 0, now + 4 * TIMEOUT + 1));
 }
 
-static void it_can_be_switched_off(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(it_can_be_switched_off) {
         uint64_t now = clock_now();
 
         form_with(f, 2, 1);
@@ -292,9 +274,7 @@ static void it_can_be_switched_off(void **state) {
         assert_false(deadlock_is_due(job_of(f), 0, now + 1000 * TIMEOUT));
 }
 
-static void a_job_that_is_paused_waits_for_its_operator(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_job_that_is_paused_waits_for_its_operator) {
         form_with(f, 2, 1);
         barrier(f, 1);
         finish(f, 0, 0);
@@ -303,8 +283,7 @@ static void a_job_that_is_paused_waits_for_its_operator(void **state) {
         job_of(f)->paused_at = 0;
 }
 
-static void all_members_hear_of_it(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(all_members_hear_of_it) {
         char text[512];
 
         form_with(f, 2, 1);
@@ -320,27 +299,4 @@ static void all_members_hear_of_it(void **state) {
                                         &f->refusal),
                          WIRE__CODE__DEADLOCK);
         assert_string_equal(f->refusal.text, text);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                TEST(a_step_and_an_operation),
-                TEST(a_step_and_the_agreement_on_a_plan),
-                TEST(the_steps_of_two_plans),
-                TEST(three_members),
-                TEST(others_that_wait_are_not_named),
-                TEST(members_that_do_something_else),
-                TEST(long_names_are_cut),
-                TEST(a_long_circle),
-                TEST(waits_that_end_by_themselves),
-                TEST(a_member_that_has_given_all),
-                TEST(the_clock_begins_when_nothing_moves),
-                TEST(it_can_be_switched_off),
-                TEST(a_job_that_is_paused_waits_for_its_operator),
-                TEST(all_members_hear_of_it),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

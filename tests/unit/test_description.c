@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans as members describe them: what is refused, and how two are told apart. */
 #include "home_fixture.h"
+#include "tests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,8 @@ static int teardown(void **state) {
         free(f);
         return 0;
 }
+
+#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
 static int begin(struct fixture *f, struct description **ret) {
         return description_new(&f->begin, &f->at.home, 1000, NULL, ret, &f->at.refusal);
@@ -95,8 +98,7 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         return d;
 }
 
-static void buckets_in_registered_memory(void **state) {
-        struct fixture *f = *state;
+TEST(buckets_in_registered_memory) {
         struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0),
                            *far = placed(f, 4, 1 << 20, 0);
         struct description *longer = placed(f, 5, 192, 0);
@@ -120,8 +122,7 @@ static void buckets_in_registered_memory(void **state) {
         description_free(placed(f, 4, UINT64_MAX - 63, WIRE__CODE__INVALID));
 }
 
-static void a_sound_plan_is_taken(void **state) {
-        struct fixture *f = *state;
+TEST(a_sound_plan_is_taken) {
         struct description *d = good(f, "b", 4);
 
         assert_int_equal(d->payload, 120);
@@ -132,8 +133,7 @@ static void a_sound_plan_is_taken(void **state) {
         description_free(d);
 }
 
-static void wrong_counts_and_sizes_are_refused_at_once(void **state) {
-        struct fixture *f = *state;
+TEST(wrong_counts_and_sizes_are_refused_at_once) {
         struct description *d;
 
         f->begin.params = 0;
@@ -158,8 +158,7 @@ static void wrong_counts_and_sizes_are_refused_at_once(void **state) {
         assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
 }
 
-static void the_announced_cost_is_charged(void **state) {
-        struct fixture *f = *state;
+TEST(the_announced_cost_is_charged) {
         static const uint64_t tight[ACCOUNT_SLOTS] = { [ACCOUNT_PLANS] = 4096 };
         struct description *d;
 
@@ -168,8 +167,7 @@ static void the_announced_cost_is_charged(void **state) {
         assert_int_equal(begin(f, &d), WIRE__CODE__QUOTA);
 }
 
-static void wrong_parameters_are_named(void **state) {
-        struct fixture *f = *state;
+TEST(wrong_parameters_are_named) {
         struct description *d;
 
         assert_int_equal(begin(f, &d), 0);
@@ -190,8 +188,7 @@ static void wrong_parameters_are_named(void **state) {
         description_free(d);
 }
 
-static void wrong_buckets_are_named(void **state) {
-        struct fixture *f = *state;
+TEST(wrong_buckets_are_named) {
         struct description *d;
 
         f->begin.buckets = 2;
@@ -212,8 +209,7 @@ static void wrong_buckets_are_named(void **state) {
         description_free(d);
 }
 
-static void the_layout_must_hold_together(void **state) {
-        struct fixture *f = *state;
+TEST(the_layout_must_hold_together) {
         struct description *d;
 
         assert_int_equal(begin(f, &d), 0);
@@ -248,8 +244,7 @@ static void the_layout_must_hold_together(void **state) {
         description_free(d);
 }
 
-static void differences_are_told(void **state) {
-        struct fixture *f = *state;
+TEST(differences_are_told) {
         struct description *a = good(f, "b", 4), *same = good(f, "b", 4), *name = good(f, "c", 4),
                            *shape = good(f, "b", 6), *longer;
         const char *parameter;
@@ -288,18 +283,4 @@ static void differences_are_told(void **state) {
         description_free(name);
         description_free(shape);
         description_free(longer);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(buckets_in_registered_memory, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_sound_plan_is_taken, setup, teardown),
-                cmocka_unit_test_setup_teardown(wrong_counts_and_sizes_are_refused_at_once, setup, teardown),
-                cmocka_unit_test_setup_teardown(the_announced_cost_is_charged, setup, teardown),
-                cmocka_unit_test_setup_teardown(wrong_parameters_are_named, setup, teardown),
-                cmocka_unit_test_setup_teardown(wrong_buckets_are_named, setup, teardown),
-                cmocka_unit_test_setup_teardown(the_layout_must_hold_together, setup, teardown),
-                cmocka_unit_test_setup_teardown(differences_are_told, setup, teardown),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which endings of jobs are remembered, and in which order. */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +16,8 @@ static int setup(void **state) {
         endings = (struct endings){ 0 };
         return 0;
 }
+
+#define TEST(name) TEST_WITH(name, setup, NULL)
 
 static void note(uid_t uid, unsigned number) {
         struct job_ending ending = { .uid = uid, .step = number, .reason = ENDING_LEFT };
@@ -50,11 +52,11 @@ static bool is_there(uid_t uid, unsigned number) {
         return false;
 }
 
-static void test_none_at_first(void **state) {
+TEST(test_none_at_first) {
         assert_null(endings_before(&endings, UINT64_MAX));
 }
 
-static void test_the_youngest_comes_first(void **state) {
+TEST(test_the_youngest_comes_first) {
         const struct job_ending *ending;
 
         for (unsigned i = 1; i <= 3; i++)
@@ -68,7 +70,7 @@ static void test_the_youngest_comes_first(void **state) {
         assert_null(endings_before(&endings, ending->sequence));
 }
 
-static void test_the_oldest_makes_way(void **state) {
+TEST(test_the_oldest_makes_way) {
         for (unsigned i = 1; i <= ENDINGS_MOST + 5; i++)
                 note(ALICE, i);
         assert_int_equal(count(ALICE), ENDINGS_MOST);
@@ -77,7 +79,7 @@ static void test_the_oldest_makes_way(void **state) {
         assert_int_equal(endings_before(&endings, UINT64_MAX)->step, ENDINGS_MOST + 5);
 }
 
-static void test_nobody_pushes_out_those_of_others(void **state) {
+TEST(test_nobody_pushes_out_those_of_others) {
         note(ALICE, 1);
         for (unsigned i = 1; i <= 10 * ENDINGS_MOST; i++)
                 note(BOB, i);
@@ -92,7 +94,7 @@ static void test_nobody_pushes_out_those_of_others(void **state) {
         assert_true(is_there(BOB, 10 * ENDINGS_MOST));
 }
 
-static void test_many_users_have_one_each(void **state) {
+TEST(test_many_users_have_one_each) {
         for (unsigned i = 0; i < ENDINGS_MOST + 2; i++)
                 note(2000 + i, i);
         assert_int_equal(count(2000), 0);
@@ -101,23 +103,10 @@ static void test_many_users_have_one_each(void **state) {
                 assert_int_equal(count(2000 + i), 1);
 }
 
-static void test_each_reason_has_a_name(void **state) {
+TEST(test_each_reason_has_a_name) {
         for (unsigned i = 0; i < ENDING_REASONS; i++) {
                 assert_true(strlen(ending_reason_name(i)) > 3);
                 for (unsigned k = 0; k < i; k++)
                         assert_string_not_equal(ending_reason_name(i), ending_reason_name(k));
         }
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(test_none_at_first, setup),
-                cmocka_unit_test_setup(test_the_youngest_comes_first, setup),
-                cmocka_unit_test_setup(test_the_oldest_makes_way, setup),
-                cmocka_unit_test_setup(test_nobody_pushes_out_those_of_others, setup),
-                cmocka_unit_test_setup(test_many_users_have_one_each, setup),
-                cmocka_unit_test_setup(test_each_reason_has_a_name, setup),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bursts in the log: the first lines are admitted, the rest is counted and told when it is over. */
 #include "captured_stderr.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +32,9 @@ static int tear_down(void **state) {
         return release_stderr();
 }
 
-static void one_line_then_a_count(void **state) {
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
+
+TEST(one_line_then_a_count) {
         assert_true(flood_admits(FLOOD_PROTOCOL, 7, START));
         for (unsigned i = 1; i <= 500; i++)
                 assert_false(flood_admits(FLOOD_PROTOCOL, 7, START + i * USEC_PER_MSEC));
@@ -45,14 +48,14 @@ static void one_line_then_a_count(void **state) {
         assert_true(flood_admits(FLOOD_PROTOCOL, 7, START + 12 * USEC_PER_SEC)); /* news again */
 }
 
-static void one_that_stays_alone_is_not_counted(void **state) {
+TEST(one_that_stays_alone_is_not_counted) {
         assert_true(flood_admits(FLOOD_SILENT, 7, START));
         flood_settle(START + 20 * USEC_PER_SEC);
         flood_end();
         assert_string_equal(written(), "");
 }
 
-static void users_and_kinds_are_told_apart(void **state) {
+TEST(users_and_kinds_are_told_apart) {
         assert_true(flood_admits(FLOOD_SILENT, 7, START));
         assert_true(flood_admits(FLOOD_SILENT, 8, START));
         assert_true(flood_admits(FLOOD_UNREAD, 7, START));
@@ -60,13 +63,13 @@ static void users_and_kinds_are_told_apart(void **state) {
         assert_false(flood_admits(FLOOD_UNREAD, 7, START));
 }
 
-static void ordinary_events_may_be_many(void **state) {
+TEST(ordinary_events_may_be_many) {
         for (unsigned i = 0; i < 20; i++)
                 assert_true(flood_admits(FLOOD_JOBS, 7, START));
         assert_false(flood_admits(FLOOD_JOBS, 7, START));
 }
 
-static void a_slow_stream_is_no_burst(void **state) {
+TEST(a_slow_stream_is_no_burst) {
         for (unsigned i = 0; i < 1000; i++) {
                 assert_true(flood_admits(FLOOD_JOBS, 7, START + i * USEC_PER_SEC));
                 flood_settle(START + i * USEC_PER_SEC);
@@ -74,7 +77,7 @@ static void a_slow_stream_is_no_burst(void **state) {
         assert_string_equal(written(), "");
 }
 
-static void a_burst_without_end_is_told_now_and_then(void **state) {
+TEST(a_burst_without_end_is_told_now_and_then) {
         uint64_t now = START;
 
         flood_admits(FLOOD_TURNED_AWAY, 7, now);
@@ -88,7 +91,7 @@ static void a_burst_without_end_is_told_now_and_then(void **state) {
                             "gradsyncd warning: uid 7 was turned away: 600 more times in 600 s [uid=7]\n");
 }
 
-static void a_crowd_of_users_is_bounded(void **state) {
+TEST(a_crowd_of_users_is_bounded) {
         unsigned admitted = 0;
 
         for (unsigned uid = 0; uid < 5000; uid++)
@@ -99,7 +102,7 @@ static void a_crowd_of_users_is_bounded(void **state) {
         assert_non_null(strstr(written(), "4836 more events of too many users to name each were not logged"));
 }
 
-static void what_is_open_at_the_end_is_told(void **state) {
+TEST(what_is_open_at_the_end_is_told) {
         flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START);
         flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START + USEC_PER_SEC);
         flood_end();
@@ -111,7 +114,7 @@ static void what_is_open_at_the_end_is_told(void **state) {
 }
 
 /* Without a table of users nothing is known of one of them. */
-static void all_together_are_bounded_without_users(void **state) {
+TEST(all_together_are_bounded_without_users) {
         unsigned admitted = 0;
 
         flood_end();
@@ -120,28 +123,11 @@ static void all_together_are_bounded_without_users(void **state) {
         assert_int_equal(admitted, 100);
 }
 
-static void a_burst_keeps_its_user(void **state) {
+TEST(a_burst_keeps_its_user) {
         assert_true(flood_admits(FLOOD_PROTOCOL, 7, START));
         users_sweep(users, START + 5 * USEC_PER_SEC);
         assert_non_null(user_find(users, 7));
         flood_settle(START + 20 * USEC_PER_SEC);
         users_sweep(users, START + 20 * USEC_PER_SEC);
         assert_null(user_find(users, 7));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(one_line_then_a_count),
-                TEST(one_that_stays_alone_is_not_counted),
-                TEST(users_and_kinds_are_told_apart),
-                TEST(ordinary_events_may_be_many),
-                TEST(a_slow_stream_is_no_burst),
-                TEST(a_burst_without_end_is_told_now_and_then),
-                TEST(a_crowd_of_users_is_bounded),
-                TEST(what_is_open_at_the_end_is_told),
-                TEST(all_together_are_bounded_without_users),
-                TEST(a_burst_keeps_its_user),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reductions between nodes, against a reference that counts in another way; each set gives the same bits.
  */
-#include "unit.h"
+#include "tests.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -121,7 +121,7 @@ static void check_halves(const struct half *half, unsigned reduce, uint16_t part
         }
 }
 
-static void halves_are_rounded_to_nearest_even_and_of_two_nans_the_first_stays(void **state) {
+TEST_ALONE(halves_are_rounded_to_nearest_even_and_of_two_nans_the_first_stays) {
         uint16_t partner[64];
 
         for (unsigned i = 0; i < 2; i++)
@@ -133,7 +133,7 @@ static void halves_are_rounded_to_nearest_even_and_of_two_nans_the_first_stays(v
 }
 
 /* Against all partners, but the ones of a value are others each time. */
-static void each_set_gives_the_same_bits(void **state) {
+TEST_ALONE(each_set_gives_the_same_bits) {
         static uint16_t a[ALL], b[ALL], plain[ALL], got[ALL];
 
         if (strcmp(fold_best(), "baseline") == 0) {
@@ -153,7 +153,7 @@ static void each_set_gives_the_same_bits(void **state) {
         }
 }
 
-static void any_number_of_elements_anywhere_and_onto_the_first_operand(void **state) {
+TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
         uint16_t a[96], b[96], got[96], wanted[96];
 
         for (unsigned i = 0; i < 96; i++) {
@@ -200,7 +200,7 @@ static void any_number_of_elements_anywhere_and_onto_the_first_operand(void **st
          : reduce == ENGINE_MIN  ? (x < y ? x : y)                                                           \
                                  : (x < y ? y : x))
 
-static void integers_wrap_and_are_compared_as_what_they_are(void **state) {
+TEST_ALONE(integers_wrap_and_are_compared_as_what_they_are) {
         CHECK(uint8_t, WIRE__DTYPE__U8, (uint8_t)(i * 77), (uint8_t)(255 - i), WRAPPING(uint8_t, unsigned));
         CHECK(int32_t, WIRE__DTYPE__I32, (int32_t)(i * 2654435761u), (int32_t)(0x7fffffffu - i),
               WRAPPING(int32_t, uint64_t));
@@ -214,12 +214,12 @@ static void integers_wrap_and_are_compared_as_what_they_are(void **state) {
          : reduce == ENGINE_MIN  ? (y < x ? y : x)                                                           \
                                  : (y > x ? y : x))
 
-static void floats_are_not_widened(void **state) {
+TEST_ALONE(floats_are_not_widened) {
         CHECK(float, WIRE__DTYPE__F32, 1e30f / (i + 1) - 3e28f, i % 3 ? 7e-3f * i : -1e30f, REAL);
         CHECK(double, WIRE__DTYPE__F64, 1e300 / (i + 1) - 3e298, i % 3 ? 7e-3 * i : -1e30, REAL);
 }
 
-static void a_nan_stays(void **state) {
+TEST_ALONE(a_nan_stays) {
         float f[3] = { NAN, 1, -INFINITY }, g[3] = { 1, NAN, NAN }, got_f[3];
         double d[3] = { NAN, 1, INFINITY }, e[3] = { 1, NAN, NAN }, got_d[3];
 
@@ -231,7 +231,7 @@ static void a_nan_stays(void **state) {
         }
 }
 
-static void zeros_keep_their_signs(void **state) {
+TEST_ALONE(zeros_keep_their_signs) {
         float plus = 0, minus = -0.0f, got;
 
         for (unsigned reduce = ENGINE_MIN; reduce <= ENGINE_MAX; reduce++) {
@@ -242,7 +242,7 @@ static void zeros_keep_their_signs(void **state) {
         }
 }
 
-static void there_are_no_others(void **state) {
+TEST_ALONE(there_are_no_others) {
         static const size_t size[] = {
                 [WIRE__DTYPE__F32] = 4,  [WIRE__DTYPE__F64] = 8, [WIRE__DTYPE__F16] = 2,
                 [WIRE__DTYPE__BF16] = 2, [WIRE__DTYPE__I32] = 4, [WIRE__DTYPE__I64] = 8,
@@ -259,7 +259,7 @@ static void there_are_no_others(void **state) {
         assert_null(fold_find(WIRE__DTYPE__U8 + 1, ENGINE_SUM, NULL));
 }
 
-static void the_environment_asks_for_the_baseline(void **state) {
+TEST_ALONE(the_environment_asks_for_the_baseline) {
         fold_fn best = fold_find(WIRE__DTYPE__F16, ENGINE_SUM, fold_best());
         fold_fn baseline = fold_find(WIRE__DTYPE__F16, ENGINE_SUM, "baseline");
 
@@ -270,19 +270,4 @@ static void the_environment_asks_for_the_baseline(void **state) {
         assert_ptr_equal(fold_find(WIRE__DTYPE__F16, ENGINE_SUM, NULL), best);
         unsetenv("GRADSYNC_SIMD");
         assert_ptr_equal(fold_find(WIRE__DTYPE__F16, ENGINE_SUM, NULL), best);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(halves_are_rounded_to_nearest_even_and_of_two_nans_the_first_stays),
-                cmocka_unit_test(each_set_gives_the_same_bits),
-                cmocka_unit_test(any_number_of_elements_anywhere_and_onto_the_first_operand),
-                cmocka_unit_test(integers_wrap_and_are_compared_as_what_they_are),
-                cmocka_unit_test(floats_are_not_widened),
-                cmocka_unit_test(a_nan_stays),
-                cmocka_unit_test(zeros_keep_their_signs),
-                cmocka_unit_test(there_are_no_others),
-                cmocka_unit_test(the_environment_asks_for_the_baseline),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 /* What the engine of Gloo computes, with real helper processes: every reduction of every type, on every
  * number of nodes and lanes. */
 #include "gloo_fixture.h"
+#include "tests.h"
 
 #include "engine/gloo/fold.h"
 
@@ -41,6 +42,16 @@ static void fill(unsigned char *to, unsigned dtype, unsigned reduce, uint64_t el
                 }
         }
 }
+
+static int capture(void **state) {
+        return capture_stderr();
+}
+
+static int release(void **state) {
+        return release_stderr();
+}
+
+#define TEST(name) TEST_WITH(name, capture, release)
 
 struct sum {
         unsigned dtype, reduce;
@@ -112,7 +123,7 @@ static void sum_sizes(struct rig *rig, unsigned dtype, unsigned reduce) {
         }
 }
 
-static void every_reduction_of_every_type_on_every_number_of_nodes(void **state) {
+TEST(every_reduction_of_every_type_on_every_number_of_nodes) {
         struct rig rig;
 
         for (uint32_t n = 2; n <= SITES; n++) {
@@ -125,7 +136,7 @@ static void every_reduction_of_every_type_on_every_number_of_nodes(void **state)
 }
 
 /* Sums that are rounded: whatever the order is, it is the same for all. */
-static void all_nodes_have_the_same_bits(void **state) {
+TEST(all_nodes_have_the_same_bits) {
         uint64_t sizes[] = { 999, 300007 };
         struct rig rig;
 
@@ -149,7 +160,7 @@ static void all_nodes_have_the_same_bits(void **state) {
         rig_close(&rig, true);
 }
 
-static void a_copy_has_any_root(void **state) {
+TEST(a_copy_has_any_root) {
         uint64_t elements[] = { 1, 5003, 400001 }, sequence = 0;
         struct rig rig;
 
@@ -178,7 +189,7 @@ static void a_copy_has_any_root(void **state) {
 }
 
 /* The values of rank r are 100, 200, … plus r, or minus r. */
-static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
+TEST(a_vote_is_the_smallest_and_fillers_vote_zero) {
         struct rig rig;
 
         form(&rig, 3, 2);
@@ -197,7 +208,7 @@ static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
 }
 
 /* A filler gives its input like any other. */
-static void fillers_take_part_in_a_payload(void **state) {
+TEST(fillers_take_part_in_a_payload) {
         struct engine_piece piece = {
                 .memory = MEMORY, .elements = 70001, .dtype = WIRE__DTYPE__I64, .reduce = ENGINE_SUM
         };
@@ -216,7 +227,7 @@ static void fillers_take_part_in_a_payload(void **state) {
 }
 
 /* Each node begins with another lane. */
-static void lanes_do_not_wait_for_one_another(void **state) {
+TEST(lanes_do_not_wait_for_one_another) {
         struct engine_piece piece[LANES];
         struct rig rig;
 
@@ -251,7 +262,7 @@ static void lanes_do_not_wait_for_one_another(void **state) {
 }
 
 /* Lane 1 has only what one node has launched. */
-static void a_lane_goes_on_while_another_waits(void **state) {
+TEST(a_lane_goes_on_while_another_waits) {
         struct sum sum = { WIRE__DTYPE__F64, ENGINE_SUM, 40009, 0, 0 };
         struct rig rig;
 
@@ -267,7 +278,7 @@ static void a_lane_goes_on_while_another_waits(void **state) {
 
 /* Eight at a time on a lane, in the order of their numbers: large ones, which go around, and between them
  * small ones, which end before those that they follow. */
-static void many_are_under_way(void **state) {
+TEST(many_are_under_way) {
         struct sum sum[8];
         struct rig rig;
 
@@ -283,7 +294,7 @@ static void many_are_under_way(void **state) {
 }
 
 /* A node with nothing to give and no use for what comes of it has one place for all of that. */
-static void what_nobody_wants_has_one_place(void **state) {
+TEST(what_nobody_wants_has_one_place) {
         struct engine_piece piece[8];
         struct rig rig;
 
@@ -333,7 +344,7 @@ static bool maps(pid_t pid, const char *name) {
 }
 
 /* It comes while the helper runs, by its descriptor, and is let go of. */
-static void memory_is_shared_and_let_go_of(void **state) {
+TEST(memory_is_shared_and_let_go_of) {
         struct engine_piece piece = {
                 .memory = 8, .elements = 1000, .dtype = WIRE__DTYPE__I32, .reduce = ENGINE_SUM
         };
@@ -371,7 +382,7 @@ static void memory_is_shared_and_let_go_of(void **state) {
         rig_close(&rig, true);
 }
 
-static void no_piece_lies_outside_of_memory(void **state) {
+TEST(no_piece_lies_outside_of_memory) {
         struct engine_piece pieces[] = {
                 { .memory = MEMORY, .input = MEMORY_BYTES - 4, .elements = 2, .dtype = WIRE__DTYPE__I32 },
                 { .memory = MEMORY, .output = UINT64_MAX - 2, .elements = 2, .dtype = WIRE__DTYPE__I32 },
@@ -392,7 +403,7 @@ static void no_piece_lies_outside_of_memory(void **state) {
         }
 }
 
-static void what_cannot_be_launched_is_refused(void **state) {
+TEST(what_cannot_be_launched_is_refused) {
         struct engine_launch launch = { .comm = COMM, .lane = 1, .sequence = 1, .kind = ENGINE_VOTE };
         struct rig rig;
 
@@ -407,30 +418,4 @@ static void what_cannot_be_launched_is_refused(void **state) {
         assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
         assert_string_equal(engine->ops->name, "gloo");
         rig_close(&rig, true);
-}
-
-static int capture(void **state) {
-        return capture_stderr();
-}
-
-static int release(void **state) {
-        return release_stderr();
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_reduction_of_every_type_on_every_number_of_nodes),
-                cmocka_unit_test(all_nodes_have_the_same_bits),
-                cmocka_unit_test(a_copy_has_any_root),
-                cmocka_unit_test(a_vote_is_the_smallest_and_fillers_vote_zero),
-                cmocka_unit_test(fillers_take_part_in_a_payload),
-                cmocka_unit_test(lanes_do_not_wait_for_one_another),
-                cmocka_unit_test(a_lane_goes_on_while_another_waits),
-                cmocka_unit_test(many_are_under_way),
-                cmocka_unit_test(what_nobody_wants_has_one_place),
-                cmocka_unit_test(memory_is_shared_and_let_go_of),
-                cmocka_unit_test(no_piece_lies_outside_of_memory),
-                cmocka_unit_test(what_cannot_be_launched_is_refused),
-        };
-        return cmocka_run_group_tests(tests, capture, release);
 }

@@ -4,6 +4,7 @@
  * that end or stop, of strangers on their ports. Each of them has a name, and nothing is left of any.
  */
 #include "gloo_fixture.h"
+#include "tests.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -36,6 +37,17 @@ static void assert_lost(const struct site *site, uint32_t rank) {
         assert_int_equal(site->lost[0], rig_address(rank));
 }
 
+static int capture(void **state) {
+        heard[0] = '\0';
+        return capture_stderr();
+}
+
+static int release(void **state) {
+        return release_stderr();
+}
+
+#define TEST(name) TEST_WITH(name, capture, release)
+
 /* ---- while it is made ---- */
 
 static void publish_all(struct rig *rig) {
@@ -43,7 +55,7 @@ static void publish_all(struct rig *rig) {
                 UNTIL(rig, rig->site[rank].table != NULL);
 }
 
-static void a_node_that_never_says_where_it_is_has_a_name(void **state) {
+TEST(a_node_that_never_says_where_it_is_has_a_name) {
         pid_t helper[SITES];
         struct rig rig;
 
@@ -60,7 +72,7 @@ static void a_node_that_never_says_where_it_is_has_a_name(void **state) {
 }
 
 /* It listens, but its helper is stopped. The others name it, and nobody else. */
-static void a_node_that_never_comes_has_a_name(void **state) {
+TEST(a_node_that_never_comes_has_a_name) {
         pid_t helper[SITES];
         struct rig rig;
 
@@ -80,7 +92,7 @@ static void a_node_that_never_comes_has_a_name(void **state) {
         rig_close(&rig, false);
 }
 
-static void a_helper_that_ends_while_it_connects_has_a_name(void **state) {
+TEST(a_helper_that_ends_while_it_connects_has_a_name) {
         pid_t helper[SITES];
         struct rig rig;
 
@@ -100,7 +112,7 @@ static void a_helper_that_ends_while_it_connects_has_a_name(void **state) {
         rig_close(&rig, false);
 }
 
-static void addresses_of_another_kind_are_refused(void **state) {
+TEST(addresses_of_another_kind_are_refused) {
         unsigned char nonsense[64] = { 1 };
         pid_t helper[SITES];
         struct rig rig;
@@ -118,7 +130,7 @@ static void addresses_of_another_kind_are_refused(void **state) {
         rig_close(&rig, false);
 }
 
-static void what_cannot_be_built_is_refused(void **state) {
+TEST(what_cannot_be_built_is_refused) {
         struct engines_config config = { .gloo_helper = "/nowhere/gradsync-gloo", .silence = SWIFT };
         uint32_t nodes[65] = { 0 };
         struct engine_build build = {
@@ -274,7 +286,7 @@ static void suffer(const struct stranger *stranger) {
         rig_close(&rig, false);
 }
 
-static void a_stranger_on_a_port_is_not_taken_for_a_node(void **state) {
+TEST(a_stranger_on_a_port_is_not_taken_for_a_node) {
         static const struct stranger strangers[] = {
                 { "is silent", NULL },
                 { "sends garbage", speak_garbage },
@@ -289,7 +301,7 @@ static void a_stranger_on_a_port_is_not_taken_for_a_node(void **state) {
                 suffer(&strangers[i]);
 }
 
-static void a_stranger_that_knows_how_to_greet_is_found_out(void **state) {
+TEST(a_stranger_that_knows_how_to_greet_is_found_out) {
         /* Which node of a connection connects follows from their ports. If each of them has to, for one of
          * its streams, both may be refused there before either has heard what the stranger says. */
         for (unsigned tries = 0; tries < 30; tries++) {
@@ -300,7 +312,7 @@ static void a_stranger_that_knows_how_to_greet_is_found_out(void **state) {
         FAIL("the log: %s", heard);
 }
 
-static void nobody_listens_once_it_works(void **state) {
+TEST(nobody_listens_once_it_works) {
         unsigned port[64];
         pid_t helper[SITES];
         struct rig rig;
@@ -325,7 +337,7 @@ static const struct engine_piece large = {
         .memory = MEMORY, .elements = 1 << 20, .dtype = WIRE__DTYPE__F32, .reduce = ENGINE_SUM
 };
 
-static void it_is_aborted_under_way(void **state) {
+TEST(it_is_aborted_under_way) {
         pid_t helper[SITES];
         struct rig rig;
 
@@ -339,7 +351,7 @@ static void it_is_aborted_under_way(void **state) {
 }
 
 /* An abort ends what is stopped, too, and memory can be shared anew after it. */
-static void a_stopped_helper_is_aborted(void **state) {
+TEST(a_stopped_helper_is_aborted) {
         pid_t helper[SITES];
         struct rig rig;
 
@@ -377,7 +389,7 @@ static void lose_helper(int number, bool busy, const char *text) {
         rig_close(&rig, false);
 }
 
-static void a_helper_that_ends_has_a_name(void **state) {
+TEST(a_helper_that_ends_has_a_name) {
         lose_helper(SIGKILL, false, "has ended, by signal 9: this node lost the others");
         lose_helper(SIGKILL, true, "has ended, by signal 9: this node lost the others");
         lose_helper(SIGSEGV, true, "has ended, ");
@@ -408,7 +420,7 @@ static void differ(const struct engine_piece *other, bool is_gathered) {
         rig_close(&rig, false);
 }
 
-static void different_types_and_reductions_are_not_mixed_up(void **state) {
+TEST(different_types_and_reductions_are_not_mixed_up) {
         struct engine_piece other = as_launched;
 
         other.dtype = WIRE__DTYPE__I32;
@@ -442,7 +454,7 @@ static void differ_in_size(uint64_t elements, uint64_t others) {
 }
 
 /* Where one gathers and the other goes around a ring they wait for each other. */
-static void different_sizes_are_reported_or_not_mixed_up(void **state) {
+TEST(different_sizes_are_reported_or_not_mixed_up) {
         struct engine_piece other = as_launched;
 
         differ_in_size(10, 20);
@@ -450,34 +462,4 @@ static void different_sizes_are_reported_or_not_mixed_up(void **state) {
         differ_in_size(1000000, 1000001);
         other.elements = 1000000;
         differ(&other, true);
-}
-
-static int capture(void **state) {
-        heard[0] = '\0';
-        return capture_stderr();
-}
-
-static int release(void **state) {
-        return release_stderr();
-}
-
-#define LOGGED(test) cmocka_unit_test_setup_teardown(test, capture, release)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                LOGGED(a_node_that_never_says_where_it_is_has_a_name),
-                LOGGED(a_node_that_never_comes_has_a_name),
-                LOGGED(a_helper_that_ends_while_it_connects_has_a_name),
-                LOGGED(addresses_of_another_kind_are_refused),
-                LOGGED(what_cannot_be_built_is_refused),
-                LOGGED(a_stranger_on_a_port_is_not_taken_for_a_node),
-                LOGGED(a_stranger_that_knows_how_to_greet_is_found_out),
-                LOGGED(nobody_listens_once_it_works),
-                LOGGED(it_is_aborted_under_way),
-                LOGGED(a_stopped_helper_is_aborted),
-                LOGGED(a_helper_that_ends_has_a_name),
-                LOGGED(different_types_and_reductions_are_not_mixed_up),
-                LOGGED(different_sizes_are_reported_or_not_mixed_up),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

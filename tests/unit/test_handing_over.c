@@ -2,6 +2,7 @@
 /* A job that is handed from one daemon to the next: what the first leaves alone, and who comes to the second
  * in which order. */
 #include "elastic_fixture.h"
+#include "tests.h"
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
@@ -31,6 +32,8 @@ static int teardown_left(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown_left)
+
 /* No bucket of it had been begun when the daemon was told to stop, so none must be: the next daemon relies on
  * that. */
 static void is_left_as_it_is(struct fixture *f) {
@@ -47,26 +50,20 @@ static void form_to_return(struct fixture *f) {
         agree(f, 2, 0);
 }
 
-static void what_was_paused_is_left_as_it_is(void **state) {
-        struct fixture *f = *state;
-
+TEST(what_was_paused_is_left_as_it_is) {
         form_to_return(f);
         job_pause(f->member[0]->job);
         is_left_as_it_is(f);
 }
 
-static void what_was_held_is_left_as_it_is(void **state) {
-        struct fixture *f = *state;
-
+TEST(what_was_held_is_left_as_it_is) {
         form_to_return(f);
         jobs_hold(f->jobs, true);
         is_left_as_it_is(f);
 }
 
 /* It became complete while the daemon waited for another one. */
-static void what_is_left_is_not_begun_at_the_end(void **state) {
-        struct fixture *f = *state;
-
+TEST(what_is_left_is_not_begun_at_the_end) {
         form_to_return(f);
         agree(f, 2, 1);
         assert_int_equal(ready(f, 0, 0, 1), 0);
@@ -79,8 +76,7 @@ static void what_is_left_is_not_begun_at_the_end(void **state) {
 }
 
 /* The next daemon's members decide what follows. */
-static void a_loss_meanwhile_makes_no_generation(void **state) {
-        struct fixture *f = *state;
+TEST(a_loss_meanwhile_makes_no_generation) {
         struct job_join wish = elastic(f);
 
         wish.membership.grace = 0;
@@ -97,8 +93,7 @@ static void a_loss_meanwhile_makes_no_generation(void **state) {
         assert_int_equal(ready(f, 0, 0, 1), 0);
 }
 
-static void who_is_too_few_then_hears_it(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(who_is_too_few_then_hears_it) {
         struct job_join wish = elastic(f);
 
         wish.membership.max_world = 2;
@@ -136,8 +131,7 @@ static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_w
 }
 
 /* A new process came first, and asked for what this job has not. */
-static void who_came_too_early_is_turned_away(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(who_came_too_early_is_turned_away) {
         struct job_join fresh = elastic(f);
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
@@ -150,8 +144,7 @@ static void who_came_too_early_is_turned_away(void **state) {
 }
 
 /* … or waits, until there is a place. */
-static void who_came_too_early_waits(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(who_came_too_early_waits) {
         struct job_join fresh = elastic(f);
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
@@ -162,8 +155,7 @@ static void who_came_too_early_waits(void **state) {
 }
 
 /* More of them than the job has room for: none keeps a member from its place. */
-static void however_many_come_too_early(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(however_many_come_too_early) {
         struct job_join fresh = elastic(f);
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
@@ -177,8 +169,7 @@ static void however_many_come_too_early(void **state) {
 
 /* One came back, a new process took the other place, and then the first was lost before the new one had its
  * state. */
-static void nobody_has_a_state_any_more(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(nobody_has_a_state_any_more) {
         struct job_join fresh = elastic(f);
         struct member *old = come_back(f, 0, 2, true);
 
@@ -195,8 +186,7 @@ static void nobody_has_a_state_any_more(void **state) {
 }
 
 /* What a member claims to have been is its own job's affair. */
-static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_claimed_id_is_nothing_to_other_jobs) {
         struct job_rejoin rejoin = { .join = elastic(f),
                                      .said.word.generation = 3,
                                      .world = 2,
@@ -218,23 +208,4 @@ static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
         assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
         assert_true(member_id_count(newest(f)->id) < 100);
         assert_true(takeover_forget(claims->job, 1));
-}
-
-#define TEST(name, end) cmocka_unit_test_setup_teardown(name, setup, end)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                TEST(what_was_paused_is_left_as_it_is, teardown_left),
-                TEST(what_was_held_is_left_as_it_is, teardown_left),
-                TEST(what_is_left_is_not_begun_at_the_end, teardown_left),
-                TEST(a_loss_meanwhile_makes_no_generation, teardown_left),
-                TEST(who_is_too_few_then_hears_it, teardown),
-                TEST(who_came_too_early_is_turned_away, teardown),
-                TEST(who_came_too_early_waits, teardown),
-                TEST(however_many_come_too_early, teardown),
-                TEST(nobody_has_a_state_any_more, teardown),
-                TEST(a_claimed_id_is_nothing_to_other_jobs, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Median and rate over the window of recent values. */
-#include "unit.h"
+#include "tests.h"
 
 #include "base/hist.h"
 
-static void empty_says_zero(void **state) {
+TEST_ALONE(empty_says_zero) {
         struct hist hist = { 0 };
 
         assert_int_equal(hist_median(&hist), 0);
@@ -14,7 +14,7 @@ static void empty_says_zero(void **state) {
         assert_true(hist_rate(&hist, 1000000) == 0);
 }
 
-static void the_median_is_the_lower_one(void **state) {
+TEST_ALONE(the_median_is_the_lower_one) {
         static const uint64_t values[] = { 9, 1, 7, 3 };
         struct hist hist = { 0 };
 
@@ -25,7 +25,7 @@ static void the_median_is_the_lower_one(void **state) {
         assert_int_equal(hist_median(&hist), 7);
 }
 
-static void old_values_leave_the_window(void **state) {
+TEST_ALONE(old_values_leave_the_window) {
         struct hist hist = { 0 };
 
         for (unsigned i = 0; i < HIST_WINDOW; i++)
@@ -38,7 +38,7 @@ static void old_values_leave_the_window(void **state) {
         assert_true(hist_median(&hist) == UINT64_MAX);
 }
 
-static void the_rate_falls_while_nothing_happens(void **state) {
+TEST_ALONE(the_rate_falls_while_nothing_happens) {
         struct hist hist = { 0 };
         uint64_t now = 0;
 
@@ -48,14 +48,4 @@ static void the_rate_falls_while_nothing_happens(void **state) {
         assert_true(hist_rate(&hist, now + 630000) < 51);
         assert_true(hist_rate(&hist, now + 3600000000u) < 0.02);
         assert_true(hist_rate(&hist, 0) == 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(empty_says_zero),
-                cmocka_unit_test(the_median_is_the_lower_one),
-                cmocka_unit_test(old_values_leave_the_window),
-                cmocka_unit_test(the_rate_falls_while_nothing_happens),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding the first value that is not finite: each type and instruction set, wherever the task is done. */
 #include "host_fixture.h"
+#include "tests.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -70,7 +71,7 @@ static void try_places(struct backend *backend, struct done *done, const struct 
         }
 }
 
-static void test_first_of_each_type(void **state) {
+TEST_ALONE(test_first_of_each_type) {
         static const char *const sets[] = { "baseline", "avx2", "avx512" };
         struct done *done = malloc(sizeof *done);
         for (unsigned i = 0; i < sizeof sets / sizeof sets[0]; i++) {
@@ -92,7 +93,7 @@ static void test_first_of_each_type(void **state) {
 
 /* What workers find in other slices at the same time does not matter. Elements before `first` are not looked
  * at, and those found are counted from the start of the range. */
-static void test_the_first_of_many(void **state) {
+TEST_ALONE(test_the_first_of_many) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(3, done);
         struct member member = member_new(backend, BYTES);
@@ -130,7 +131,7 @@ static void punch(const struct member *member, uint64_t from) {
 }
 
 /* What follows is not read any more: holes there stay holes. In huge pages one read makes 2 MiB. */
-static void test_it_ends_with_what_it_has_found(void **state) {
+TEST_ALONE(test_it_ends_with_what_it_has_found) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 8 * BYTES);
@@ -146,7 +147,7 @@ static void test_it_ends_with_what_it_has_found(void **state) {
 }
 
 /* As any task. */
-static void test_holes_end_it(void **state) {
+TEST_ALONE(test_holes_end_it) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
@@ -167,7 +168,7 @@ static void test_holes_end_it(void **state) {
 }
 
 /* By its id, whether it is queued, at work or done: then it has found what there is, or nothing. */
-static void test_cancel(void **state) {
+TEST_ALONE(test_cancel) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         struct member member = member_new(backend, BYTES);
@@ -190,7 +191,7 @@ static void test_cancel(void **state) {
 }
 
 /* A room for a task holds each one that is smaller, though that may be cut finer. */
-static void test_room(void **state) {
+TEST_ALONE(test_room) {
         struct backend_task task = { .dtype = WIRE__DTYPE__F32, .n_inputs = 1, .n_outputs = 1 };
         size_t most = 0;
         for (task.elements = 1; task.elements < 4 * BYTES / 4; task.elements += 4001) {
@@ -200,7 +201,7 @@ static void test_room(void **state) {
         }
 }
 
-static void test_refused(void **state) {
+TEST_ALONE(test_refused) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, BYTES);
@@ -223,17 +224,4 @@ static void test_refused(void **state) {
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_first_of_each_type),
-                cmocka_unit_test(test_the_first_of_many),
-                cmocka_unit_test(test_it_ends_with_what_it_has_found),
-                cmocka_unit_test(test_holes_end_it),
-                cmocka_unit_test(test_cancel),
-                cmocka_unit_test(test_room),
-                cmocka_unit_test(test_refused),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Members that punch holes into memory that a task uses: see backend/host/guard.h. */
 #include "host_fixture.h"
+#include "tests.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -36,7 +37,7 @@ static void run_with_holes(struct backend *backend, struct done *done, const str
 }
 
 /* Wherever they are, in what is read and in what is written, and whoever would have run the task. */
-static void test_holes(void **state) {
+TEST_ALONE(test_holes) {
         static const uint64_t sizes[] = { ARENA_PAGE, KERNEL_SMALL_TASK, 12u << 20 };
         for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
                 struct done *done = malloc(sizeof *done);
@@ -73,9 +74,4 @@ static void test_holes(void **state) {
                 backend->ops->close(backend);
                 free(done);
         }
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = { cmocka_unit_test(test_holes) };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

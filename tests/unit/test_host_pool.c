@@ -5,6 +5,7 @@
  * depends on time.
  */
 #include "host_fixture.h"
+#include "tests.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -146,7 +147,7 @@ static void check_log(const char *expected) {
 
 /* ---- turns ---- */
 
-static void test_turns(void **state) {
+TEST_ALONE(test_turns) {
         struct pool *pool = pool_open(1);
         int64_t ids[4];
         gate_reset(0);
@@ -163,7 +164,7 @@ static void test_turns(void **state) {
 }
 
 /* 4 slices of one turn end long before the 512 of another that came first. */
-static void test_large_does_not_block(void **state) {
+TEST_ALONE(test_large_does_not_block) {
         struct pool *pool = pool_open(1);
         int64_t ids[2];
         gate_reset(0);
@@ -181,7 +182,7 @@ static void test_large_does_not_block(void **state) {
 
 /* However many turns a user has: what is added while the worker is held goes slice by slice with the other
  * user's. */
-static void test_users(void **state) {
+TEST_ALONE(test_users) {
         struct pool *pool = pool_open(1);
         int64_t ids[66];
         gate_reset(0);
@@ -205,7 +206,7 @@ static void test_users(void **state) {
 
 /* The turn that stands for its user among the users goes, and another one of the user, or of the turn, stands
  * there then. */
-static void test_users_lose_turns(void **state) {
+TEST_ALONE(test_users_lose_turns) {
         struct pool *pool = pool_open(1);
         int64_t ids[7];
         gate_reset(0);
@@ -228,7 +229,7 @@ static void test_users_lose_turns(void **state) {
 }
 
 /* A task that is large enough gets every worker, and each slice runs exactly once. */
-static void test_all_workers(void **state) {
+TEST_ALONE(test_all_workers) {
         struct pool *pool = pool_open(4);
         int64_t id;
         unsigned seen[64] = { 0 };
@@ -247,7 +248,7 @@ static void test_all_workers(void **state) {
 
 /* ---- cancelling ---- */
 
-static void test_cancel_running(void **state) {
+TEST_ALONE(test_cancel_running) {
         struct pool *pool = pool_open(1);
         int64_t id;
         gate_reset(0);
@@ -263,7 +264,7 @@ static void test_cancel_running(void **state) {
         pool_free(pool);
 }
 
-static void test_cancel_queued(void **state) {
+TEST_ALONE(test_cancel_queued) {
         struct pool *pool = pool_open(1);
         int64_t ids[5];
         gate_reset(0);
@@ -287,7 +288,7 @@ static void test_cancel_queued(void **state) {
         pool_free(pool);
 }
 
-static void test_cancel_finished(void **state) {
+TEST_ALONE(test_cancel_finished) {
         struct pool *pool = pool_open(1);
         int64_t id;
         gate_reset(LOG_MAX);
@@ -301,7 +302,7 @@ static void test_cancel_finished(void **state) {
 }
 
 /* After the end of a cancelled task its memory may go. */
-static void test_no_access_after_cancel(void **state) {
+TEST_ALONE(test_no_access_after_cancel) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         for (unsigned round = 0; round < 20; round++) {
@@ -356,7 +357,7 @@ static void tenant_done(void *owner, const struct backend_result *result) {
 
 /* What a task needs has been allocated beforehand: it is used, for fewer inputs too, and left alone
  * afterwards. */
-static void test_room(void **state) {
+TEST_ALONE(test_room) {
         struct tenant tenant = { 0 };
         struct backend_config config = { .workers = 2, .done = tenant_done, .owner = &tenant };
         struct backend *backend;
@@ -412,7 +413,7 @@ static void wait_answered(struct pool *pool) {
                 sched_yield();
 }
 
-static void test_ping(void **state) {
+TEST_ALONE(test_ping) {
         struct pool *pool = pool_open(2);
         int64_t id;
         gate_reset(0);
@@ -472,7 +473,7 @@ static void many_submit(struct backend *backend, struct done *done, struct membe
                 backend->compute->cancel(backend, i - i % 3);
 }
 
-static void test_many(void **state) {
+TEST_ALONE(test_many) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(3, done);
         struct member member = member_new(backend, (SLOTS + 1) * SLOT_BYTES);
@@ -503,7 +504,7 @@ static uint64_t touched(const struct backend_memory *arena) {
         return (uint64_t)info.st_blocks * 512;
 }
 
-static void test_arena_accounts(void **state) {
+TEST_ALONE(test_arena_accounts) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena;
@@ -560,7 +561,7 @@ static int adopt(struct backend *backend, enum memory_kind kind, int *fd, uint64
 }
 
 /* The same memory is known again through any descriptor, and only that. */
-static void test_identity(void **state) {
+TEST_ALONE(test_identity) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *memory[5];
@@ -585,7 +586,7 @@ static void test_identity(void **state) {
 }
 
 /* Memory that a daemon has made comes back whole, and is not offered as a member's own. */
-static void test_returned_memory(void **state) {
+TEST_ALONE(test_returned_memory) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done), *next = fixture_open(1, done);
         struct member member = member_new(backend, 4 * ARENA_PAGE);
@@ -620,7 +621,7 @@ static void test_returned_memory(void **state) {
 }
 
 /* Memory of the member's own, from its third page on. What is reduced is seen in it. */
-static void test_adopted_arena(void **state) {
+TEST_ALONE(test_adopted_arena) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member other = member_new(backend, ARENA_PAGE);
@@ -667,7 +668,7 @@ static void test_adopted_arena(void **state) {
 }
 
 /* A hole is found before a large task, and before small ones that make up as much. */
-static void test_arena_check(void **state) {
+TEST_ALONE(test_arena_check) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 16 * ARENA_PAGE);
@@ -709,7 +710,7 @@ static struct backend_memory *large_arena(struct backend *backend) {
 }
 
 /* A thread of its own gives large arenas back; closing the backend waits for it. */
-static void test_large_arenas(void **state) {
+TEST_ALONE(test_large_arenas) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena[8];
@@ -734,7 +735,7 @@ static uint64_t address_space(void) {
 
 /* Large arenas start near multiples of 256 MiB, but no two of them equally near; what was reserved for
  * that is given back. */
-static void test_large_arenas_lie_apart(void **state) {
+TEST_ALONE(test_large_arenas_lie_apart) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena[8];
@@ -756,7 +757,7 @@ static void test_large_arenas_lie_apart(void **state) {
 }
 
 /* Under a tight limit of address space an arena is mapped where there is room. */
-static void test_large_arena_in_little_space(void **state) {
+TEST_ALONE(test_large_arena_in_little_space) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena;
@@ -772,7 +773,7 @@ static void test_large_arena_in_little_space(void **state) {
         free(done);
 }
 
-static void test_arena_seals(void **state) {
+TEST_ALONE(test_arena_seals) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena;
@@ -794,7 +795,7 @@ static void test_arena_seals(void **state) {
 }
 
 /* Nobody else has to touch it before it is used; its fd leads to what lies at its address. */
-static void test_own_memory(void **state) {
+TEST_ALONE(test_own_memory) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 4 * ARENA_PAGE);
@@ -830,7 +831,7 @@ static void test_own_memory(void **state) {
 
 /* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to
  * it. */
-static void test_reduction_touches_no_more(void **state) {
+TEST_ALONE(test_reduction_touches_no_more) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         struct member member = member_new(backend, 4u << 20);
@@ -873,7 +874,7 @@ static void thread_status(const char *tid, const char *key, char *value, size_t 
         fclose(file);
 }
 
-static void test_threads(void **state) {
+TEST_ALONE(test_threads) {
         struct backend_config config = { .workers = 3, .has_affinity = true };
         struct backend *backend;
         struct dirent *entry;
@@ -906,7 +907,7 @@ static void test_threads(void **state) {
         backend_host.close(backend);
 }
 
-static void test_open(void **state) {
+TEST_ALONE(test_open) {
         struct backend_config config = { 0 };
         struct backend *backend = NULL;
         assert_int_equal(backend_host.open(&config, &backend), 0);
@@ -916,35 +917,4 @@ static void test_open(void **state) {
         assert_int_equal(setenv("GRADSYNC_SIMD", "abacus", 1), 0);
         assert_int_equal(backend_host.open(&config, &backend), -ENOTSUP);
         unsetenv("GRADSYNC_SIMD");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_turns),
-                cmocka_unit_test(test_users),
-                cmocka_unit_test(test_users_lose_turns),
-                cmocka_unit_test(test_large_does_not_block),
-                cmocka_unit_test(test_all_workers),
-                cmocka_unit_test(test_cancel_running),
-                cmocka_unit_test(test_cancel_queued),
-                cmocka_unit_test(test_cancel_finished),
-                cmocka_unit_test(test_no_access_after_cancel),
-                cmocka_unit_test(test_room),
-                cmocka_unit_test(test_ping),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_arena_accounts),
-                cmocka_unit_test(test_identity),
-                cmocka_unit_test(test_returned_memory),
-                cmocka_unit_test(test_adopted_arena),
-                cmocka_unit_test(test_arena_check),
-                cmocka_unit_test(test_large_arenas),
-                cmocka_unit_test(test_large_arenas_lie_apart),
-                cmocka_unit_test(test_large_arena_in_little_space),
-                cmocka_unit_test(test_arena_seals),
-                cmocka_unit_test(test_own_memory),
-                cmocka_unit_test(test_reduction_touches_no_more),
-                cmocka_unit_test(test_threads),
-                cmocka_unit_test(test_open),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

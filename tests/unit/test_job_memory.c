@@ -2,6 +2,7 @@
 /* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces
  * nothing. */
 #include "jobs_fixture.h"
+#include "tests.h"
 
 #include <fcntl.h>
 
@@ -59,6 +60,8 @@ static int teardown_pair(void **state) {
         assert_null(f->jobs->claimed);
         return teardown(state);
 }
+
+#define TEST(name) TEST_OF(name, struct fixture *f, setup_pair, teardown_pair)
 
 static int sealed(void) {
         int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -131,11 +134,10 @@ static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucke
 }
 
 /* What lies there, to an account of its own; what belongs to it on the host, as ever. */
-static void memory_of_a_gpu_is_charged(void **state) {
+TEST(memory_of_a_gpu_is_charged) {
         const uint64_t limits[ACCOUNT_SLOTS] = {
                 10, 4, 12, 8 * PAGE, 100, 20 * PAGE, 8 * PAGE, [ACCOUNT_PLANS] = UINT64_C(64) << 20
         };
-        struct fixture *f = *state;
         uint32_t handle;
 
         f->fake.is_gpu = true;
@@ -150,8 +152,7 @@ static void memory_of_a_gpu_is_charged(void **state) {
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_DEVICE), 0);
 }
 
-static void memory_is_charged(void **state) {
-        struct fixture *f = *state;
+TEST(memory_is_charged) {
         uint32_t handle[2];
 
         assert_int_equal(enlist(f, 0, sealed(), 0, &handle[0]), 0);
@@ -175,8 +176,7 @@ static void memory_is_charged(void **state) {
 }
 
 /* Each member's buckets are reduced where that member has them. */
-static void members_have_their_own_places(void **state) {
-        struct fixture *f = *state;
+TEST(members_have_their_own_places) {
         const struct plan *plan;
         uint32_t handle;
 
@@ -205,8 +205,7 @@ static void members_have_their_own_places(void **state) {
         assert_int_equal(memory_unregister(f->member[0], 13, handle, &f->refusal), 0);
 }
 
-static void bytes_belong_to_one_plan(void **state) {
-        struct fixture *f = *state;
+TEST(bytes_belong_to_one_plan) {
         uint32_t handle, again, others, another;
         int fd = sealed();
 
@@ -234,8 +233,7 @@ static void bytes_belong_to_one_plan(void **state) {
 }
 
 /* Who is found to have given pages back goes; the bucket is not reduced, and the step is void. */
-static void punched_memory_evicts_its_member(void **state) {
-        struct fixture *f = *state;
+TEST(punched_memory_evicts_its_member) {
         uint32_t handle;
 
         assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
@@ -258,9 +256,7 @@ static void punched_memory_evicts_its_member(void **state) {
 
 /* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone
  * by then. */
-static void memory_punched_in_a_reduction_voids_the_step(void **state) {
-        struct fixture *f = *state;
-
+TEST(memory_punched_in_a_reduction_voids_the_step) {
         agree(f, 0);
         for (unsigned turn = 0; turn < 2; turn++)
                 for (uint32_t rank = 0; rank < 2; rank++)
@@ -274,9 +270,7 @@ static void memory_punched_in_a_reduction_voids_the_step(void **state) {
         assert_heard("void 1;lost 1;");
 }
 
-static void memory_of_a_lost_member_is_found_punched(void **state) {
-        struct fixture *f = *state;
-
+TEST(memory_of_a_lost_member_is_found_punched) {
         agree(f, 0);
         for (unsigned turn = 0; turn < 2; turn++)
                 for (uint32_t rank = 0; rank < 2; rank++)
@@ -291,9 +285,7 @@ static void memory_of_a_lost_member_is_found_punched(void **state) {
 }
 
 /* The same when an operator had held the step back. */
-static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
-        struct fixture *f = *state;
-
+TEST(punched_memory_is_found_when_a_job_is_resumed) {
         agree(f, 0);
         job_pause(f->member[0]->job);
         for (uint32_t bucket = 0; bucket < 2; bucket++)
@@ -308,8 +300,7 @@ static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
         assert_heard("void 1;lost 1;");
 }
 
-static void punched_staging_evicts_its_member(void **state) {
-        struct fixture *f = *state;
+TEST(punched_staging_evicts_its_member) {
         struct operation_request call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
                                           .dtype = WIRE__DTYPE__F32,
                                           .reduce = WIRE__REDUCE__SUM,
@@ -328,21 +319,4 @@ static void punched_staging_evicts_its_member(void **state) {
         member_gone(f->member[1], WIRE__CAUSE__EVICTED);
         pass(f);
         assert_heard("refused 0 5 35;lost 1;");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_pair, teardown_pair)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                TEST(memory_is_charged),
-                TEST(memory_of_a_gpu_is_charged),
-                TEST(members_have_their_own_places),
-                TEST(bytes_belong_to_one_plan),
-                TEST(punched_memory_evicts_its_member),
-                TEST(memory_punched_in_a_reduction_voids_the_step),
-                TEST(memory_of_a_lost_member_is_found_punched),
-                TEST(punched_memory_is_found_when_a_job_is_resumed),
-                TEST(punched_staging_evicts_its_member),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job layer: forming, plans, steps that commit or become void. */
 #include "fixed_fixture.h"
+#include "tests.h"
 
 #include <errno.h>
 
@@ -19,8 +20,7 @@ const char *__tsan_default_options(void) {
         return "allocator_may_return_null=1";
 }
 
-static void a_job_forms_and_agrees(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_job_forms_and_agrees) {
         int fd;
 
         assert_int_equal(join(f, 1, 2, 0), 0);
@@ -39,8 +39,7 @@ static void a_job_forms_and_agrees(void **state) {
 }
 
 /* From the moment that it has formed, until nobody can go on with it. */
-static void a_user_has_a_running_job(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_user_has_a_running_job) {
         struct charge hold = { 0 };
 
         assert_int_equal(charge_take(&hold, f->accounts, 1000, ACCOUNT_CLIENTS, 1, NULL), 0);
@@ -63,9 +62,7 @@ static void a_user_has_a_running_job(void **state) {
 }
 
 /* What could be no place in any job supersedes none. */
-static void a_join_that_is_refused_ends_no_job(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_join_that_is_refused_ends_no_job) {
         form(f, 2);
         assert_int_equal(join(f, 2, 2, 1), WIRE__CODE__INVALID);
         pass(f);
@@ -76,8 +73,7 @@ static void a_join_that_is_refused_ends_no_job(void **state) {
         assert_heard("lost 0;");
 }
 
-static void different_plans_fail_for_all(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(different_plans_fail_for_all) {
         int fd;
 
         form(f, 3);
@@ -93,8 +89,7 @@ static void different_plans_fail_for_all(void **state) {
                 assert_int_equal(describe(f, rank, 1, "b", &fd), 0);
 }
 
-static void an_untouched_arena_fails_the_plan(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(an_untouched_arena_fails_the_plan) {
         int fd;
 
         form(f, 2);
@@ -119,8 +114,7 @@ static int spoil(struct fixture *f, uint32_t rank, uint32_t ordinal) {
         return r == 0 ? plan_params(f->member[rank], ordinal, &param, 1, &f->refusal) : r;
 }
 
-static void who_cannot_bring_a_plan_fails_it_for_all(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(who_cannot_bring_a_plan_fails_it_for_all) {
         struct offer begin = { 0 };
         int fd;
 
@@ -142,8 +136,7 @@ static void who_cannot_bring_a_plan_fails_it_for_all(void **state) {
         assert_true(list_empty(&f->member[0]->job->plans));
 }
 
-static void a_plan_given_up_fails_for_all(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_plan_given_up_fails_for_all) {
         int fd;
 
         form(f, 2);
@@ -155,8 +148,7 @@ static void a_plan_given_up_fails_for_all(void **state) {
         assert_true(list_empty(&f->member[0]->job->plans));
 }
 
-static void failed_plans_do_not_pile_up(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(failed_plans_do_not_pile_up) {
         uint64_t before;
         uint32_t ordinal = 0;
 
@@ -172,8 +164,7 @@ static void failed_plans_do_not_pile_up(void **state) {
 }
 
 /* Ordinals do not wrap. */
-static void the_last_ordinal_is_no_plans(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(the_last_ordinal_is_no_plans) {
         struct offer begin = { 0 };
 
         form(f, 1);
@@ -187,8 +178,7 @@ static void the_last_ordinal_is_no_plans(void **state) {
         assert_int_equal(f->member[0]->next_plan, UINT32_MAX);
 }
 
-static void a_time_out_may_be_as_long_as_it_likes(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_time_out_may_be_as_long_as_it_likes) {
         struct offer begin = { 0 };
         const struct plan *plan;
 
@@ -204,8 +194,7 @@ static void a_time_out_may_be_as_long_as_it_likes(void **state) {
         assert_true(plan->part[0].deadline > UINT64_MAX / 8);
 }
 
-static void no_room_for_memory_is_an_answer(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(no_room_for_memory_is_an_answer) {
         int fd;
 
         form(f, 1);
@@ -216,9 +205,7 @@ static void no_room_for_memory_is_an_answer(void **state) {
         assert_int_equal(staging_ask(f->member[0], 11, &f->refusal), 0);
 }
 
-static void a_step_commits_when_all_buckets_are_done(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_step_commits_when_all_buckets_are_done) {
         form(f, 2);
         agree(f, 2);
         for (uint64_t step = 1; step <= 3; step++) {
@@ -238,8 +225,7 @@ static void a_step_commits_when_all_buckets_are_done(void **state) {
 }
 
 /* So that a step cannot fail, or a member be evicted, because there is no memory in the middle of it. */
-static void what_steps_need_is_there_from_the_agreement_on(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(what_steps_need_is_there_from_the_agreement_on) {
         const struct plan *plan;
         const unsigned char *room[2];
 
@@ -267,8 +253,7 @@ static void what_steps_need_is_there_from_the_agreement_on(void **state) {
 }
 
 /* Nobody is evicted for it, and it can be tried again under the next number. */
-static void a_plan_without_memory_for_its_steps_fails_for_all(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_plan_without_memory_for_its_steps_fails_for_all) {
         int fd;
 
         accounts_set_limits(
@@ -299,8 +284,7 @@ static void ready_all(struct fixture *f, uint64_t step, uint32_t bucket) {
 }
 
 /* A bucket with a value that is not finite is looked through before anybody hears of it. */
-static void a_nonfinite_value_is_searched_for(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_nonfinite_value_is_searched_for) {
         const struct nonfinite *blame;
 
         form(f, 2);
@@ -340,8 +324,7 @@ static void finite_steps(struct fixture *f, uint64_t from, unsigned n) {
         heard[0] = '\0';
 }
 
-static void a_burst_ends_after_quiet_steps(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_burst_ends_after_quiet_steps) {
         const struct nonfinite *blame;
 
         form(f, 2);
@@ -367,9 +350,7 @@ static void a_burst_ends_after_quiet_steps(void **state) {
 }
 
 /* The count has come from what is not in the result, as with the maximum of -inf and something. */
-static void what_is_not_in_the_result_has_no_parameter(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(what_is_not_in_the_result_has_no_parameter) {
         form(f, 2);
         agree(f, 2);
         ready_all(f, 1, 0);
@@ -384,9 +365,7 @@ static void what_is_not_in_the_result_has_no_parameter(void **state) {
 
 /* A loss in the middle of the search: the step is void, after the last access, and nothing is claimed
  * about it. */
-static void a_search_ends_with_its_step(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_search_ends_with_its_step) {
         form(f, 2);
         agree(f, 2);
         ready_all(f, 1, 0);
@@ -405,8 +384,7 @@ static void a_search_ends_with_its_step(void **state) {
         assert_heard("lost 1;");
 }
 
-static void wrong_readys_are_refused_by_name(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(wrong_readys_are_refused_by_name) {
         struct ready message = { 0 };
 
         form(f, 2);
@@ -429,8 +407,7 @@ static void wrong_readys_are_refused_by_name(void **state) {
         assert_int_equal(step_ready(f->member[1], &message, &f->refusal), WIRE__CODE__OPERATION_MISMATCH);
 }
 
-static void unused_parameters_are_told(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(unused_parameters_are_told) {
         struct ready message = { 0 };
         uint8_t absent = 1;
 
@@ -460,9 +437,7 @@ static void unused_parameters_are_told(void **state) {
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
 }
 
-static void a_loss_in_a_step_voids_it_after_the_last_access(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_loss_in_a_step_voids_it_after_the_last_access) {
         form(f, 3);
         agree(f, 3);
         for (uint32_t rank = 0; rank < 3; rank++)
@@ -482,9 +457,7 @@ static void a_loss_in_a_step_voids_it_after_the_last_access(void **state) {
         assert_int_equal(f->member[0]->job->void_steps, 1);
 }
 
-static void a_loss_after_all_were_ready_commits(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_loss_after_all_were_ready_commits) {
         form(f, 2);
         agree(f, 2);
         for (uint32_t rank = 0; rank < 2; rank++)
@@ -499,8 +472,7 @@ static void a_loss_after_all_were_ready_commits(void **state) {
         assert_heard("bucket 0;bucket 1;committed 1;lost 1;");
 }
 
-static void a_loss_between_steps_is_only_told(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_loss_between_steps_is_only_told) {
         int fd;
 
         form(f, 2);
@@ -515,9 +487,7 @@ static void a_loss_between_steps_is_only_told(void **state) {
         assert_heard("joined 0;");
 }
 
-static void a_newer_incarnation_takes_the_name(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_newer_incarnation_takes_the_name) {
         form(f, 2);
         agree(f, 2);
         assert_int_equal(ready(f, 0, 1, 0), 0);
@@ -527,9 +497,7 @@ static void a_newer_incarnation_takes_the_name(void **state) {
         assert_int_equal(join(f, 0, 1, 2), WIRE__CODE__STALE);
 }
 
-static void the_end_of_a_lost_job_does_not_change_its_reason(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(the_end_of_a_lost_job_does_not_change_its_reason) {
         form(f, 3);
         agree(f, 3);
         for (uint32_t rank = 0; rank < 3; rank++)
@@ -539,8 +507,7 @@ static void the_end_of_a_lost_job_does_not_change_its_reason(void **state) {
         assert_non_null(strstr(f->member[0]->job->loss_text, "rank 1"));
 }
 
-static void a_slower_plan_does_not_set_a_member_back(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_slower_plan_does_not_set_a_member_back) {
         struct ready message = { 0 };
         int fd;
 
@@ -560,9 +527,7 @@ static void a_slower_plan_does_not_set_a_member_back(void **state) {
         assert_int_equal(f->member[0]->last_step, 3);
 }
 
-static void an_evicted_member_is_lost_by_name(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(an_evicted_member_is_lost_by_name) {
         form(f, 2);
         member_evict(f->member[1], 4711);
         assert_heard("evict 1;");
@@ -571,8 +536,7 @@ static void an_evicted_member_is_lost_by_name(void **state) {
 }
 
 /* The others hear what its session was ended for. */
-static void a_member_is_evicted_for_something(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_member_is_evicted_for_something) {
         struct job *job;
 
         form(f, 3);
@@ -583,8 +547,7 @@ static void a_member_is_evicted_for_something(void **state) {
 }
 
 /* Half a character is no text. */
-static void a_long_fault_is_cut(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_long_fault_is_cut) {
         char fault[512] = "";
         const char *told;
 
@@ -598,7 +561,7 @@ static void a_long_fault_is_cut(void **state) {
         assert_true(utf8_valid(told, strlen(told)));
 }
 
-static void jobs_are_named_with_or_without_their_owner(void **state) {
+JOB_TEST(jobs_are_named_with_or_without_their_owner) {
         assert_true(job_is_named("j", 1000, "j"));
         assert_true(job_is_named("1000/j", 1000, "j"));
         assert_false(job_is_named("100/j", 1000, "j"));
@@ -608,9 +571,8 @@ static void jobs_are_named_with_or_without_their_owner(void **state) {
         assert_false(job_is_named("", 1000, "j"));
 }
 
-static void whoever_is_missing_is_named(void **state) {
+JOB_TEST(whoever_is_missing_is_named) {
         struct looks looks = { .marks = 2 };
-        struct fixture *f = *state;
         struct job_wait waits[4];
 
         form(f, 3);
@@ -625,42 +587,4 @@ static void whoever_is_missing_is_named(void **state) {
         assert_string_equal(plan_wait_parameter(&waits[0], &looks), "a");
         looks.marks = 0;
         assert_string_equal(plan_wait_parameter(&waits[0], &looks), "");
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        const struct CMUnitTest tests[] = {
-                TEST(a_job_forms_and_agrees),
-                TEST(a_user_has_a_running_job),
-                TEST(a_join_that_is_refused_ends_no_job),
-                TEST(different_plans_fail_for_all),
-                TEST(an_untouched_arena_fails_the_plan),
-                TEST(who_cannot_bring_a_plan_fails_it_for_all),
-                TEST(a_plan_given_up_fails_for_all),
-                TEST(failed_plans_do_not_pile_up),
-                TEST(the_last_ordinal_is_no_plans),
-                TEST(a_time_out_may_be_as_long_as_it_likes),
-                TEST(no_room_for_memory_is_an_answer),
-                TEST(a_step_commits_when_all_buckets_are_done),
-                TEST(a_nonfinite_value_is_searched_for),
-                TEST(a_burst_ends_after_quiet_steps),
-                TEST(what_is_not_in_the_result_has_no_parameter),
-                TEST(a_search_ends_with_its_step),
-                TEST(wrong_readys_are_refused_by_name),
-                TEST(what_steps_need_is_there_from_the_agreement_on),
-                TEST(a_plan_without_memory_for_its_steps_fails_for_all),
-                TEST(unused_parameters_are_told),
-                TEST(a_loss_in_a_step_voids_it_after_the_last_access),
-                TEST(a_loss_after_all_were_ready_commits),
-                TEST(a_loss_between_steps_is_only_told),
-                TEST(a_newer_incarnation_takes_the_name),
-                TEST(the_end_of_a_lost_job_does_not_change_its_reason),
-                TEST(a_slower_plan_does_not_set_a_member_back),
-                TEST(an_evicted_member_is_lost_by_name),
-                TEST(a_member_is_evicted_for_something),
-                TEST(a_long_fault_is_cut),
-                TEST(jobs_are_named_with_or_without_their_owner),
-                TEST(whoever_is_missing_is_named),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

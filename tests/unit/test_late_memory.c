@@ -5,6 +5,7 @@
  * and no charge is left, and nothing is used that was given back (the backend asserts that).
  */
 #include "elastic_fixture.h"
+#include "tests.h"
 
 #include <fcntl.h>
 
@@ -282,7 +283,7 @@ static void play(struct drama *d) {
         teardown(&state);
 }
 
-static void every_request_has_its_end(void **state) {
+TEST_ALONE(every_request_has_its_end) {
         for (int phase = 0; phase < PHASES; phase++)
                 for (int blow = 0; blow < BLOWS; blow++)
                         for (int ending = 0; ending < ENDINGS; ending++)
@@ -292,9 +293,7 @@ static void every_request_has_its_end(void **state) {
 }
 
 /* A member that goes while its arena is made keeps the charge until the backend has let go of it. */
-static void charges_stay_with_the_memory(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(charges_stay_with_the_memory) {
         form(f);
         f->fake.late = true;
         assert_int_equal(commit_named(f, f->member[0], 0, "a"), 0);
@@ -337,7 +336,7 @@ static void refuse_return_of(unsigned first) {
         teardown(&state);
 }
 
-static void a_return_is_refused_once(void **state) {
+TEST_ALONE(a_return_is_refused_once) {
         for (unsigned first = 0; first < 3; first++)
                 refuse_return_of(first);
 }
@@ -354,9 +353,7 @@ static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
 }
 
 /* Nor does it hear it of each plan if the job ends meanwhile. */
-static void a_return_to_a_job_that_ends_is_refused_once(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_return_to_a_job_that_ends_is_refused_once) {
         come_back(f, 0);
         come_back(f, 1);
         f->fake.late = true;
@@ -369,9 +366,7 @@ static void a_return_to_a_job_that_ends_is_refused_once(void **state) {
 }
 
 /* Its memory is not there: the others go on with a successor once it has left. */
-static void whoever_was_refused_is_not_back(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(whoever_was_refused_is_not_back) {
         come_back(f, 0);
         come_back(f, 1);
         f->fake.late = true;
@@ -395,9 +390,8 @@ static void whoever_was_refused_is_not_back(void **state) {
 }
 
 /* It had said that this is all before it heard that one of its plans is refused. */
-static void the_end_of_a_refused_return_is_no_word(void **state) {
+JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         struct plan_word word = { .launched = 2 };
-        struct fixture *f = *state;
         int arena = sealed();
 
         come_back(f, 0);
@@ -425,8 +419,7 @@ static void the_end_of_a_refused_return_is_no_word(void **state) {
 
 /* A member has gone, and what it has is kept until a task has ended: an answer that comes by then is for
  * nobody. */
-static void nobody_hears_for_a_member_that_has_gone(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(nobody_hears_for_a_member_that_has_gone) {
         int fd = sealed();
 
         form(f);
@@ -454,9 +447,7 @@ static void nobody_hears_for_a_member_that_has_gone(void **state) {
 }
 
 /* Plans are compared when they are offered, not when their memory is there. */
-static void plans_are_compared_before_their_memory_is_there(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(plans_are_compared_before_their_memory_is_there) {
         form(f);
         f->fake.late = true;
         assert_int_equal(commit_named(f, f->member[0], 0, "a"), 0);
@@ -470,8 +461,7 @@ static void plans_are_compared_before_their_memory_is_there(void **state) {
 }
 
 /* Memory that is still being taken over is no place for parameters, and cannot be given up. */
-static void memory_on_its_way_is_not_there(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(memory_on_its_way_is_not_there) {
         int fd = sealed();
 
         form(f);
@@ -487,8 +477,7 @@ static void memory_on_its_way_is_not_there(void **state) {
 }
 
 /* Nobody is blamed for what the daemon has not done yet. */
-static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_plan_whose_memory_is_late_names_the_daemon) {
         struct job_wait waits[2];
         char text[WAIT_TEXT];
         struct plan *plan;
@@ -519,23 +508,4 @@ static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
         while (f->fake.n_requests > 0)
                 fake_end_request(&f->fake, 0, 0);
         f->fake.late = false;
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_request_has_its_end),
-                TEST(charges_stay_with_the_memory),
-                cmocka_unit_test(a_return_is_refused_once),
-                TEST(a_return_to_a_job_that_ends_is_refused_once),
-                TEST(whoever_was_refused_is_not_back),
-                TEST(the_end_of_a_refused_return_is_no_word),
-                TEST(nobody_hears_for_a_member_that_has_gone),
-                TEST(plans_are_compared_before_their_memory_is_there),
-                TEST(memory_on_its_way_is_not_there),
-                TEST(a_plan_whose_memory_is_late_names_the_daemon),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who stands in line: users take turns, and no more is done in a pass than there is a budget for. */
-#include "unit.h"
+#include "tests.h"
 
 #include "base/clock.h"
 #include "base/line.h"
@@ -62,6 +62,8 @@ static int tear_down(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
+
 static void add(unsigned user, unsigned place) {
         line_add(&world.line, &world.queue[user], &world.customer[user][place].place);
 }
@@ -77,7 +79,7 @@ static void run(unsigned wanted) {
         assert_int_equal(loop_run(world.loop), 0);
 }
 
-static void users_take_turns(void **state) {
+TEST(users_take_turns) {
         for (unsigned p = 0; p < PLACES; p++)
                 add(0, p);
         add(1, 0);
@@ -92,7 +94,7 @@ static void users_take_turns(void **state) {
                             7);
 }
 
-static void some_users_come_first(void **state) {
+TEST(some_users_come_first) {
         world.class[1] = world.class[2] = LINE_RUNNING;
         all_stand();
         run(12);
@@ -107,7 +109,7 @@ static void some_users_come_first(void **state) {
 }
 
 /* Of each two classes the first has its turns for each one behind it. */
-static void operators_come_before_all(void **state) {
+TEST(operators_come_before_all) {
         world.class[1] = LINE_RUNNING;
         world.class[2] = LINE_OPERATORS;
         all_stand();
@@ -124,7 +126,7 @@ static void operators_come_before_all(void **state) {
 }
 
 /* Those that have waited with nobody before them owe no turn, and a user's rights are those of the moment. */
-static void who_comes_first_may_change(void **state) {
+TEST(who_comes_first_may_change) {
         for (unsigned p = 0; p < PLACES; p++) {
                 add(0, p);
                 add(1, p);
@@ -140,7 +142,7 @@ static void who_comes_first_may_change(void **state) {
                             8);
 }
 
-static void a_pass_has_a_budget(void **state) {
+TEST(a_pass_has_a_budget) {
         world.cost = LINE_BUDGET / 2;
         for (unsigned p = 0; p < PLACES; p++)
                 add(0, p);
@@ -150,7 +152,7 @@ static void a_pass_has_a_budget(void **state) {
         assert_int_equal(world.pass[3], world.pass[2]);
 }
 
-static void who_comes_first_need_not_stand(void **state) {
+TEST(who_comes_first_need_not_stand) {
         assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET);
         line_charge(&world.line, &world.queue[0], LINE_BUDGET - 1);
         assert_int_equal(line_left(&world.line, &world.queue[0]), 1);
@@ -161,14 +163,14 @@ static void who_comes_first_need_not_stand(void **state) {
         assert_int_equal(world.pass[0], 1); /* there was nothing left before */
 }
 
-static void nobody_passes_those_who_stand(void **state) {
+TEST(nobody_passes_those_who_stand) {
         add(0, 0);
         assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
         line_leave(&world.queue[0], &world.customer[0][0].place);
         assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET);
 }
 
-static void one_can_leave(void **state) {
+TEST(one_can_leave) {
         add(0, 0);
         add(0, 1);
         add(0, 1); /* it stands there already */
@@ -192,7 +194,7 @@ static void pass(void) {
 }
 
 /* What is asked beside steps is paid for with time. */
-static void steps_leave_a_part_of_the_time(void **state) {
+TEST(steps_leave_a_part_of_the_time) {
         line_charge(&world.line, &world.queue[0], LINE_BUDGET);
         assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
         pass();
@@ -215,7 +217,7 @@ static void steps_leave_a_part_of_the_time(void **state) {
 }
 
 /* What they ask is not paid for with time, and they pass those that have to wait. */
-static void operators_need_no_part_of_the_time(void **state) {
+TEST(operators_need_no_part_of_the_time) {
         world.class[1] = LINE_OPERATORS;
         line_stepped(&world.line);
         line_charge(&world.line, &world.queue[0], LINE_BUDGET);
@@ -233,21 +235,4 @@ static void operators_need_no_part_of_the_time(void **state) {
         assert_int_equal(world.served[0], 'e');
         run(2);
         assert_int_equal(world.served[1], 'a');
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(steps_leave_a_part_of_the_time),
-                TEST(users_take_turns),
-                TEST(some_users_come_first),
-                TEST(operators_come_before_all),
-                TEST(operators_need_no_part_of_the_time),
-                TEST(who_comes_first_may_change),
-                TEST(a_pass_has_a_budget),
-                TEST(who_comes_first_need_not_stand),
-                TEST(nobody_passes_those_who_stand),
-                TEST(one_can_leave),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections between daemons: who gets in, and what becomes of the others. Two ends in one loop, over real
  * sockets. */
-#include "unit.h"
+#include "tests.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -144,6 +144,8 @@ static int teardown(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, setup, teardown)
+
 static void exchange(void) {
         static uint8_t large[LINK_PAYLOAD];
 
@@ -164,25 +166,25 @@ static void exchange(void) {
         until(b.frames == 2 && b.bytes == 1);
 }
 
-static void ends_with_one_key_meet(void **state) {
+TEST(ends_with_one_key_meet) {
         meet(ONE, ONE, false);
         exchange();
         assert_true(peer_speaks_for(b.peer, 0) && peer_speaks_for(b.peer, 12345));
 }
 
-static void the_second_key_is_as_good(void **state) {
+TEST(the_second_key_is_as_good) {
         meet(ONE, "new 00112233445566778899aabbccddee00\n" ONE " uids=5,10-12", false);
         exchange();
         assert_true(peer_speaks_for(b.peer, 5) && peer_speaks_for(b.peer, 10) && peer_speaks_for(b.peer, 12));
         assert_false(peer_speaks_for(b.peer, 0) || peer_speaks_for(b.peer, 9) || peer_speaks_for(b.peer, 13));
 }
 
-static void without_keys_if_it_is_spelled_out(void **state) {
+TEST(without_keys_if_it_is_spelled_out) {
         meet(NULL, NULL, true);
         exchange();
 }
 
-static void without_keys_there_is_no_tcp(void **state) {
+TEST(without_keys_there_is_no_tcp) {
         open_end(&a, 1, 1, NULL, false);
         assert_int_equal(links_listen(a.links, &address, error, sizeof(error)), -ENOKEY);
         assert_non_null(strstr(error, "no TCP between daemons without a key"));
@@ -212,27 +214,27 @@ static void until_trouble(const char *part) {
         until_trouble_after(part, 0);
 }
 
-static void another_secret_of_that_name(void **state) {
+TEST(another_secret_of_that_name) {
         meet(ONE, OTHER, false);
         until_trouble("it has no key that is known here");
 }
 
-static void a_name_that_is_not_known(void **state) {
+TEST(a_name_that_is_not_known) {
         meet("two 00112233445566778899aabbccddeeff", ONE, false);
         until_trouble("it has no key that is known here");
 }
 
-static void a_key_that_is_over(void **state) {
+TEST(a_key_that_is_over) {
         meet(ONE, ONE " until=2020-01-01T00:00:00Z", false);
         until_trouble("it has no key that is known here");
 }
 
-static void an_own_key_that_is_over_is_not_shown(void **state) {
+TEST(an_own_key_that_is_over_is_not_shown) {
         meet(ONE " until=2020-01-01T00:00:00Z", ONE, false);
         until_trouble("no key of key_file is in force any more");
 }
 
-static void one_end_without_keys(void **state) {
+TEST(one_end_without_keys) {
         open_end(&b, 2, 1, ONE, false);
         open_end(&a, 1, 1, NULL, true);
         assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
@@ -242,7 +244,7 @@ static void one_end_without_keys(void **state) {
 }
 
 /* What it has recorded of itself, or a copied state directory. */
-static void a_connection_with_itself(void **state) {
+TEST(a_connection_with_itself) {
         open_end(&b, 1, 1, ONE, false);
         open_end(&a, 1, 1, ONE, false);
         assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
@@ -250,7 +252,7 @@ static void a_connection_with_itself(void **state) {
         until_trouble("it has this daemon's own id");
 }
 
-static void a_frame_that_is_refused_ends_the_connection(void **state) {
+TEST(a_frame_that_is_refused_ends_the_connection) {
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
         peer_send(a.peer, 99, 0, "x", 1);
@@ -271,16 +273,16 @@ static void newer_stays(uint64_t instance) {
         links_free(later.links);
 }
 
-static void the_newer_run_of_a_daemon_stays(void **state) {
+TEST(the_newer_run_of_a_daemon_stays) {
         newer_stays(2);
 }
 
 /* As after a network that has dropped the old one without a word to this end. */
-static void the_newer_connection_of_one_run_stays(void **state) {
+TEST(the_newer_connection_of_one_run_stays) {
         newer_stays(1);
 }
 
-static void keys_that_are_gone_end_connections(void **state) {
+TEST(keys_that_are_gone_end_connections) {
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
         assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
@@ -291,7 +293,7 @@ static void keys_that_are_gone_end_connections(void **state) {
 }
 
 /* As long as it goes on it was made with a key that is not there any more, though one of its name is. */
-static void a_key_of_that_name_is_not_that_key(void **state) {
+TEST(a_key_of_that_name_is_not_that_key) {
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
         assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
@@ -301,7 +303,7 @@ static void a_key_of_that_name_is_not_that_key(void **state) {
         until_trouble_after("it has no key that is known here", 2);
 }
 
-static void a_key_that_runs_out_ends_connections(void **state) {
+TEST(a_key_that_runs_out_ends_connections) {
         meet(ONE, ONE, false);
         until(a.ups == 1 && b.ups == 1);
         b.keys.key[0].until = time(NULL) + 1;
@@ -310,7 +312,7 @@ static void a_key_that_runs_out_ends_connections(void **state) {
         assert_string_equal(b.why, "its key 'one' is not in force any more");
 }
 
-static void what_a_key_may_speak_for_can_change(void **state) {
+TEST(what_a_key_may_speak_for_can_change) {
         static const char narrow[] = ONE " uids=5";
 
         meet(ONE, ONE, false);
@@ -413,7 +415,7 @@ static size_t greeting(uint8_t out[64]) {
         return FRAME_HEADER + sizeof(hello);
 }
 
-static void what_comes_with_the_last_flight_is_heard(void **state) {
+TEST(what_comes_with_the_last_flight_is_heard) {
         uint8_t hello[64];
         size_t length = greeting(hello);
         int sock;
@@ -429,7 +431,7 @@ static void what_comes_with_the_last_flight_is_heard(void **state) {
 }
 
 /* The door has let it in, but the loop has not seen it yet. */
-static void keys_may_go_while_one_proves_itself(void **state) {
+TEST(keys_may_go_while_one_proves_itself) {
         uint8_t hello[64];
         size_t length = greeting(hello);
         int sock;
@@ -449,7 +451,7 @@ static void keys_may_go_while_one_proves_itself(void **state) {
 #define CROWD 150u
 
 /* All places are taken, by connections that say nothing and may stay for long. */
-static void the_silent_give_way(void **state) {
+TEST(the_silent_give_way) {
         int sock[CROWD];
 
         limits.patience = 3600 * USEC_PER_SEC;
@@ -470,7 +472,7 @@ static void the_silent_give_way(void **state) {
 }
 
 /* Strangers wait for their turns, of which there is one a second; a node comes before most of them. */
-static void turns_go_round_addresses(void **state) {
+TEST(turns_go_round_addresses) {
         static const uint8_t garbage[64] = { 0x17 };
         int sock[DOOR_PLACES - 1];
 
@@ -492,7 +494,7 @@ static void turns_go_round_addresses(void **state) {
                 close(sock[i]);
 }
 
-static void one_address_has_its_rate(void **state) {
+TEST(one_address_has_its_rate) {
         int sock[4];
 
         limits.patience = 3600 * USEC_PER_SEC;
@@ -507,7 +509,7 @@ static void one_address_has_its_rate(void **state) {
                 close(sock[i]);
 }
 
-static void nobody_says_much_before_it_has_proved_itself(void **state) {
+TEST(nobody_says_much_before_it_has_proved_itself) {
         /* A ClientHello of 128 KiB, of which many records come. */
         static uint8_t record[5 + 4096] = { 22, 3, 1, 16, 0, 1, 1, 255, 0, 3, 3 };
         int sock;
@@ -525,7 +527,7 @@ static void nobody_says_much_before_it_has_proved_itself(void **state) {
 }
 
 /* Whatever the door is doing, its end is safe; so is the end of a connection that it works on. */
-static void ends_come_at_any_time(void **state) {
+TEST(ends_come_at_any_time) {
         static const uint8_t begun[] = { 22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3 };
 
         for (unsigned i = 0; i < 60; i++) {
@@ -548,7 +550,7 @@ static void ends_come_at_any_time(void **state) {
 }
 
 /* As many strangers as like to come: somebody with a key gets through, once there is room. */
-static void noise_hurts_nobody(void **state) {
+TEST(noise_hurts_nobody) {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int noise[40];
         uint8_t bytes[4096];
@@ -577,7 +579,7 @@ static void noise_hurts_nobody(void **state) {
 
 /* ---- files and addresses ---- */
 
-static void keys_are_read(void **state) {
+TEST_ALONE(keys_are_read) {
         static const struct {
                 const char *text, *said;
         } bad[] = {
@@ -628,7 +630,7 @@ static int parse_after(size_t bytes, struct keys *ret) {
         return keys_parse(text, bytes + 1 + strlen(ONE), "k", ret, error, sizeof(error));
 }
 
-static void the_longest_line_of_a_key_file(void **state) {
+TEST_ALONE(the_longest_line_of_a_key_file) {
         struct keys keys;
 
         assert_int_equal(parse_after(2047, &keys), 0);
@@ -639,7 +641,7 @@ static void the_longest_line_of_a_key_file(void **state) {
         }
 }
 
-static void key_files_are_private(void **state) {
+TEST_ALONE(key_files_are_private) {
         char path[] = "/tmp/gradsync-key-XXXXXX";
         int fd = mkstemp(path);
         struct keys keys;
@@ -660,7 +662,7 @@ static void key_files_are_private(void **state) {
 }
 
 /* The service manager's, which may let the daemon's user read it by an access list. */
-static void keys_can_be_credentials(void **state) {
+TEST_ALONE(keys_can_be_credentials) {
         char directory[] = "/tmp/gradsync-key-XXXXXX", path[64], other[64];
         struct keys keys;
 
@@ -704,7 +706,7 @@ static void keys_can_be_credentials(void **state) {
         rmdir(directory);
 }
 
-static void addresses_are_read(void **state) {
+TEST_ALONE(addresses_are_read) {
         static const char *const bad[] = { "",           "host",    "host:",  ":1",         "host:0",
                                            "host:65536", "host:1x", "a:b:1",  "::1:5",      "[::1:5",
                                            "[]:5",       "unix:",   "unix:x", "host:123456" };
@@ -739,7 +741,7 @@ static void addresses_are_read(void **state) {
 }
 
 /* Found by asking the system, on another thread. */
-static void a_name_is_looked_up(void **state) {
+TEST(a_name_is_looked_up) {
         char port[8];
 
         strcpy(port, address.port);
@@ -751,50 +753,9 @@ static void a_name_is_looked_up(void **state) {
         until(a.ups == 1 && b.ups == 1);
 }
 
-static void a_name_that_is_none(void **state) {
+TEST(a_name_that_is_none) {
         open_end(&a, 1, 1, ONE, false);
         strcpy(address.host, "no-such-host.invalid");
         assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
         until_trouble("'no-such-host.invalid' has no address");
-}
-
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                TEST(ends_with_one_key_meet),
-                TEST(the_second_key_is_as_good),
-                TEST(without_keys_if_it_is_spelled_out),
-                TEST(without_keys_there_is_no_tcp),
-                TEST(another_secret_of_that_name),
-                TEST(a_name_that_is_not_known),
-                TEST(a_key_that_is_over),
-                TEST(an_own_key_that_is_over_is_not_shown),
-                TEST(one_end_without_keys),
-                TEST(a_connection_with_itself),
-                TEST(a_frame_that_is_refused_ends_the_connection),
-                TEST(the_newer_run_of_a_daemon_stays),
-                TEST(the_newer_connection_of_one_run_stays),
-                TEST(keys_that_are_gone_end_connections),
-                TEST(a_key_of_that_name_is_not_that_key),
-                TEST(a_key_that_runs_out_ends_connections),
-                TEST(what_a_key_may_speak_for_can_change),
-                TEST(what_comes_with_the_last_flight_is_heard),
-                TEST(keys_may_go_while_one_proves_itself),
-                TEST(the_silent_give_way),
-                TEST(turns_go_round_addresses),
-                TEST(one_address_has_its_rate),
-                TEST(nobody_says_much_before_it_has_proved_itself),
-                TEST(ends_come_at_any_time),
-                TEST(noise_hurts_nobody),
-                TEST(a_name_is_looked_up),
-                TEST(a_name_that_is_none),
-                cmocka_unit_test(keys_are_read),
-                cmocka_unit_test(the_longest_line_of_a_key_file),
-                cmocka_unit_test(key_files_are_private),
-                cmocka_unit_test(keys_can_be_credentials),
-                cmocka_unit_test(addresses_are_read),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

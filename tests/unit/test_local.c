@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the job layer does where the world is larger than the node. */
 #include "elastic_fixture.h"
+#include "tests.h"
 
 #include "job/view.h"
 #include "partly_fixture.h"
@@ -38,8 +39,7 @@ static struct plan *agree_partly(struct fixture *f) {
         return plan_find(f->member[1]->job, 0);
 }
 
-static void arrays_are_of_those_who_are_here(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(arrays_are_of_those_who_are_here) {
         const struct job *job = form_partly(f);
 
         assert_int_equal(job->world, WORLD);
@@ -52,8 +52,7 @@ static void arrays_are_of_those_who_are_here(void **state) {
 }
 
 /* Without an engine there would be a sum of two members, for five. */
-static void nothing_is_summed_without_the_other_nodes(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(nothing_is_summed_without_the_other_nodes) {
         struct offer begin = { 0 };
 
         form_partly(f);
@@ -76,8 +75,7 @@ static void nothing_is_summed_without_the_other_nodes(void **state) {
         assert_heard("");
 }
 
-static void an_average_divides_by_the_world(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(an_average_divides_by_the_world) {
         struct job *job = form_partly(f);
         const struct record_step *step;
         const struct backend_task *task = &f->fake.task[0].task;
@@ -107,8 +105,7 @@ static void an_average_divides_by_the_world(void **state) {
         assert_int_equal(job->record->pid[3], getpid());
 }
 
-static void blame_names_the_rank(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(blame_names_the_rank) {
         struct job *job = form_partly(f);
         struct job_wait waits[WORLD];
 
@@ -134,8 +131,7 @@ static void see_members(struct job *job, struct job_view *view) {
                 hear("rank %u %s;", job->local[local]->rank, view_member(job->local[local], view).state);
 }
 
-static void people_see_ranks(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(people_see_ranks) {
         struct job *job = form_partly(f);
         struct job_view view;
 
@@ -151,9 +147,7 @@ static void people_see_ranks(void **state) {
 }
 
 /* Everybody's slots, of which the members of this node fill their own. */
-static void a_gather_has_a_slot_for_each_rank(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(a_gather_has_a_slot_for_each_rank) {
         form_partly(f);
         carried = true;
         for (uint32_t rank = 1; rank < WORLD; rank += 2) {
@@ -181,8 +175,7 @@ static void a_gather_has_a_slot_for_each_rank(void **state) {
         assert_heard("operation 1 0;operation 3 0;");
 }
 
-static void a_loss_elsewhere_ends_the_generation(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_loss_elsewhere_ends_the_generation) {
         struct job *job = form_partly(f);
         struct plan *plan;
 
@@ -210,8 +203,7 @@ static void a_loss_elsewhere_ends_the_generation(void **state) {
 }
 
 /* … of which the successor has part 0 again. */
-static void a_loss_here_names_its_rank(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_loss_here_names_its_rank) {
         struct job *job = form_partly(f);
         struct job_join join = of_rank(f, 1);
         struct plan *plan;
@@ -228,19 +220,4 @@ static void a_loss_here_names_its_rank(void **state) {
         assert_int_equal(job->recovery.successor, getpid());
         assert_int_equal(plan->part[0].state, PART_NONE);
         assert_int_equal(plan->part[1].state, PART_MAPPED);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(arrays_are_of_those_who_are_here, setup, teardown),
-                cmocka_unit_test_setup_teardown(nothing_is_summed_without_the_other_nodes, setup, teardown),
-                cmocka_unit_test_setup_teardown(an_average_divides_by_the_world, setup, teardown),
-                cmocka_unit_test_setup_teardown(blame_names_the_rank, setup, teardown),
-                cmocka_unit_test_setup_teardown(people_see_ranks, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_gather_has_a_slot_for_each_rank, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_loss_elsewhere_ends_the_generation, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_loss_here_names_its_rank, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

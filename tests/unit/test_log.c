@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on a stderr that the test reads: prefix, context, escapes, priorities. */
 #include "captured_stderr.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,9 @@ static int tear_down(void **state) {
         return release_stderr();
 }
 
-static void lines_are_plain_by_default(void **state) {
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
+
+TEST(lines_are_plain_by_default) {
         log_open(LOG_INFO);
         assert_string_equal(log_target(), "stderr");
         log_info("serves %s", "cpu");
@@ -29,7 +32,7 @@ static void lines_are_plain_by_default(void **state) {
 }
 
 /* That of the host, now. */
-static void a_line_says_when(void **state) {
+TEST(a_line_says_when) {
         struct timespec now = { 0 };
         struct tm tm = { .tm_isdst = -1 };
         time_t before = time(NULL);
@@ -46,7 +49,7 @@ static void a_line_says_when(void **state) {
         tzset();
 }
 
-static void each_level_has_its_word(void **state) {
+TEST(each_level_has_its_word) {
         static const char *const words[] = { "emerg",   "alert",  "crit", "err",
                                              "warning", "notice", "info", "debug" };
 
@@ -61,7 +64,7 @@ static void each_level_has_its_word(void **state) {
 
 /* The journal takes the level from the prefix, and has the time itself. A service whose stderr is a file or a
  * terminal has no journal to add them. */
-static void only_the_journal_gets_prefixes(void **state) {
+TEST(only_the_journal_gets_prefixes) {
         struct stat st;
         char stream[64];
 
@@ -80,7 +83,7 @@ static void only_the_journal_gets_prefixes(void **state) {
         unsetenv("JOURNAL_STREAM");
 }
 
-static void priorities_filter(void **state) {
+TEST(priorities_filter) {
         log_open(LOG_WARNING);
         log_info("not this");
         log_warning("this");
@@ -90,7 +93,7 @@ static void priorities_filter(void **state) {
         assert_string_equal(written_timeless(), "gradsyncd debug: and this\n");
 }
 
-static void context_stands_behind(void **state) {
+TEST(context_stands_behind) {
         struct log_context context = LOG_CONTEXT_NONE;
 
         log_open(LOG_INFO);
@@ -118,7 +121,7 @@ static void context_stands_behind(void **state) {
 }
 
 /* What a client sends must neither start a line of its own nor talk to the terminal. */
-static void control_characters_never_get_through(void **state) {
+TEST(control_characters_never_get_through) {
         struct log_context context = LOG_CONTEXT_NONE;
 
         log_open(LOG_INFO);
@@ -131,7 +134,7 @@ static void control_characters_never_get_through(void **state) {
                             "\\xe2\\x80\\xae\\xe2\\x80\\xa8\\xff [job=a\\x0ab]\n");
 }
 
-static void long_messages_are_one_line(void **state) {
+TEST(long_messages_are_one_line) {
         char message[8192];
 
         memset(message, '\n', sizeof(message) - 1);
@@ -145,7 +148,7 @@ static void long_messages_are_one_line(void **state) {
 
 /* A blocking pipe that nobody reads: each line returns, and the first one that fits again says how many
  * are missing. */
-static void a_reader_that_does_not_read_stops_nobody(void **state) {
+TEST(a_reader_that_does_not_read_stops_nobody) {
         unsigned lines = 0, lost = 0;
 
         fcntl(STDERR_FILENO, F_SETFL, 0);
@@ -163,7 +166,7 @@ static void a_reader_that_does_not_read_stops_nobody(void **state) {
         assert_non_null(strstr(last, "\ngradsyncd info: again\n"));
 }
 
-static void errno_is_kept(void **state) {
+TEST(errno_is_kept) {
         int unwritable = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         log_open(LOG_INFO);
@@ -178,7 +181,7 @@ static void errno_is_kept(void **state) {
 }
 
 /* The variable is inherited by processes whose stderr is something else. */
-static void a_foreign_journal_stream_is_ignored(void **state) {
+TEST(a_foreign_journal_stream_is_ignored) {
         struct stat st;
         char stream[64];
 
@@ -196,21 +199,4 @@ static void a_foreign_journal_stream_is_ignored(void **state) {
         log_open(LOG_INFO);
         assert_string_equal(log_target(), HAVE_SYSTEMD ? "journal" : "stderr");
         unsetenv("JOURNAL_STREAM");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(lines_are_plain_by_default, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_line_says_when, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(each_level_has_its_word, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(only_the_journal_gets_prefixes, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(priorities_filter, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(context_stands_behind, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(control_characters_never_get_through, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(long_messages_are_one_line, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_reader_that_does_not_read_stops_nobody, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(errno_is_kept, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_foreign_journal_stream_is_ignored, set_up, tear_down),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

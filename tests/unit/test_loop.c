@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The event loop: sources, timers, signals, and what is put off to the end of a pass. */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,6 +46,8 @@ static int tear_down(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_OF(name, struct world *world, set_up, tear_down)
+
 static void note(struct world *world, const char *word) {
         size_t used = strlen(world->trace);
         snprintf(world->trace + used, sizeof(world->trace) - used, "%s ", word);
@@ -74,9 +76,7 @@ static void on_io(void *data, int fd, unsigned events) {
         loop_exit(world->loop, 3);
 }
 
-static void sources_are_called_and_switched(void **state) {
-        struct world *world = *state;
-
+TEST(sources_are_called_and_switched) {
         assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, on_io, world,
                                      &world->io),
                          0);
@@ -90,9 +90,7 @@ static void fail_on_io(void *data, int fd, unsigned events) {
 }
 
 /* Also when the other end has gone: a hang-up would else be reported for ever. */
-static void a_silent_source_is_not_called(void **state) {
-        struct world *world = *state;
-
+TEST(a_silent_source_is_not_called) {
         assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io),
                          0);
         assert_int_equal(loop_io_set(world->io, 0), 0);
@@ -105,8 +103,7 @@ static void a_silent_source_is_not_called(void **state) {
 }
 
 /* Setting what is set already needs no system call: it works on an fd that has been closed. */
-static void an_unchanged_set_makes_no_system_call(void **state) {
-        struct world *world = *state;
+TEST(an_unchanged_set_makes_no_system_call) {
         int copy = fcntl(world->fds[0], F_DUPFD_CLOEXEC, 100);
 
         assert_int_equal(loop_io_new(world->loop, copy, LOOP_READ, fail_on_io, world, &world->io), 0);
@@ -124,9 +121,7 @@ static void free_yourself(void *data, int fd, unsigned events) {
 }
 
 /* Readable and writable at once: the second event must not reach the freed source. */
-static void a_source_may_free_itself(void **state) {
-        struct world *world = *state;
-
+TEST(a_source_may_free_itself) {
         assert_int_equal(write(world->fds[1], "x", 1), 1);
         assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, free_yourself, world,
                                      &world->io),
@@ -135,8 +130,7 @@ static void a_source_may_free_itself(void **state) {
         assert_int_equal(world->calls, 1);
 }
 
-static void a_file_cannot_be_a_source(void **state) {
-        struct world *world = *state;
+TEST(a_file_cannot_be_a_source) {
         /* of a file system without poll(), which FUSE has */
         int fd = memfd_create("file", MFD_CLOEXEC);
 
@@ -146,8 +140,7 @@ static void a_file_cannot_be_a_source(void **state) {
         close(fd);
 }
 
-static void timers_are_never_early(void **state) {
-        struct world *world = *state;
+TEST(timers_are_never_early) {
         uint64_t start = clock_now();
 
         assert_int_equal(loop_timer_new(world->loop, stop, world, &world->timer), 0);
@@ -165,8 +158,7 @@ static void count_and_stop(void *data) {
         loop_exit(world->loop, 1);
 }
 
-static void arming_again_replaces(void **state) {
-        struct world *world = *state;
+TEST(arming_again_replaces) {
         struct loop_timer *other;
 
         assert_int_equal(loop_timer_new(world->loop, count_and_stop, world, &world->timer), 0);
@@ -187,8 +179,7 @@ static void on_signal(void *data, int number) {
         loop_exit(world->loop, number);
 }
 
-static void signals_arrive(void **state) {
-        struct world *world = *state;
+TEST(signals_arrive) {
         struct loop_signal *source;
 
         assert_int_equal(loop_signal_new(world->loop, SIGHUP, on_signal, world, &source), 0);
@@ -212,9 +203,7 @@ static void defer_again(void *data) {
 }
 
 /* The loop has one source that never fires: a pass that blocked would hang here. */
-static void deferred_work_may_defer_again(void **state) {
-        struct world *world = *state;
-
+TEST(deferred_work_may_defer_again) {
         assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io),
                          0);
         world->deferred = (struct loop_deferred){ .fn = defer_again, .data = world };
@@ -245,9 +234,7 @@ static void run_third(void *data) {
         loop_exit(world->loop, 0);
 }
 
-static void deferred_work_can_be_cancelled(void **state) {
-        struct world *world = *state;
-
+TEST(deferred_work_can_be_cancelled) {
         first = (struct loop_deferred){ .fn = run_first, .data = world };
         second = (struct loop_deferred){ .fn = run_second, .data = world };
         third = (struct loop_deferred){ .fn = run_third, .data = world };
@@ -263,7 +250,7 @@ static void deferred_work_can_be_cancelled(void **state) {
 }
 
 /* What was parked while the daemon goes down is still reaped. */
-static void freeing_the_loop_runs_what_is_parked(void **state) {
+TEST_ALONE(freeing_the_loop_runs_what_is_parked) {
         struct world world = { 0 };
 
         assert_int_equal(loop_new(&world.loop), 0);
@@ -273,25 +260,6 @@ static void freeing_the_loop_runs_what_is_parked(void **state) {
         assert_string_equal(world.trace, "second ");
 }
 
-static void a_loop_that_nothing_can_wake_says_so(void **state) {
-        struct world *world = *state;
+TEST(a_loop_that_nothing_can_wake_says_so) {
         assert_int_equal(loop_run(world->loop), -EDEADLK);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(sources_are_called_and_switched, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_silent_source_is_not_called, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(an_unchanged_set_makes_no_system_call, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_source_may_free_itself, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_file_cannot_be_a_source, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(timers_are_never_early, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(arming_again_replaces, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(signals_arrive, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(deferred_work_may_defer_again, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(deferred_work_can_be_cancelled, set_up, tear_down),
-                cmocka_unit_test(freeing_the_loop_runs_what_is_parked),
-                cmocka_unit_test_setup_teardown(a_loop_that_nothing_can_wake_says_so, set_up, tear_down),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "unit.h"
+#include "tests.h"
 
 #include "client/examples/mlp.h"
 
@@ -67,7 +67,7 @@ static void assert_slopes(struct mlp *mlp, float *value, const float *gradient, 
         }
 }
 
-static void test_gradients_are_slopes(void **state) {
+TEST_ALONE(test_gradients_are_slopes) {
         struct gradients gradients;
         float input[ROWS * IN];
         struct mlp mlp;
@@ -90,7 +90,7 @@ static void test_gradients_are_slopes(void **state) {
 
 /* The mean of the gradients of equal shares is the gradient of the whole batch: what averaging across members
  * relies on. */
-static void test_shares_average_to_the_whole(void **state) {
+TEST_ALONE(test_shares_average_to_the_whole) {
         struct gradients whole, first, second;
         float input[ROWS * IN];
         struct mlp mlp;
@@ -112,7 +112,7 @@ static void test_shares_average_to_the_whole(void **state) {
         mlp_deinit(&mlp);
 }
 
-static void test_descending_learns(void **state) {
+TEST_ALONE(test_descending_learns) {
         struct gradients gradients;
         float input[ROWS * IN];
         struct mlp mlp;
@@ -131,7 +131,7 @@ static void test_descending_learns(void **state) {
         mlp_deinit(&mlp);
 }
 
-static void test_hash_tells_parameters_apart(void **state) {
+TEST_ALONE(test_hash_tells_parameters_apart) {
         struct mlp one, other;
 
         new_mlp(&one, 5);
@@ -150,14 +150,4 @@ static void test_hash_tells_parameters_apart(void **state) {
         assert_false(mlp_hash(&one) == mlp_hash(&other));
         mlp_deinit(&other);
         mlp_deinit(&one);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_gradients_are_slopes),
-                cmocka_unit_test(test_shares_average_to_the_whole),
-                cmocka_unit_test(test_descending_learns),
-                cmocka_unit_test(test_hash_tells_parameters_apart),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 
 #include "fixed_fixture.h"
 #include "job/watch/stall.h"
+#include "tests.h"
 
 static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned kind, uint64_t bytes) {
         return operation_call(f->member[rank], 20 + rank,
@@ -26,9 +27,8 @@ static void give_staging(struct fixture *f, uint32_t world) {
         }
 }
 
-static void operations_wait_for_all_and_run(void **state) {
+JOB_TEST(operations_wait_for_all_and_run) {
         static const unsigned tasks[] = { 0, 0, 1, 2, 2, 1 };
-        struct fixture *f = *state;
         char want[64];
 
         form(f, 2);
@@ -51,8 +51,7 @@ static void operations_wait_for_all_and_run(void **state) {
 }
 
 /* Their memory and their tasks are all of one backend, which need not be that of plans. */
-static void operations_may_have_a_backend_of_their_own(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(operations_may_have_a_backend_of_their_own) {
         struct fake_backend other;
 
         fake_backend_init(&other, f->jobs);
@@ -80,9 +79,7 @@ static void operations_may_have_a_backend_of_their_own(void **state) {
         assert_int_equal(f->fake.n_arenas, 0);
 }
 
-static void different_operations_fail_for_all_and_the_next_one_works(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(different_operations_fail_for_all_and_the_next_one_works) {
         form(f, 3);
         give_staging(f, 3);
         assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
@@ -98,9 +95,7 @@ static void different_operations_fail_for_all_and_the_next_one_works(void **stat
         assert_heard("operation 0 1;operation 1 1;operation 2 1;");
 }
 
-static void who_is_far_behind_fails_each_operation_that_failed(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(who_is_far_behind_fails_each_operation_that_failed) {
         form(f, 3);
         give_staging(f, 3);
         for (uint64_t sequence = 0; sequence < 2; sequence++) {
@@ -119,8 +114,7 @@ static void who_is_far_behind_fails_each_operation_that_failed(void **state) {
         assert_heard("operation 0 2;operation 1 2;operation 2 2;");
 }
 
-static void an_operation_does_not_wait_for_ever(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(an_operation_does_not_wait_for_ever) {
         struct job *job;
         uint64_t now;
 
@@ -146,9 +140,8 @@ static void an_operation_does_not_wait_for_ever(void **state) {
 }
 
 /* A stall of one job must not make the results of others wait for the notices of many. */
-static void jobs_that_stall_together_are_told_one_after_the_other(void **state) {
+JOB_TEST(jobs_that_stall_together_are_told_one_after_the_other) {
         static const char *const names[] = { "i", "j", "k" };
-        struct fixture *f = *state;
 
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
                 form_named(f, names[i], 2);
@@ -173,8 +166,7 @@ ssize_t pread(int fd, void *to, size_t size, off_t offset) {
         return syscall(SYS_pread64, fd, to, size, offset);
 }
 
-static void a_stall_that_has_been_told_is_not_looked_into_again(void **state) {
-        struct fixture *f = *state;
+JOB_TEST(a_stall_that_has_been_told_is_not_looked_into_again) {
         uint64_t now;
         unsigned reads;
 
@@ -193,9 +185,7 @@ static void a_stall_that_has_been_told_is_not_looked_into_again(void **state) {
         assert_int_equal(reads_of_pages, reads);
 }
 
-static void wrong_operations_are_refused(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(wrong_operations_are_refused) {
         form(f, 2);
         give_staging(f, 2);
         /* out of sequence */
@@ -212,28 +202,10 @@ static void wrong_operations_are_refused(void **state) {
         assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 33024), WIRE__CODE__INVALID);
 }
 
-static void an_operation_that_waits_for_a_lost_member_fails(void **state) {
-        struct fixture *f = *state;
-
+JOB_TEST(an_operation_that_waits_for_a_lost_member_fails) {
         form(f, 2);
         assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         pass(f);
         assert_heard("refused 0 20 35;lost 1;");
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        const struct CMUnitTest tests[] = {
-                TEST(operations_wait_for_all_and_run),
-                TEST(operations_may_have_a_backend_of_their_own),
-                TEST(different_operations_fail_for_all_and_the_next_one_works),
-                TEST(who_is_far_behind_fails_each_operation_that_failed),
-                TEST(an_operation_does_not_wait_for_ever),
-                TEST(jobs_that_stall_together_are_told_one_after_the_other),
-                TEST(a_stall_that_has_been_told_is_not_looked_into_again),
-                TEST(wrong_operations_are_refused),
-                TEST(an_operation_that_waits_for_a_lost_member_fails),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

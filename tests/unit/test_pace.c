@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast a user may connect: a burst at first, then so many a second. */
-#include "unit.h"
+#include "tests.h"
 
 #include "base/clock.h"
 #include "base/pace.h"
@@ -15,7 +15,7 @@ static unsigned admitted(struct pace *pace, unsigned tries, uint64_t now) {
         return n;
 }
 
-static void a_burst_then_so_many_a_second(void **state) {
+TEST_ALONE(a_burst_then_so_many_a_second) {
         struct pace pace = { 0 };
 
         assert_int_equal(admitted(&pace, 1000, START), 100);
@@ -24,7 +24,7 @@ static void a_burst_then_so_many_a_second(void **state) {
         assert_int_equal(admitted(&pace, 1000, START + 100 * USEC_PER_SEC), 100);
 }
 
-static void trying_costs_nothing(void **state) {
+TEST_ALONE(trying_costs_nothing) {
         struct pace pace = { 0 };
         unsigned n = 0;
 
@@ -34,20 +34,11 @@ static void trying_costs_nothing(void **state) {
         assert_in_range(n, 99, 100);
 }
 
-static void after_a_second_it_is_as_good_as_new(void **state) {
+TEST_ALONE(after_a_second_it_is_as_good_as_new) {
         struct pace pace = { 0 };
 
         assert_true(pace_is_full(&pace, START));
         assert_int_equal(admitted(&pace, 1, START), 1);
         assert_false(pace_is_full(&pace, START + USEC_PER_SEC - 1));
         assert_true(pace_is_full(&pace, START + USEC_PER_SEC));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_burst_then_so_many_a_second),
-                cmocka_unit_test(trying_costs_nothing),
-                cmocka_unit_test(after_a_second_it_is_as_good_as_new),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

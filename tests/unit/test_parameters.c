@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters of plans: who shares them, what they cost, and how they go. */
 #include "home_fixture.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@ static int teardown(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_OF(name, struct at_home *f, setup, teardown)
+
 static struct parameters *of(struct at_home *f, uint32_t n) {
         struct parameters *p = NULL;
 
@@ -39,8 +42,7 @@ static int put(struct at_home *f, struct parameters **p, uint32_t index, const c
         return parameters_put(p, index, &from, 3 * rows, &f->refusal);
 }
 
-static void those_that_say_the_same_share(void **state) {
-        struct at_home *f = *state;
+TEST(those_that_say_the_same_share) {
         struct parameters *a = of(f, 3), *b = parameters_ref(a);
 
         assert_int_equal(put(f, &a, 0, "x", 1), 0);
@@ -59,8 +61,7 @@ static void those_that_say_the_same_share(void **state) {
         parameters_unref(b);
 }
 
-static void a_difference_begins_where_it_is(void **state) {
-        struct at_home *f = *state;
+TEST(a_difference_begins_where_it_is) {
         struct parameters *a = of(f, 3), *b = parameters_ref(a), *same = parameters_ref(a), *other = of(f, 3);
 
         put(f, &a, 0, "x", 1);
@@ -89,8 +90,7 @@ static void a_difference_begins_where_it_is(void **state) {
         parameters_unref(other);
 }
 
-static void names_are_used_once(void **state) {
-        struct at_home *f = *state;
+TEST(names_are_used_once) {
         struct parameters *a = of(f, 4), *b = parameters_ref(a);
 
         put(f, &a, 0, "x", 1);
@@ -116,8 +116,7 @@ static const char *long_name(uint32_t number) {
         return name;
 }
 
-static void they_go_a_piece_at_a_time(void **state) {
-        struct at_home *f = *state;
+TEST(they_go_a_piece_at_a_time) {
         uint32_t n = 20000;
         struct parameters *p = of(f, n);
         uint64_t names = 0;
@@ -140,9 +139,8 @@ static void they_go_a_piece_at_a_time(void **state) {
         loop_defer_cancel(f->loop, &f->home.freeing);
 }
 
-static void they_are_charged_as_they_come(void **state) {
+TEST(they_are_charged_as_they_come) {
         static const uint64_t tight[ACCOUNT_SLOTS] = { [ACCOUNT_PLANS] = 100000 };
-        struct at_home *f = *state;
         struct parameters *p = NULL;
         uint32_t i = 0;
 
@@ -162,15 +160,4 @@ static void they_are_charged_as_they_come(void **state) {
         assert_int_equal(put(f, &p, 0, "small", 1), 0);
         assert_true(home_cost(f) - before < 512);
         parameters_unref(p);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(those_that_say_the_same_share, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_difference_begins_where_it_is, setup, teardown),
-                cmocka_unit_test_setup_teardown(names_are_used_once, setup, teardown),
-                cmocka_unit_test_setup_teardown(they_go_a_piece_at_a_time, setup, teardown),
-                cmocka_unit_test_setup_teardown(they_are_charged_as_they_come, setup, teardown),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said about other processes: states, pidfds, CPU time of threads. */
-#include "unit.h"
+#include "tests.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static pid_t child_that_waits(void) {
         return pid;
 }
 
-static void states_of_a_child(void **state) {
+TEST_ALONE(states_of_a_child) {
         pid_t pid = child_that_waits();
         siginfo_t info;
 
@@ -58,7 +58,7 @@ static void *spin(void *ended) {
 }
 
 /* Two processes that sleep, as far as their first threads go; in one of them another thread works. */
-static void another_thread_may_work(void **state) {
+TEST_ALONE(another_thread_may_work) {
         unsigned many = 1000000, none = 0, left;
         pid_t pid[2];
 
@@ -102,7 +102,7 @@ static void another_thread_may_work(void **state) {
         assert_string_equal(proc_state_threads(pid[1], &many), "gone");
 }
 
-static void pidfds_are_told_from_other_fds(void **state) {
+TEST_ALONE(pidfds_are_told_from_other_fds) {
         pid_t pid = child_that_waits();
         int pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
             file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -121,7 +121,7 @@ static void pidfds_are_told_from_other_fds(void **state) {
         close(file);
 }
 
-static void the_peer_has_a_pidfd(void **state) {
+TEST_ALONE(the_peer_has_a_pidfd) {
         int sockets[2];
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
@@ -136,14 +136,4 @@ static void the_peer_has_a_pidfd(void **state) {
         close(sockets[0]);
         close(sockets[1]);
         assert_true(proc_peer_pidfd(sockets[0]) < 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(states_of_a_child),
-                cmocka_unit_test(another_thread_may_work),
-                cmocka_unit_test(pidfds_are_told_from_other_fds),
-                cmocka_unit_test(the_peer_has_a_pidfd),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Round trips, and how far another daemon's clocks are from ours. */
 #include "link/pulse.h"
-#include "unit.h"
+#include "tests.h"
 
-static void the_fastest_answer_counts(void **state) {
+TEST_ALONE(the_fastest_answer_counts) {
         struct pulse pulse = { 0 };
 
         assert_null(pulse_best(&pulse));
@@ -19,7 +19,7 @@ static void the_fastest_answer_counts(void **state) {
         assert_int_equal(pulse_best(&pulse)->clock, 5000);
 }
 
-static void clocks_can_be_behind(void **state) {
+TEST_ALONE(clocks_can_be_behind) {
         struct pulse pulse = { 0 };
 
         pulse_add(&pulse, 1000000, 1000010, 9000010, 5, 8000005);
@@ -27,7 +27,7 @@ static void clocks_can_be_behind(void **state) {
         assert_int_equal(pulse_best(&pulse)->wall, -1000000);
 }
 
-static void only_the_latest_count(void **state) {
+TEST_ALONE(only_the_latest_count) {
         struct pulse pulse = { 0 };
 
         pulse_add(&pulse, 0, 2, 2, 1, 1);
@@ -38,20 +38,9 @@ static void only_the_latest_count(void **state) {
         assert_int_equal(pulse_best(&pulse)->round_trip, 10);
 }
 
-static void an_answer_from_the_future_is_none(void **state) {
+TEST_ALONE(an_answer_from_the_future_is_none) {
         struct pulse pulse = { 0 };
 
         pulse_add(&pulse, 1001, 1000, 0, 0, 0);
         assert_null(pulse_best(&pulse));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(the_fastest_answer_counts),
-                cmocka_unit_test(clocks_can_be_behind),
-                cmocka_unit_test(only_the_latest_count),
-                cmocka_unit_test(an_answer_from_the_future_is_none),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

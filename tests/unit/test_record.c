@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The flight record: what is kept of a step, how old steps make way, and which records outlive their jobs. */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +25,8 @@ static int teardown(void **state) {
         users_free(accounts);
         return 0;
 }
+
+#define TEST(name) TEST_WITH(name, setup, teardown)
 
 static struct record *make(uid_t uid, const char *name) {
         struct record *record;
@@ -65,7 +67,7 @@ static void play(struct record *record, uint64_t number, uint32_t buckets, uint3
         assert_null(step);
 }
 
-static void test_what_is_kept_of_a_step(void **state) {
+TEST(test_what_is_kept_of_a_step) {
         struct record *record = make(UID, "j");
         const struct record_step *step;
 
@@ -120,7 +122,7 @@ static void check(const struct record *record, uint64_t last) {
         assert_int_equal(numbers, record->n);
 }
 
-static void test_small_steps_are_kept_by_number(void **state) {
+TEST(test_small_steps_are_kept_by_number) {
         struct record *record = make(UID, "j");
 
         for (uint64_t number = 1; number <= 3 * RECORD_STEPS + 5; number++) {
@@ -131,7 +133,7 @@ static void test_small_steps_are_kept_by_number(void **state) {
         record_free(record);
 }
 
-static void test_large_steps_are_kept_by_bytes(void **state) {
+TEST(test_large_steps_are_kept_by_bytes) {
         struct record *record = make(UID, "j");
 
         for (uint64_t number = 1; number <= 2000; number++) {
@@ -143,7 +145,7 @@ static void test_large_steps_are_kept_by_bytes(void **state) {
         record_free(record);
 }
 
-static void test_a_huge_step_is_cut(void **state) {
+TEST(test_a_huge_step_is_cut) {
         struct record *record = make(UID, "j");
         const struct record_step *step;
 
@@ -159,7 +161,7 @@ static void test_a_huge_step_is_cut(void **state) {
 
 /* A step that stays open while another plan goes on: it is pushed out like any other, and writing to it
  * ends. */
-static void test_an_open_step_is_pushed_out(void **state) {
+TEST(test_an_open_step_is_pushed_out) {
         struct backend_result result = { .n_inputs = 0 };
         struct record *record = make(UID, "j");
         struct record_step *open;
@@ -180,7 +182,7 @@ static void test_an_open_step_is_pushed_out(void **state) {
         record_free(record);
 }
 
-static void test_times_do_not_wrap(void **state) {
+TEST(test_times_do_not_wrap) {
         struct record *record = make(UID, "j");
         struct record_step *step;
 
@@ -192,7 +194,7 @@ static void test_times_do_not_wrap(void **state) {
         record_free(record);
 }
 
-static void test_it_is_charged_while_the_job_lives(void **state) {
+TEST(test_it_is_charged_while_the_job_lives) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { [ACCOUNT_OWN] = sizeof(struct record) + 1 };
         struct record *record = make(UID, "j"), *second;
         struct records records;
@@ -207,7 +209,7 @@ static void test_it_is_charged_while_the_job_lives(void **state) {
         records_deinit(&records);
 }
 
-static void test_ended_records_are_few_and_fair(void **state) {
+TEST(test_ended_records_are_few_and_fair) {
         struct records records;
         struct record *record;
         char name[16], left[256] = "";
@@ -229,30 +231,14 @@ static void test_ended_records_are_few_and_fair(void **state) {
 }
 
 /* A user's full quota of jobs, and what ended jobs have left, in a daemon that stays below 20 MiB. */
-static void test_all_records_are_small(void **state) {
+TEST_ALONE(test_all_records_are_small) {
         assert_true((64 + RECORD_ENDED) * sizeof(struct record) < 16 << 20);
 }
 
 /* What counts reductions and what names the counts agree. */
-static void test_classes_are_those_of_the_metrics(void **state) {
+TEST_ALONE(test_classes_are_those_of_the_metrics) {
         assert_int_equal(metrics_n_classes, RECORD_CLASSES + 1);
         for (unsigned i = 0; i < RECORD_CLASSES; i++)
                 assert_int_equal(strtod(metrics_classes[i], NULL) * 1e6 + 0.5, record_class_us[i]);
         assert_string_equal(metrics_classes[RECORD_CLASSES], "+Inf");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_what_is_kept_of_a_step, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_small_steps_are_kept_by_number, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_large_steps_are_kept_by_bytes, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_a_huge_step_is_cut, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_an_open_step_is_pushed_out, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_times_do_not_wrap, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_it_is_charged_while_the_job_lives, setup, teardown),
-                cmocka_unit_test(test_all_records_are_small),
-                cmocka_unit_test(test_classes_are_those_of_the_metrics),
-                cmocka_unit_test_setup_teardown(test_ended_records_are_few_and_fair, setup, teardown),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

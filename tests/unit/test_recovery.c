@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is kept of a loss: which moments count, and when a recovery has ended. */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static void lose(struct recovery *recovery, uint32_t rank, uint32_t cause, uint6
         recovery_begin(recovery, &lost, 3, 41, now);
 }
 
-static void a_loss_and_its_end(void **state) {
+TEST_ALONE(a_loss_and_its_end) {
         struct recovery recovery = { 0 };
 
         lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
@@ -50,7 +50,7 @@ static void a_loss_and_its_end(void **state) {
         assert_int_equal(recovery.recoveries, 1);
 }
 
-static void the_next_loss_begins_anew(void **state) {
+TEST_ALONE(the_next_loss_begins_anew) {
         struct recovery recovery = { 0 };
 
         lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
@@ -73,7 +73,7 @@ static void the_next_loss_begins_anew(void **state) {
         assert_int_equal(recovery.rebuilds[WIRE__CAUSE__EVICTED], 1);
 }
 
-static void leaving_and_growing_are_no_losses(void **state) {
+TEST_ALONE(leaving_and_growing_are_no_losses) {
         struct recovery recovery = { 0 };
 
         lose(&recovery, 1, WIRE__CAUSE__LEAVING, 1000);
@@ -90,19 +90,9 @@ static void leaving_and_growing_are_no_losses(void **state) {
 }
 
 /* What counts recoveries and what names the counts agree. */
-static void classes_are_those_of_the_metrics(void **state) {
+TEST_ALONE(classes_are_those_of_the_metrics) {
         assert_int_equal(metrics_n_recovery_classes, RECOVERY_CLASSES + 1);
         for (unsigned i = 0; i < RECOVERY_CLASSES; i++)
                 assert_int_equal(strtod(metrics_recovery_classes[i], NULL) * 1e6 + 0.5, recovery_class_us[i]);
         assert_string_equal(metrics_recovery_classes[RECOVERY_CLASSES], "+Inf");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_loss_and_its_end),
-                cmocka_unit_test(the_next_loss_begins_anew),
-                cmocka_unit_test(leaving_and_growing_are_no_losses),
-                cmocka_unit_test(classes_are_those_of_the_metrics),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

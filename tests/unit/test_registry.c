@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices by name: which backend serves each, and what is said of the others. */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <string.h>
@@ -18,14 +18,14 @@ static const struct backend_ops *find(const char *device) {
         return ops;
 }
 
-static void cpus_are_served_by_the_host_backend(void **state) {
+TEST_ALONE(cpus_are_served_by_the_host_backend) {
         assert_ptr_equal(find("cpu"), &backend_host);
         assert_ptr_equal(find("cpu:left"), &backend_host);
         assert_ptr_equal(find("cpu:A-z.0_9"), &backend_host);
         assert_ptr_equal(find("cpu:12345678901234567890123456789012"), &backend_host);
 }
 
-static void gpus_are_served_by_the_cuda_backend(void **state) {
+TEST_ALONE(gpus_are_served_by_the_cuda_backend) {
         assert_ptr_equal(find("cuda:0"), &backend_cuda);
         assert_ptr_equal(find("cuda:GPU-8e0f3d2c-0000-1111-2222-0123456789ab"), &backend_cuda);
         assert_null(find("cuda"));
@@ -33,7 +33,7 @@ static void gpus_are_served_by_the_cuda_backend(void **state) {
         assert_null(find("cuda:GPU-8e0f3d2c-0000-1111-2222-0123456789abc"));
 }
 
-static void labels_are_checked(void **state) {
+TEST_ALONE(labels_are_checked) {
         static const char *const wrong[] = {
                 "cpu:", "cpu:../x", "cpu:a b", "cpu:123456789012345678901234567890123", "cpu left", "cpux",
         };
@@ -44,7 +44,7 @@ static void labels_are_checked(void **state) {
         }
 }
 
-static void an_unknown_device_is_told_which_there_are(void **state) {
+TEST_ALONE(an_unknown_device_is_told_which_there_are) {
         assert_null(find("gpu"));
         assert_string_equal(error,
                             "'gpu' is not a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, "
@@ -54,7 +54,7 @@ static void an_unknown_device_is_told_which_there_are(void **state) {
         assert_non_null(strstr(error, "'' is not a device: cpu, or cpu:LABEL"));
 }
 
-static void a_daemon_without_a_device_has_no_backend(void **state) {
+TEST_ALONE(a_daemon_without_a_device_has_no_backend) {
         const struct backend_ops *ops = &backend_host;
         struct pair pair = { 0 };
 
@@ -100,7 +100,7 @@ static const struct backend_ops device_ops = {
         .open = device_open, .close = device_close, .ping = device_ping, .workers = device_workers
 };
 
-static void cpus_need_no_second_backend(void **state) {
+TEST_ALONE(cpus_need_no_second_backend) {
         struct pair pair;
 
         assert_int_equal(pair_open(&backend_host, &(struct backend_config){ .workers = 2 }, &pair), 0);
@@ -111,7 +111,7 @@ static void cpus_need_no_second_backend(void **state) {
         assert_null(pair.device);
 }
 
-static void another_device_has_the_host_beside_it(void **state) {
+TEST_ALONE(another_device_has_the_host_beside_it) {
         struct pair pair;
 
         device_open_error = 0;
@@ -125,7 +125,7 @@ static void another_device_has_the_host_beside_it(void **state) {
 }
 
 /* What has been opened is closed again; closing what never was is fine. */
-static void a_pair_is_opened_whole_or_not_at_all(void **state) {
+TEST_ALONE(a_pair_is_opened_whole_or_not_at_all) {
         struct pair pair;
 
         device_open_error = 0;
@@ -137,18 +137,4 @@ static void a_pair_is_opened_whole_or_not_at_all(void **state) {
         assert_int_equal(pair_open(&device_ops, &(struct backend_config){ .workers = 1 }, &pair), -ENODEV);
         assert_null(pair.staging);
         pair_close(&pair);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(cpus_are_served_by_the_host_backend),
-                cmocka_unit_test(gpus_are_served_by_the_cuda_backend),
-                cmocka_unit_test(labels_are_checked),
-                cmocka_unit_test(an_unknown_device_is_told_which_there_are),
-                cmocka_unit_test(a_daemon_without_a_device_has_no_backend),
-                cmocka_unit_test(cpus_need_no_second_backend),
-                cmocka_unit_test(another_device_has_the_host_beside_it),
-                cmocka_unit_test(a_pair_is_opened_whole_or_not_at_all),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions behind a fake link: packets go in, frames come out. What the handshake demands, what ends a
  * session, and how results are gathered. */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -227,6 +227,8 @@ static int teardown(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
+
 static void assert_ends(struct fixture *f, unsigned code) {
         assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
         assert_int_equal(f->wire[0].code, code);
@@ -236,8 +238,7 @@ static void assert_ends(struct fixture *f, unsigned code) {
         assert_false(f->wire[1].hung_up);
 }
 
-static void the_handshake_comes_first_and_once(void **state) {
-        struct fixture *f = *state;
+TEST(the_handshake_comes_first_and_once) {
         Wire__Status status = WIRE__STATUS__INIT;
 
         hello(f, 1, -1);
@@ -249,8 +250,7 @@ static void the_handshake_comes_first_and_once(void **state) {
         assert_int_equal(f->wire[0].n_frames, 1);
 }
 
-static void a_name_is_cut_between_characters(void **state) {
-        struct fixture *f = *state;
+TEST(a_name_is_cut_between_characters) {
         Wire__Hello message = WIRE__HELLO__INIT;
         Wire__Status status = WIRE__STATUS__INIT;
         char program[] = "ab\ncdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz\u00e9\u00e9";
@@ -264,16 +264,13 @@ static void a_name_is_cut_between_characters(void **state) {
                             "ab cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
 }
 
-static void a_second_hello_ends_it(void **state) {
-        struct fixture *f = *state;
-
+TEST(a_second_hello_ends_it) {
         hello(f, 0, -1);
         hello(f, 0, -1);
         assert_ends(f, WIRE__CODE__PROTOCOL);
 }
 
-static void another_major_version_is_named(void **state) {
-        struct fixture *f = *state;
+TEST(another_major_version_is_named) {
         uint8_t packet[FRAME_HEADER];
 
         frame_encode(packet, &(struct frame_header){ .major = 9, .type = WIRE__MESSAGE_TYPE__HELLO });
@@ -281,8 +278,7 @@ static void another_major_version_is_named(void **state) {
         assert_ends(f, WIRE__CODE__VERSION);
 }
 
-static void replies_are_not_requests(void **state) {
-        struct fixture *f = *state;
+TEST(replies_are_not_requests) {
         Wire__Left message = WIRE__LEFT__INIT;
 
         hello(f, 0, -1);
@@ -290,8 +286,7 @@ static void replies_are_not_requests(void **state) {
         assert_ends(f, WIRE__CODE__PROTOCOL);
 }
 
-static void fds_come_only_where_they_belong(void **state) {
-        struct fixture *f = *state;
+TEST(fds_come_only_where_they_belong) {
         Wire__Status status = WIRE__STATUS__INIT;
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -302,8 +297,7 @@ static void fds_come_only_where_they_belong(void **state) {
         assert_int_equal(errno, EBADF);
 }
 
-static void a_pidfd_of_somebody_else_is_refused(void **state) {
-        struct fixture *f = *state;
+TEST(a_pidfd_of_somebody_else_is_refused) {
         pid_t pid = fork();
         int fd;
 
@@ -353,18 +347,17 @@ static void end_process(struct fixture *f, struct wire *wire, bool member) {
 }
 
 /* What a member did before its process ended counts for its job; what others asked interests nobody. */
-static void what_ended_processes_sent_is_read_of_members_alone(void **state) {
+TEST(what_ended_processes_sent_is_read_of_members_alone) {
         struct wire member = { 0 }, other = { 0 };
 
-        end_process(*state, &member, true);
+        end_process(f, &member, true);
         assert_true(member.drained);
-        end_process(*state, &other, false);
+        end_process(f, &other, false);
         assert_false(other.drained);
         assert_int_equal(other.n_frames, 1); /* WELCOME */
 }
 
-static void an_own_pidfd_is_kept(void **state) {
-        struct fixture *f = *state;
+TEST(an_own_pidfd_is_kept) {
         int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
         hello(f, 0, fd);
@@ -391,8 +384,7 @@ static void form(struct fixture *f) {
         assert_int_equal(f->wire[0].request, 5);
 }
 
-static void wrong_joins_are_answered(void **state) {
-        struct fixture *f = *state;
+TEST(wrong_joins_are_answered) {
         Wire__Join join = WIRE__JOIN__INIT;
 
         hello(f, 0, -1);
@@ -435,9 +427,7 @@ static void hello_1(struct fixture *f, unsigned who) {
         send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
 }
 
-static void an_instance_belongs_to_a_rank(void **state) {
-        struct fixture *f = *state;
-
+TEST(an_instance_belongs_to_a_rank) {
         hello_1(f, 0);
         assert_int_equal(join_as(f, 0, false, true, 0), WIRE__CODE__INVALID);
         assert_int_equal(join_as(f, 0, true, true, UINT64_MAX), WIRE__CODE__INVALID);
@@ -450,18 +440,14 @@ static void an_instance_belongs_to_a_rank(void **state) {
         assert_false(f->wire[0].hung_up);
 }
 
-static void who_says_no_instance_keeps_its_rank(void **state) {
-        struct fixture *f = *state;
-
+TEST(who_says_no_instance_keeps_its_rank) {
         hello_1(f, 0);
         assert_int_equal(join_as(f, 0, true, false, 0), 0);
         hello_1(f, 1);
         assert_int_equal(join_as(f, 1, true, true, 7), WIRE__CODE__RANK_TAKEN);
 }
 
-static void clients_of_minor_0_have_no_instance(void **state) {
-        struct fixture *f = *state;
-
+TEST(clients_of_minor_0_have_no_instance) {
         hello(f, 0, -1);
         assert_int_equal(join_as(f, 0, true, true, 3), 0);
         hello_1(f, 1);
@@ -481,17 +467,13 @@ static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
         return f->wire[who].code;
 }
 
-static void a_spare_has_no_rank(void **state) {
-        struct fixture *f = *state;
-
+TEST(a_spare_has_no_rank) {
         hello_1(f, 0);
         assert_int_equal(join_spare(f, 0, true), WIRE__CODE__INVALID);
         assert_int_equal(join_spare(f, 0, false), 0);
 }
 
-static void clients_of_minor_0_are_no_spares(void **state) {
-        struct fixture *f = *state;
-
+TEST(clients_of_minor_0_are_no_spares) {
         hello(f, 0, -1);
         assert_int_equal(join_spare(f, 0, true), 0);
         hello(f, 1, -1);
@@ -557,8 +539,7 @@ static void send_ready(struct fixture *f, unsigned who, uint32_t bucket, bool ab
         send_message(f, who, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
 }
 
-static void many_results_of_one_pass_take_few_frames(void **state) {
-        struct fixture *f = *state;
+TEST(many_results_of_one_pass_take_few_frames) {
         const unsigned buckets = 2 * LIMIT_RESULTS + 44;
         unsigned before;
 
@@ -581,8 +562,7 @@ static void many_results_of_one_pass_take_few_frames(void **state) {
 }
 
 /* Members of this node have ranks 1 and 3: what is told by rank has a value for each of the world. */
-static void values_by_rank_are_those_of_the_rank(void **state) {
-        struct fixture *f = *state;
+TEST(values_by_rank_are_those_of_the_rank) {
         Wire__Trace trace = WIRE__TRACE__INIT;
         const struct wire *wire = &f->wire[0];
 
@@ -623,9 +603,7 @@ static void values_by_rank_are_those_of_the_rank(void **state) {
         assert_true(wire->pid[1] == getpid() && wire->pid[3] == getpid() && wire->pid[0] == 0);
 }
 
-static void a_wrong_ready_evicts_and_the_others_hear_of_it(void **state) {
-        struct fixture *f = *state;
-
+TEST(a_wrong_ready_evicts_and_the_others_hear_of_it) {
         form(f);
         send_plan(f, 0, 2);
         send_plan(f, 1, 2);
@@ -637,9 +615,7 @@ static void a_wrong_ready_evicts_and_the_others_hear_of_it(void **state) {
         assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
 }
 
-static void one_connection_has_one_place_in_a_job(void **state) {
-        struct fixture *f = *state;
-
+TEST(one_connection_has_one_place_in_a_job) {
         hello(f, 0, -1);
         send_join(f, 0);
         send_join(f, 0);
@@ -649,8 +625,7 @@ static void one_connection_has_one_place_in_a_job(void **state) {
         assert_false(f->wire[0].hung_up);
 }
 
-static void leaving_is_answered_and_told(void **state) {
-        struct fixture *f = *state;
+TEST(leaving_is_answered_and_told) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
         form(f);
@@ -664,9 +639,7 @@ static void leaving_is_answered_and_told(void **state) {
         assert_false(f->wire[0].hung_up);
 }
 
-static void a_shutdown_is_told_to_all(void **state) {
-        struct fixture *f = *state;
-
+TEST(a_shutdown_is_told_to_all) {
         hello(f, 1, -1);
         sessions_shutdown(f->sessions, "stopping");
         assert_int_equal(f->wire[1].code, WIRE__CODE__DAEMON_LOST);
@@ -707,8 +680,7 @@ static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *re
 }
 
 /* Jobs that end or begin while they are added up: each that was there at the beginning counts once. */
-static void a_sum_over_jobs_never_falls(void **state) {
-        struct fixture *f = *state;
+TEST(a_sum_over_jobs_never_falls) {
         struct sessions_sum sum, other = { 0 }, later;
         uint32_t counted, ending;
         uint64_t running;
@@ -734,33 +706,4 @@ static void a_sum_over_jobs_never_falls(void **state) {
         sessions_sum_end(&other);
         job_alone(f, (char *)"last", 5);
         assert_int_equal(sum.sum.operations, 1011);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        const struct CMUnitTest tests[] = {
-                TEST(the_handshake_comes_first_and_once),
-                TEST(a_name_is_cut_between_characters),
-                TEST(a_second_hello_ends_it),
-                TEST(another_major_version_is_named),
-                TEST(replies_are_not_requests),
-                TEST(fds_come_only_where_they_belong),
-                TEST(a_pidfd_of_somebody_else_is_refused),
-                TEST(what_ended_processes_sent_is_read_of_members_alone),
-                TEST(an_own_pidfd_is_kept),
-                TEST(wrong_joins_are_answered),
-                TEST(an_instance_belongs_to_a_rank),
-                TEST(who_says_no_instance_keeps_its_rank),
-                TEST(clients_of_minor_0_have_no_instance),
-                TEST(a_spare_has_no_rank),
-                TEST(clients_of_minor_0_are_no_spares),
-                TEST(many_results_of_one_pass_take_few_frames),
-                TEST(values_by_rank_are_those_of_the_rank),
-                TEST(a_wrong_ready_evicts_and_the_others_hear_of_it),
-                TEST(one_connection_has_one_place_in_a_job),
-                TEST(leaving_is_answered_and_told),
-                TEST(a_shutdown_is_told_to_all),
-                TEST(a_sum_over_jobs_never_falls),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

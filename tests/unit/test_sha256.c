@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The digest against published vectors, and what a job's token becomes. */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void assert_hmac(const void *key, size_t key_bytes, const char *data, con
 }
 
 /* RFC 4231: 1, 2 and 6. */
-static void keyed_digests_are_those_of_the_standard(void **state) {
+TEST_ALONE(keyed_digests_are_those_of_the_standard) {
         unsigned char key[131];
 
         memset(key, 0x0b, 20);
@@ -39,7 +39,7 @@ static struct token token_of(uid_t uid, const char *job, const char *text) {
         return token;
 }
 
-static void tokens_are_told_apart_and_say_nothing_of_other_jobs(void **state) {
+TEST_ALONE(tokens_are_told_apart_and_say_nothing_of_other_jobs) {
         struct token one = token_of(1000, "job", "secret"), same = token_of(1000, "job", "secret");
         struct token others[] = { token_of(1000, "job", "secres"), token_of(1000, "job2", "secret"),
                                   token_of(1001, "job", "secret"), token_of(1000, "job", NULL) };
@@ -56,13 +56,4 @@ static void tokens_are_told_apart_and_say_nothing_of_other_jobs(void **state) {
         assert_int_equal(token_set(&same, 1000, "job", longest), -EINVAL);
         longest[LIMIT_TOKEN] = '\0';
         assert_int_equal(token_set(&same, 1000, "job", longest), 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(keyed_digests_are_those_of_the_standard),
-                cmocka_unit_test(tokens_are_told_apart_and_say_nothing_of_other_jobs),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How strangers share places and turns: what is one source, whose turn it is, and who is remembered. */
-#include "unit.h"
+#include "tests.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -17,6 +17,8 @@ static int setup(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, setup, NULL)
+
 static unsigned find(const char *text, uint64_t now) {
         struct sockaddr_storage address = { 0 };
 
@@ -30,7 +32,7 @@ static unsigned find(const char *text, uint64_t now) {
         return share_find(&share, &address, now);
 }
 
-static void what_is_one_source(void **state) {
+TEST(what_is_one_source) {
         unsigned four = find("10.0.0.1", 1), six = find("2001:db8::1", 1);
 
         assert_int_not_equal(four, six);
@@ -41,7 +43,7 @@ static void what_is_one_source(void **state) {
         assert_int_not_equal(find("2001:db8:0:1::1", 2), six);
 }
 
-static void each_source_has_its_rate(void **state) {
+TEST(each_source_has_its_rate) {
         uint64_t now = 60 * USEC_PER_SEC;
         unsigned one = find("10.0.0.1", now), two = find("10.0.0.2", now), admitted = 0;
 
@@ -54,7 +56,7 @@ static void each_source_has_its_rate(void **state) {
         assert_false(share_admits(&share, one, 20, now));
 }
 
-static void turns_go_round(void **state) {
+TEST(turns_go_round) {
         unsigned one = find("10.0.0.1", 1), two = find("10.0.0.2", 1);
 
         share_serve(&share, one);
@@ -68,7 +70,7 @@ static void turns_go_round(void **state) {
         assert_true(share_precedes(&share, three, two));
 }
 
-static void who_holds_a_place_is_remembered(void **state) {
+TEST(who_holds_a_place_is_remembered) {
         unsigned holder = find("10.0.0.1", 1), seen = find("10.0.0.2", 2);
         char text[32];
 
@@ -82,15 +84,4 @@ static void who_holds_a_place_is_remembered(void **state) {
         }
         assert_int_equal(find("10.0.0.1", 10000), holder);
         assert_int_equal(share.source[seen].served, 1);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(what_is_one_source, setup),
-                cmocka_unit_test_setup(each_source_has_its_rate, setup),
-                cmocka_unit_test_setup(turns_go_round, setup),
-                cmocka_unit_test_setup(who_holds_a_place_is_remembered, setup),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one daemon leaves to the next: marks, results, and that nothing of it is believed that is not whole.
  */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +30,8 @@ static int tear_down(void **state) {
         ours = state_free(ours);
         return 0;
 }
+
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
 
 static struct past *read_it(void) {
         struct past *past;
@@ -70,7 +72,7 @@ static enum verdict verdict(uint32_t generation, uint64_t step) {
         return found;
 }
 
-static void marks_tell_how_far_a_step_was(void **state) {
+TEST(marks_tell_how_far_a_step_was) {
         struct state_plan *plan = state_add(ours, &key, MOST);
 
         assert_int_equal(verdict(0, 1), PAST_UNKNOWN); /* it is in no generation yet */
@@ -98,7 +100,7 @@ static void marks_tell_how_far_a_step_was(void **state) {
 /* A step begins with no marks, whatever the one before it has left: with those of a committed step it would
  * count as committed from its first moment on, and what is in its arenas as averages. The bug planted:
  * state_open() does not clear the marks. */
-static void a_step_has_no_marks_of_the_one_before(void **state) {
+TEST(a_step_has_no_marks_of_the_one_before) {
         struct state_plan *plan = state_add(ours, &key, MOST);
 
         state_generation(plan, 1, WORLD);
@@ -117,7 +119,7 @@ static void a_step_has_no_marks_of_the_one_before(void **state) {
         assert_int_equal(verdict(1, 4), PAST_UNTOUCHED);
 }
 
-static void results_come_back(void **state) {
+TEST(results_come_back) {
         struct state_plan *plan = state_add(ours, &key, MOST);
         const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
         const struct state_plan *found;
@@ -148,7 +150,7 @@ static void results_come_back(void **state) {
         past_free(past);
 }
 
-static void only_what_is_meant_is_found(void **state) {
+TEST(only_what_is_meant_is_found) {
         struct state_key other[] = { key, key, key, key, key, key };
         struct past *past;
 
@@ -169,7 +171,7 @@ static void only_what_is_meant_is_found(void **state) {
 }
 
 /* Each bit of it turned over: never more than nothing, or the truth. */
-static void damage_is_found_out(void **state) {
+TEST(damage_is_found_out) {
         struct state_plan *plan = state_add(ours, &key, MOST);
         uint64_t bytes = 24 + state_bytes(&key, MOST);
         int fd = state_fd(ours);
@@ -198,7 +200,7 @@ static void damage_is_found_out(void **state) {
         assert_int_equal(verdict(1, 1), PAST_UNTOUCHED);
 }
 
-static void room_is_used_again(void **state) {
+TEST(room_is_used_again) {
         struct state_plan *plan[40];
         struct stat before, after;
 
@@ -221,7 +223,7 @@ static void room_is_used_again(void **state) {
         assert_int_equal(before.st_size, after.st_size);
 }
 
-static void what_does_not_fit_is_left_out(void **state) {
+TEST(what_does_not_fit_is_left_out) {
         struct state_key large = key;
 
         large.params = 65536;
@@ -234,17 +236,4 @@ static void what_does_not_fit_is_left_out(void **state) {
         state_done(NULL, 0, 0, NULL, NULL, 0);
         state_drop(ours, NULL);
         assert_non_null(state_add(ours, &key, MOST));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(marks_tell_how_far_a_step_was, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_step_has_no_marks_of_the_one_before, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(results_come_back, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(only_what_is_meant_is_found, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(damage_is_found_out, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(room_is_used_again, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(what_does_not_fit_is_left_out, set_up, tear_down),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  * that are not there yet. Stepping takes an x86 processor, and no thread sanitizer; elsewhere only whole
  * calls are looked at.
  */
-#include "unit.h"
+#include "tests.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -170,6 +170,8 @@ static int tear_down(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
+
 static void done(struct state_plan *plan, uint64_t step, uint32_t b) {
         double squares[WORLD] = { value_of(step, b) + 1, value_of(step, b) + 2 };
         uint64_t counts[WORLD] = { 0, step };
@@ -190,7 +192,7 @@ static void commit(struct state_plan *plan, uint64_t step) {
 }
 
 /* Planted: the number of the step is stored before the marks of the step before it are cleared. */
-static void a_step_that_begins_is_no_commit(void **state) {
+TEST(a_step_that_begins_is_no_commit) {
         struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
@@ -204,7 +206,7 @@ static void a_step_that_begins_is_no_commit(void **state) {
 }
 
 /* Planted: a bucket is marked as done before its results are stored. */
-static void a_commit_has_its_results(void **state) {
+TEST(a_commit_has_its_results) {
         struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
@@ -222,7 +224,7 @@ static void a_commit_has_its_results(void **state) {
 }
 
 /* Planted: the generation is stored before the step of the one before it is taken away. */
-static void a_commit_is_of_its_generation(void **state) {
+TEST(a_commit_is_of_its_generation) {
         struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
@@ -233,7 +235,7 @@ static void a_commit_is_of_its_generation(void **state) {
         assert_int_equal(seen.commits, 0);
 }
 
-static void a_commit_is_of_its_plan(void **state) {
+TEST(a_commit_is_of_its_plan) {
         struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
@@ -245,14 +247,4 @@ static void a_commit_is_of_its_plan(void **state) {
         STEPPED(state_generation(plan, 1, WORLD));
         STEPPED(state_open(plan, 1));
         assert_int_equal(seen.commits, 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(a_step_that_begins_is_no_commit, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_commit_has_its_results, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_commit_is_of_its_generation, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_commit_is_of_its_plan, set_up, tear_down),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

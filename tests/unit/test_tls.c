@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What TLS between daemons is, and what it refuses to be, however the other end was set up. That is OpenSSL
  * here, without the daemon's settings, but with its key. */
-#include "unit.h"
+#include "tests.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -71,6 +71,8 @@ static int teardown(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, setup, teardown)
+
 static void carry_there(void) {
         uint8_t bytes[4096];
         int n;
@@ -105,7 +107,7 @@ static int shake(void) {
         return 1;
 }
 
-static void a_key_and_an_exchange(void **state) {
+TEST(a_key_and_an_exchange) {
         char bytes[16];
         EVP_PKEY *key = NULL;
 
@@ -126,7 +128,7 @@ static void a_key_and_an_exchange(void **state) {
 }
 
 /* The other end would do without the exchange, and knows no group for it that the daemon knows. */
-static void never_without_an_exchange(void **state) {
+TEST(never_without_an_exchange) {
         SSL_CTX_set_options(other_context, SSL_OP_ALLOW_NO_DHE_KEX);
         assert_int_equal(SSL_CTX_set1_groups_list(other_context, "P-521"), 1);
         begin();
@@ -135,7 +137,7 @@ static void never_without_an_exchange(void **state) {
 }
 
 /* What is sent with the first flight could be recorded and sent again. */
-static void never_early_data(void **state) {
+TEST(never_early_data) {
         size_t written = 0;
         char bytes[16];
 
@@ -147,21 +149,8 @@ static void never_early_data(void **state) {
         assert_int_equal(tls_read(tls, bytes, sizeof(bytes)), 0);
 }
 
-static void keys_are_copied(void **state) {
+TEST(keys_are_copied) {
         keys_clear(&keys); /* the caller's may change meanwhile */
         begin();
         assert_int_equal(shake(), 1);
-}
-
-#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                TEST(a_key_and_an_exchange),
-                TEST(never_without_an_exchange),
-                TEST(never_early_data),
-                TEST(keys_are_copied),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

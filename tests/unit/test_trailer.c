@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes along with a bucket between nodes is exact in every type that a bucket can have. */
-#include "unit.h"
+#include "tests.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void assert_inside(const struct trailer *trailer) {
                 assert_int_equal(room[i], 0xa5);
 }
 
-static void what_is_used_is_a_number_above_zero(void **state) {
+TEST_ALONE(what_is_used_is_a_number_above_zero) {
         for (unsigned i = 0; i < DTYPES; i++) {
                 struct trailer trailer = begin(dtypes[i]);
                 uint8_t absent[2] = { 0x14, 0x04 }, map[2] = { 0xff, 0x07 };
@@ -64,7 +64,7 @@ static void what_is_used_is_a_number_above_zero(void **state) {
 }
 
 /* Which every engine can add. */
-static void a_use_of_it_is_one(void **state) {
+TEST_ALONE(a_use_of_it_is_one) {
         static const uint64_t one[DTYPES] = { 0x3f800000, 0x3ff0000000000000, 0x3c00, 0x3f80, 1, 1, 1 };
 
         for (unsigned i = 0; i < DTYPES; i++) {
@@ -82,7 +82,7 @@ static void a_use_of_it_is_one(void **state) {
 }
 
 /* What a node without members gives. */
-static void zeros_use_nothing(void **state) {
+TEST_ALONE(zeros_use_nothing) {
         for (unsigned i = 0; i < DTYPES; i++) {
                 struct trailer trailer = begin(dtypes[i]);
                 uint8_t map[2] = { 0xff, 0x07 };
@@ -112,7 +112,7 @@ static void assert_rank(const struct trailer *trailer, uint32_t rank) {
         assert_int_equal(count, counts[rank] < UINT32_MAX ? counts[rank] : UINT32_MAX);
 }
 
-static void what_was_measured_comes_back(void **state) {
+TEST_ALONE(what_was_measured_comes_back) {
         for (unsigned i = 0; i < DTYPES; i++)
                 for (unsigned reduce = WIRE__REDUCE__SUM; reduce <= WIRE__REDUCE__PROD; reduce++) {
                         struct trailer trailer = begin_with(dtypes[i], reduce);
@@ -171,7 +171,7 @@ static void reduce_16(unsigned dtype, unsigned reduce) {
                 assert_rank(&trailer, rank);
 }
 
-static void digits_are_whole_numbers_of_their_type(void **state) {
+TEST_ALONE(digits_are_whole_numbers_of_their_type) {
         for (unsigned reduce = WIRE__REDUCE__SUM; reduce <= WIRE__REDUCE__PROD; reduce++) {
                 reduce_16(WIRE__DTYPE__BF16, reduce);
                 reduce_16(WIRE__DTYPE__F16, reduce);
@@ -179,7 +179,7 @@ static void digits_are_whole_numbers_of_their_type(void **state) {
 }
 
 /* Whatever comes from other nodes is a number. */
-static void what_is_no_digit_counts_as_none(void **state) {
+TEST_ALONE(what_is_no_digit_counts_as_none) {
         for (unsigned i = 0; i < DTYPES; i++)
                 for (unsigned byte = 0; byte < 256; byte++) {
                         struct trailer trailer = begin(dtypes[i]);
@@ -192,17 +192,4 @@ static void what_is_no_digit_counts_as_none(void **state) {
                         trailer_get_rank(&trailer, WORLD - 1, &sum, &count);
                         assert_true(count <= UINT32_MAX);
                 }
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(what_was_measured_comes_back),
-                cmocka_unit_test(digits_are_whole_numbers_of_their_type),
-                cmocka_unit_test(what_is_no_digit_counts_as_none),
-                cmocka_unit_test(what_is_used_is_a_number_above_zero),
-                cmocka_unit_test(a_use_of_it_is_one),
-                cmocka_unit_test(zeros_use_nothing),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One table of users: who holds something stays in it, and of the others those that came last. */
-#include "unit.h"
+#include "tests.h"
 
 #include "base/clock.h"
 #include "base/user.h"
@@ -20,12 +20,14 @@ static int tear_down(void **state) {
         return 0;
 }
 
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
+
 /* Whether this user may open a connection now, of two that are allowed in a second. */
 static bool connects(uid_t uid, uint64_t now) {
         return pace_admits(&user_get(users, uid)->pace, 2, now);
 }
 
-static void a_uid_is_one_user(void **state) {
+TEST(a_uid_is_one_user) {
         struct user *user = user_get(users, 7);
 
         assert_ptr_equal(user_get(users, 7), user);
@@ -34,13 +36,13 @@ static void a_uid_is_one_user(void **state) {
         assert_null(user_find(users, 9));
 }
 
-static void users_do_not_share_a_pace(void **state) {
+TEST(users_do_not_share_a_pace) {
         assert_true(connects(7, START) && connects(7, START));
         assert_false(connects(7, START));
         assert_true(connects(8, START));
 }
 
-static void a_charge_keeps_its_user(void **state) {
+TEST(a_charge_keeps_its_user) {
         struct charge charge = { 0 };
 
         assert_int_equal(charge_take(&charge, users, 7, ACCOUNT_JOBS, 1, NULL), 0);
@@ -54,7 +56,7 @@ static void a_charge_keeps_its_user(void **state) {
         assert_null(user_find(users, 7));
 }
 
-static void a_pace_is_remembered_for_a_second(void **state) {
+TEST(a_pace_is_remembered_for_a_second) {
         struct charge charge = { 0 };
 
         assert_int_equal(charge_take(&charge, users, 7, ACCOUNT_JOBS, 1, NULL), 0);
@@ -66,7 +68,7 @@ static void a_pace_is_remembered_for_a_second(void **state) {
         assert_null(user_find(users, 7));
 }
 
-static void the_one_that_stayed_away_longest_is_forgotten(void **state) {
+TEST(the_one_that_stayed_away_longest_is_forgotten) {
         for (uid_t uid = 0; uid < USERS_STRANGERS; uid++)
                 assert_true(connects(uid, START) && connects(uid, START));
         assert_false(connects(0, START)); /* has come again, so uid 1 has stayed away for longest */
@@ -77,7 +79,7 @@ static void the_one_that_stayed_away_longest_is_forgotten(void **state) {
 }
 
 /* Those who hold something do not push out who is remembered. */
-static void strangers_alone_are_counted(void **state) {
+TEST(strangers_alone_are_counted) {
         struct charge charge[3 * USERS_STRANGERS] = { 0 };
 
         assert_true(connects(5, START));
@@ -88,17 +90,4 @@ static void strangers_alone_are_counted(void **state) {
                 charge_release(&charge[i]);
         assert_null(user_find(users, 5));
         assert_non_null(user_find(users, 1000 + 3 * USERS_STRANGERS - 1));
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(a_uid_is_one_user),
-                TEST(users_do_not_share_a_pace),
-                TEST(a_charge_keeps_its_user),
-                TEST(a_pace_is_remembered_for_a_second),
-                TEST(the_one_that_stayed_away_longest_is_forgotten),
-                TEST(strangers_alone_are_counted),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What follows from what members say after a restart: the rules of words.h, one by one. */
-#include "unit.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -24,14 +24,14 @@ static struct words_unit unit(void) {
         return words_unit(word, about, 3, &trace);
 }
 
-static void a_step_that_all_have_begun_was_open(void **state) {
+TEST_ALONE(a_step_that_all_have_begun_was_open) {
         start();
         assert_int_equal(unit().committed, 5);
         assert_true(unit().opened && unit().began);
         assert_false(unit().prepared);
 }
 
-static void a_step_is_committed_if_one_has_heard_so(void **state) {
+TEST_ALONE(a_step_is_committed_if_one_has_heard_so) {
         start();
         about[1] = (struct word_step){ .known = true, .step = 6 };
         assert_int_equal(unit().committed, 6);
@@ -40,7 +40,7 @@ static void a_step_is_committed_if_one_has_heard_so(void **state) {
         assert_int_equal(unit().committed, 5);
 }
 
-static void nothing_is_begun_before_all_have_sent_something(void **state) {
+TEST_ALONE(nothing_is_begun_before_all_have_sent_something) {
         start();
         about[2].launched = 0;
         assert_false(unit().opened);
@@ -50,7 +50,7 @@ static void nothing_is_begun_before_all_have_sent_something(void **state) {
         assert_false(unit().opened);
 }
 
-static void nothing_is_begun_after_an_orderly_end(void **state) {
+TEST_ALONE(nothing_is_begun_after_an_orderly_end) {
         start();
         for (unsigned i = 0; i < 3; i++)
                 word[i].orderly = true;
@@ -59,7 +59,7 @@ static void nothing_is_begun_after_an_orderly_end(void **state) {
         assert_true(unit().opened);
 }
 
-static void the_trace_says_what_nobody_has_heard(void **state) {
+TEST_ALONE(the_trace_says_what_nobody_has_heard) {
         start();
         trace = (struct trace){ .known = true, .step = 6 };
         assert_false(unit().opened);
@@ -75,7 +75,7 @@ static void the_trace_says_what_nobody_has_heard(void **state) {
         assert_false(unit().prepared);
 }
 
-static void results_go_to_those_that_had_sent_all(void **state) {
+TEST_ALONE(results_go_to_those_that_had_sent_all) {
         start();
         trace = (struct trace){ .known = true, .step = 6, .begun = true, .done = true };
         assert_true(words_can_hear(&word[0], &about[0], 7, &trace, 6, 2));
@@ -89,7 +89,7 @@ static void results_go_to_those_that_had_sent_all(void **state) {
         assert_false(words_can_hear(&word[0], &about[0], 7, &trace, 6, 2));
 }
 
-static void all_are_here_if_they_know_one_generation(void **state) {
+TEST_ALONE(all_are_here_if_they_know_one_generation) {
         start();
         assert_int_equal(words_generation(word, 3), 7);
         assert_true(words_all_here(word, 3));
@@ -105,18 +105,4 @@ static void all_are_here_if_they_know_one_generation(void **state) {
         assert_true(words_all_here(word, 3));
         word[2].generation = 5;
         assert_false(words_all_here(word, 3));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_step_that_all_have_begun_was_open),
-                cmocka_unit_test(a_step_is_committed_if_one_has_heard_so),
-                cmocka_unit_test(nothing_is_begun_before_all_have_sent_something),
-                cmocka_unit_test(nothing_is_begun_after_an_orderly_end),
-                cmocka_unit_test(the_trace_says_what_nobody_has_heard),
-                cmocka_unit_test(results_go_to_those_that_had_sent_all),
-                cmocka_unit_test(all_are_here_if_they_know_one_generation),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }
