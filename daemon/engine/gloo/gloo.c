@@ -389,7 +389,8 @@ static void helper_hear(struct gloo_comm *comm) {
         while (comm->sock >= 0) {
                 ssize_t n = recv(comm->sock, room, sizeof(room), MSG_DONTWAIT);
 
-                if (n < 0 && errno == EINTR)
+                /* One that has ended with packets unread: what it has said comes after that error. */
+                if (n < 0 && (errno == EINTR || errno == ECONNRESET))
                         continue;
                 if (n < 0 && errno == EAGAIN)
                         return;
