@@ -57,6 +57,8 @@ struct site {
         uint64_t done[LANES], value[LANES][ENGINE_VALUES];
 };
 
+static const char *rig_helper = HELPER;
+
 struct rig {
         struct site site[SITES];
         uint32_t n, address[SITES];
@@ -189,7 +191,7 @@ static void rig_pass(struct rig *rig, const char *what) {
         rig_pass(rig, #condition)
 
 static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
-        struct engines_config config = { .gloo_helper = HELPER, .silence = silence };
+        struct engines_config config = { .gloo_helper = rig_helper, .silence = silence };
         struct site *site = &rig->site[rank];
 
         site->rig = rig;
@@ -205,30 +207,33 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
         assert_true(site->bytes != MAP_FAILED);
         struct engine_memory memory = { site->bytes, true, site->memory, MEMORY_BYTES };
         assert_int_equal(site->engine->ops->share(site->engine, MEMORY, &memory), 0);
-        rig->address[rank] = rig_address(rank);
 }
 
 static void rig_open(struct rig *rig, uint32_t n, uint32_t silence) {
         memset(rig, 0, sizeof(*rig));
         rig->n_fds = count_fds();
         rig->n = n;
+        for (uint32_t rank = 0; rank < SITES; rank++)
+                rig->address[rank] = rig_address(rank);
         for (uint32_t rank = 0; rank < n; rank++)
                 site_open(rig, rank, silence);
 }
 
-static void rig_build(struct rig *rig, uint32_t n_lanes) {
-        for (uint32_t rank = 0; rank < rig->n; rank++) {
-                struct engine_build build = { .comm = COMM,
-                                              .name = "0/training/1.1.1.1",
-                                              .n_lanes = n_lanes,
-                                              .dialect = rig->site[rank].engine->ops->dialect,
-                                              .n_nodes = rig->n,
-                                              .self = rank,
-                                              .node = rig->address };
-                struct engine *engine = rig->site[rank].engine;
+static void site_build(struct site *site, uint32_t n_nodes, uint32_t n_lanes) {
+        struct engine_build build = { .comm = COMM,
+                                      .name = "0/training/1.1.1.1",
+                                      .n_lanes = n_lanes,
+                                      .dialect = site->engine->ops->dialect,
+                                      .n_nodes = n_nodes,
+                                      .self = (uint32_t)(site - site->rig->site),
+                                      .node = site->rig->address };
 
-                assert_int_equal(engine->ops->build(engine, &build), 0);
-        }
+        assert_int_equal(site->engine->ops->build(site->engine, &build), 0);
+}
+
+static void rig_build(struct rig *rig, uint32_t n_lanes) {
+        for (uint32_t rank = 0; rank < rig->n; rank++)
+                site_build(&rig->site[rank], rig->n, n_lanes);
 }
 
 /* All reach all. */

@@ -8,7 +8,10 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+
+#include "engine/gloo/errand.h"
 
 static char heard[1 << 17]; /* the log of a test */
 
@@ -17,6 +20,23 @@ static bool said(const char *text) {
 
         snprintf(heard + length, sizeof(heard) - length, "%s", written());
         return strstr(heard, text) != NULL;
+}
+
+/* What happens where somebody is not waited for any longer. False: the others were too slow for it. */
+typedef bool (*patience_fn)(struct rig *rig, uint32_t silence, const void *data);
+
+/* With more and more patience, as a busy machine needs. */
+static void play_patiently(patience_fn scene, const void *data) {
+        struct rig rig;
+
+        for (uint32_t silence = SWIFT; silence <= PATIENT; silence *= 2) {
+                heard[0] = '\0';
+                bool good = scene(&rig, silence, data);
+                rig_close(&rig, false);
+                if (good)
+                        return;
+        }
+        FAIL("the log: %s", heard);
 }
 
 static void begin(struct rig *rig, uint32_t n, uint32_t silence, pid_t *helper) {
@@ -32,9 +52,12 @@ static void form(struct rig *rig, uint32_t n, uint32_t n_lanes, pid_t *helper) {
         assert_int_equal(children(helper, SITES), n);
 }
 
+static bool has_lost(const struct site *site, uint32_t rank) {
+        return site->n_lost == 1 && site->lost[0] == rig_address(rank);
+}
+
 static void assert_lost(const struct site *site, uint32_t rank) {
-        assert_int_equal(site->n_lost, 1);
-        assert_int_equal(site->lost[0], rig_address(rank));
+        assert_true(has_lost(site, rank));
 }
 
 static int capture(void **state) {
@@ -50,66 +73,83 @@ static int release(void **state) {
 
 /* ---- while it is made ---- */
 
-static void publish_all(struct rig *rig) {
+/* Unless it is given up before. */
+static bool publish_all(struct rig *rig) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                UNTIL(rig, rig->site[rank].table != NULL || rig->site[rank].n_built > 0);
+                all = all && rig->site[rank].table != NULL;
+        }
+        return all;
+}
+
+/* Whether all others but that one name that one, and nobody else. */
+static bool all_have_lost(struct rig *rig, uint32_t lost) {
+        bool all = true;
+
         for (uint32_t rank = 0; rank < rig->n; rank++)
-                UNTIL(rig, rig->site[rank].table != NULL);
+                if (rank != lost) {
+                        UNTIL(rig, rig->site[rank].n_built > 0);
+                        all = all && has_lost(&rig->site[rank], lost);
+                }
+        return all;
+}
+
+static bool one_never_says_where_it_is(struct rig *rig, uint32_t silence, const void *data) {
+        pid_t helper[SITES];
+
+        begin(rig, 3, silence, helper);
+        if (!publish_all(rig))
+                return false;
+        rig_spread(&rig->site[0]);
+        rig_spread(&rig->site[2]);
+        return all_have_lost(rig, 1) &&
+               said("Gloo does not reach node 13: it has not said in time where it is reached");
 }
 
 TEST(a_node_that_never_says_where_it_is_has_a_name) {
-        pid_t helper[SITES];
-        struct rig rig;
-
-        begin(&rig, 3, SWIFT, helper);
-        publish_all(&rig);
-        rig_spread(&rig.site[0]);
-        rig_spread(&rig.site[2]);
-        for (uint32_t rank = 0; rank < 3; rank += 2) {
-                UNTIL(&rig, rig.site[rank].n_built > 0);
-                assert_lost(&rig.site[rank], 1);
-        }
-        assert_true(said("Gloo does not reach node 13: it has not said in time where it is reached"));
-        rig_close(&rig, false);
+        play_patiently(one_never_says_where_it_is, NULL);
 }
 
-/* It listens, but its helper is stopped. The others name it, and nobody else. */
-TEST(a_node_that_never_comes_has_a_name) {
+/* It listens, but its helper is stopped. */
+static bool one_never_comes(struct rig *rig, uint32_t silence, const void *data) {
         pid_t helper[SITES];
-        struct rig rig;
 
-        begin(&rig, 4, SWIFT, helper);
-        publish_all(&rig);
+        begin(rig, 4, silence, helper);
+        if (!publish_all(rig))
+                return false;
         kill(helper[1], SIGSTOP);
         for (uint32_t rank = 0; rank < 4; rank++)
-                rig_spread(&rig.site[rank]);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                UNTIL(&rig, rig.site[rank].n_built > 0);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                if (rank != 1)
-                        assert_lost(&rig.site[rank], 1);
-        assert_true(said("Gloo does not reach node 13: its connections were not made in time"));
-        assert_int_equal(rig.site[1].n_lost, 3);
+                rig_spread(&rig->site[rank]);
+        bool named = all_have_lost(rig, 1);
+        UNTIL(rig, rig->site[1].n_built > 0);
+        assert_int_equal(rig->site[1].n_lost, 3);
         assert_true(said("of Gloo does not answer: this node is cut off"));
-        rig_close(&rig, false);
+        return named && said("Gloo does not reach node 13: its connections were not made in time");
+}
+
+TEST(a_node_that_never_comes_has_a_name) {
+        play_patiently(one_never_comes, NULL);
+}
+
+static bool one_ends_while_it_connects(struct rig *rig, uint32_t silence, const void *data) {
+        pid_t helper[SITES];
+
+        begin(rig, 3, silence, helper);
+        if (!publish_all(rig))
+                return false;
+        kill(helper[2], SIGKILL);
+        UNTIL(rig, rig->site[2].n_built > 0);
+        assert_int_equal(rig->site[2].n_lost, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                rig_spread(&rig->site[rank]);
+        return all_have_lost(rig, 2) && said("has ended, by signal 9: this node lost the others") &&
+               said("Gloo does not reach node 23: ");
 }
 
 TEST(a_helper_that_ends_while_it_connects_has_a_name) {
-        pid_t helper[SITES];
-        struct rig rig;
-
-        begin(&rig, 3, SWIFT, helper);
-        publish_all(&rig);
-        kill(helper[2], SIGKILL);
-        UNTIL(&rig, rig.site[2].n_built > 0);
-        assert_int_equal(rig.site[2].n_lost, 2);
-        assert_true(said("has ended, by signal 9: this node lost the others"));
-        for (uint32_t rank = 0; rank < 3; rank++)
-                rig_spread(&rig.site[rank]);
-        for (uint32_t rank = 0; rank < 2; rank++) {
-                UNTIL(&rig, rig.site[rank].n_built > 0);
-                assert_lost(&rig.site[rank], 2);
-        }
-        assert_true(said("Gloo does not reach node 23: "));
-        rig_close(&rig, false);
+        play_patiently(one_ends_while_it_connects, NULL);
 }
 
 TEST(addresses_of_another_kind_are_refused) {
@@ -118,7 +158,7 @@ TEST(addresses_of_another_kind_are_refused) {
         struct rig rig;
 
         begin(&rig, 2, PATIENT, helper);
-        publish_all(&rig);
+        assert_true(publish_all(&rig));
         struct engine *engine = rig.site[0].engine;
         assert_int_equal(engine->ops->learn(engine, COMM, 2, nonsense, sizeof(nonsense)), -EINVAL);
         assert_int_equal(engine->ops->learn(engine, COMM, 0, nonsense, sizeof(nonsense)), -EINVAL);
@@ -147,6 +187,107 @@ TEST(what_cannot_be_built_is_refused) {
         assert_true(said("/nowhere/gradsync-gloo, which exchanges data with other nodes, cannot be started: "
                          "No such file"));
         engines_close(&engines);
+}
+
+/* ---- a helper of the test's own: this program ---- */
+
+#define PART "GRADSYNC_TEST_PART"
+#define STRANGE_RANKS "strange ranks"
+#define LAST_WORD "last word"
+
+static void play_say(const struct errand *errand) {
+        (void)!send(ERRAND_SOCKET, errand, sizeof(*errand), MSG_NOSIGNAL);
+}
+
+/* LAST_WORD: that it is built, and, after a signal, that something is broken, and no more. */
+static void play(const char *part) {
+        struct errand errand;
+        unsigned char room[4096];
+        sigset_t signals;
+        int number;
+
+        memset(&errand, 0, sizeof(errand));
+        errand.kind = ERRAND_BUILT;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        sigemptyset(&signals);
+        sigaddset(&signals, SIGUSR1);
+        sigprocmask(SIG_BLOCK, &signals, NULL);
+        if (strcmp(part, STRANGE_RANKS) == 0) {
+                static const uint32_t ranks[] = { 3, 0, 1, UINT32_MAX };
+
+                errand.nodes.n = sizeof(ranks) / sizeof(ranks[0]);
+                memcpy(errand.nodes.rank, ranks, sizeof(ranks));
+                strcpy(errand.nodes.text, STRANGE_RANKS);
+        }
+        play_say(&errand);
+        if (strcmp(part, LAST_WORD) == 0) {
+                sigwait(&signals, &number);
+                errand.kind = ERRAND_BROKEN;
+                errand.nodes.n = errand.nodes.rank[0] = 1;
+                strcpy(errand.nodes.text, LAST_WORD);
+                play_say(&errand);
+                _exit(3);
+        }
+        while (recv(ERRAND_SOCKET, room, sizeof(room), 0) > 0)
+                ;
+        _exit(0);
+}
+
+__attribute__((constructor)) static void play_if_told(void) {
+        const char *part = getenv(PART);
+
+        if (part != NULL)
+                play(part);
+}
+
+/* One node, of three, with such a helper. */
+static void begin_played(struct rig *rig, const char *part) {
+        rig_helper = "/proc/self/exe";
+        setenv(PART, part, 1);
+        rig_open(rig, 1, PATIENT);
+        site_build(&rig->site[0], 3, 1);
+        unsetenv(PART);
+        rig_helper = HELPER;
+}
+
+TEST(ranks_that_are_of_no_other_node_are_left_out) {
+        struct rig rig;
+
+        begin_played(&rig, STRANGE_RANKS);
+        UNTIL(&rig, rig.site[0].n_built > 0);
+        assert_lost(&rig.site[0], 1);
+        assert_true(said("Gloo does not reach node 13: " STRANGE_RANKS));
+        rig_close(&rig, false);
+}
+
+static const struct site *speaks_last; /* its helper speaks when it is asked whether it has ended */
+
+int __real_waitid(idtype_t type, id_t id, siginfo_t *info, int options);
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options);
+
+int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
+        if (speaks_last != NULL && speaks_last->n_built > 0) {
+                siginfo_t ended;
+                pid_t helper;
+
+                speaks_last = NULL;
+                assert_int_equal(children(&helper, 1), 1);
+                kill(helper, SIGUSR1);
+                assert_int_equal(__real_waitid(P_PID, (id_t)helper, &ended, WEXITED | WNOWAIT), 0);
+        }
+        return __real_waitid(type, id, info, options);
+}
+
+/* Also if that has not read all that it was told. */
+TEST(the_last_word_of_a_helper_is_heard) {
+        struct rig rig;
+
+        begin_played(&rig, LAST_WORD);
+        speaks_last = &rig.site[0];
+        UNTIL(&rig, rig.site[0].n_unreachable > 0);
+        assert_lost(&rig.site[0], 1);
+        assert_true(said("Gloo has lost node 13: " LAST_WORD));
+        rig_close(&rig, false);
 }
 
 /* ---- strangers on the ports of a helper ---- */
@@ -256,34 +397,33 @@ static void leave(int fd) {
 }
 
 /* Whatever comes of it, each node hears that it does not reach the other, and the log says what happened. */
-static void suffer(const struct stranger *stranger) {
+static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
+        const struct stranger *stranger = data;
         unsigned port[4 * STREAMS], n = 0;
         int fd[4 * STREAMS];
         pid_t helper[SITES];
-        struct rig rig;
 
-        heard[0] = '\0';
-        begin(&rig, 2, SWIFT, helper);
-        publish_all(&rig);
+        begin(rig, 2, silence, helper);
+        if (!publish_all(rig))
+                return false;
         for (uint32_t rank = 0; rank < 2; rank++)
                 n += ports_of(helper[rank], port + n, 2 * STREAMS);
-        assert_int_equal(n, 2 * STREAMS);
         for (unsigned i = 0; i < n; i++)
                 fd[i] = visit(port[i]);
         for (uint32_t rank = 0; rank < 2; rank++)
-                rig_spread(&rig.site[rank]);
+                rig_spread(&rig->site[rank]);
         for (unsigned i = 0; i < n && stranger->speak != NULL; i++)
                 stranger->speak(fd[i]);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                UNTIL(&rig, rig.site[rank].n_built > 0);
-                if (rig.site[rank].n_lost != 1 || rig.site[rank].lost[0] != rig_address(1 - rank))
+                UNTIL(rig, rig->site[rank].n_built > 0);
+                if (!has_lost(&rig->site[rank], 1 - rank))
                         FAIL("a stranger that %s: rank %u is built", stranger->name, rank);
         }
         if (!said("Gloo"))
                 FAIL("a stranger that %s: nothing is said of it", stranger->name);
         for (unsigned i = 0; i < n; i++)
                 close(fd[i]);
-        rig_close(&rig, false);
+        return n == 2 * STREAMS; /* else they had given up before */
 }
 
 TEST(a_stranger_on_a_port_is_not_taken_for_a_node) {
@@ -298,14 +438,14 @@ TEST(a_stranger_on_a_port_is_not_taken_for_a_node) {
         };
 
         for (size_t i = 0; i < sizeof(strangers) / sizeof(*strangers); i++)
-                suffer(&strangers[i]);
+                play_patiently(suffer, &strangers[i]);
 }
 
 TEST(a_stranger_that_knows_how_to_greet_is_found_out) {
         /* Which node of a connection connects follows from their ports. If each of them has to, for one of
          * its streams, both may be refused there before either has heard what the stranger says. */
         for (unsigned tries = 0; tries < 30; tries++) {
-                suffer(&(struct stranger){ "greets", speak_false_proof });
+                play_patiently(suffer, &(struct stranger){ "greets", speak_false_proof });
                 if (said("it cannot be reached: something else has answered its connection"))
                         return;
         }
@@ -318,7 +458,7 @@ TEST(nobody_listens_once_it_works) {
         struct rig rig;
 
         begin(&rig, 3, PATIENT, helper);
-        publish_all(&rig);
+        assert_true(publish_all(&rig));
         assert_int_equal(ports_of(helper[1], port, 64), 2 * STREAMS);
         for (uint32_t rank = 0; rank < 3; rank++)
                 rig_spread(&rig.site[rank]);
