@@ -3,23 +3,22 @@
  * results. */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit.h"
 
-#include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "backend/backend.h"
 #include "proto/gradsync.pb-c.h"
 #include "proto/memfd.h"
 
 #define DONE_MAX 4096u
+#define HOST_PATIENCE 60000 /* ms: then something does not end */
 
 /* Results in the order of their delivery. */
 struct done {
@@ -74,7 +73,7 @@ static inline struct backend *fixture_open(unsigned workers, struct done *done) 
 static inline void fixture_wait(struct backend *backend, const struct done *done, unsigned n) {
         while (done->n < n) {
                 struct pollfd fd = { .fd = backend->ops->fd(backend), .events = POLLIN };
-                assert_true(poll(&fd, 1, -1) == 1);
+                assert_int_equal(poll(&fd, 1, HOST_PATIENCE), 1);
                 backend->ops->dispatch(backend);
         }
 }
@@ -136,6 +135,18 @@ static inline int fd_of(const struct backend_memory *memory) {
         return fds[0];
 }
 
+static inline uint64_t touched(const struct backend_memory *memory) {
+        struct stat info;
+        assert_int_equal(fstat(fd_of(memory), &info), 0);
+        return (uint64_t)info.st_blocks * 512;
+}
+
+static inline void punch(const struct backend_memory *memory, uint64_t offset, uint64_t bytes) {
+        assert_int_equal(fallocate(fd_of(memory), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                                   (off_t)bytes),
+                         0);
+}
+
 /* Mapped and touched by the "member", then attached. */
 static inline struct member member_new(struct backend *backend, uint64_t bytes) {
         struct member member = { .bytes = bytes };
@@ -152,6 +163,21 @@ static inline void member_free(struct backend *backend, struct member *member) {
         ask_free(member->arena);
 }
 
+/* Of so many ranges, in place. */
+static inline struct backend_task task_on(const struct backend_range *ranges, unsigned n, unsigned dtype,
+                                          unsigned reduce, uint64_t elements) {
+        return (struct backend_task){ .id = 1,
+                                      .turn = 1,
+                                      .dtype = dtype,
+                                      .reduce = reduce,
+                                      .divisor = n,
+                                      .elements = elements,
+                                      .n_inputs = n,
+                                      .n_outputs = n,
+                                      .inputs = ranges,
+                                      .outputs = ranges };
+}
+
 /* xorshift: repeatable, and good enough to spread bits. */
 static inline uint64_t random_next(uint64_t *state) {
         *state ^= *state << 13;
@@ -159,3 +185,17 @@ static inline uint64_t random_next(uint64_t *state) {
         *state ^= *state << 17;
         return *state;
 }
+
+static inline void host_run(void (*test)(struct backend *backend, struct done *done), unsigned workers) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(workers, done);
+        test(backend, done);
+        assert_null(backend->ops->close(backend));
+        free(done);
+}
+
+/* For tests.h: a test with an open backend of so many workers. */
+#define HOST_TEST(name, workers)                                                                             \
+        static void name(struct backend *backend, struct done *done);                                        \
+        TEST_LIST(name, host_run(name, workers), NULL, NULL)                                                 \
+        static void name(struct backend *backend, struct done *done)

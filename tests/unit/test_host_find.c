@@ -3,9 +3,6 @@
 #include "host_fixture.h"
 #include "tests.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "backend/host/kernel.h"
 #include "backend/host/task.h"
 #include "base/cleanup.h"
@@ -26,13 +23,10 @@ static const struct {
 };
 
 static struct backend_task search(const struct backend_range *range, unsigned dtype, uint64_t elements) {
-        return (struct backend_task){ .id = 7,
-                                      .dtype = dtype,
-                                      .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                      .elements = elements,
-                                      .n_inputs = 1,
-                                      .inputs = range,
-                                      .find = true };
+        struct backend_task task = task_on(range, 1, dtype, WIRE__REDUCE__REDUCE_NONE, elements);
+        task.n_outputs = 0;
+        task.find = true;
+        return task;
 }
 
 static uint64_t found_by(struct backend *backend, struct done *done, const struct backend_task *task) {
@@ -93,9 +87,7 @@ TEST_ALONE(test_first_of_each_type) {
 
 /* What workers find in other slices at the same time does not matter. Elements before `first` are not looked
  * at, and those found are counted from the start of the range. */
-TEST_ALONE(test_the_first_of_many) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(3, done);
+HOST_TEST(test_the_first_of_many, 3) {
         struct member member = member_new(backend, BYTES);
         struct backend_range range = { member.arena, 64 };
         struct backend_task task = search(&range, WIRE__DTYPE__F32, 0);
@@ -114,63 +106,39 @@ TEST_ALONE(test_the_first_of_many) {
                 assert_int_equal(found_by(backend, done, &task), lowest);
         }
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
-}
-
-static uint64_t present(const struct member *member) {
-        struct stat info;
-        assert_int_equal(fstat(fd_of(member->arena), &info), 0);
-        return (uint64_t)info.st_blocks * 512;
-}
-
-static void punch(const struct member *member, uint64_t from) {
-        assert_int_equal(fallocate(fd_of(member->arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                   (off_t)from, (off_t)(member->bytes - from)),
-                         0);
 }
 
 /* What follows is not read any more: holes there stay holes. In huge pages one read makes 2 MiB. */
-TEST_ALONE(test_it_ends_with_what_it_has_found) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_it_ends_with_what_it_has_found, 1) {
         struct member member = member_new(backend, 8 * BYTES);
         struct backend_range range = { member.arena, 0 };
         struct backend_task task = search(&range, WIRE__DTYPE__F64, 8 * BYTES / 8);
         put(&member, 8, 5, types[1].nan);
-        punch(&member, ARENA_PAGE);
+        punch(member.arena, ARENA_PAGE, 8 * BYTES - ARENA_PAGE);
         assert_int_equal(found_by(backend, done, &task), 5);
-        assert_true(present(&member) <= (UINT64_C(4) << 20));
+        assert_true(touched(member.arena) <= (UINT64_C(4) << 20));
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* As any task. */
-TEST_ALONE(test_holes_end_it) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST(test_holes_end_it, 2) {
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
         struct member member = member_new(backend, bytes);
         struct backend_range range = { member.arena, 0 };
         struct backend_task task = search(&range, WIRE__DTYPE__F32, bytes / 4);
         put(&member, 4, bytes / 4 - 1, types[0].nan);
         assert_int_equal(found_by(backend, done, &task), bytes / 4 - 1);
-        punch(&member, 0);
+        punch(member.arena, 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[0].cancelled);
         assert_ptr_equal(done->at[0].withdrawn, member.arena);
         assert_int_equal(done->at[0].found, BACKEND_NOWHERE);
-        assert_int_equal(present(&member), 0);
+        assert_int_equal(touched(member.arena), 0);
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* By its id, whether it is queued, at work or done: then it has found what there is, or nothing. */
-TEST_ALONE(test_cancel) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST(test_cancel, 2) {
         struct member member = member_new(backend, BYTES);
         struct backend_range range = { member.arena, 0 };
         put(&member, 4, BYTES / 4 - 1, types[0].nan);
@@ -186,8 +154,6 @@ TEST_ALONE(test_cancel) {
                 assert_int_equal(done->at[i].found, done->at[i].cancelled ? BACKEND_NOWHERE : BYTES / 4 - 1);
         }
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* A room for a task holds each one that is smaller, though that may be cut finer. */
@@ -201,9 +167,7 @@ TEST_ALONE(test_room) {
         }
 }
 
-TEST_ALONE(test_refused) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_refused, 1) {
         struct member member = member_new(backend, BYTES);
         struct backend_range range[2] = { { member.arena, 0 }, { member.arena, 0 } };
         struct backend_task wrong[5];
@@ -222,6 +186,4 @@ TEST_ALONE(test_refused) {
                 assert_int_equal(backend->compute->submit(backend, &wrong[i], &result), -EINVAL);
         }
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }

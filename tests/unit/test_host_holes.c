@@ -3,28 +3,13 @@
 #include "host_fixture.h"
 #include "tests.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include "backend/host/kernel.h"
-
-static uint64_t touched(const struct backend_memory *memory) {
-        struct stat info;
-        assert_int_equal(fstat(fd_of(memory), &info), 0);
-        return (uint64_t)info.st_blocks * 512;
-}
-
-static void punch(int fd, uint64_t offset, uint64_t bytes) {
-        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-                                   (off_t)bytes),
-                         0);
-}
 
 /* The same task once more, with holes in the memory of this member: it says so, and no page is allocated. */
 static void run_with_holes(struct backend *backend, struct done *done, const struct backend_task *task,
                            const struct member *member, uint64_t offset, uint64_t bytes) {
         unsigned n = done->n;
-        punch(fd_of(member->arena), offset, bytes);
+        punch(member->arena, offset, bytes);
         uint64_t before = touched(member->arena);
         fixture_run(backend, done, task);
         assert_true(done->at[n].cancelled);
@@ -44,14 +29,8 @@ TEST_ALONE(test_holes) {
                 struct backend *backend = fixture_open(2, done);
                 struct member member[3];
                 struct backend_range range[3];
-                struct backend_task task = { .id = 1,
-                                             .dtype = WIRE__DTYPE__F32,
-                                             .reduce = WIRE__REDUCE__SUM,
-                                             .elements = sizes[i] / 4,
-                                             .n_inputs = 3,
-                                             .n_outputs = 3,
-                                             .inputs = range,
-                                             .outputs = range };
+                struct backend_task task =
+                        task_on(range, 3, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, sizes[i] / 4);
                 for (unsigned j = 0; j < 3; j++) {
                         member[j] = member_new(backend, sizes[i]);
                         range[j] = (struct backend_range){ member[j].arena, 0 };
@@ -59,14 +38,9 @@ TEST_ALONE(test_holes) {
                 run_with_holes(backend, done, &task, &member[1], 0, ARENA_PAGE);
                 run_with_holes(backend, done, &task, &member[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
                 run_with_holes(backend, done, &task, &member[0], 0, sizes[i]);
-                task = (struct backend_task){ .id = 1,
-                                              .dtype = WIRE__DTYPE__U8,
-                                              .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                              .elements = sizes[i],
-                                              .n_inputs = 1,
-                                              .n_outputs = 2,
-                                              .inputs = range,
-                                              .outputs = range + 1 };
+                task = task_on(range, 1, WIRE__DTYPE__U8, WIRE__REDUCE__REDUCE_NONE, sizes[i]);
+                task.n_outputs = 2;
+                task.outputs = range + 1;
                 run_with_holes(backend, done, &task, &member[2], sizes[i] - ARENA_PAGE, ARENA_PAGE);
                 run_with_holes(backend, done, &task, &member[0], 0, ARENA_PAGE);
                 for (unsigned j = 0; j < 3; j++)

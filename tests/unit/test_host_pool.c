@@ -8,13 +8,11 @@
 #include "tests.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/host/arena.h"
@@ -87,17 +85,12 @@ static struct task *gated_task_of(uint64_t user, uint64_t id, uint64_t turn, uns
                 (size_t)slices *
                 (slices <= KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES);
         struct backend_range range = { &fake_arena.memory, 0 };
-        struct backend_task description = { .id = id,
-                                            .user = user,
-                                            .turn = turn,
-                                            .dtype = WIRE__DTYPE__F32,
-                                            .reduce = WIRE__REDUCE__SUM,
-                                            .elements = bytes / sizeof(float),
-                                            .n_inputs = 1,
-                                            .n_outputs = 1,
-                                            .inputs = &range,
-                                            .outputs = &range };
+        struct backend_task description =
+                task_on(&range, 1, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, bytes / sizeof(float));
         struct task *task;
+        description.id = id;
+        description.user = user;
+        description.turn = turn;
         assert_int_equal(task_new(kernel_find("baseline"), &description, &task), 0);
         assert_int_equal(task->slices, slices);
         task->kernel = gated_kernel;
@@ -120,7 +113,7 @@ static void pool_collect(struct pool *pool, unsigned n, int64_t *ids) {
         struct list list = LIST_INIT(list);
         for (unsigned i = 0; i < n;) {
                 struct pollfd fd = { .fd = pool_fd(pool), .events = POLLIN };
-                assert_int_equal(poll(&fd, 1, -1), 1);
+                assert_int_equal(poll(&fd, 1, HOST_PATIENCE), 1);
                 for (pool_take(pool, &list); !list_empty(&list); i++) {
                         struct task *task = list_entry(list.next, struct task, unfinished);
                         assert_true(i < n);
@@ -160,6 +153,24 @@ TEST_ALONE(test_turns) {
         pool_collect(pool, 4, ids);
         check_log("A0 A1 B0 C0 A2 B1 A3 A4 A5 D0 D1 ");
         assert_memory_equal(ids, ((int64_t[]){ 3, 2, 1, 4 }), sizeof ids);
+        pool_free(pool);
+}
+
+/* What is added behind it when the first of three has been handed out. */
+TEST_ALONE(test_turn_goes_on) {
+        struct pool *pool = pool_open(1);
+        int64_t ids[4];
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 1, 2));
+        gate_wait_started(1);
+        pool_submit(pool, gated_task(2, 1, 1));
+        pool_submit(pool, gated_task(3, 1, 1));
+        gate_allow(1);
+        gate_wait_started(2);
+        pool_submit(pool, gated_task(4, 1, 1));
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 4, ids);
+        check_log("A0 A1 B0 C0 D0 ");
         pool_free(pool);
 }
 
@@ -302,24 +313,14 @@ TEST_ALONE(test_cancel_finished) {
 }
 
 /* After the end of a cancelled task its memory may go. */
-TEST_ALONE(test_no_access_after_cancel) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST(test_no_access_after_cancel, 2) {
         for (unsigned round = 0; round < 20; round++) {
                 struct member a = member_new(backend, 16u << 20), b = member_new(backend, 16u << 20);
                 struct backend_range ranges[2] = { { a.arena, 0 }, { b.arena, 0 } };
-                struct backend_task task = { .id = round + 1,
-                                             .turn = 1,
-                                             .dtype = WIRE__DTYPE__F32,
-                                             .reduce = WIRE__REDUCE__AVG,
-                                             .divisor = 2,
-                                             .elements = 4u << 20,
-                                             .n_inputs = 2,
-                                             .n_outputs = 2,
-                                             .inputs = ranges,
-                                             .outputs = ranges,
-                                             .statistics = true };
+                struct backend_task task = task_on(ranges, 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 4u << 20);
                 struct backend_result result;
+                task.id = round + 1;
+                task.statistics = true;
                 assert_int_equal(backend->compute->submit(backend, &task, &result), 0);
                 for (unsigned i = 0; i < round; i++)
                         sched_yield();
@@ -334,8 +335,6 @@ TEST_ALONE(test_no_access_after_cancel) {
                 member_free(backend, &a);
                 member_free(backend, &b);
         }
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* ---- rooms ---- */
@@ -362,19 +361,11 @@ TEST_ALONE(test_room) {
         struct backend_config config = { .workers = 2, .done = tenant_done, .owner = &tenant };
         struct backend *backend;
         struct member member;
-        struct backend_range ranges[2];
-        struct backend_task task = { .id = 1,
-                                     .dtype = WIRE__DTYPE__F32,
-                                     .reduce = WIRE__REDUCE__AVG,
-                                     .divisor = 2,
-                                     .elements = 1u << 20,
-                                     .n_inputs = 2,
-                                     .n_outputs = 2,
-                                     .inputs = ranges,
-                                     .outputs = ranges,
-                                     .statistics = true };
+        struct backend_range ranges[2] = { 0 };
+        struct backend_task task = task_on(ranges, 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 1u << 20);
         struct backend_result result;
         size_t bytes;
+        task.statistics = true;
         assert_int_equal(backend_host.open(&config, &backend), 0);
         member = member_new(backend, 8u << 20);
         memset(member.map, 0x3f, member.bytes);
@@ -473,9 +464,7 @@ static void many_submit(struct backend *backend, struct done *done, struct membe
                 backend->compute->cancel(backend, i - i % 3);
 }
 
-TEST_ALONE(test_many) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(3, done);
+HOST_TEST(test_many, 3) {
         struct member member = member_new(backend, (SLOTS + 1) * SLOT_BYTES);
         unsigned char seen[MANY] = { 0 };
         memset(member.map + SLOTS * SLOT_BYTES, 0x3f, SLOT_BYTES);
@@ -492,21 +481,11 @@ TEST_ALONE(test_many) {
                                 fail_msg("slot %u, byte %u", i, j);
         assert_true(backend->ops->cpu_us(backend) > 0);
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* ---- arenas ---- */
 
-static uint64_t touched(const struct backend_memory *arena) {
-        struct stat info;
-        assert_int_equal(fstat(fd_of(arena), &info), 0);
-        return (uint64_t)info.st_blocks * 512;
-}
-
-TEST_ALONE(test_arena_accounts) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_arena_accounts, 1) {
         struct backend_memory *arena;
         struct refusal refusal = { 0 };
         unsigned char *map;
@@ -524,13 +503,10 @@ TEST_ALONE(test_arena_accounts) {
                 map[pages * ARENA_PAGE] = (unsigned char)pages;
         }
         assert_int_equal(ask_attach(arena, &refusal), 0);
-        assert_int_equal(fallocate(fd_of(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, ARENA_PAGE),
-                         0);
+        punch(arena, 0, ARENA_PAGE);
         assert_int_equal(ask_attach(arena, &refusal), WIRE__CODE__INVALID);
         munmap(map, 16 * ARENA_PAGE);
         ask_free(arena);
-        backend->ops->close(backend);
-        free(done);
 }
 
 static int sealed_memory(uint64_t bytes) {
@@ -538,12 +514,6 @@ static int sealed_memory(uint64_t bytes) {
         assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
         return fd;
-}
-
-static void punch(int fd, uint64_t offset, uint64_t bytes) {
-        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-                                   (off_t)bytes),
-                         0);
 }
 
 static char text[1024]; /* why memory was refused */
@@ -561,9 +531,7 @@ static int adopt(struct backend *backend, enum memory_kind kind, int *fd, uint64
 }
 
 /* The same memory is known again through any descriptor, and only that. */
-TEST_ALONE(test_identity) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_identity, 1) {
         struct backend_memory *memory[5];
         int fd = sealed_memory(4 * ARENA_PAGE), again = dup(fd), other = sealed_memory(4 * ARENA_PAGE);
         assert_int_equal(fallocate(fd, 0, 0, 4 * ARENA_PAGE), 0);
@@ -581,8 +549,6 @@ TEST_ALONE(test_identity) {
                 }
         for (unsigned i = 0; i < 5; i++)
                 ask_free(memory[i]);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* Memory that a daemon has made comes back whole, and is not offered as a member's own. */
@@ -621,20 +587,11 @@ TEST_ALONE(test_returned_memory) {
 }
 
 /* Memory of the member's own, from its third page on. What is reduced is seen in it. */
-TEST_ALONE(test_adopted_arena) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_adopted_arena, 1) {
         struct member other = member_new(backend, ARENA_PAGE);
         struct backend_memory *arena;
         struct backend_range range[2];
-        struct backend_task task = { .id = 1,
-                                     .dtype = WIRE__DTYPE__I32,
-                                     .reduce = WIRE__REDUCE__SUM,
-                                     .elements = 16,
-                                     .n_inputs = 2,
-                                     .n_outputs = 2,
-                                     .inputs = range,
-                                     .outputs = range };
+        struct backend_task task = task_on(range, 2, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 16);
         uint64_t bytes = 600 * ARENA_PAGE; /* a large one */
         int fd = sealed_memory(bytes);
         int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
@@ -663,19 +620,14 @@ TEST_ALONE(test_adopted_arena) {
         munmap(map, bytes);
         ask_free(arena);
         member_free(backend, &other);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* A hole is found before a large task, and before small ones that make up as much. */
-TEST_ALONE(test_arena_check) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_arena_check, 1) {
         struct member member = member_new(backend, 16 * ARENA_PAGE);
-        int fd = fd_of(member.arena);
         struct refusal refusal = { 0 };
         assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED, &refusal), 0);
-        punch(fd, 3 * ARENA_PAGE, ARENA_PAGE);
+        punch(member.arena, 3 * ARENA_PAGE, ARENA_PAGE);
         assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED - 1, &refusal), 0);
         assert_int_equal(backend->memory->check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
         assert_non_null(strstr(refusal.text, "holes were punched"));
@@ -685,8 +637,6 @@ TEST_ALONE(test_arena_check) {
         member.map[3 * ARENA_PAGE] = 1;
         assert_int_equal(backend->memory->check(member.arena, UINT64_C(1) << 40, &refusal), 0);
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* Mappings of arenas in this process. */
@@ -735,9 +685,7 @@ static uint64_t address_space(void) {
 
 /* Large arenas start near multiples of 256 MiB, but no two of them equally near; what was reserved for
  * that is given back. */
-TEST_ALONE(test_large_arenas_lie_apart) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_large_arenas_lie_apart, 1) {
         struct backend_memory *arena[8];
         uint64_t seen = 0;
         uint64_t before = address_space();
@@ -752,14 +700,10 @@ TEST_ALONE(test_large_arenas_lie_apart) {
         assert_in_range(address_space(), before, before + 8 * 1024 * ARENA_PAGE + (64u << 20));
         for (unsigned i = 0; i < 8; i++)
                 ask_free(arena[i]);
-        assert_null(backend->ops->close(backend));
-        free(done);
 }
 
 /* Under a tight limit of address space an arena is mapped where there is room. */
-TEST_ALONE(test_large_arena_in_little_space) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_large_arena_in_little_space, 1) {
         struct backend_memory *arena;
         struct rlimit limit, tight;
         assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
@@ -769,13 +713,9 @@ TEST_ALONE(test_large_arena_in_little_space) {
         assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
         assert_non_null(backend->memory->address(arena));
         ask_free(arena);
-        assert_null(backend->ops->close(backend));
-        free(done);
 }
 
-TEST_ALONE(test_arena_seals) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_arena_seals, 1) {
         struct backend_memory *arena;
         int fd;
         assert_int_equal(ask_new(backend, 4 * ARENA_PAGE, &arena), 0);
@@ -790,29 +730,19 @@ TEST_ALONE(test_arena_seals) {
         assert_int_equal(ask_new(backend, 0, &arena), -EINVAL);
         assert_int_equal(ask_new(backend, ARENA_PAGE + 1, &arena), -EINVAL);
         assert_int_equal(ask_new(backend, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* Nobody else has to touch it before it is used; its fd leads to what lies at its address. */
-TEST_ALONE(test_own_memory) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_own_memory, 1) {
         struct member member = member_new(backend, 4 * ARENA_PAGE);
         struct backend_memory *own;
         struct backend_range ranges[2] = { { member.arena, ARENA_PAGE }, { NULL, 2 * ARENA_PAGE } };
-        struct backend_task task = { .id = 1,
-                                     .dtype = WIRE__DTYPE__U8,
-                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                     .elements = 5,
-                                     .n_inputs = 1,
-                                     .n_outputs = 1,
-                                     .inputs = &ranges[0],
-                                     .outputs = &ranges[1] };
+        struct backend_task task = task_on(ranges, 1, WIRE__DTYPE__U8, WIRE__REDUCE__REDUCE_NONE, 5);
         unsigned char *map;
         assert_int_equal(ask_own(backend, ARENA_PAGE - 1, &own), -EINVAL);
         assert_int_equal(ask_own(backend, 4 * ARENA_PAGE, &own), 0);
         ranges[1].memory = own;
+        task.outputs = &ranges[1];
         map = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(own), 0);
         assert_ptr_not_equal(map, MAP_FAILED);
         memcpy(member.map + ARENA_PAGE, "there", 5);
@@ -825,36 +755,21 @@ TEST_ALONE(test_own_memory) {
         munmap(map, 4 * ARENA_PAGE);
         ask_free(own);
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to
  * it. */
-TEST_ALONE(test_reduction_touches_no_more) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST(test_reduction_touches_no_more, 2) {
         struct member member = member_new(backend, 4u << 20);
         struct backend_range range = { member.arena, 0 };
-        struct backend_task task = { .id = 1,
-                                     .dtype = WIRE__DTYPE__F32,
-                                     .reduce = WIRE__REDUCE__AVG,
-                                     .divisor = 1,
-                                     .elements = (2u << 20) / sizeof(float),
-                                     .n_inputs = 1,
-                                     .n_outputs = 1,
-                                     .inputs = &range,
-                                     .outputs = &range,
-                                     .statistics = true };
-        assert_int_equal(fallocate(fd_of(member.arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2u << 20,
-                                   2u << 20),
-                         0);
+        struct backend_task task =
+                task_on(&range, 1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, (2u << 20) / sizeof(float));
+        task.statistics = true;
+        punch(member.arena, 2u << 20, 2u << 20);
         assert_int_equal(touched(member.arena), 2u << 20);
         fixture_run(backend, done, &task);
         assert_int_equal(touched(member.arena), 2u << 20); /* reading ahead does not count as touching */
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
 /* ---- threads ---- */

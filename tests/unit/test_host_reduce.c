@@ -511,14 +511,16 @@ TEST(test_copy_reads_once) {
         unsigned char shared[SHIFT + BYTES], second[BYTES], third[BYTES], before[BYTES];
         const unsigned char *inputs[] = { shared };
         unsigned char *outputs[] = { shared + SHIFT, second, third };
-        struct kernel_slice slice = { .inputs = inputs, .outputs = outputs, .n_inputs = 1, .n_outputs = 3 };
-        for (unsigned i = 0; i < BYTES; i++)
-                shared[i] = before[i] = (unsigned char)(i * 7 + i / 256);
-        slice.elements = BYTES;
-        kernel_find("baseline")->copy[WIRE__DTYPE__U8](&slice);
-        assert_memory_equal(shared + SHIFT, before, BYTES);
-        assert_memory_equal(second, before, BYTES);
-        assert_memory_equal(third, before, BYTES);
+        for (unsigned n = 2; n <= 3; n++) {
+                struct kernel_slice slice = {
+                        .inputs = inputs, .outputs = outputs, .n_inputs = 1, .n_outputs = n, .elements = BYTES
+                };
+                for (unsigned i = 0; i < BYTES; i++)
+                        shared[i] = before[i] = (unsigned char)(i * 7 + i / 256);
+                kernel_find("baseline")->copy[WIRE__DTYPE__U8](&slice);
+                for (unsigned i = 0; i < n; i++)
+                        assert_memory_equal(outputs[i], before, BYTES);
+        }
 }
 
 static void copy_uncached(struct bench *bench, unsigned dtype, size_t elements, size_t first) {
@@ -653,24 +655,15 @@ TEST(test_statistics_of_a_result) {
 }
 
 /* Many inputs, more than any special case takes, and a divisor that is not their number. */
-TEST(test_world) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(2, done);
+HOST_TEST(test_world, 2) {
         struct member member = member_new(backend, LIMIT_LOCAL * ARENA_PAGE);
-        struct backend_range inputs[LIMIT_LOCAL], outputs[LIMIT_LOCAL];
-        struct backend_task task = { .id = 7,
-                                     .dtype = WIRE__DTYPE__F32,
-                                     .reduce = WIRE__REDUCE__AVG,
-                                     .divisor = 100,
-                                     .elements = 1000,
-                                     .n_inputs = LIMIT_LOCAL,
-                                     .n_outputs = LIMIT_LOCAL,
-                                     .inputs = inputs,
-                                     .outputs = outputs };
+        struct backend_range ranges[LIMIT_LOCAL];
+        struct backend_task task = task_on(ranges, LIMIT_LOCAL, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 1000);
         float expected[1000] = { 0 };
+        task.divisor = 100;
         for (unsigned j = 0; j < LIMIT_LOCAL; j++) {
                 float *values = (float *)(void *)(member.map + j * ARENA_PAGE);
-                inputs[j] = outputs[j] = (struct backend_range){ member.arena, j * ARENA_PAGE };
+                ranges[j] = (struct backend_range){ member.arena, j * ARENA_PAGE };
                 for (unsigned i = 0; i < 1000; i++) {
                         values[i] = (float)(j * 1000 + i) * 0.37f;
                         expected[i] = j == 0 ? values[i] * 0.01f : expected[i] + values[i] * 0.01f;
@@ -681,24 +674,12 @@ TEST(test_world) {
                 assert_memory_equal(member.map + j * ARENA_PAGE, expected, sizeof expected);
         assert_true(done->at[0].sum_squares == 0); /* none were asked for */
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }
 
-TEST(test_refused) {
-        struct done *done = malloc(sizeof *done);
-        struct backend *backend = fixture_open(1, done);
+HOST_TEST(test_refused, 1) {
         struct member member = member_new(backend, 4 * ARENA_PAGE);
         struct backend_range range = { member.arena, 0 };
-        struct backend_task good = { .id = 1,
-                                     .dtype = WIRE__DTYPE__I32,
-                                     .reduce = WIRE__REDUCE__SUM,
-                                     .divisor = 1,
-                                     .elements = 10,
-                                     .n_inputs = 1,
-                                     .n_outputs = 1,
-                                     .inputs = &range,
-                                     .outputs = &range };
+        struct backend_task good = task_on(&range, 1, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 10);
         struct backend_task bad[] = { good, good, good, good, good, good, good };
         struct backend_result result;
         bad[0].reduce = WIRE__REDUCE__AVG; /* integers have no average */
@@ -712,6 +693,4 @@ TEST(test_refused) {
         for (unsigned i = 0; i < array_size(bad); i++)
                 assert_int_equal(backend->compute->submit(backend, &bad[i], &result), -EINVAL);
         member_free(backend, &member);
-        backend->ops->close(backend);
-        free(done);
 }

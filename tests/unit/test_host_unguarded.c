@@ -5,12 +5,10 @@
 #include "tests.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,27 +30,13 @@ static int forbid_userfaultfd(void **state) {
         return guard_open() == -EPERM ? 0 : -1;
 }
 
-static uint64_t touched(const struct backend_memory *memory) {
-        struct stat info;
-
-        assert_int_equal(fstat(fd_of(memory), &info), 0);
-        return (uint64_t)info.st_blocks * 512;
-}
-
 TEST_WITH(holes_are_looked_for, forbid_userfaultfd, NULL) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
         struct member member[3];
         struct backend_range range[3];
-        struct backend_task task = { .id = 1,
-                                     .dtype = WIRE__DTYPE__F32,
-                                     .reduce = WIRE__REDUCE__SUM,
-                                     .elements = bytes / 4,
-                                     .n_inputs = 3,
-                                     .n_outputs = 3,
-                                     .inputs = range,
-                                     .outputs = range };
+        struct backend_task task = task_on(range, 3, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, bytes / 4);
 
         for (unsigned i = 0; i < 3; i++) {
                 member[i] = member_new(backend, bytes);
@@ -61,9 +45,7 @@ TEST_WITH(holes_are_looked_for, forbid_userfaultfd, NULL) {
         fixture_run(backend, done, &task);
         assert_false(done->at[0].cancelled);
         assert_null(done->at[0].withdrawn);
-        assert_int_equal(fallocate(fd_of(member[1].arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                                   (off_t)bytes),
-                         0);
+        punch(member[1].arena, 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
         assert_ptr_equal(done->at[1].withdrawn, member[1].arena);
