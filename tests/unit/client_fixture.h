@@ -292,16 +292,21 @@ static inline void play(struct played *d, script_fn script) {
         play_with(d, script, FRAME_MINOR, &options);
 }
 
-/* A plan of so many parameters, each in a bucket of its own: parameter n-1 is bucket 0. */
-static inline void plan_of(struct played *d, uint32_t n) {
+/* A plan of so many parameters of 16 bytes, in buckets of so many bytes. */
+static inline void plan_in_buckets(struct played *d, uint32_t n, uint64_t bytes) {
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
         uint64_t elements = 4;
         char name[] = "a";
 
-        options.first_bucket_bytes = options.bucket_bytes = 16;
+        options.first_bucket_bytes = options.bucket_bytes = bytes;
         for (; n > 0; n--, name[0]++)
                 assert_int_equal(gradsync_param(d->job, name, GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
         assert_int_equal(gradsync_plan_with(d->job, &options, &d->plan), GRADSYNC_OK);
+}
+
+/* Each parameter has a bucket of its own: parameter n-1 is bucket 0. */
+static inline void plan_of(struct played *d, uint32_t n) {
+        plan_in_buckets(d, n, 16);
 }
 
 static inline void played_end(struct played *d) {

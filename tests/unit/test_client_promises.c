@@ -144,9 +144,69 @@ static void test_what_is_said_is_true(void **state) {
         say_what_is_true(FRAME_MINOR_1);
 }
 
+static pthread_barrier_t gate, clearing;
+static void *slow; /* the memory that is cleared between two turns of `clearing` */
+
+void *__real_memset(void *at, int value, size_t n);
+void *__wrap_memset(void *at, int value, size_t n);
+
+void *__wrap_memset(void *at, int value, size_t n) {
+        void *expected = at;
+
+        if (at != NULL && __atomic_compare_exchange_n(&slow, &expected, NULL, false, __ATOMIC_SEQ_CST,
+                                                      __ATOMIC_SEQ_CST)) {
+                pthread_barrier_wait(&clearing);
+                pthread_barrier_wait(&clearing);
+        }
+        return __real_memset(at, value, n);
+}
+
+static void *absent_thread(void *plan) {
+        return (void *)(intptr_t)gradsync_absent(plan, 1);
+}
+
+static void script_clears_slowly(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        pthread_barrier_wait(&gate);
+        make_void(d, 1, 1);
+        next_generation(d, 2, false);
+        EXPECT(TAKE(d, READY, Ready)->generation == 2);
+        commit(d, 2, 1, 1);
+}
+
+/* A parameter that is still being cleared for a void attempt is not counted in the next one: its bucket has
+ * another parameter, which is not ready. */
+static void test_a_void_attempt_clears_nothing_of_the_next_one(void **state) {
+        struct played d;
+        pthread_t thread;
+        void *result;
+
+        pthread_barrier_init(&gate, NULL, 2);
+        pthread_barrier_init(&clearing, NULL, 2);
+        play(&d, script_clears_slowly);
+        plan_in_buckets(&d, 2, 32);
+        slow = gradsync_gradient(d.plan, 1);
+        assert_int_equal(pthread_create(&thread, NULL, absent_thread, d.plan), 0);
+        pthread_barrier_wait(&clearing);
+        pthread_barrier_wait(&gate);
+        while (gradsync_generation(d.job) < 2)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+        assert_int_equal(gradsync_absent(d.plan, 1), GRADSYNC_OK);
+        pthread_barrier_wait(&clearing);
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        assert_int_equal(d.plan->ready.sent, 0);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
+        played_end(&d);
+        pthread_barrier_destroy(&clearing);
+        pthread_barrier_destroy(&gate);
+}
+
 /* ---- stalls ---- */
 
-static pthread_barrier_t gate;
 static unsigned stalls;
 static struct gradsync *stalled;
 
@@ -403,6 +463,7 @@ int main(void) {
                 cmocka_unit_test(test_a_job_is_there_until_the_daemon_has_let_go),
                 cmocka_unit_test(test_registered_memory_is_there_until_the_daemon_has_let_go),
                 cmocka_unit_test(test_what_is_said_is_true),
+                cmocka_unit_test(test_a_void_attempt_clears_nothing_of_the_next_one),
                 cmocka_unit_test(test_a_stall_that_comes_during_the_callback),
                 cmocka_unit_test(test_variables_beside_the_rows),
                 cmocka_unit_test(test_a_daemon_that_goes_right_after_its_welcome),

@@ -199,11 +199,11 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
         }
         if (!count)
                 return plan_leave(plan, r);
-        uint64_t number = plan->step.number;
+        uint64_t attempt = plan->step.attempt;
         plan_leave(plan, r);
         memset(plan_address(plan, param), 0, plan->params.list[param].bytes);
         pthread_mutex_lock(&plan->job->gs->link.lock);
-        if (plan->step.number == number && plan->step.mark[param] == MARK_ABSENT &&
+        if (plan->step.attempt == attempt && plan->step.mark[param] == MARK_ABSENT &&
             plan->step.outcome == WIRE__OUTCOME__OPEN)
                 r = mark_end(plan, param);
         mark_tend(plan);

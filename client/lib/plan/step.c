@@ -38,6 +38,7 @@ void step_begin(struct gradsync_plan *plan, uint64_t number) {
         results_world(&plan->results[plan->current], plan->job->standing.world);
         signal_begin(plan);
         step->number = number;
+        step->attempt++;
         step->outcome = WIRE__OUTCOME__OPEN;
         step->touched = false;
         step->marked = step->divisor = 0;

@@ -15,6 +15,8 @@ enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
 
 struct step {
         uint64_t number;
+        /* Another one each time that a step begins: a void step is taken again by the same number. */
+        uint64_t attempt;
         /* WIRE__OUTCOME__… */
         unsigned outcome;
         /* The generation in which it was, if the outcome is COMMITTED. */
