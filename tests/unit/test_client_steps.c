@@ -109,7 +109,7 @@ static void script_two(struct played *d) {
 static void *wait_thread(void *data) {
         struct played *d = data;
 
-        return (void *)(intptr_t)gradsync_wait(d->plan, 0);
+        return (void *)(intptr_t)gradsync_wait(d->plan, gradsync_plan_params(d->plan) - 1);
 }
 
 /* Time in which two threads wait counts once, and from when the first one begins. A member with
@@ -305,6 +305,39 @@ static void test_a_reader_that_is_slow(void **state) {
         while (d.plan->ready.sent < 26)
                 assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
         pthread_barrier_wait(&gate);
+        played_end(&d);
+        pthread_barrier_destroy(&gate);
+}
+
+static void script_late_reader(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        pthread_barrier_wait(&gate);
+        take_ready(d, 1, 0, 26);
+        commit(d, 1, 1, 26);
+}
+
+/* A thread that is in poll() sends the rest as soon as there is room, also if it has begun to wait before the
+ * socket was full. */
+static void test_a_thread_that_waits_looks_for_room(void **state) {
+        int little = 1;
+        pthread_t thread;
+        struct played d;
+        void *result;
+
+        pthread_barrier_init(&gate, NULL, 2);
+        play(&d, script_late_reader);
+        plan_of(&d, 26);
+        assert_int_equal(setsockopt(d.gs->link.sock, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+        assert_int_equal(gradsync_ready(d.plan, 25), GRADSYNC_OK);
+        assert_int_equal(pthread_create(&thread, NULL, wait_thread, &d), 0);
+        wait_for_waiters(&d, 1);
+        for (uint32_t i = 25; i-- > 0;)
+                assert_int_equal(gradsync_ready(d.plan, i), GRADSYNC_OK);
+        pthread_barrier_wait(&gate);
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        finish(&d, GRADSYNC_OK);
         played_end(&d);
         pthread_barrier_destroy(&gate);
 }
@@ -528,6 +561,7 @@ int main(void) {
                 cmocka_unit_test(test_who_waits_alone),
                 cmocka_unit_test(test_buckets_go_in_launch_order),
                 cmocka_unit_test(test_a_reader_that_is_slow),
+                cmocka_unit_test(test_a_thread_that_waits_looks_for_room),
                 cmocka_unit_test(test_many_threads_mark),
                 cmocka_unit_test(test_rejoin_from_an_open_step),
                 cmocka_unit_test(test_rejoin_from_a_committed_step),
