@@ -14,6 +14,7 @@
 
 #include "client/cli/run/bars.h"
 #include "client/cli/run/notices.h"
+#include "client/cli/run/pause.h"
 #include "client/cli/run/ranks.h"
 #include "proto/cleanup.h"
 
@@ -120,6 +121,24 @@ static void ranks_are_listed(void **state) {
         assert_string_equal(out + strlen(out) - strlen(", …"), ", …");
 }
 
+/* ---- pauses ---- */
+
+/* Each pause is twice the one before, up to the longest. One that has lived for a minute begins anew. */
+static void pauses_between_starts(void **state) {
+        static const struct {
+                int64_t lived, pause;
+        } ends[] = { { 10, 0 },    { 10, 500 }, { 59999, 1000 }, { 0, 2000 },    { 0, 3000 }, { 0, 3000 },
+                     { 60000, 0 }, { 10, 500 }, { 10, 1000 },    { 3600000, 0 }, { 70000, 0 } };
+        unsigned long quick = 0;
+
+        for (size_t i = 0; i < array_size(ends); i++) {
+                int64_t pause = pause_before_start(&quick, ends[i].lived, 3000);
+
+                if (pause != ends[i].pause)
+                        fail_msg("end %zu: %d ms instead of %d", i, (int)pause, (int)ends[i].pause);
+        }
+}
+
 /* ---- notices ---- */
 
 static void assert_notice(const char *line, int level, pid_t pid, const char *expected) {
@@ -166,10 +185,15 @@ static void other_lines(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(rows_end_at_the_edge),       cmocka_unit_test(rows_that_show_nothing),
-                cmocka_unit_test(nothing_moves_the_cursor),   cmocka_unit_test(colours_end_with_the_row),
-                cmocka_unit_test(rows_fit_into_their_memory), cmocka_unit_test(ranks_are_listed),
-                cmocka_unit_test(lines_of_the_log),           cmocka_unit_test(other_lines),
+                cmocka_unit_test(rows_end_at_the_edge),
+                cmocka_unit_test(rows_that_show_nothing),
+                cmocka_unit_test(nothing_moves_the_cursor),
+                cmocka_unit_test(colours_end_with_the_row),
+                cmocka_unit_test(rows_fit_into_their_memory),
+                cmocka_unit_test(ranks_are_listed),
+                cmocka_unit_test(pauses_between_starts),
+                cmocka_unit_test(lines_of_the_log),
+                cmocka_unit_test(other_lines),
         };
 
         setlocale(LC_CTYPE, "C.UTF-8");

@@ -15,12 +15,11 @@
 #include "client/cli/base/format.h"
 #include "client/cli/base/moment.h"
 #include "client/cli/run/output.h"
+#include "client/cli/run/pause.h"
 #include "client/cli/run/stop.h"
 
-#define DRAIN_MS 2000   /* for what the members left running, once all of them have ended */
-#define PAUSE_MS 500    /* before the second start in a row; doubles from there */
-#define LOSS_MS 1000    /* from a loss to the end of the process, if that has done its part */
-#define STEADY_MS 60000 /* a process that lives longer has not failed at its start */
+#define DRAIN_MS 2000 /* for what the members left running, once all of them have ended */
+#define LOSS_MS 1000  /* from a loss to the end of the process, if that has done its part */
 
 /* What an epoll entry is about. The entry also has the rank and the stream. */
 enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT, ABOUT_MISSED, ABOUT_NOTICES };
@@ -129,23 +128,10 @@ static void relay_restart(struct run *run, unsigned rank) {
         }
 }
 
-/* How long it waits before the next start. One that fails as soon as it runs gets more and more time, so that
- * whatever it lacks may come back; one that has worked for a while is missed by the others. */
-static int64_t relay_pause(const struct run *run, struct run_member *member, int64_t now) {
-        int64_t pause = PAUSE_MS;
-
-        if (now - member->started >= STEADY_MS)
-                member->quick = 0;
-        if (member->quick++ == 0)
-                return 0;
-        for (unsigned long i = 2; i < member->quick && pause < run->pause_most_ms; i++)
-                pause *= 2;
-        return pause < run->pause_most_ms ? pause : run->pause_most_ms;
-}
-
 /* What it has left behind is killed now. Its place, and what it has written, keep until it is due. */
 static void relay_plan_restart(struct run *run, struct run_member *member) {
-        int64_t now = moment_ms(), pause = relay_pause(run, member, now);
+        int64_t now = moment_ms();
+        int64_t pause = pause_before_start(&member->quick, now - member->started, run->pause_most_ms);
         char when[32] = "";
 
         if (pause > 0)
