@@ -153,8 +153,8 @@ void *__wrap_memset(void *at, int value, size_t n);
 void *__wrap_memset(void *at, int value, size_t n) {
         void *expected = at;
 
-        if (at != NULL && __atomic_compare_exchange_n(&slow, &expected, NULL, false, __ATOMIC_SEQ_CST,
-                                                      __ATOMIC_SEQ_CST)) {
+        if (at != NULL &&
+            __atomic_compare_exchange_n(&slow, &expected, NULL, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
                 pthread_barrier_wait(&clearing);
                 pthread_barrier_wait(&clearing);
         }

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several daemons are asked: which failures are reported beside the answer of another one. */
+#include "captured_stderr.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "client/cli/ask/observe.h"
+#include "client/cli/ask/talk.h"
+
+#define DAEMONS 2
+
+/* Daemons that answer a greeting, each at a socket of its own. */
+struct house {
+        char directory[32], socket[DAEMONS][80];
+        int listener[DAEMONS];
+        pthread_t thread;
+};
+
+static void greet(int listener) {
+        static uint8_t in[FRAME_MAX], out[FRAME_MAX];
+        Wire__Welcome welcome = WIRE__WELCOME__INIT;
+        int sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        struct frame_header header;
+        ssize_t n;
+
+        while ((n = recv(sock, in, sizeof(in), 0)) > 0) {
+                if (frame_decode(in, (size_t)n, &header) != FRAME_OK)
+                        abort();
+                n = codec_pack(out, WIRE__MESSAGE_TYPE__WELCOME, header.request, 0, &welcome.base);
+                if (send(sock, out, (size_t)n, MSG_NOSIGNAL) != n)
+                        abort();
+        }
+        close(sock);
+}
+
+/* Until the listeners are shut down. */
+static void *house_thread(void *data) {
+        struct house *house = data;
+        struct pollfd fds[DAEMONS];
+
+        for (unsigned i = 0; i < DAEMONS; i++)
+                fds[i] = (struct pollfd){ .fd = house->listener[i], .events = POLLIN };
+        while (poll(fds, DAEMONS, -1) > 0 && !((fds[0].revents | fds[1].revents) & POLLHUP))
+                for (unsigned i = 0; i < DAEMONS; i++)
+                        if (fds[i].revents & POLLIN)
+                                greet(fds[i].fd);
+        return NULL;
+}
+
+static int set_up(void **state) {
+        static struct house house;
+        char path[64];
+
+        house = (struct house){ .directory = "/tmp/gs-observe.XXXXXX" };
+        if (mkdtemp(house.directory) == NULL)
+                return -1;
+        snprintf(path, sizeof(path), "%s/gradsync", house.directory);
+        mkdir(path, 0700);
+        for (unsigned i = 0; i < DAEMONS; i++) {
+                struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+                snprintf(path, sizeof(path), "%s/gradsync/cpu:%u", house.directory, i);
+                mkdir(path, 0700);
+                snprintf(house.socket[i], sizeof(house.socket[i]), "%s/socket", path);
+                strcpy(address.sun_path, house.socket[i]);
+                house.listener[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+                if (bind(house.listener[i], (struct sockaddr *)&address, sizeof(address)) < 0 ||
+                    listen(house.listener[i], 4) < 0)
+                        return -1;
+        }
+        clearenv();
+        setenv("XDG_RUNTIME_DIR", house.directory, 1);
+        setenv("TMPDIR", house.directory, 1);
+        *state = &house;
+        return pthread_create(&house.thread, NULL, house_thread, &house) == 0 ? capture_stderr() : -1;
+}
+
+static int tear_down(void **state) {
+        struct house *house = *state;
+        char path[64];
+
+        shutdown(house->listener[0], SHUT_RDWR);
+        pthread_join(house->thread, NULL);
+        for (unsigned i = 0; i < DAEMONS; i++) {
+                close(house->listener[i]);
+                unlink(house->socket[i]);
+                snprintf(path, sizeof(path), "%s/gradsync/cpu:%u", house->directory, i);
+                rmdir(path);
+        }
+        snprintf(path, sizeof(path), "%s/gradsync", house->directory);
+        rmdir(path);
+        rmdir(house->directory);
+        return release_stderr();
+}
+
+/* The daemon to be asked that is at this path answers, or not. */
+struct case_of {
+        const char *name;
+        enum talk_result result[DAEMONS];
+        bool found[DAEMONS];
+        bool again;            /* one was seen before */
+        const char *complaint; /* NULL: none */
+        int code;
+        bool tells; /* why nobody has answered, in place of a complaint */
+};
+
+struct asked {
+        const struct house *house;
+        const struct case_of *of;
+};
+
+static enum talk_result ask(struct talk *talk, const char *path, const char *job, void *data,
+                            bool *ret_found) {
+        const struct asked *asked = data;
+
+        for (unsigned i = 0; i < DAEMONS; i++) {
+                if (strcmp(path, asked->house->socket[i]) != 0)
+                        continue;
+                *ret_found = asked->of->found[i];
+                return asked->of->result[i] ? talk_fail(talk, asked->of->result[i], "trouble") : TALK_OK;
+        }
+        return TALK_OK; /* a daemon of this machine */
+}
+
+static const struct case_of cases[] = {
+        { "both answer", { TALK_OK, TALK_OK }, { true, true }, false, NULL, CLI_OK, false },
+        { "silent", { TALK_OK, TALK_SILENT }, { true }, false, "trouble", CLI_ERROR, false },
+        { "silent in a watch", { TALK_OK, TALK_SILENT }, { true }, true, NULL, CLI_OK, false },
+        { "cut", { TALK_CUT, TALK_OK }, { false, true }, false, "trouble", CLI_ERROR, false },
+        { "cut in a watch", { TALK_CUT, TALK_OK }, { false, true }, true, NULL, CLI_OK, false },
+        { "broken in a watch", { TALK_OK, TALK_BROKEN }, { true }, true, "trouble", CLI_ERROR, false },
+        { "refused", { TALK_OK, TALK_REFUSED }, { true }, false, "trouble", CLI_ERROR, false },
+        { "gone", { TALK_OK, TALK_GONE }, { true }, false, NULL, CLI_OK, false },
+        { "denied beside an answer", { TALK_DENIED, TALK_OK }, { false, true }, false, NULL, CLI_OK, false },
+        { "all denied",
+          { TALK_DENIED, TALK_DENIED },
+          { false },
+          false,
+          "no daemon may be asked by you",
+          CLI_DENIED,
+          false },
+        { "all gone",
+          { TALK_GONE, TALK_GONE },
+          { false },
+          false,
+          "no daemon is running",
+          CLI_NO_DAEMON,
+          false },
+        { "all gone in a watch", { TALK_GONE, TALK_SILENT }, { false }, true, NULL, CLI_NO_DAEMON, true },
+        { "without the job",
+          { TALK_OK, TALK_OK },
+          { false },
+          false,
+          "there is no job \"mine\"",
+          CLI_UNKNOWN_JOB,
+          false },
+        { "without the job in a watch",
+          { TALK_OK, TALK_GONE },
+          { false },
+          true,
+          NULL,
+          CLI_UNKNOWN_JOB,
+          false },
+};
+
+static void what_is_reported(void **state) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+                const struct case_of *of = &cases[i];
+                struct asked asked = { *state, of };
+                struct cli cli = { 0 };
+                char *gone = NULL;
+                struct inquiry inquiry = {
+                        .job = "mine", .ask = ask, .data = &asked, .gone = of->again ? &gone : NULL
+                };
+                int code = observe_each(&cli, &inquiry);
+                const char *text = written();
+
+                if (code != of->code)
+                        fail_msg("%s: exit code %d instead of %d: %s", of->name, code, of->code, text);
+                if (of->complaint ? strstr(text, of->complaint) == NULL : *text != '\0')
+                        fail_msg("%s: \"%s\" on stderr", of->name, text);
+                if ((gone != NULL) != of->tells)
+                        fail_msg("%s: it tells %s", of->name, gone ? gone : "nothing");
+                free(gone);
+        }
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(what_is_reported, set_up, tear_down),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
