@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "unit.h"
+#include "cases.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people are advised to do, by who asks and by what the host has: trees that are laid out here. */
+#include "cases.h"
+
 #include "tree_fixture.h"
 
 #include <unistd.h>
@@ -56,7 +58,7 @@ static const char *start(const char *device, const char *socket) {
 
 #define RUN "gradsyncctl run -n 2 -- CMD, which starts a daemon of its own"
 
-static void a_service_is_started_by_who_may(void **state) {
+TEST_WITH(a_service_is_started_by_who_may, begin, tear_down) {
         put("run/systemd/system/x", "");
         put("usr/lib/systemd/system/gradsyncd@.service", "");
         put_program("path/gradsyncctl");
@@ -74,7 +76,7 @@ static void a_service_is_started_by_who_may(void **state) {
 }
 
 /* A unit is installed, and nobody runs it; or systemd runs, and there is no unit. */
-static void without_a_service_root_starts_the_program(void **state) {
+TEST_WITH(without_a_service_root_starts_the_program, begin, tear_down) {
         asks = 0;
         put("lib/systemd/system/gradsyncd@.service", "");
         put_program("path/gradsyncctl");
@@ -92,7 +94,7 @@ static void without_a_service_root_starts_the_program(void **state) {
                             "install gradsyncd, which is neither in PATH nor in /usr/sbin | " RUN);
 }
 
-static void a_user_needs_a_place_for_the_socket(void **state) {
+TEST_WITH(a_user_needs_a_place_for_the_socket, begin, tear_down) {
         put_program("path/gradsyncctl");
         put_program("path/gradsyncd");
         look(NULL);
@@ -106,7 +108,7 @@ static void a_user_needs_a_place_for_the_socket(void **state) {
         assert_string_equal(start("cpu", "/tmp/s"), "gradsyncd --device cpu --socket /tmp/s");
 }
 
-static void a_user_has_a_manager_of_its_own(void **state) {
+TEST_WITH(a_user_has_a_manager_of_its_own, begin, tear_down) {
         setenv("XDG_RUNTIME_DIR", "/run/user/1000", 1);
         put("run/user/1000/systemd/private", "");
         put("home/alice/.config/systemd/user/gradsyncd@.service", "");
@@ -123,7 +125,7 @@ static void a_user_has_a_manager_of_its_own(void **state) {
 }
 
 /* Named by its path, the socket of the service is still the service's. */
-static void a_named_socket_may_be_of_a_service(void **state) {
+TEST_WITH(a_named_socket_may_be_of_a_service, begin, tear_down) {
         char device[ADVICE_DEVICE];
 
         asks = 0;
@@ -142,7 +144,7 @@ static void a_named_socket_may_be_of_a_service(void **state) {
         assert_string_equal(advice_device_at("socket", "cpu", device), "cpu");
 }
 
-static void a_device_that_cannot_be_is_not_started(void **state) {
+TEST_WITH(a_device_that_cannot_be_is_not_started, begin, tear_down) {
         static const char *const good[] = { "cpu", "cpu:a.b-c_0", "cuda:0", "cuda:GPU-8e0f", "none" };
         static const char *const bad[] = { "",
                                            "gpu",
@@ -168,7 +170,7 @@ static void a_device_that_cannot_be_is_not_started(void **state) {
 }
 
 /* Beside the program that asks, whatever PATH has; by its name where PATH has the same. */
-static void programs_are_those_that_exist(void **state) {
+TEST_WITH(programs_are_those_that_exist, begin, tear_down) {
         char real[PATH_MAX], wanted[PATH_MAX + 64];
 
         asks = 0;
@@ -197,7 +199,7 @@ static void programs_are_those_that_exist(void **state) {
         assert_string_equal(advice.ctl, "gradsyncctl");
 }
 
-static void files_that_are_missing_are_said_to_be(void **state) {
+TEST_WITH(files_that_are_missing_are_said_to_be, begin, tear_down) {
         look(NULL);
         assert_string_equal(advice_config(&advice), "/etc/gradsync/gradsyncd.conf (to be created)");
         assert_false(advice.has_limits);
@@ -206,15 +208,4 @@ static void files_that_are_missing_are_said_to_be(void **state) {
         look(NULL);
         assert_string_equal(advice_config(&advice), "/etc/gradsync/gradsyncd.conf");
         assert_true(advice.has_limits);
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, tear_down)
-        const struct CMUnitTest tests[] = {
-                TEST(a_service_is_started_by_who_may),     TEST(without_a_service_root_starts_the_program),
-                TEST(a_user_needs_a_place_for_the_socket), TEST(a_user_has_a_manager_of_its_own),
-                TEST(a_named_socket_may_be_of_a_service),  TEST(a_device_that_cannot_be_is_not_started),
-                TEST(programs_are_those_that_exist),       TEST(files_that_are_missing_are_said_to_be),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

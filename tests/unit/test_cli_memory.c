@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How much memory a control group leaves, on trees laid out as cgroup v1 and v2 do. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -49,14 +49,14 @@ static struct headroom room(void) {
         return headroom_cgroup(sysfs, cgroup);
 }
 
-static void no_limit(void **state) {
+TEST_WITH(no_limit, setup, teardown) {
         put("cgroup", "0::/user.slice\n");
         put("sys/user.slice/memory.max", "max\n");
         put("sys/user.slice/memory.current", "4096\n");
         assert_false(room().limited);
 }
 
-static void version_2_counts_every_ancestor(void **state) {
+TEST_WITH(version_2_counts_every_ancestor, setup, teardown) {
         put("cgroup", "0::/a/b\n");
         put("sys/a/b/memory.max", "1000000\n");
         put("sys/a/b/memory.current", "100000\n");
@@ -67,7 +67,7 @@ static void version_2_counts_every_ancestor(void **state) {
         assert_int_equal(room().left, 100000);
 }
 
-static void cache_that_can_go_is_room(void **state) {
+TEST_WITH(cache_that_can_go_is_room, setup, teardown) {
         put("cgroup", "0::/a\n");
         put("sys/a/memory.max", "1000000\n");
         put("sys/a/memory.current", "900000\n");
@@ -75,7 +75,7 @@ static void cache_that_can_go_is_room(void **state) {
         assert_int_equal(room().left, 600000);
 }
 
-static void version_1(void **state) {
+TEST_WITH(version_1, setup, teardown) {
         put("cgroup", "12:cpu,cpuacct:/x\n9:memory:/job\n1:name=systemd:/x\n");
         put("sys/memory/job/memory.limit_in_bytes", "500000\n");
         put("sys/memory/job/memory.usage_in_bytes", "600000\n");
@@ -85,13 +85,13 @@ static void version_1(void **state) {
         assert_int_equal(room().left, 0);
 }
 
-static void nothing_to_read(void **state) {
+TEST_WITH(nothing_to_read, setup, teardown) {
         assert_false(room().limited);
         put("cgroup", "nonsense\n\n:\n");
         assert_false(room().limited);
 }
 
-static void lines_of_meminfo(void **state) {
+TEST_WITH(lines_of_meminfo, setup, teardown) {
         char path[128];
         uint64_t value;
 
@@ -100,17 +100,4 @@ static void lines_of_meminfo(void **state) {
         assert_true(headroom_meminfo(path, "MemAvailable", &value));
         assert_int_equal(value, 50 * 1024);
         assert_false(headroom_meminfo(path, "Mem", &value));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(no_limit, setup, teardown),
-                cmocka_unit_test_setup_teardown(version_2_counts_every_ancestor, setup, teardown),
-                cmocka_unit_test_setup_teardown(cache_that_can_go_is_room, setup, teardown),
-                cmocka_unit_test_setup_teardown(version_1, setup, teardown),
-                cmocka_unit_test_setup_teardown(nothing_to_read, setup, teardown),
-                cmocka_unit_test_setup_teardown(lines_of_meminfo, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several daemons are asked: which failures are reported beside the answer of another one. */
+#include "cases.h"
+
 #include "captured_stderr.h"
 
 #include <poll.h>
@@ -168,7 +170,7 @@ static const struct case_of cases[] = {
           false },
 };
 
-static void what_is_reported(void **state) {
+TEST_WITH(what_is_reported, set_up, tear_down) {
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
                 const struct case_of *of = &cases[i];
                 struct asked asked = { *state, of };
@@ -188,12 +190,4 @@ static void what_is_reported(void **state) {
                         fail_msg("%s: it tells %s", of->name, gone ? gone : "nothing");
                 free(gone);
         }
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(what_is_reported, set_up, tear_down),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

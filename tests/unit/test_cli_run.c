@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gradsyncctl run shows: progress bars in rows of a terminal, lists of ranks, the daemon's notices. */
+#include "cases.h"
+
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
-
-#include <cmocka.h>
 
 #include "client/cli/run/bars.h"
 #include "client/cli/run/notices.h"
@@ -26,6 +21,7 @@ static void assert_row(const char *text, unsigned columns, const char *expected)
         char *copy = malloc(strlen(text) + 1);
         size_t length = strlen(text);
 
+        setlocale(LC_CTYPE, "C.UTF-8");
         memcpy(copy, text, length);
         copy = realloc(copy, length > 0 ? length : 1);
         size_t n = bars_row(copy, length, columns, out, sizeof out);
@@ -35,7 +31,7 @@ static void assert_row(const char *text, unsigned columns, const char *expected)
         free(copy);
 }
 
-static void rows_end_at_the_edge(void **state) {
+TEST(rows_end_at_the_edge) {
         assert_row("epoch 1: 40 %", 80, "epoch 1: 40 %");
         assert_row("epoch 1: 40 %", 7, "epoch 1");
         assert_row("a\tb", 80, "a b");
@@ -44,7 +40,7 @@ static void rows_end_at_the_edge(void **state) {
         assert_row("e\xcc\x81x", 1, "e\xcc\x81");
 }
 
-static void rows_that_show_nothing(void **state) {
+TEST(rows_that_show_nothing) {
         assert_row("", 80, "");
         assert_row("      ", 80, "");
         assert_row("\033[2K\033[1A", 80, "");
@@ -53,7 +49,7 @@ static void rows_that_show_nothing(void **state) {
 }
 
 /* A bar stays in its row, whatever it says to a terminal. */
-static void nothing_moves_the_cursor(void **state) {
+TEST(nothing_moves_the_cursor) {
         assert_row("\033[A\033[2J40 %\033[K", 80, "40 %");
         assert_row("\033]0;title\a40 %", 80, "40 %");
         assert_row("\033]0;title\033\\40 %", 80, "40 %");
@@ -72,13 +68,13 @@ static void nothing_moves_the_cursor(void **state) {
                    80, "a?b");
 }
 
-static void colours_end_with_the_row(void **state) {
+TEST(colours_end_with_the_row) {
         assert_row("\033[1;31m40 %", 80, "\033[1;31m40 %\033[0m");
         assert_row("\033[38:5:1m40 %\033[m!", 3, "\033[38:5:1m40 \033[0m");
         assert_row("\033[?1m40 %", 80, "40 %");
 }
 
-static void rows_fit_into_their_memory(void **state) {
+TEST(rows_fit_into_their_memory) {
         char text[512], out[64];
 
         for (size_t i = 0; i < sizeof text; i += 4)
@@ -101,7 +97,7 @@ static void assert_ranks(const char *of, const char *expected) {
         assert_string_equal(ranks_text(set, (unsigned)strlen(of), out), expected);
 }
 
-static void ranks_are_listed(void **state) {
+TEST(ranks_are_listed) {
         char many[257];
 
         assert_ranks("x", "rank 0");
@@ -124,7 +120,7 @@ static void ranks_are_listed(void **state) {
 /* ---- pauses ---- */
 
 /* Each pause is twice the one before, up to the longest. One that has lived for a minute begins anew. */
-static void pauses_between_starts(void **state) {
+TEST(pauses_between_starts) {
         static const struct {
                 int64_t lived, pause;
         } ends[] = { { 10, 0 },    { 10, 500 }, { 59999, 1000 }, { 0, 2000 },    { 0, 3000 }, { 0, 3000 },
@@ -151,7 +147,7 @@ static void assert_notice(const char *line, int level, pid_t pid, const char *ex
         assert_string_equal(notice.text, expected);
 }
 
-static void lines_of_the_log(void **state) {
+TEST(lines_of_the_log) {
         assert_notice("2026-11-28 03:12:33.123 gradsyncd warning: a stall", LOG_WARNING, 0, "a stall");
         assert_notice("2026-11-28 03:12:33.123 gradsyncd err: a fault: twice", LOG_ERR, 0, "a fault: twice");
         assert_notice("2026-11-28 03:12:33.123 gradsyncd info: up", LOG_INFO, 0, "up");
@@ -165,7 +161,7 @@ static void lines_of_the_log(void **state) {
                       "job 'a [job=b' is gone [job=a");
 }
 
-static void other_lines(void **state) {
+TEST(other_lines) {
         static const char *const lines[] = {
                 "",
                 "something else",
@@ -181,21 +177,4 @@ static void other_lines(void **state) {
 
         for (size_t i = 0; i < array_size(lines); i++)
                 assert_notice(lines[i], -1, 0, lines[i]);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(rows_end_at_the_edge),
-                cmocka_unit_test(rows_that_show_nothing),
-                cmocka_unit_test(nothing_moves_the_cursor),
-                cmocka_unit_test(colours_end_with_the_row),
-                cmocka_unit_test(rows_fit_into_their_memory),
-                cmocka_unit_test(ranks_are_listed),
-                cmocka_unit_test(pauses_between_starts),
-                cmocka_unit_test(lines_of_the_log),
-                cmocka_unit_test(other_lines),
-        };
-
-        setlocale(LC_CTYPE, "C.UTF-8");
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

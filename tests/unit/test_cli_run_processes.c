@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The processes of gradsyncctl run, where no run shows it by itself: ends that are none, starts that fail. */
+#include "cases.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #include "client/cli/run/run.h"
 #include "proto/cleanup.h"
@@ -35,7 +31,7 @@ static void end_sleeper(pid_t pid) {
 }
 
 /* The loop may be woken for a descriptor that is closed. */
-static void a_daemon_that_has_not_ended_stays(void **state) {
+TEST(a_daemon_that_has_not_ended_stays) {
         const struct run_options options = { 0 };
         struct run_daemon daemon = RUN_DAEMON_INIT;
         char how[96] = "something";
@@ -77,7 +73,7 @@ static pid_t start_child_of_member(int report[2], bool session) {
         return member;
 }
 
-static void processes_belong_to_ranks(void **state) {
+TEST(processes_belong_to_ranks) {
         struct run_member member[3] = { { .pidfd = -1 }, { .pidfd = -1 }, { .pidfd = -1 } };
         struct run run = { .member = member, .n_members = array_size(member) };
         pid_t child[3], stranger = start_sleeper();
@@ -109,7 +105,7 @@ static void processes_belong_to_ranks(void **state) {
 }
 
 /* Its numbers may be those of other files by then. */
-static void a_restart_that_fails_leaves_nothing_to_close(void **state) {
+TEST(a_restart_that_fails_leaves_nothing_to_close) {
         char *command[] = { (char *)"true", NULL };
         const struct run_options options = { .members = 1, .command = command };
         struct run_member member = { .log = -1 };
@@ -128,14 +124,4 @@ static void a_restart_that_fails_leaves_nothing_to_close(void **state) {
         for (int i = 0; i < RUN_STREAMS; i++)
                 assert_int_equal(member.pipe[i], -1);
         run_members_end(&run);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(a_daemon_that_has_not_ended_stays),
-                cmocka_unit_test(processes_belong_to_ranks),
-                cmocka_unit_test(a_restart_that_fails_leaves_nothing_to_close),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

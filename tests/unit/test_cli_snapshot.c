@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A daemon's answer to STATUS, put together from its messages and shown as text and JSON. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <math.h>
@@ -56,7 +56,7 @@ static void feed_end(struct snapshot *snapshot, bool found) {
         assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_END, &end.base), 1);
 }
 
-static void members_belong_to_the_job_before_them(void **state) {
+TEST(members_belong_to_the_job_before_them) {
         struct snapshot snapshot = { 0 };
 
         feed_daemon(&snapshot);
@@ -71,7 +71,7 @@ static void members_belong_to_the_job_before_them(void **state) {
         snapshot_deinit(&snapshot);
 }
 
-static void wrong_order_is_an_error(void **state) {
+TEST(wrong_order_is_an_error) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusDaemon daemon = WIRE__STATUS_DAEMON__INIT;
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
@@ -88,7 +88,7 @@ static void wrong_order_is_an_error(void **state) {
 }
 
 /* A daemon tells places without a process, and waits for them, together. */
-static void places_that_are_alike_are_told_apart(void **state) {
+TEST(places_that_are_alike_are_told_apart) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
         struct snapshot snapshot = { 0 };
@@ -121,7 +121,7 @@ static void places_that_are_alike_are_told_apart(void **state) {
 }
 
 /* The rows that begin a piece may be those of the job that ended the one before. */
-static void pieces_are_put_together(void **state) {
+TEST(pieces_are_put_together) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusPlace next = WIRE__STATUS_PLACE__INIT;
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
@@ -142,7 +142,7 @@ static void pieces_are_put_together(void **state) {
         snapshot_deinit(&snapshot);
 }
 
-static void json_has_the_promised_fields(void **state) {
+TEST(json_has_the_promised_fields) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
@@ -181,7 +181,7 @@ static char *render(const struct observation *observation, bool whole) {
 
 /* A large job still fits on a screen: only members that stand out are listed, unless the job was asked for by
  * name. */
-static void large_jobs_are_shown_in_short(void **state) {
+TEST(large_jobs_are_shown_in_short) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
@@ -196,17 +196,4 @@ static void large_jobs_are_shown_in_short(void **state) {
         free(brief);
         free(whole);
         snapshot_deinit(&snapshot);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(members_belong_to_the_job_before_them),
-                cmocka_unit_test(wrong_order_is_an_error),
-                cmocka_unit_test(places_that_are_alike_are_told_apart),
-                cmocka_unit_test(pieces_are_put_together),
-                cmocka_unit_test(json_has_the_promised_fields),
-                cmocka_unit_test(large_jobs_are_shown_in_short),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

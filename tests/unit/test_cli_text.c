@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What gradsyncctl makes of foreign text, of numbers, and of streams of output. */
-#include "unit.h"
+#include "cases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void assert_escaped(const char *text, const char *expected) {
         free(shown);
 }
 
-static void plain_text_is_left_alone(void **state) {
+TEST(plain_text_is_left_alone) {
         assert_escaped(NULL, "");
         assert_escaped("", "");
         assert_escaped("layer4.conv1.weight", "layer4.conv1.weight");
@@ -27,7 +27,7 @@ static void plain_text_is_left_alone(void **state) {
                        "sp\xc3\xa4t \xe2\x82\xac \xf0\x9f\x90\xa7");
 }
 
-static void terminals_get_no_orders(void **state) {
+TEST(terminals_get_no_orders) {
         assert_escaped("a\033[31mb", "a\\x1b[31mb");
         assert_escaped("a\nb\r\t\x7f", "a\\x0ab\\x0d\\x09\\x7f");
         assert_escaped("\xc2\x9b", "\\xc2\\x9b");              /* CSI in one code point */
@@ -35,7 +35,7 @@ static void terminals_get_no_orders(void **state) {
         assert_escaped("x\xe2\x81\xa6y", "x\\xe2\\x81\\xa6y"); /* isolate */
 }
 
-static void bytes_that_are_not_utf8_are_shown(void **state) {
+TEST(bytes_that_are_not_utf8_are_shown) {
         assert_escaped("\xff"
                        "a",
                        "\\xffa");
@@ -45,7 +45,7 @@ static void bytes_that_are_not_utf8_are_shown(void **state) {
         assert_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* surrogate */
 }
 
-static void sizes(void **state) {
+TEST(sizes) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_bytes(out, 0), "0 B");
@@ -57,7 +57,7 @@ static void sizes(void **state) {
         assert_string_equal(format_bytes(out, UINT64_MAX), "16.0 EiB");
 }
 
-static void ages(void **state) {
+TEST(ages) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_age(out, 0), "0.0 s");
@@ -68,7 +68,7 @@ static void ages(void **state) {
         assert_string_equal(format_age(out, 5 * 86400000ull + 7200000), "5 d 2 h");
 }
 
-static void rates_and_norms(void **state) {
+TEST(rates_and_norms) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_rate(out, 1234.4), "1234/s");
@@ -78,7 +78,7 @@ static void rates_and_norms(void **state) {
         assert_string_equal(format_norm(out, 0.48213), "0.4821");
 }
 
-static void numbers_of_options(void **state) {
+TEST(numbers_of_options) {
         unsigned long n = 7;
 
         assert_true(cli_parse_number("256", 1, 256, &n));
@@ -136,7 +136,7 @@ static void assert_lines(const char *text, const char *expected) {
         }
 }
 
-static void lines_end_where_they_should(void **state) {
+TEST(lines_end_where_they_should) {
         assert_lines("one\ntwo\n", "one|two|");
         assert_lines("one\n\ntwo", "one||two.");
         assert_lines("\n", "|");
@@ -150,7 +150,7 @@ static void lines_end_where_they_should(void **state) {
 }
 
 /* What is pending is a bar if it stands before or after a carriage return. */
-static void bars_are_lines_that_are_rewritten(void **state) {
+TEST(bars_are_lines_that_are_rewritten) {
         static const struct {
                 const char *text, *bar; /* NULL: it is none */
         } cases[] = {
@@ -177,7 +177,7 @@ static void bars_are_lines_that_are_rewritten(void **state) {
         }
 }
 
-static void long_lines_come_in_pieces(void **state) {
+TEST(long_lines_come_in_pieces) {
         struct collected collected = { 0 };
         struct lines lines;
         size_t n = LINES_MAX * 2 + 10;
@@ -203,7 +203,7 @@ static void assert_wait(const Wire__StatusWait *wait, const char *expected) {
         free(text);
 }
 
-static void a_wait_names_whom_and_what_for(void **state) {
+TEST(a_wait_names_whom_and_what_for) {
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
 
         wait.has_rank = wait.has_since_ms = true;
@@ -261,7 +261,7 @@ static struct observation page_of(struct page *page, uint64_t steps, uint64_t bu
 }
 
 /* 20 steps of 50 buckets in a second, to each of which the member comes 10 ms late. */
-static void who_is_late_in_each_bucket_is_so_once(void **state) {
+TEST(who_is_late_in_each_bucket_is_so_once) {
         struct page page[2];
         struct observation before = page_of(&page[0], 100, 5000, 1000000),
                            now = page_of(&page[1], 120, 6000, 11000000);
@@ -280,7 +280,7 @@ static void who_is_late_in_each_bucket_is_so_once(void **state) {
 }
 
 /* 20 steps of 50 buckets, and half a microsecond in each of these: 10 µs of a second. */
-static void lateness_below_a_microsecond_counts(void **state) {
+TEST(lateness_below_a_microsecond_counts) {
         struct page page[2];
         struct observation before = page_of(&page[0], 100, 5000, 0), now = page_of(&page[1], 120, 6000, 500);
         struct figures_list list;
@@ -291,7 +291,7 @@ static void lateness_below_a_microsecond_counts(void **state) {
 }
 
 /* Jobs of two daemons may have one number; a daemon is known by its instance, whatever its place is. */
-static void figures_are_of_the_same_daemon(void **state) {
+TEST(figures_are_of_the_same_daemon) {
         struct page page[4];
         struct observation first = page_of(&page[0], 100, 0, 0), second = page_of(&page[1], 7, 0, 0),
                            first_now = page_of(&page[2], 120, 0, 0), second_now = page_of(&page[3], 10, 0, 0);
@@ -312,7 +312,7 @@ static void figures_are_of_the_same_daemon(void **state) {
 }
 
 /* Members and waits are found by their numbers, wherever in an answer they are. */
-static void figures_are_of_the_same_member(void **state) {
+TEST(figures_are_of_the_same_member) {
         struct page page[2];
         struct observation before = page_of(&page[0], 1, 2, 0), now = page_of(&page[1], 2, 4, 0);
         Wire__StatusMember then[3], later[4], *thens[3], *laters[4];
@@ -361,7 +361,7 @@ static void assert_order(struct figures_list *list, enum figures_order order, bo
 }
 
 /* What is equal, or not known, keeps the order of the ranks. */
-static void members_are_sorted(void **state) {
+TEST(members_are_sorted) {
         Wire__StatusJob job = WIRE__STATUS_JOB__INIT;
         Wire__StatusMember member[3] = { WIRE__STATUS_MEMBER__INIT, WIRE__STATUS_MEMBER__INIT,
                                          WIRE__STATUS_MEMBER__INIT };
@@ -379,27 +379,4 @@ static void members_are_sorted(void **state) {
         assert_order(&list, FIGURES_BY_STEP, false, (const size_t[]){ 0, 2, 1 });
         assert_order(&list, FIGURES_BY_WAIT, false, (const size_t[]){ 0, 1, 2 });
         assert_order(&list, FIGURES_BY_RANK, true, (const size_t[]){ 2, 1, 0 });
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(members_are_sorted),
-                cmocka_unit_test(lateness_below_a_microsecond_counts),
-                cmocka_unit_test(figures_are_of_the_same_daemon),
-                cmocka_unit_test(figures_are_of_the_same_member),
-                cmocka_unit_test(plain_text_is_left_alone),
-                cmocka_unit_test(terminals_get_no_orders),
-                cmocka_unit_test(bytes_that_are_not_utf8_are_shown),
-                cmocka_unit_test(sizes),
-                cmocka_unit_test(ages),
-                cmocka_unit_test(rates_and_norms),
-                cmocka_unit_test(numbers_of_options),
-                cmocka_unit_test(lines_end_where_they_should),
-                cmocka_unit_test(bars_are_lines_that_are_rewritten),
-                cmocka_unit_test(long_lines_come_in_pieces),
-                cmocka_unit_test(a_wait_names_whom_and_what_for),
-                cmocka_unit_test(who_is_late_in_each_bucket_is_so_once),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The launcher table and the places of the socket. */
-#include "unit.h"
+#include "cases.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
@@ -34,7 +34,7 @@ static struct environ_job job(void) {
         return job;
 }
 
-static void test_nothing_set(void **state) {
+TEST_WITH(test_nothing_set, clean, NULL) {
         char text[256];
 
         assert_null(job().launcher);
@@ -43,7 +43,7 @@ static void test_nothing_set(void **state) {
         assert_string_equal(text, "");
 }
 
-static void test_each_row(void **state) {
+TEST_WITH(test_each_row, clean, NULL) {
         SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_RANK", "3");
         assert_string_equal(job().name, "j");
         assert_int_equal(job().world, 4);
@@ -83,7 +83,7 @@ static void test_each_row(void **state) {
 }
 
 /* The step's own processes are those that start the ranks, so what it says is not about these. */
-static void test_mpirun_within_a_step(void **state) {
+TEST_WITH(test_mpirun_within_a_step, clean, NULL) {
         SET("SLURM_JOB_ID", "71", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_PROCID", "1",
             "SLURM_LOCALID", "0", "PMIX_NAMESPACE", "space", "OMPI_COMM_WORLD_SIZE", "8",
             "OMPI_COMM_WORLD_RANK", "7");
@@ -99,7 +99,7 @@ static void test_mpirun_within_a_step(void **state) {
         assert_string_equal(job().name, "m");
 }
 
-static void test_any_namespace_is_a_name(void **state) {
+TEST_WITH(test_any_namespace_is_a_name, clean, NULL) {
         char longest[300];
         struct environ_job ret;
 
@@ -119,7 +119,7 @@ static void test_any_namespace_is_a_name(void **state) {
 }
 
 /* Each of them alone says that this process is not. */
-static void test_each_variable_of_a_launcher(void **state) {
+TEST_WITH(test_each_variable_of_a_launcher, clean, NULL) {
         static const char *const variables[] = {
                 "GRADSYNC_JOB",
                 "GRADSYNC_WORLD_SIZE",
@@ -143,7 +143,7 @@ static void test_each_variable_of_a_launcher(void **state) {
         }
 }
 
-static void test_the_first_complete_row_counts(void **state) {
+TEST_WITH(test_the_first_complete_row_counts, clean, NULL) {
         SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "TORCHELASTIC_RUN_ID", "id", "WORLD_SIZE", "8",
             "RANK", "7");
         assert_string_equal(job().name, "id");
@@ -156,7 +156,7 @@ static void test_the_first_complete_row_counts(void **state) {
         assert_int_equal(job().rank, 2);
 }
 
-static void test_the_instance_of_the_rank(void **state) {
+TEST_WITH(test_the_instance_of_the_rank, clean, NULL) {
         static const char *const bad[] = { "x", "-1", "1.5", "9223372036854775807", "99999999999999999999" };
         struct environ_job ret;
 
@@ -178,7 +178,7 @@ static void test_the_instance_of_the_rank(void **state) {
         assert_int_equal(job().instance, 2);
 }
 
-static void test_a_spare_needs_no_rank(void **state) {
+TEST_WITH(test_a_spare_needs_no_rank, clean, NULL) {
         static const char *const bad[] = { "yes", "2", "-1" };
         bool spare = true;
 
@@ -215,7 +215,7 @@ static bool is_placed(const char *name, const char *start) {
                strspn(name + n + 1, "0123456789abcdef") == 16;
 }
 
-static void test_torchrun_without_an_id(void **state) {
+TEST_WITH(test_torchrun_without_an_id, clean, NULL) {
         SET("TORCHELASTIC_RUN_ID", "none", "WORLD_SIZE", "1", "RANK", "0", "MASTER_ADDR", "host",
             "MASTER_PORT", "29500");
         assert_string_equal(job().name, "host:29500");
@@ -229,7 +229,7 @@ static void test_torchrun_without_an_id(void **state) {
 }
 
 /* Two launchers of two containers, or hosts, may have chosen the same. */
-static void test_mpirun_on_one_host(void **state) {
+TEST_WITH(test_mpirun_on_one_host, clean, NULL) {
         SET("PMIX_NAMESPACE", "1460600833", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "0",
             "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
         assert_true(is_placed(job().name, "1460600833"));
@@ -238,7 +238,7 @@ static void test_mpirun_on_one_host(void **state) {
 }
 
 /* The address of its server on this host tells one mpirun from another, under the name of any release. */
-static void test_mpirun_by_its_address(void **state) {
+TEST_WITH(test_mpirun_by_its_address, clean, NULL) {
         static const char *const names[] = { "PMIX_SERVER_URI2", "PMIX_SERVER_URI21", "PMIX_SERVER_URI3",
                                              "PMIX_SERVER_URI4", "PMIX_SERVER_URI41" };
         char before[512];
@@ -256,7 +256,7 @@ static void test_mpirun_by_its_address(void **state) {
         }
 }
 
-static void test_numbers_that_are_none(void **state) {
+TEST_WITH(test_numbers_that_are_none, clean, NULL) {
         static const char *const bad[] = { "x", "-1", "+1", " 1", "1x", "0x1", "99999999999999999999", "4" };
         struct environ_job ret;
 
@@ -273,7 +273,7 @@ static void test_numbers_that_are_none(void **state) {
         assert_non_null(strstr(fail_text(), "GRADSYNC_JOB"));
 }
 
-static void test_what_is_missing(void **state) {
+TEST_WITH(test_what_is_missing, clean, NULL) {
         char text[256];
 
         SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4");
@@ -293,7 +293,7 @@ static void test_what_is_missing(void **state) {
 }
 
 /* Whatever else is missing: both are named. */
-static void test_half_of_size_and_rank(void **state) {
+TEST_WITH(test_half_of_size_and_rank, clean, NULL) {
         static const struct {
                 const char *set, *missing;
         } halves[] = {
@@ -322,7 +322,7 @@ static void test_half_of_size_and_rank(void **state) {
         assert_string_equal(text, "JOB_COMPLETION_INDEX is set but GRADSYNC_JOB is not");
 }
 
-static void test_grace(void **state) {
+TEST_WITH(test_grace, clean, NULL) {
         static const char *const wrong[] = { "soon", "1s", "-1", "nan", "1e30", "\xff" };
         int64_t grace = -7;
 
@@ -343,7 +343,7 @@ static void test_grace(void **state) {
 }
 
 /* What was given goes before the variable. */
-static void test_the_scope(void **state) {
+TEST_WITH(test_the_scope, clean, NULL) {
         unsigned scope = 7;
 
         assert_int_equal(environ_scope(NULL, &scope), GRADSYNC_OK);
@@ -365,7 +365,7 @@ static void test_the_scope(void **state) {
         assert_int_equal(environ_scope("host", &scope), GRADSYNC_OK);
 }
 
-static void test_sockets(void **state) {
+TEST_WITH(test_sockets, clean, NULL) {
         struct environ_sockets sockets;
         char path[200];
 
@@ -396,28 +396,4 @@ static void test_sockets(void **state) {
         unsetenv("GRADSYNC_SOCKET");
         assert_int_equal(environ_sockets(&sockets, NULL, "../x"), GRADSYNC_INVALID);
         assert_int_equal(environ_sockets(&sockets, NULL, ".."), GRADSYNC_INVALID);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup(test_nothing_set, clean),
-                cmocka_unit_test_setup(test_each_row, clean),
-                cmocka_unit_test_setup(test_each_variable_of_a_launcher, clean),
-                cmocka_unit_test_setup(test_the_first_complete_row_counts, clean),
-                cmocka_unit_test_setup(test_the_instance_of_the_rank, clean),
-                cmocka_unit_test_setup(test_a_spare_needs_no_rank, clean),
-                cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
-                cmocka_unit_test_setup(test_mpirun_on_one_host, clean),
-                cmocka_unit_test_setup(test_mpirun_by_its_address, clean),
-                cmocka_unit_test_setup(test_numbers_that_are_none, clean),
-                cmocka_unit_test_setup(test_what_is_missing, clean),
-                cmocka_unit_test_setup(test_half_of_size_and_rank, clean),
-                cmocka_unit_test_setup(test_mpirun_within_a_step, clean),
-                cmocka_unit_test_setup(test_any_namespace_is_a_name, clean),
-                cmocka_unit_test_setup(test_grace, clean),
-                cmocka_unit_test_setup(test_the_scope, clean),
-                cmocka_unit_test_setup(test_sockets, clean),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

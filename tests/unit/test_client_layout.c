@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Registered parameters, and the buckets that are made of them. */
-#include "unit.h"
+#include "cases.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
@@ -81,7 +81,7 @@ static void plan(struct layout *layout, struct params *params, uint64_t first, u
         assert_int_equal(layout->control_bytes, 0);
 }
 
-static void test_a_bucket_closes_at_its_limit(void **state) {
+TEST(test_a_bucket_closes_at_its_limit) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -97,7 +97,7 @@ static void test_a_bucket_closes_at_its_limit(void **state) {
         params_deinit(&params);
 }
 
-static void test_parameters_are_never_split(void **state) {
+TEST(test_parameters_are_never_split) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -121,7 +121,7 @@ static void put(struct params *params, const char *name, unsigned dtype, uint64_
 }
 
 /* One behind the other they are cut as in an arena, wherever they begin. */
-static void test_registered_memory_without_gaps_is_cut_like_an_arena(void **state) {
+TEST(test_registered_memory_without_gaps_is_cut_like_an_arena) {
         static const uint64_t elements[] = { 100, 3, 1000, 17, 256 };
         struct params here = { 0 }, there = { 0 };
         struct layout arena, memory;
@@ -157,7 +157,7 @@ static void test_registered_memory_without_gaps_is_cut_like_an_arena(void **stat
         params_deinit(&there);
 }
 
-static void test_gaps_and_other_memories_end_a_bucket(void **state) {
+TEST(test_gaps_and_other_memories_end_a_bucket) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -180,7 +180,7 @@ static void test_gaps_and_other_memories_end_a_bucket(void **state) {
 }
 
 /* A gap closes the first bucket of a type, however small that is. Those after it have the usual limit. */
-static void test_the_limit_after_a_gap(void **state) {
+TEST(test_the_limit_after_a_gap) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -198,7 +198,7 @@ static void test_the_limit_after_a_gap(void **state) {
         params_deinit(&params);
 }
 
-static void test_parameters_lie_in_their_memory(void **state) {
+TEST(test_parameters_lie_in_their_memory) {
         struct params params = { 0 };
         uint64_t elements = (1 << 18) - 16;
 
@@ -210,7 +210,7 @@ static void test_parameters_lie_in_their_memory(void **state) {
         params_deinit(&params);
 }
 
-static void test_padding_does_not_count(void **state) {
+TEST(test_padding_does_not_count) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -223,7 +223,7 @@ static void test_padding_does_not_count(void **state) {
         params_deinit(&params);
 }
 
-static void test_each_type_has_its_own_buckets_and_its_own_first_limit(void **state) {
+TEST(test_each_type_has_its_own_buckets_and_its_own_first_limit) {
         struct params params = { 0 };
         struct layout layout;
         char name[16];
@@ -245,7 +245,7 @@ static void test_each_type_has_its_own_buckets_and_its_own_first_limit(void **st
         params_deinit(&params);
 }
 
-static void test_random_plans_keep_the_rules(void **state) {
+TEST(test_random_plans_keep_the_rules) {
         uint32_t seed = 12345;
 
         for (unsigned round = 0; round < 300; round++) {
@@ -266,7 +266,7 @@ static void test_random_plans_keep_the_rules(void **state) {
         }
 }
 
-static void test_limits_of_plans(void **state) {
+TEST(test_limits_of_plans) {
         struct params params = { 0 };
         struct layout layout;
 
@@ -283,7 +283,7 @@ static void test_limits_of_plans(void **state) {
         params_deinit(&params);
 }
 
-static void test_names_are_unique_and_valid(void **state) {
+TEST(test_names_are_unique_and_valid) {
         struct params params = { 0 };
         uint64_t one = 1;
         char long_name[LIMIT_NAME + 2];
@@ -305,7 +305,7 @@ static void test_names_are_unique_and_valid(void **state) {
         params_deinit(&params);
 }
 
-static void test_shapes(void **state) {
+TEST(test_shapes) {
         struct params params = { 0 };
         const uint64_t shape[9] = { 2, 3, 4, 1, 1, 1, 1, 1, 1 };
         const uint64_t zero[2] = { 3, 0 }, wide[2] = { UINT64_C(1) << 40, UINT64_C(1) << 40 };
@@ -324,23 +324,4 @@ static void test_shapes(void **state) {
         assert_int_equal(params_add(&params, "type", 8, 1, shape, NULL, 0), GRADSYNC_INVALID);
         assert_int_equal(params.n, 3);
         params_deinit(&params);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_a_bucket_closes_at_its_limit),
-                cmocka_unit_test(test_parameters_are_never_split),
-                cmocka_unit_test(test_registered_memory_without_gaps_is_cut_like_an_arena),
-                cmocka_unit_test(test_gaps_and_other_memories_end_a_bucket),
-                cmocka_unit_test(test_the_limit_after_a_gap),
-                cmocka_unit_test(test_parameters_lie_in_their_memory),
-                cmocka_unit_test(test_padding_does_not_count),
-                cmocka_unit_test(test_each_type_has_its_own_buckets_and_its_own_first_limit),
-                cmocka_unit_test(test_random_plans_keep_the_rules),
-                cmocka_unit_test(test_limits_of_plans),
-                cmocka_unit_test(test_names_are_unique_and_valid),
-                cmocka_unit_test(test_shapes),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

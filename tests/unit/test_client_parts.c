@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sized structures, results of a step, error texts, the numbers that header and protocol share, and children
  * of fork(). */
-#include "unit.h"
+#include "cases.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
@@ -32,7 +32,7 @@ struct now {
         uint64_t a, b;
 };
 
-static void test_structures_of_other_ages(void **state) {
+TEST(test_structures_of_other_ages) {
         struct {
                 struct now now;
                 uint64_t newer;
@@ -54,7 +54,7 @@ static void test_structures_of_other_ages(void **state) {
         assert_int_equal(options_check(&old, sizeof(old), "x"), GRADSYNC_INVALID);
 }
 
-static void test_answers_of_other_ages(void **state) {
+TEST(test_answers_of_other_ages) {
         struct {
                 struct now now;
                 uint64_t newer;
@@ -84,7 +84,7 @@ static void prepare(struct layout *layout, struct params *params, struct results
         assert_int_equal(results_init(results, layout, world), GRADSYNC_OK);
 }
 
-static void test_results(void **state) {
+TEST(test_results) {
         double squares[] = { 1, 2, 3 };
         uint64_t nonfinite[] = { 0, 4, 1 };
         uint8_t unused[] = { 2 };
@@ -132,7 +132,7 @@ static void *other_thread(void *data) {
         return NULL;
 }
 
-static void test_texts_are_of_one_thread(void **state) {
+TEST(test_texts_are_of_one_thread) {
         pthread_t thread;
 
         assert_int_equal(fail(GRADSYNC_STATE, "mine %d", 1), GRADSYNC_STATE);
@@ -146,7 +146,7 @@ static void test_texts_are_of_one_thread(void **state) {
 }
 
 /* The protocol's codes are the header's, by number and by name. */
-static void test_numbers_of_header_and_protocol(void **state) {
+TEST(test_numbers_of_header_and_protocol) {
         for (unsigned i = 0; i < wire__code__descriptor.n_values; i++)
                 assert_string_equal(gradsync_result_name(wire__code__descriptor.values[i].value),
                                     wire__code__descriptor.values[i].name);
@@ -162,9 +162,8 @@ static void test_numbers_of_header_and_protocol(void **state) {
         assert_string_equal(gradsync_result_name(1000), "?");
 }
 
-/* Arguments that need no daemon to be wrong. */
 /* Whom a failure is about belongs to its text: the next failure is about nobody. */
-static void test_culprits(void **state) {
+TEST(test_culprits) {
         struct gradsync_culprit culprit = GRADSYNC_CULPRIT_INIT;
         const struct culprit whom = { 5, 77, "layer4.weight" };
 
@@ -189,7 +188,8 @@ static void test_culprits(void **state) {
         assert_int_equal(gradsync_culprit(NULL), GRADSYNC_INVALID);
 }
 
-static void test_null(void **state) {
+/* Arguments that need no daemon to be wrong. */
+TEST(test_null) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
         struct gradsync *gs = NULL;
         struct gradsync_job *job = NULL;
@@ -251,7 +251,7 @@ static void *open_thread(void *path) {
 
 /* A child that another thread forks while a connection is made has no copy of it, by which the daemon would
  * not notice our end. */
-static void test_fork_while_opening(void **state) {
+TEST(test_fork_while_opening) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         char directory[] = "/tmp/gs-parts.XXXXXX";
         int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0), first = socket(AF_UNIX, SOCK_SEQPACKET, 0);
@@ -288,7 +288,7 @@ static void *close_thread(void *gs) {
 }
 
 /* The same while a handle is closed, which takes time if it has large gradients. */
-static void test_fork_while_closing(void **state) {
+TEST(test_fork_while_closing) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         uint64_t elements = UINT64_C(8) << 20;
         unsigned before;
@@ -313,20 +313,4 @@ static void test_fork_while_closing(void **state) {
                 pthread_join(thread, NULL);
         }
         assert_int_equal(count_fds(), before);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_structures_of_other_ages),
-                cmocka_unit_test(test_answers_of_other_ages),
-                cmocka_unit_test(test_results),
-                cmocka_unit_test(test_texts_are_of_one_thread),
-                cmocka_unit_test(test_numbers_of_header_and_protocol),
-                cmocka_unit_test(test_culprits),
-                cmocka_unit_test(test_null),
-                cmocka_unit_test(test_fork_while_opening),
-                cmocka_unit_test(test_fork_while_closing),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static void script_plan_free(struct played *d) {
         ANSWER(d, PLAN_DROPPED, dropped);
 }
 
-static void test_a_plan_is_there_until_the_daemon_has_let_go(void **state) {
+TEST(test_a_plan_is_there_until_the_daemon_has_let_go) {
         struct played d;
 
         play(&d, script_plan_free);
@@ -54,7 +54,7 @@ static void script_leave(struct played *d) {
         ANSWER(d, LEFT, left);
 }
 
-static void test_a_job_is_there_until_the_daemon_has_let_go(void **state) {
+TEST(test_a_job_is_there_until_the_daemon_has_let_go) {
         struct played d;
 
         play(&d, script_leave);
@@ -81,7 +81,7 @@ static void script_register(struct played *d) {
         ANSWER(d, UNREGISTERED, unregistered);
 }
 
-static void test_registered_memory_is_there_until_the_daemon_has_let_go(void **state) {
+TEST(test_registered_memory_is_there_until_the_daemon_has_let_go) {
         int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         struct gradsync_memory *memory;
         struct played d;
@@ -139,7 +139,7 @@ static void say_what_is_true(unsigned minor) {
 
 /* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready: in the
  * control memory, or in the arena of a daemon that knows of none. */
-static void test_what_is_said_is_true(void **state) {
+TEST(test_what_is_said_is_true) {
         say_what_is_true(FRAME_MINOR);
         say_what_is_true(FRAME_MINOR_1);
 }
@@ -177,7 +177,7 @@ static void script_clears_slowly(struct played *d) {
 
 /* A parameter that is still being cleared for a void attempt is not counted in the next one: its bucket has
  * another parameter, which is not ready. */
-static void test_a_void_attempt_clears_nothing_of_the_next_one(void **state) {
+TEST(test_a_void_attempt_clears_nothing_of_the_next_one) {
         struct played d;
         pthread_t thread;
         void *result;
@@ -247,7 +247,7 @@ static void on_stall(void *data, struct gradsync_job *job, const struct gradsync
         assert_int_equal(stalls, 1);
 }
 
-static void test_a_stall_that_comes_during_the_callback(void **state) {
+TEST(test_a_stall_that_comes_during_the_callback) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct played d;
 
@@ -280,7 +280,7 @@ static void script_join(struct played *d) {
 }
 
 /* Variables that stand beside the launchers' rows. */
-static void test_variables_beside_the_rows(void **state) {
+TEST(test_variables_beside_the_rows) {
         struct played d;
 
         setenv("GRADSYNC_REJOIN_GRACE", "3", 1);
@@ -305,7 +305,7 @@ static void script_short_lived(struct played *d) {
 }
 
 /* Its welcome and its end may be read in one go. The next daemon is awaited either way. */
-static void test_a_daemon_that_goes_right_after_its_welcome(void **state) {
+TEST(test_a_daemon_that_goes_right_after_its_welcome) {
         struct played d;
 
         for (unsigned i = 0; i < SHORT_LIVED; i++) {
@@ -317,7 +317,7 @@ static void test_a_daemon_that_goes_right_after_its_welcome(void **state) {
 
 /* ---- where a membership stands ---- */
 
-static void test_states_that_may_follow(void **state) {
+TEST(test_states_that_may_follow) {
         static const char *const may[] = {
                 [STANDING_OUTSIDE] = ".s...", [STANDING_SETTLED] = ".sclo", [STANDING_CHANGING] = ".sclo",
                 [STANDING_LOSING] = "....o",  [STANDING_OVER] = ".....",
@@ -347,7 +347,7 @@ static void script_old(struct played *d) {
 }
 
 /* To a daemon of the first minor version each loss is the end, and nothing brings the job back. */
-static void test_a_job_that_is_over_stays_over(void **state) {
+TEST(test_a_job_that_is_over_stays_over) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct played d;
 
@@ -414,7 +414,7 @@ static void sync_state(struct played *d) {
 }
 
 /* Members are behind until they have synchronised, and not after it. */
-static void test_behind_until_synchronised(void **state) {
+TEST(test_behind_until_synchronised) {
         struct played d;
 
         play(&d, script_synchronised);
@@ -446,7 +446,7 @@ static void script_newcomer(struct played *d) {
 }
 
 /* A member that comes during the synchronisation has a part in it, also if a generation follows at once. */
-static void test_a_newcomer_during_the_synchronisation(void **state) {
+TEST(test_a_newcomer_during_the_synchronisation) {
         struct played d;
 
         play(&d, script_newcomer);
@@ -455,23 +455,4 @@ static void test_a_newcomer_during_the_synchronisation(void **state) {
         assert_int_equal(d.job->standing.told, 3);
         munmap(staging, 4 * ARENA_PAGE);
         played_end(&d);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_a_plan_is_there_until_the_daemon_has_let_go),
-                cmocka_unit_test(test_a_job_is_there_until_the_daemon_has_let_go),
-                cmocka_unit_test(test_registered_memory_is_there_until_the_daemon_has_let_go),
-                cmocka_unit_test(test_what_is_said_is_true),
-                cmocka_unit_test(test_a_void_attempt_clears_nothing_of_the_next_one),
-                cmocka_unit_test(test_a_stall_that_comes_during_the_callback),
-                cmocka_unit_test(test_variables_beside_the_rows),
-                cmocka_unit_test(test_a_daemon_that_goes_right_after_its_welcome),
-                cmocka_unit_test(test_states_that_may_follow),
-                cmocka_unit_test(test_a_job_that_is_over_stays_over),
-                cmocka_unit_test(test_behind_until_synchronised),
-                cmocka_unit_test(test_a_newcomer_during_the_synchronisation),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void script_times(struct played *d) {
 }
 
 /* Only what passes while finish() waits is exposed, and each step has its own. */
-static void test_times_of_steps(void **state) {
+TEST(test_times_of_steps) {
         struct gradsync_info info;
         struct played d;
 
@@ -114,7 +114,7 @@ static void *wait_thread(void *data) {
 
 /* Time in which two threads wait counts once, and from when the first one begins. A member with
  * two threads may do something else. */
-static void test_times_of_two_threads(void **state) {
+TEST(test_times_of_two_threads) {
         struct gradsync_info info;
         struct played d;
         pthread_t thread;
@@ -146,7 +146,7 @@ static void script_wait(struct played *d) {
 }
 
 /* Once everything is marked the member is blocked, and no longer than the call waits. */
-static void test_a_wait_of_the_only_thread(void **state) {
+TEST(test_a_wait_of_the_only_thread) {
         struct played d;
 
         play(&d, script_wait);
@@ -185,7 +185,7 @@ static void script_rest(struct played *d) {
 }
 
 /* In the middle of a step the others may wait for what the member gives afterwards. */
-static void test_a_wait_in_the_middle_of_a_step(void **state) {
+TEST(test_a_wait_in_the_middle_of_a_step) {
         struct played d;
 
         play(&d, script_rest);
@@ -214,7 +214,7 @@ static void script_other(struct played *d) {
 }
 
 /* As with autograd on GPUs: one thread makes the plan, another one marks and finishes. */
-static void test_a_second_thread(void **state) {
+TEST(test_a_second_thread) {
         struct played d;
         pthread_t thread;
         void *result;
@@ -231,7 +231,7 @@ static void test_a_second_thread(void **state) {
 }
 
 /* A second one for collectives and plans, or a third one: what they do is not known, promised or not. */
-static void test_who_waits_alone(void **state) {
+TEST(test_who_waits_alone) {
         struct callers callers = { 0 };
 
         assert_true(callers_wait_alone(&callers, false));
@@ -262,7 +262,7 @@ static void script_order(struct played *d) {
 }
 
 /* Buckets that are ready early wait for those before them. */
-static void test_buckets_go_in_launch_order(void **state) {
+TEST(test_buckets_go_in_launch_order) {
         struct played d;
 
         play(&d, script_order);
@@ -289,7 +289,7 @@ static void script_slow_reader(struct played *d) {
 }
 
 /* A socket that takes no more does not make ready() wait; what it could not say is said in order. */
-static void test_a_reader_that_is_slow(void **state) {
+TEST(test_a_reader_that_is_slow) {
         int little = 1;
         struct played d;
 
@@ -319,7 +319,7 @@ static void script_late_reader(struct played *d) {
 
 /* A thread that is in poll() sends the rest as soon as there is room, also if it has begun to wait before the
  * socket was full. */
-static void test_a_thread_that_waits_looks_for_room(void **state) {
+TEST(test_a_thread_that_waits_looks_for_room) {
         int little = 1;
         pthread_t thread;
         struct played d;
@@ -359,7 +359,7 @@ static void *mark_thread(void *data) {
 }
 
 /* Whatever threads mark, each bucket is said once, in order. */
-static void test_many_threads_mark(void **state) {
+TEST(test_many_threads_mark) {
         pthread_t thread[4];
         struct played d;
 
@@ -466,7 +466,7 @@ static void rejoin(int way) {
         pthread_barrier_destroy(&gate);
 }
 
-static void test_rejoin_from_an_open_step(void **state) {
+TEST(test_rejoin_from_an_open_step) {
         rejoin(OPENED);
         assert_int_equal(told.step, 0);
         assert_int_equal(told.launched, 2);
@@ -474,7 +474,7 @@ static void test_rejoin_from_an_open_step(void **state) {
         assert_false(told.resumed);
 }
 
-static void test_rejoin_from_a_committed_step(void **state) {
+TEST(test_rejoin_from_a_committed_step) {
         rejoin(COMMITTED);
         assert_int_equal(told.step, 1);
         assert_int_equal(told.launched, 0);
@@ -482,7 +482,7 @@ static void test_rejoin_from_a_committed_step(void **state) {
 }
 
 /* Buckets of a void step are no part of what the next daemon has to wait for. */
-static void test_rejoin_from_a_void_step(void **state) {
+TEST(test_rejoin_from_a_void_step) {
         rejoin(VOIDED);
         assert_int_equal(told.step, 0);
         assert_int_equal(told.launched, 0);
@@ -491,7 +491,7 @@ static void test_rejoin_from_a_void_step(void **state) {
 }
 
 /* In a generation whose state it has not taken yet: whoever goes on with it has to be told so. */
-static void test_rejoin_before_the_state_is_taken(void **state) {
+TEST(test_rejoin_before_the_state_is_taken) {
         rejoin(BEHIND);
         assert_int_equal(told.step, 0);
         assert_int_equal(told.launched, 0);
@@ -509,7 +509,7 @@ static void script_older(struct played *d) {
 }
 
 /* It would look for the diagnosis pages in the arena, and take gradients for them. */
-static void test_no_rejoin_at_an_older_daemon(void **state) {
+TEST(test_no_rejoin_at_an_older_daemon) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct played d;
 
@@ -532,7 +532,7 @@ static void script_gone(struct played *d) {
 }
 
 /* The pause between two attempts doubles, up to a fifth of a second. */
-static void test_the_pause_between_attempts(void **state) {
+TEST(test_the_pause_between_attempts) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         uint64_t ms = 2;
         struct played d;
@@ -549,27 +549,4 @@ static void test_the_pause_between_attempts(void **state) {
                 ms = ms * 2 < 200 ? ms * 2 : 200;
         }
         played_end(&d);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_times_of_steps),
-                cmocka_unit_test(test_times_of_two_threads),
-                cmocka_unit_test(test_a_wait_of_the_only_thread),
-                cmocka_unit_test(test_a_wait_in_the_middle_of_a_step),
-                cmocka_unit_test(test_a_second_thread),
-                cmocka_unit_test(test_who_waits_alone),
-                cmocka_unit_test(test_buckets_go_in_launch_order),
-                cmocka_unit_test(test_a_reader_that_is_slow),
-                cmocka_unit_test(test_a_thread_that_waits_looks_for_room),
-                cmocka_unit_test(test_many_threads_mark),
-                cmocka_unit_test(test_rejoin_from_an_open_step),
-                cmocka_unit_test(test_rejoin_from_a_committed_step),
-                cmocka_unit_test(test_rejoin_from_a_void_step),
-                cmocka_unit_test(test_rejoin_before_the_state_is_taken),
-                cmocka_unit_test(test_no_rejoin_at_an_older_daemon),
-                cmocka_unit_test(test_the_pause_between_attempts),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

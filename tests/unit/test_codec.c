@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and unpacking: every type, every limit, hostile payloads, and that memory stays within the
  * codec. */
-#include "unit.h"
+#include "cases.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -60,7 +60,7 @@ static bool same_name(const char *type, const char *message) {
         return *message == '\0';
 }
 
-static void every_type_has_its_descriptor(void **state) {
+TEST_WITH(every_type_has_its_descriptor, setup, teardown) {
         const ProtobufCEnumDescriptor *types = &wire__message_type__descriptor;
         unsigned found = 0;
 
@@ -81,7 +81,7 @@ static void every_type_has_its_descriptor(void **state) {
         assert_string_equal(codec_type_name(UINT16_MAX), "type 65535");
 }
 
-static void a_message_survives_the_way(void **state) {
+TEST_WITH(a_message_survives_the_way, setup, teardown) {
         Wire__Ready ready = WIRE__READY__INIT;
         const Wire__Ready *got;
         struct frame_header header;
@@ -109,13 +109,13 @@ static void a_message_survives_the_way(void **state) {
         assert_int_equal((uintptr_t)got % 16, 0);
 }
 
-static void an_empty_payload_is_a_message_without_fields(void **state) {
+TEST_WITH(an_empty_payload_is_a_message_without_fields, setup, teardown) {
         for (unsigned type = 0; type < 64; type++)
                 if (codec_descriptor((uint16_t)type))
                         assert_non_null(codec_unpack(&codec, (uint16_t)type, "", 0, NULL));
 }
 
-static void unknown_types_and_large_payloads_are_refused(void **state) {
+TEST_WITH(unknown_types_and_large_payloads_are_refused, setup, teardown) {
         static const uint8_t large[FRAME_MAX];
 
         assert_null(codec_unpack(&codec, 77, "", 0, &why));
@@ -125,7 +125,7 @@ static void unknown_types_and_large_payloads_are_refused(void **state) {
         assert_string_equal(why, "the payload is larger than a frame may carry");
 }
 
-static void instance_0_is_not_none(void **state) {
+TEST_WITH(instance_0_is_not_none, setup, teardown) {
         Wire__Join join = WIRE__JOIN__INIT;
         Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
         const Wire__Join *got;
@@ -144,7 +144,7 @@ static void instance_0_is_not_none(void **state) {
         assert_true(back && back->has_instance && back->instance == 0);
 }
 
-static void strings_are_bounded_utf8(void **state) {
+TEST_WITH(strings_are_bounded_utf8, setup, teardown) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         const Wire__Hello *got;
 
@@ -168,7 +168,7 @@ static void strings_are_bounded_utf8(void **state) {
         assert_true(got && got->program && !*got->program);
 }
 
-static void a_string_with_a_nul_is_refused(void **state) {
+TEST_WITH(a_string_with_a_nul_is_refused, setup, teardown) {
         static const uint8_t nul_inside[] = { 0x12, 3, 'a', 0, 'b' }, nul_at_the_end[] = { 0x12, 2, 'a', 0 };
 
         assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__HELLO, nul_inside, sizeof(nul_inside), &why));
@@ -178,7 +178,7 @@ static void a_string_with_a_nul_is_refused(void **state) {
         assert_string_equal(why, "a string contains a NUL byte");
 }
 
-static void strings_of_nested_messages_are_checked_too(void **state) {
+TEST_WITH(strings_of_nested_messages_are_checked_too, setup, teardown) {
         Wire__Param good = WIRE__PARAM__INIT, bad = WIRE__PARAM__INIT, *params[] = { &good, &bad };
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
 
@@ -191,7 +191,7 @@ static void strings_of_nested_messages_are_checked_too(void **state) {
         assert_non_null(through(WIRE__MESSAGE_TYPE__PLAN_PARAMS, &chunk));
 }
 
-static void bytes_are_bounded(void **state) {
+TEST_WITH(bytes_are_bounded, setup, teardown) {
         static uint8_t bits[LIMIT_BUCKET_PARAMS / 8 + 1];
         Wire__Ready ready = WIRE__READY__INIT;
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *results[] = { &result };
@@ -208,7 +208,7 @@ static void bytes_are_bounded(void **state) {
         assert_null(through(WIRE__MESSAGE_TYPE__STEP, &step));
 }
 
-static void chunks_are_bounded(void **state) {
+TEST_WITH(chunks_are_bounded, setup, teardown) {
         Wire__Param param = WIRE__PARAM__INIT, *params[LIMIT_CHUNK + 1];
         Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets[LIMIT_CHUNK + 1];
         Wire__PlanParams plan_params = WIRE__PLAN_PARAMS__INIT;
@@ -227,7 +227,7 @@ static void chunks_are_bounded(void **state) {
         assert_string_equal(why, "a repeated field has too many elements");
 }
 
-static void shapes_are_bounded(void **state) {
+TEST_WITH(shapes_are_bounded, setup, teardown) {
         uint64_t shape[LIMIT_DIMS + 1] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
         Wire__Param param = WIRE__PARAM__INIT, *params[] = { &param };
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
@@ -243,7 +243,7 @@ static void shapes_are_bounded(void **state) {
         assert_string_equal(why, "a repeated field has too many elements");
 }
 
-static void results_are_bounded(void **state) {
+TEST_WITH(results_are_bounded, setup, teardown) {
         static double squares[LIMIT_LOCAL + 1];
         static uint64_t counts[LIMIT_LOCAL + 1];
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *results[LIMIT_RESULTS + 1];
@@ -266,7 +266,7 @@ static void results_are_bounded(void **state) {
 }
 
 /* A frame full of the longest names and shapes needs the most memory of what a well-behaved client sends. */
-static void the_largest_plan_chunk_fits(void **state) {
+TEST_WITH(the_largest_plan_chunk_fits, setup, teardown) {
         uint64_t shape[LIMIT_DIMS] = { 1, 1, 1, 1, 1, 1, 1, 1 };
         char *name = text_of(LIMIT_NAME - 16);
         Wire__Param param = WIRE__PARAM__INIT, *params[LIMIT_CHUNK];
@@ -288,7 +288,7 @@ static void the_largest_plan_chunk_fits(void **state) {
 }
 
 /* The widest job: as many results as fit into one frame, one-byte counts that unpack to eight. */
-static void the_largest_step_fits(void **state) {
+TEST_WITH(the_largest_step_fits, setup, teardown) {
         static double squares[LIMIT_LOCAL];
         static uint64_t counts[LIMIT_LOCAL];
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *results[LIMIT_RESULTS];
@@ -316,7 +316,7 @@ static void the_largest_step_fits(void **state) {
         assert_int_equal(codec_pack(out, WIRE__MESSAGE_TYPE__STEP, 0, 0, &step.base), -EMSGSIZE);
 }
 
-static void a_payload_cannot_take_more_memory_than_there_is(void **state) {
+TEST_WITH(a_payload_cannot_take_more_memory_than_there_is, setup, teardown) {
         static uint8_t payload[FRAME_PAYLOAD_MAX];
         size_t at = 0;
 
@@ -334,7 +334,7 @@ static void a_payload_cannot_take_more_memory_than_there_is(void **state) {
         assert_non_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__LEAVE, "\x08\x01", 2, &why));
 }
 
-static void fields_of_newer_peers_are_ignored(void **state) {
+TEST_WITH(fields_of_newer_peers_are_ignored, setup, teardown) {
         static const uint8_t payload[] = {
                 0x08, 5, 0xc0, 0x3e, 0x80, 0x80, 0x01, 0xca, 0x3e, 3, 'n', 'e', 'w', 0xd5, 0x3e, 1,
                 2,    3, 4,    0xd9, 0x3e, 1,    2,    3,    4,    5, 6,   7,   8,   0x10, 9,
@@ -348,7 +348,7 @@ static void fields_of_newer_peers_are_ignored(void **state) {
         assert_int_equal(got->plan, 9);
 }
 
-static void field_zero_is_refused_in_every_encoding(void **state) {
+TEST_WITH(field_zero_is_refused_in_every_encoding, setup, teardown) {
         static const uint8_t payload[] = { 0x80, 0x80, 0x80, 0x80, 0x00, 0x00 };
 
         assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload + 4, 2, &why));
@@ -359,7 +359,7 @@ static void field_zero_is_refused_in_every_encoding(void **state) {
         }
 }
 
-static void every_prefix_and_every_flip_is_survived(void **state) {
+TEST_WITH(every_prefix_and_every_flip_is_survived, setup, teardown) {
         uint64_t shape[] = { 3, 1 << 20 };
         Wire__Param param = WIRE__PARAM__INIT, *params[] = { &param, &param, &param };
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
@@ -385,28 +385,4 @@ static void every_prefix_and_every_flip_is_survived(void **state) {
                 free(exact);
         }
         assert_true(accepted > 0 && refused > 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_type_has_its_descriptor),
-                cmocka_unit_test(a_message_survives_the_way),
-                cmocka_unit_test(an_empty_payload_is_a_message_without_fields),
-                cmocka_unit_test(unknown_types_and_large_payloads_are_refused),
-                cmocka_unit_test(instance_0_is_not_none),
-                cmocka_unit_test(strings_are_bounded_utf8),
-                cmocka_unit_test(a_string_with_a_nul_is_refused),
-                cmocka_unit_test(strings_of_nested_messages_are_checked_too),
-                cmocka_unit_test(bytes_are_bounded),
-                cmocka_unit_test(chunks_are_bounded),
-                cmocka_unit_test(shapes_are_bounded),
-                cmocka_unit_test(results_are_bounded),
-                cmocka_unit_test(the_largest_plan_chunk_fits),
-                cmocka_unit_test(the_largest_step_fits),
-                cmocka_unit_test(a_payload_cannot_take_more_memory_than_there_is),
-                cmocka_unit_test(fields_of_newer_peers_are_ignored),
-                cmocka_unit_test(field_zero_is_refused_in_every_encoding),
-                cmocka_unit_test(every_prefix_and_every_flip_is_survived),
-        };
-        return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings: forms of values, order of precedence, what is refused and how it is said, and reloads. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -41,7 +41,7 @@ static void assert_error(const char *expected) {
                 fail_msg("'%s' is not in '%s'", expected, error);
 }
 
-static void defaults(void **state) {
+TEST_WITH(defaults, set_up, tear_down) {
         uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
         assert_string_equal(config.device, "cpu");
@@ -62,7 +62,7 @@ static void defaults(void **state) {
         assert_int_equal(config.limits[ACCOUNT_OWN], UINT64_C(1) << 30);
 }
 
-static void every_key_is_taken(void **state) {
+TEST_WITH(every_key_is_taken, set_up, tear_down) {
         assert_int_equal(parse("# a comment\n"
                                "[daemon]\r\n"
                                "device = cpu:left\n"
@@ -115,7 +115,7 @@ static void every_key_is_taken(void **state) {
         assert_int_equal(config.limits[ACCOUNT_OWN], 300 << 20);
 }
 
-static void an_empty_affinity_takes_it_back(void **state) {
+TEST_WITH(an_empty_affinity_takes_it_back, set_up, tear_down) {
         assert_int_equal(parse("[daemon]\naffinity = 1\naffinity =\n"), 0);
         assert_false(config.has_affinity);
         assert_int_equal(parse("[daemon]\nmetrics_listen = 0.0.0.0:1\nmetrics_listen = [::1]:65535\n"), 0);
@@ -124,7 +124,7 @@ static void an_empty_affinity_takes_it_back(void **state) {
         assert_string_equal(config.metrics_listen, "");
 }
 
-static void wrong_lines_are_named(void **state) {
+TEST_WITH(wrong_lines_are_named, set_up, tear_down) {
         static const struct {
                 const char *text, *expected;
         } rows[] = {
@@ -188,7 +188,7 @@ static void wrong_lines_are_named(void **state) {
         }
 }
 
-static void a_nul_is_no_end(void **state) {
+TEST_WITH(a_nul_is_no_end, set_up, tear_down) {
         static const char text[] = "[daemon]\nworkers = 1\0 2\n";
 
         assert_int_equal(parse_bytes(text, sizeof(text) - 1), -EINVAL);
@@ -198,7 +198,7 @@ static void a_nul_is_no_end(void **state) {
 
 /* The parser's buffer is found by trying: the longest line that is accepted must arrive whole, one byte more
  * is an error. */
-static void no_line_is_ever_cut(void **state) {
+TEST_WITH(no_line_is_ever_cut, set_up, tear_down) {
         char text[4096];
         unsigned accepted = 0;
 
@@ -223,7 +223,7 @@ static void no_line_is_ever_cut(void **state) {
 }
 
 /* Indentation is no continuation of the line above, and a comment may be too long as well as a key. */
-static void lines_stand_alone(void **state) {
+TEST_WITH(lines_stand_alone, set_up, tear_down) {
         char text[1000] = "# ";
 
         assert_int_equal(parse("[daemon]\nsocket_group = a\n   workers = 4\n\t[limits]\n jobs_per_uid = 9\n"),
@@ -279,7 +279,7 @@ static int load(enum config_action *action, const char *a, const char *b, const 
                            sizeof(error));
 }
 
-static void later_sources_win(void **state) {
+TEST_WITH(later_sources_win, set_up_files, tear_down_files) {
         enum config_action action = CONFIG_HELP;
         char drop_ins[128];
 
@@ -302,7 +302,7 @@ static void later_sources_win(void **state) {
         assert_error("/main.conf.d/30-wrong.conf:3: workers: 'many' is not a number");
 }
 
-static void a_named_file_must_be_there(void **state) {
+TEST_WITH(a_named_file_must_be_there, set_up_files, tear_down_files) {
         enum config_action action;
 
         assert_int_equal(load(&action, NULL, NULL, NULL, NULL), -ENOENT);
@@ -320,7 +320,7 @@ static void assert_usage(const char *a, const char *b, const char *expected) {
         assert_error(expected);
 }
 
-static void wrong_flags_are_named(void **state) {
+TEST_WITH(wrong_flags_are_named, set_up_files, tear_down_files) {
         enum config_action action;
 
         put("main.conf", "");
@@ -338,7 +338,7 @@ static void wrong_flags_are_named(void **state) {
         assert_int_equal(action, CONFIG_RUN);
 }
 
-static void the_flag_that_was_meant_is_named(void **state) {
+TEST_WITH(the_flag_that_was_meant_is_named, set_up_files, tear_down_files) {
         put("main.conf", "");
         assert_usage("--worker-s=2", NULL,
                      "cannot understand '--worker-s=2': did you mean '--workers'? See --help");
@@ -351,7 +351,7 @@ static void the_flag_that_was_meant_is_named(void **state) {
 }
 
 /* However many keys there are, none is taken for what getopt says of itself. */
-static void every_key_is_a_flag(void **state) {
+TEST_WITH(every_key_is_a_flag, set_up_files, tear_down_files) {
         struct config defaults;
 
         put("main.conf", "");
@@ -374,7 +374,7 @@ static void every_key_is_a_flag(void **state) {
 }
 
 /* --help must help also when the file is what is wrong. */
-static void help_and_version_read_no_file(void **state) {
+TEST_WITH(help_and_version_read_no_file, set_up_files, tear_down_files) {
         enum config_action action;
 
         put("main.conf", "nonsense");
@@ -388,7 +388,7 @@ static void help_and_version_read_no_file(void **state) {
         assert_int_equal(action, CONFIG_VERSION);
 }
 
-static void the_socket_follows_the_device(void **state) {
+TEST_WITH(the_socket_follows_the_device, set_up_files, tear_down_files) {
         enum config_action action;
         char *path = NULL, long_path[200], expected[128];
 
@@ -408,7 +408,7 @@ static void the_socket_follows_the_device(void **state) {
         free(path);
 }
 
-static void reload_takes_what_can_change(void **state) {
+TEST_WITH(reload_takes_what_can_change, set_up, tear_down) {
         struct config fresh;
         char ignored[256];
 
@@ -433,7 +433,7 @@ static void reload_takes_what_can_change(void **state) {
         config_deinit(&fresh);
 }
 
-static void help_lists_flags_with_defaults(void **state) {
+TEST(help_lists_flags_with_defaults) {
         static const char *const flags[] = { "--config FILE",
                                              "-h, --help",
                                              "-V, --version",
@@ -476,27 +476,4 @@ static void help_lists_flags_with_defaults(void **state) {
                 if (!strstr(text, flags[i]))
                         fail_msg("%s is missing in:\n%s", flags[i], text);
         free(text);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(defaults, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(every_key_is_taken, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(an_empty_affinity_takes_it_back, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(wrong_lines_are_named, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_nul_is_no_end, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(no_line_is_ever_cut, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(lines_stand_alone, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(later_sources_win, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(a_named_file_must_be_there, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(wrong_flags_are_named, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(the_flag_that_was_meant_is_named, set_up_files,
-                                                tear_down_files),
-                cmocka_unit_test_setup_teardown(every_key_is_a_flag, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(help_and_version_read_no_file, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(the_socket_follows_the_device, set_up_files, tear_down_files),
-                cmocka_unit_test_setup_teardown(reload_takes_what_can_change, set_up, tear_down),
-                cmocka_unit_test(help_lists_flags_with_defaults),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

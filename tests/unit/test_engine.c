@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tests of several nodes rely on: the fake engine exchanges bytes, and notices whoever breaks the
  * contract. */
+#include "cases.h"
+
 #include "fake_engine.h"
 
 #include <stdio.h>
@@ -119,7 +121,7 @@ static int teardown(void **state) {
         return 0;
 }
 
-static void nodes_get_the_same_bytes(void **state) {
+TEST_WITH(nodes_get_the_same_bytes, setup, teardown) {
         struct pair *pair = *state;
 
         assert_int_equal(launch(pair, 0, 1, ENGINE_PAYLOAD, 4, ENGINE_SUM), 0);
@@ -139,7 +141,7 @@ static void nodes_get_the_same_bytes(void **state) {
         assert_int_equal(pair->fabric->node[0].n_payloads, 2);
 }
 
-static void a_filler_takes_part_and_votes_nothing(void **state) {
+TEST_WITH(a_filler_takes_part_and_votes_nothing, setup, teardown) {
         struct pair *pair = *state;
 
         memset(pair->memory[1], 0, BYTES);
@@ -153,7 +155,7 @@ static void a_filler_takes_part_and_votes_nothing(void **state) {
         assert_int_equal(pair->fabric->node[1].n_fillers, 2);
 }
 
-static void whoever_breaks_the_contract_is_noticed(void **state) {
+TEST_WITH(whoever_breaks_the_contract_is_noticed, setup, teardown) {
         struct pair *pair = *state;
         struct fabric *fabric = pair->fabric;
         struct engine *engine = &fabric->node[0].engine;
@@ -169,7 +171,7 @@ static void whoever_breaks_the_contract_is_noticed(void **state) {
         assert_int_equal(fabric->complaints, 5); /* and there is none any more */
 }
 
-static void other_sizes_and_other_hands_are_noticed(void **state) {
+TEST_WITH(other_sizes_and_other_hands_are_noticed, setup, teardown) {
         struct pair *pair = *state;
         struct fabric *fabric = pair->fabric;
 
@@ -193,7 +195,7 @@ static void other_sizes_and_other_hands_are_noticed(void **state) {
         assert_heard("aborted 7;aborted 8;");
 }
 
-static void nothing_comes_of_what_is_aborted(void **state) {
+TEST_WITH(nothing_comes_of_what_is_aborted, setup, teardown) {
         struct pair *pair = *state;
         struct fake_engine *fake = &pair->fabric->node[0];
 
@@ -208,7 +210,7 @@ static void nothing_comes_of_what_is_aborted(void **state) {
         assert_heard("aborted 7;done 1 3;");
 }
 
-static void a_lost_node_is_named(void **state) {
+TEST_WITH(a_lost_node_is_named, setup, teardown) {
         struct pair *pair = *state;
 
         fake_lose(&pair->fabric->node[1]);
@@ -221,17 +223,4 @@ static void a_lost_node_is_named(void **state) {
         pair->fabric->node[1].held = false;
         deliver(pair);
         assert_heard("aborted 7;aborted 8;");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(nodes_get_the_same_bytes, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_filler_takes_part_and_votes_nothing, setup, teardown),
-                cmocka_unit_test_setup_teardown(whoever_breaks_the_contract_is_noticed, setup, teardown),
-                cmocka_unit_test_setup_teardown(other_sizes_and_other_hands_are_noticed, setup, teardown),
-                cmocka_unit_test_setup_teardown(nothing_comes_of_what_is_aborted, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_lost_node_is_named, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packets with fds over a socket pair. Every test ends with as many open fds as it began with. */
-#include "unit.h"
+#include "cases.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -80,7 +80,7 @@ static void assert_end(void) {
         assert_int_equal(packets[0].n_fds, 0);
 }
 
-static void bytes_and_fds_arrive(void **state) {
+TEST_WITH(bytes_and_fds_arrive, setup, teardown) {
         int pipes[2];
         struct stat sent, got;
 
@@ -102,7 +102,7 @@ static void bytes_and_fds_arrive(void **state) {
         fdpass_close(&packets[0]);
 }
 
-static void a_batch_keeps_order_and_owners(void **state) {
+TEST_WITH(a_batch_keeps_order_and_owners, setup, teardown) {
         uint8_t byte;
 
         for (byte = 0; byte < 20; byte++)
@@ -122,7 +122,7 @@ static void a_batch_keeps_order_and_owners(void **state) {
         assert_int_equal(fdpass_receive(pair[1], packets, 3), -EAGAIN);
 }
 
-static void the_largest_frame_passes_and_a_larger_one_is_an_error(void **state) {
+TEST_WITH(the_largest_frame_passes_and_a_larger_one_is_an_error, setup, teardown) {
         static uint8_t frame[FRAME_MAX + 1];
 
         frame[FRAME_MAX - 1] = 0x42;
@@ -136,7 +136,7 @@ static void the_largest_frame_passes_and_a_larger_one_is_an_error(void **state) 
         assert_int_equal(packets[1].n_fds, 0);
 }
 
-static void surplus_fds_are_closed(void **state) {
+TEST_WITH(surplus_fds_are_closed, setup, teardown) {
         unsigned before = open_fds();
 
         send_raw("x", 1, FRAME_FDS_MAX + 1);
@@ -153,7 +153,7 @@ static void surplus_fds_are_closed(void **state) {
         fdpass_close(&packets[1]);
 }
 
-static void fds_that_could_not_be_installed_are_an_error(void **state) {
+TEST_WITH(fds_that_could_not_be_installed_are_an_error, setup, teardown) {
         struct rlimit old, tight;
         unsigned before = open_fds();
         int next = dup(STDERR_FILENO), received;
@@ -173,7 +173,7 @@ static void fds_that_could_not_be_installed_are_an_error(void **state) {
         assert_int_equal(open_fds(), before);
 }
 
-static void credentials_that_nobody_asked_for_are_skipped(void **state) {
+TEST_WITH(credentials_that_nobody_asked_for_are_skipped, setup, teardown) {
         assert_int_equal(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, (int[]){ 1 }, sizeof(int)), 0);
 #ifdef SO_PASSPIDFD
         (void)setsockopt(pair[1], SOL_SOCKET, SO_PASSPIDFD, (int[]){ 1 }, sizeof(int));
@@ -188,7 +188,7 @@ static void credentials_that_nobody_asked_for_are_skipped(void **state) {
         fdpass_close(&packets[0]);
 }
 
-static void closing_ends_the_stream(void **state) {
+TEST_WITH(closing_ends_the_stream, setup, teardown) {
         assert_int_equal(fdpass_receive(pair[1], packets, FDPASS_BATCH), -EAGAIN);
         assert_int_equal(fdpass_send(pair[0], "bye", 3, NULL, 0), 0);
         hang_up();
@@ -200,7 +200,7 @@ static void closing_ends_the_stream(void **state) {
         assert_int_equal(fdpass_send(pair[1], "late", 4, NULL, 0), -EPIPE);
 }
 
-static void a_reset_loses_none_of_the_last_packets(void **state) {
+TEST_WITH(a_reset_loses_none_of_the_last_packets, setup, teardown) {
         assert_int_equal(fdpass_send(pair[1], "unread", 6, NULL, 0), 0);
         assert_int_equal(fdpass_send(pair[0], "one", 3, NULL, 0), 0);
         assert_int_equal(fdpass_send(pair[0], "two", 3, &pair[1], 1), 0);
@@ -214,13 +214,13 @@ static void a_reset_loses_none_of_the_last_packets(void **state) {
         assert_end();
 }
 
-static void a_reset_alone_is_the_end(void **state) {
+TEST_WITH(a_reset_alone_is_the_end, setup, teardown) {
         assert_int_equal(fdpass_send(pair[1], "unread", 6, NULL, 0), 0);
         hang_up();
         assert_end();
 }
 
-static void an_empty_packet_is_the_end_and_owns_nothing(void **state) {
+TEST_WITH(an_empty_packet_is_the_end_and_owns_nothing, setup, teardown) {
         unsigned before = open_fds();
 
         send_raw("first", 5, 0);
@@ -233,7 +233,7 @@ static void an_empty_packet_is_the_end_and_owns_nothing(void **state) {
         assert_int_equal(open_fds(), before);
 }
 
-static void a_full_socket_says_so(void **state) {
+TEST_WITH(a_full_socket_says_so, setup, teardown) {
         static const uint8_t frame[4096];
         unsigned sent = 0;
         int result;
@@ -250,30 +250,10 @@ static void a_full_socket_says_so(void **state) {
         assert_int_equal(fdpass_send(pair[0], frame, sizeof(frame), NULL, 0), 0);
 }
 
-static void misuse_is_refused(void **state) {
+TEST_WITH(misuse_is_refused, setup, teardown) {
         assert_int_equal(fdpass_send(pair[0], "x", 1, (int[]){ 0, 1, 2 }, FRAME_FDS_MAX + 1), -EINVAL);
         assert_int_equal(fdpass_send(pair[0], "x", 1, (int[]){ -1 }, 1), -EBADF);
         assert_int_equal(fdpass_receive(pair[1], packets, 0), -EINVAL);
         assert_int_equal(fdpass_receive(pair[1], packets, FDPASS_BATCH + 1), -EINVAL);
         assert_int_equal(fdpass_receive(-1, packets, 1), -EBADF);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-                TEST(bytes_and_fds_arrive),
-                TEST(a_batch_keeps_order_and_owners),
-                TEST(the_largest_frame_passes_and_a_larger_one_is_an_error),
-                TEST(surplus_fds_are_closed),
-                TEST(fds_that_could_not_be_installed_are_an_error),
-                TEST(credentials_that_nobody_asked_for_are_skipped),
-                TEST(closing_ends_the_stream),
-                TEST(a_reset_loses_none_of_the_last_packets),
-                TEST(a_reset_alone_is_the_end),
-                TEST(an_empty_packet_is_the_end_and_owns_nothing),
-                TEST(a_full_socket_says_so),
-                TEST(misuse_is_refused),
-#undef TEST
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

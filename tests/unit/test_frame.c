@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame header: exact bytes, round trip, and one verdict for each way to be wrong. */
-#include "unit.h"
+#include "cases.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ static size_t packet(uint8_t *out, uint32_t length) {
         return FRAME_HEADER + length;
 }
 
-static void bytes_are_as_documented(void **state) {
+TEST(bytes_are_as_documented) {
         static const uint8_t expected[FRAME_HEADER] = {
                 'G', 'S', 1, 0, 0x02, 0x01, 2, 0, 5, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
         };
@@ -35,7 +35,7 @@ static void bytes_are_as_documented(void **state) {
         assert_memory_equal(out, expected, sizeof(expected));
 }
 
-static void what_was_encoded_is_decoded(void **state) {
+TEST(what_was_encoded_is_decoded) {
         static uint8_t buffer[FRAME_MAX];
         static const uint32_t lengths[] = { 0, 1, 255, 256, 65535 - FRAME_HEADER, FRAME_PAYLOAD_MAX };
         struct frame_header header;
@@ -50,7 +50,7 @@ static void what_was_encoded_is_decoded(void **state) {
         }
 }
 
-static void a_header_may_lie_at_any_address(void **state) {
+TEST(a_header_may_lie_at_any_address) {
         uint8_t buffer[64];
         struct frame_header header;
 
@@ -76,7 +76,7 @@ static enum frame_verdict verdict(const uint8_t *bytes, size_t size) {
         return result;
 }
 
-static void each_mistake_has_its_verdict(void **state) {
+TEST(each_mistake_has_its_verdict) {
         static uint8_t buffer[FRAME_MAX + 1];
         size_t size;
 
@@ -115,14 +115,14 @@ static void each_mistake_has_its_verdict(void **state) {
         }
 }
 
-static void each_verdict_has_its_own_sentence(void **state) {
+TEST(each_verdict_has_its_own_sentence) {
         for (int i = FRAME_OK; i <= FRAME_BAD_FDS; i++)
                 for (int j = i; j <= FRAME_BAD_FDS + 1; j++)
                         assert_int_equal(i == j, !strcmp(frame_verdict_text((enum frame_verdict)i),
                                                          frame_verdict_text((enum frame_verdict)j)));
 }
 
-static void diagnosis_pages_hold_every_bit(void **state) {
+TEST(diagnosis_pages_hold_every_bit) {
         static union {
                 struct diagnosis page;
                 uint8_t space[ARENA_PAGE * 3];
@@ -140,16 +140,4 @@ static void diagnosis_pages_hold_every_bit(void **state) {
         }
         assert_int_equal(memory.space[DIAGNOSIS_BITMAP], 1);
         assert_int_equal(memory.space[DIAGNOSIS_BITMAP + 1], 1u << 5);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(bytes_are_as_documented),
-                cmocka_unit_test(what_was_encoded_is_decoded),
-                cmocka_unit_test(a_header_may_lie_at_any_address),
-                cmocka_unit_test(each_mistake_has_its_verdict),
-                cmocka_unit_test(each_verdict_has_its_own_sentence),
-                cmocka_unit_test(diagnosis_pages_hold_every_bit),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a request for metrics wants, and what is answered. */
-#include "unit.h"
+#include "cases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static struct http_request parsed(const char *text) {
         return request;
 }
 
-static void beginnings(void **state) {
+TEST(beginnings) {
         static const char *const good[] = { "G", "GET", "GET /", "HEAD /metrics HTTP/1.1", "P", "OPTIONS *" };
         static const char *const bad[] = { "g", "GET\t", "GETS /", "\x16\x03", "X", " GET /" };
 
@@ -25,14 +25,14 @@ static void beginnings(void **state) {
                 assert_false(http_begins(bad[i], strlen(bad[i])));
 }
 
-static void ends(void **state) {
+TEST(ends) {
         assert_false(http_is_complete("GET / HTTP/1.1\r\n"));
         assert_false(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r"));
         assert_true(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r\n"));
         assert_true(http_is_complete("GET /\n\n"));
 }
 
-static void answers(void **state) {
+TEST(answers) {
         static const struct {
                 const char *request, *status;
         } rows[] = {
@@ -61,7 +61,7 @@ static void answers(void **state) {
         assert_false(parsed("GET /HEAD HTTP/1.1\r\n\r\n").head);
 }
 
-static void chunks_are_for_version_1_1(void **state) {
+TEST(chunks_are_for_version_1_1) {
         assert_true(parsed("GET / HTTP/1.1\r\n\r\n").chunked);
         assert_true(parsed("GET / HTTP/1.1\n\n").chunked);
         assert_false(parsed("GET / HTTP/1.0\r\n\r\n").chunked);
@@ -70,7 +70,7 @@ static void chunks_are_for_version_1_1(void **state) {
         assert_false(parsed("HTTP/1.1").chunked);
 }
 
-static void forms(void **state) {
+TEST(forms) {
         struct http_request request;
 
         assert_int_equal(parsed("GET / HTTP/1.1\r\n\r\n").form, METRICS_TEXT);
@@ -105,7 +105,7 @@ static char *head_of(const char *request) {
         return text;
 }
 
-static void heads(void **state) {
+TEST(heads) {
         char *text = head_of("GET / HTTP/1.1\r\n\r\n");
 
         assert_string_equal(text,
@@ -119,7 +119,7 @@ static void heads(void **state) {
         free(text);
 }
 
-static void a_chunk_says_its_size(void **state) {
+TEST(a_chunk_says_its_size) {
         char *text = NULL;
         size_t size;
         FILE *to = open_memstream(&text, &size);
@@ -134,18 +134,4 @@ static void a_chunk_says_its_size(void **state) {
         assert_memory_equal(text, "00001234\r\nx", 11);
         assert_memory_equal(text + size - 3, "x\r\n", 3);
         free(text);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(beginnings),
-                cmocka_unit_test(ends),
-                cmocka_unit_test(answers),
-                cmocka_unit_test(chunks_are_for_version_1_1),
-                cmocka_unit_test(forms),
-                cmocka_unit_test(heads),
-                cmocka_unit_test(a_chunk_says_its_size),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a daemon remembers over its runs: that nothing comes twice, and what is said of a file, or of a place,
  * that cannot be relied upon. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +89,7 @@ static void assert_unreliable(const char *what) {
         assert_non_null(strstr(error, "restore it, or"));
 }
 
-static void starts_are_counted_and_the_rest_stays(void **state) {
+TEST_WITH(starts_are_counted_and_the_rest_stays, setup, teardown) {
         uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
         struct identity *identity = start();
         struct stat info;
@@ -115,7 +115,7 @@ static void starts_are_counted_and_the_rest_stays(void **state) {
 }
 
 /* However a run ends, and however many terms it has used. */
-static void no_term_comes_twice(void **state) {
+TEST_WITH(no_term_comes_twice, setup, teardown) {
         uint64_t last = 0, term;
 
         for (unsigned run = 0; run < 4; run++) {
@@ -133,7 +133,7 @@ static void no_term_comes_twice(void **state) {
         assert_int_equal(synced, 2 * renamed);
 }
 
-static void two_daemons_never_share_it(void **state) {
+TEST_WITH(two_daemons_never_share_it, setup, teardown) {
         struct identity *first = start(), *second;
 
         assert_int_equal(open_id(&second), -EWOULDBLOCK);
@@ -145,7 +145,7 @@ static void two_daemons_never_share_it(void **state) {
         identity_close(second);
 }
 
-static void damaged_files_are_refused(void **state) {
+TEST_WITH(damaged_files_are_refused, setup, teardown) {
         unsigned char bytes[256];
         ssize_t size;
         int fd;
@@ -175,7 +175,7 @@ static void damaged_files_are_refused(void **state) {
         close(fd);
 }
 
-static void files_that_others_can_touch_are_refused(void **state) {
+TEST_WITH(files_that_others_can_touch_are_refused, setup, teardown) {
         static const mode_t modes[] = { 0644, 0660, 0400, 0602, 04600 };
 
         identity_close(start());
@@ -191,7 +191,7 @@ static void files_that_others_can_touch_are_refused(void **state) {
         }
 }
 
-static void what_is_no_file_is_refused(void **state) {
+TEST_WITH(what_is_no_file_is_refused, setup, teardown) {
         char other[80];
 
         identity_close(start());
@@ -208,7 +208,7 @@ static void what_is_no_file_is_refused(void **state) {
 }
 
 /* Nothing that a former run has left half done counts. */
-static void what_was_not_finished_is_nothing(void **state) {
+TEST_WITH(what_was_not_finished_is_nothing, setup, teardown) {
         char other[80];
         int fd;
 
@@ -221,7 +221,7 @@ static void what_was_not_finished_is_nothing(void **state) {
         assert_int_equal(access(other, F_OK), -1);
 }
 
-static void without_a_place_there_is_no_identity(void **state) {
+TEST_WITH(without_a_place_there_is_no_identity, setup, teardown) {
         struct identity *identity = NULL;
         char lock[80];
 
@@ -236,7 +236,7 @@ static void without_a_place_there_is_no_identity(void **state) {
 }
 
 /* The file is the old one or the new one, and what could not be put on the disk is not used. */
-static void a_disk_that_fails_costs_the_identity_and_no_more(void **state) {
+TEST_WITH(a_disk_that_fails_costs_the_identity_and_no_more, setup, teardown) {
         struct identity *identity;
         uint64_t term, last = 0;
 
@@ -281,7 +281,7 @@ static void assert_place(const char *state_directory, const char *socket, const 
         free(name);
 }
 
-static void it_lies_in_the_state_directory_or_beside_the_socket(void **state) {
+TEST(it_lies_in_the_state_directory_or_beside_the_socket) {
         assert_place("/var/lib/gradsync/cpu", "/run/gradsync/cpu/socket", "/var/lib/gradsync/cpu",
                      "identity");
         assert_place("/var/lib/gradsync/cpu:left", "s", "/var/lib/gradsync/cpu:left", "identity");
@@ -289,22 +289,4 @@ static void it_lies_in_the_state_directory_or_beside_the_socket(void **state) {
         assert_place("", "/s", "/", "s.identity");
         assert_place(NULL, "s", ".", "s.identity");
         assert_place(NULL, "a/s", "a", "s.identity");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(starts_are_counted_and_the_rest_stays, setup, teardown),
-                cmocka_unit_test_setup_teardown(no_term_comes_twice, setup, teardown),
-                cmocka_unit_test_setup_teardown(two_daemons_never_share_it, setup, teardown),
-                cmocka_unit_test_setup_teardown(damaged_files_are_refused, setup, teardown),
-                cmocka_unit_test_setup_teardown(files_that_others_can_touch_are_refused, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_was_not_finished_is_nothing, setup, teardown),
-                cmocka_unit_test_setup_teardown(without_a_place_there_is_no_identity, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_disk_that_fails_costs_the_identity_and_no_more, setup,
-                                                teardown),
-                cmocka_unit_test(it_lies_in_the_state_directory_or_beside_the_socket),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is offered: what can be used, and the sentence for each thing that cannot. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ static void refused(int fd, const char *why) {
         close(fd);
 }
 
-static void sealed_memory_is_taken(void **state) {
+TEST(sealed_memory_is_taken) {
         int fd = make(BYTES, SIZE_SEALS);
         struct memfd_file file = { 0 };
         struct stat info;
@@ -82,7 +82,7 @@ static void sealed_memory_is_taken(void **state) {
         close(fd);
 }
 
-static void seals_are_named(void **state) {
+TEST(seals_are_named) {
         refused(make(BYTES, 0), "the seals F_SEAL_SHRINK F_SEAL_GROW");
         refused(make(BYTES, F_SEAL_SHRINK), "the seal F_SEAL_GROW");
         refused(make(BYTES, F_SEAL_GROW), "the seal F_SEAL_SHRINK");
@@ -100,7 +100,7 @@ static const char *why_no_file(int fd) {
                                             : "is a file, directory or device";
 }
 
-static void other_files_are_refused(void **state) {
+TEST(other_files_are_refused) {
         char name[] = "/tmp/gradsync-memfd-XXXXXX";
         int file = mkstemp(name), ends[2];
 
@@ -120,7 +120,7 @@ static void other_files_are_refused(void **state) {
         assert_int_equal(offer(-1, 0, PAGE), WIRE__CODE__INVALID);
 }
 
-static void files_of_tmpfs_are_refused(void **state) {
+TEST(files_of_tmpfs_are_refused) {
         int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
         if (fd < 0 && access("/dev/shm", W_OK) < 0)
@@ -129,7 +129,7 @@ static void files_of_tmpfs_are_refused(void **state) {
         refused(fd, why_no_file(fd));
 }
 
-static void huge_pages_are_refused(void **state) {
+TEST(huge_pages_are_refused) {
         int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
 
         if (fd < 0 && access("/sys/kernel/mm/hugepages", F_OK) < 0)
@@ -140,7 +140,7 @@ static void huge_pages_are_refused(void **state) {
         refused(fd, "huge pages");
 }
 
-static void descriptors_that_cannot_write_are_refused(void **state) {
+TEST(descriptors_that_cannot_write_are_refused) {
         int fd = make(BYTES, SIZE_SEALS);
         char name[40];
 
@@ -151,7 +151,7 @@ static void descriptors_that_cannot_write_are_refused(void **state) {
         close(fd);
 }
 
-static void ranges_are_checked(void **state) {
+TEST(ranges_are_checked) {
         int fd = make(BYTES, SIZE_SEALS);
         const struct {
                 uint64_t offset, bytes;
@@ -184,7 +184,7 @@ static int present(int fd, struct memfd_file *file) {
         return memfd_check_present(fd, file, text, sizeof(text));
 }
 
-static void arenas_are_known_by_their_name(void **state) {
+TEST(arenas_are_known_by_their_name) {
         static const struct {
                 const char *name;
                 bool arena;
@@ -212,7 +212,7 @@ static void arenas_are_known_by_their_name(void **state) {
         assert_false(memfd_is_ours(-1));
 }
 
-static void holes_are_found(void **state) {
+TEST(holes_are_found) {
         int fd = make(BYTES - 100, SIZE_SEALS);
         struct memfd_file file;
 
@@ -226,7 +226,7 @@ static void holes_are_found(void **state) {
 }
 
 /* Room behind the end, taken before the seals, makes the count of pages look right. */
-static void room_behind_the_end_hides_no_hole(void **state) {
+TEST(room_behind_the_end_hides_no_hole) {
         int fd = make(4u << 20, 0);
         struct memfd_file file;
 
@@ -237,7 +237,7 @@ static void room_behind_the_end_hides_no_hole(void **state) {
         close(fd);
 }
 
-static void punched_holes_are_found(void **state) {
+TEST(punched_holes_are_found) {
         int fd = make(BYTES, SIZE_SEALS);
         struct memfd_file file;
 
@@ -251,21 +251,4 @@ static void punched_holes_are_found(void **state) {
         assert_int_equal(memfd_check_kept(fd, &file, text, sizeof(text)), 0);
         assert_int_equal(memfd_check_kept(-1, &file, text, sizeof(text)), -EBADF);
         close(fd);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(sealed_memory_is_taken),
-                cmocka_unit_test(seals_are_named),
-                cmocka_unit_test(other_files_are_refused),
-                cmocka_unit_test(files_of_tmpfs_are_refused),
-                cmocka_unit_test(huge_pages_are_refused),
-                cmocka_unit_test(descriptors_that_cannot_write_are_refused),
-                cmocka_unit_test(ranges_are_checked),
-                cmocka_unit_test(arenas_are_known_by_their_name),
-                cmocka_unit_test(holes_are_found),
-                cmocka_unit_test(room_behind_the_end_hides_no_hole),
-                cmocka_unit_test(punched_holes_are_found),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

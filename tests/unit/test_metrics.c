@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of metrics in its two forms, and sums over jobs. */
-#include "unit.h"
+#include "cases.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void assert_family(enum metrics_form form, const char *name, const struct
         free(text);
 }
 
-static void each_form_has_its_own_types(void **state) {
+TEST(each_form_has_its_own_types) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .job = &row, .n_members = 2 };
 
@@ -61,7 +61,7 @@ static void each_form_has_its_own_types(void **state) {
                       "gradsync_members{device=\"cpu:\\\"x\"} 2\n");
 }
 
-static void states_are_gauges_in_the_text_format(void **state) {
+TEST(states_are_gauges_in_the_text_format) {
         char *text = NULL;
         size_t size;
         struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_TEXT, .device = "" };
@@ -74,7 +74,7 @@ static void states_are_gauges_in_the_text_format(void **state) {
 }
 
 /* One of a release with more causes than are known here. */
-static void sums_add_up(void **state) {
+TEST(sums_add_up) {
         uint64_t few[] = { 1, 2 }, many[LIMIT_CAUSES + 2] = { [LIMIT_CAUSES] = 3, [LIMIT_CAUSES + 1] = 4 };
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .job = &row, .n_members = 2, .n_spares = 1 };
@@ -102,14 +102,4 @@ static void sums_add_up(void **state) {
         assert_string_equal(metrics_states[3], "paused");
         for (size_t i = 0; i < METRICS_STATES; i++)
                 assert_int_equal(sum.jobs[i], i == 3);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(each_form_has_its_own_types),
-                cmocka_unit_test(states_are_gauges_in_the_text_format),
-                cmocka_unit_test(sums_add_up),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types, reductions, codes, shapes and names. */
-#include "unit.h"
+#include "cases.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "proto/frame.h"
 #include "proto/names.h"
 
-static void types_have_sizes_and_names(void **state) {
+TEST(types_have_sizes_and_names) {
         static const struct {
                 unsigned dtype;
                 size_t size;
@@ -36,7 +36,7 @@ static void types_have_sizes_and_names(void **state) {
         }
 }
 
-static void reductions_know_their_types(void **state) {
+TEST(reductions_know_their_types) {
         assert_string_equal(reduce_name(GRADSYNC_AVG), "avg");
         assert_string_equal(reduce_name(GRADSYNC_SUM), "sum");
         assert_string_equal(reduce_name(GRADSYNC_MIN), "min");
@@ -55,7 +55,7 @@ static void reductions_know_their_types(void **state) {
         assert_false(reduce_valid(GRADSYNC_SUM, GRADSYNC_U8 + 1));
 }
 
-static void operations_have_names(void **state) {
+TEST(operations_have_names) {
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__BARRIER), "barrier");
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__BROADCAST), "broadcast");
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__ALLGATHER), "allgather");
@@ -65,7 +65,7 @@ static void operations_have_names(void **state) {
         assert_string_equal(operation_name(6), "?");
 }
 
-static void codes_are_those_of_the_public_header(void **state) {
+TEST(codes_are_those_of_the_public_header) {
 #define ROW(name)                                                                                            \
         { GRADSYNC_##name, WIRE__CODE__##name, #name }
         static const struct {
@@ -95,7 +95,7 @@ static void codes_are_those_of_the_public_header(void **state) {
         assert_string_equal(code_name(UINT32_MAX), "?");
 }
 
-static void shapes_are_multiplied_with_care(void **state) {
+TEST(shapes_are_multiplied_with_care) {
         uint64_t elements = 0;
 
         assert_true(shape_elements(NULL, 0, &elements));
@@ -115,7 +115,7 @@ static void shapes_are_multiplied_with_care(void **state) {
         assert_int_equal(elements, 77);
 }
 
-static void names_are_checked(void **state) {
+TEST(names_are_checked) {
         char longest[LIMIT_NAME + 2];
         static const char *const good[] = {
                 "a",
@@ -194,7 +194,7 @@ static bool well_formed(const uint8_t *s, size_t n) {
         return true;
 }
 
-static void utf8_is_what_the_standard_says(void **state) {
+TEST(utf8_is_what_the_standard_says) {
         uint8_t s[4];
 
         for (unsigned a = 0; a < 256; a++)
@@ -210,17 +210,4 @@ static void utf8_is_what_the_standard_says(void **state) {
                                 }
         assert_true(utf8_valid("", 0));
         assert_true(utf8_valid("a\0b", 3));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(types_have_sizes_and_names),
-                cmocka_unit_test(reductions_know_their_types),
-                cmocka_unit_test(operations_have_names),
-                cmocka_unit_test(codes_are_those_of_the_public_header),
-                cmocka_unit_test(shapes_are_multiplied_with_care),
-                cmocka_unit_test(names_are_checked),
-                cmocka_unit_test(utf8_is_what_the_standard_says),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which word was meant by one that is unknown. */
-#include "unit.h"
+#include "cases.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ static const char *test_near_of(const char *word) {
         return near.best;
 }
 
-static void mistakes_of_each_kind_are_found(void **state) {
+TEST(mistakes_of_each_kind_are_found) {
         static const struct {
                 const char *written, *meant;
         } rows
@@ -42,7 +42,7 @@ static void mistakes_of_each_kind_are_found(void **state) {
         }
 }
 
-static void what_is_too_far_is_not_guessed(void **state) {
+TEST(what_is_too_far_is_not_guessed) {
         static const char *const words[] = {
                 "", "x", "k", "zz", "abc", "frobnicate", "jobs", "st", "sxxxus"
         };
@@ -56,7 +56,7 @@ static void what_is_too_far_is_not_guessed(void **state) {
         assert_null(test_near_of(longer));
 }
 
-static void longest_words_are_compared_to_the_end(void **state) {
+TEST(longest_words_are_compared_to_the_end) {
         char a[NEAR_LONGEST + 2], b[NEAR_LONGEST + 2];
 
         memset(a, 'a', sizeof a);
@@ -77,7 +77,7 @@ static void longest_words_are_compared_to_the_end(void **state) {
         assert_null(near.best);
 }
 
-static void nearest_one_wins_and_then_the_first(void **state) {
+TEST(nearest_one_wins_and_then_the_first) {
         struct near near = { .word = "stall_notce" };
 
         near_try(&near, "stall_note");
@@ -93,15 +93,4 @@ static void nearest_one_wins_and_then_the_first(void **state) {
         near_try(&near, "stall-notice");
         assert_string_equal(near.best, "stall-notice");
         assert_int_equal(near.distance, 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(mistakes_of_each_kind_are_found),
-                cmocka_unit_test(what_is_too_far_is_not_guessed),
-                cmocka_unit_test(longest_words_are_compared_to_the_end),
-                cmocka_unit_test(nearest_one_wins_and_then_the_first),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The service manager's datagrams, heard on a socket of our own, and sockets passed to us as number 3. */
-#include "unit.h"
+#include "cases.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static const char *heard(void) {
         return text;
 }
 
-static void messages_have_their_form(void **state) {
+TEST_WITH(messages_have_their_form, set_up, tear_down) {
         unsigned long long now = 0;
 
         notify_ready("serves cpu");
@@ -67,7 +67,7 @@ static void messages_have_their_form(void **state) {
 }
 
 /* Texts of clients may end up in a status: they must not add assignments. */
-static void a_status_is_one_assignment(void **state) {
+TEST_WITH(a_status_is_one_assignment, set_up, tear_down) {
         notify_status("job %s", "a\nSTOPPING=1\x1b");
         assert_string_equal(heard(), "STATUS=job a STOPPING=1 ");
         notify_ready("b\nFDSTORE=1");
@@ -75,7 +75,7 @@ static void a_status_is_one_assignment(void **state) {
 }
 
 /* A manager that never reads: its queue fills up, and whoever waited for it would hang here. */
-static void a_deaf_manager_does_not_stop_us(void **state) {
+TEST_WITH(a_deaf_manager_does_not_stop_us, set_up, tear_down) {
         unsigned taken = 0;
 
         for (unsigned i = 0; i < 5000; i++)
@@ -89,7 +89,7 @@ static void a_deaf_manager_does_not_stop_us(void **state) {
         assert_string_equal(heard(), "STOPPING=1");
 }
 
-static void an_unusable_address_is_ignored(void **state) {
+TEST_WITH(an_unusable_address_is_ignored, set_up, tear_down) {
         static const char *const wrong[] = { "", "@", "relative", "vsock:2:1",
                                              "/nonexistent/gradsync/notify" };
 
@@ -100,7 +100,7 @@ static void an_unusable_address_is_ignored(void **state) {
         assert_string_equal(heard(), "");
 }
 
-static void the_watchdog_is_fed_twice_as_often(void **state) {
+TEST(the_watchdog_is_fed_twice_as_often) {
         char pid[16], other[16];
 
         snprintf(pid, sizeof(pid), "%d", (int)getpid());
@@ -160,7 +160,7 @@ static int tear_down_fds(void **state) {
         return 0;
 }
 
-static void without_sockets_there_is_none(void **state) {
+TEST_WITH(without_sockets_there_is_none, set_up_fds, tear_down_fds) {
         char error[256] = "";
 
         assert_int_equal(notify_listen_fd(error, sizeof(error)), -ENOENT);
@@ -169,7 +169,7 @@ static void without_sockets_there_is_none(void **state) {
         assert_string_equal(error, "");
 }
 
-static void a_listener_is_taken_over(void **state) {
+TEST_WITH(a_listener_is_taken_over, set_up_fds, tear_down_fds) {
         char error[256] = "";
 
         pass_socket(SOCK_SEQPACKET, true);
@@ -179,7 +179,7 @@ static void a_listener_is_taken_over(void **state) {
         assert_true(fcntl(3, F_GETFL) & O_NONBLOCK);
 }
 
-static void what_cannot_be_used_is_said(void **state) {
+TEST_WITH(what_cannot_be_used_is_said, set_up_fds, tear_down_fds) {
         char error[256] = "";
 
         pass_socket(SOCK_STREAM, true);
@@ -196,7 +196,7 @@ static void what_cannot_be_used_is_said(void **state) {
         close(4);
 }
 
-static void what_was_stored_is_found_by_its_name(void **state) {
+TEST_WITH(what_was_stored_is_found_by_its_name, set_up_fds, tear_down_fds) {
         char error[256] = "";
 
         pass_socket(SOCK_SEQPACKET, true);
@@ -216,7 +216,7 @@ static void what_was_stored_is_found_by_its_name(void **state) {
         close(5);
 }
 
-static void what_is_stored_comes_with_its_name(void **state) {
+TEST_WITH(what_is_stored_comes_with_its_name, set_up, tear_down) {
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
                 struct cmsghdr align;
@@ -243,21 +243,4 @@ static void what_is_stored_comes_with_its_name(void **state) {
         assert_int_equal(ours.st_ino, theirs.st_ino);
         close(fd);
         close(got);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(messages_have_their_form, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_status_is_one_assignment, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_deaf_manager_does_not_stop_us, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(an_unusable_address_is_ignored, set_up, tear_down),
-                cmocka_unit_test_setup_teardown(a_listener_is_taken_over, set_up_fds, tear_down_fds),
-                cmocka_unit_test_setup_teardown(what_cannot_be_used_is_said, set_up_fds, tear_down_fds),
-                cmocka_unit_test_setup_teardown(what_was_stored_is_found_by_its_name, set_up_fds,
-                                                tear_down_fds),
-                cmocka_unit_test_setup_teardown(what_is_stored_comes_with_its_name, set_up, tear_down),
-                cmocka_unit_test(the_watchdog_is_fed_twice_as_often),
-                cmocka_unit_test_setup_teardown(without_sockets_there_is_none, set_up_fds, tear_down_fds),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }
