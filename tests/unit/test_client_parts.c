@@ -117,6 +117,9 @@ TEST(test_results) {
         assert_int_equal(results_take(&results, &layout, &message), GRADSYNC_OK);
         assert_int_equal(results_nonfinite(&results, &rank), 0);
         assert_int_equal(rank, -1);
+        message.bucket = 0;
+        assert_int_equal(results_take(&results, &layout, &message), GRADSYNC_OK);
+        assert_false(results.unused[3]); /* nothing stays of the result before */
         message.bucket = 2;
         assert_int_equal(results_take(&results, &layout, &message), GRADSYNC_PROTOCOL);
         message.bucket = 0;

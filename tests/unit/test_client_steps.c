@@ -280,6 +280,43 @@ TEST(test_buckets_go_in_launch_order) {
         played_end(&d);
 }
 
+/* Takes the READY of a bucket in which the parameters with these bits are absent. */
+static void take_absent(struct played *d, uint64_t step, uint32_t bucket, uint8_t bits) {
+        const Wire__Ready *ready = TAKE(d, READY, Ready);
+
+        EXPECT(ready->step == step && ready->bucket == bucket);
+        EXPECT(ready->has_absent == (bits != 0));
+        EXPECT(bits == 0 || (ready->absent.len == 1 && ready->absent.data[0] == bits));
+}
+
+static void script_absent(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_absent(d, 1, 0, 1);
+        take_absent(d, 1, 1, 2);
+        commit(d, 1, 1, 2);
+        take_absent(d, 2, 0, 0);
+        take_absent(d, 2, 1, 1);
+        commit(d, 1, 2, 2);
+}
+
+/* The daemon takes gradients of absent parameters for zero: a bit too many would lose one. The buckets are c
+ * d, and a b. */
+TEST(test_absent_parameters_of_each_bucket) {
+        static const bool absent[][4] = { { false, true, true, false }, { true, false, false, false } };
+        struct played d;
+
+        play(&d, script_absent);
+        plan_in_buckets(&d, 4, 32);
+        for (unsigned step = 0; step < 2; step++) {
+                for (uint32_t i = 4; i-- > 0;)
+                        assert_int_equal((absent[step][i] ? gradsync_absent : gradsync_ready)(d.plan, i),
+                                         GRADSYNC_OK);
+                finish(&d, GRADSYNC_OK);
+        }
+        played_end(&d);
+}
+
 static void script_slow_reader(struct played *d) {
         let_join(d);
         let_plan(d);
@@ -529,6 +566,58 @@ static void script_gone(struct played *d) {
         let_join(d);
         shutdown(d->listener, SHUT_RDWR);
         hang_up(d);
+}
+
+static void script_refuses(struct played *d) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+        Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
+        Wire__Resumed resumed = WIRE__RESUMED__INIT;
+
+        let_join(d);
+        hang_up(d);
+        d->sock = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+        EXPECT(d->sock >= 0);
+        TAKE(d, HELLO, Hello);
+        if (d->fd >= 0)
+                close(d->fd);
+        refused.has_code = true;
+        refused.code = WIRE__CODE__QUOTA;
+        refused.text = (char *)"too many clients";
+        NOTICE(d, REFUSED, refused);
+        hang_up(d);
+        welcome(d);
+        TAKE(d, REJOIN, Rejoin);
+        rejoined.has_job = true;
+        rejoined.job = HANDLE;
+        ANSWER(d, REJOINED, rejoined);
+        TAKE(d, REJOIN_END, RejoinEnd);
+        resumed.has_job = resumed.has_generation = true;
+        resumed.job = HANDLE;
+        resumed.generation = 2;
+        NOTICE(d, RESUMED, resumed);
+        shutdown(d->listener, SHUT_RDWR);
+        hang_up(d);
+}
+
+/* A daemon that refused this process, before another one took it back, is not to blame for the next loss.
+ * Errors name the daemon of the last connection. */
+TEST(test_an_old_refusal_is_forgotten) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        char pid[32];
+        struct played d;
+
+        options.reconnect_timeout_ms = 600000;
+        play_with(&d, script_refuses, FRAME_MINOR, &options);
+        d.gs->link.daemon = 1; /* of another process than the next one */
+        while (gradsync_generation(d.job) < 2 || d.gs->link.state == LINK_UP)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        pass(700);
+        while (gradsync_dispatch(d.gs) == GRADSYNC_OK)
+                ;
+        assert_non_null(strstr(gradsync_error(), "no other one has answered"));
+        snprintf(pid, sizeof(pid), "gradsyncd (pid %d,", (int)getpid());
+        assert_non_null(strstr(gradsync_error(), pid));
+        played_end(&d);
 }
 
 /* The pause between two attempts doubles, up to a fifth of a second. */
