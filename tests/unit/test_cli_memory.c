@@ -76,7 +76,9 @@ TEST_WITH(cache_that_can_go_is_room, setup, teardown) {
 }
 
 TEST_WITH(version_1, setup, teardown) {
-        put("cgroup", "12:cpu,cpuacct:/x\n9:memory:/job\n1:name=systemd:/x\n");
+        put("cgroup", "12:cpu,cpuacct:/x\n10:memory2:/less\n9:memory:/job\n1:name=systemd:/x\n");
+        put("sys/memory2/less/memory.limit_in_bytes", "1000\n"); /* another controller's */
+        put("sys/memory2/less/memory.usage_in_bytes", "1000\n");
         put("sys/memory/job/memory.limit_in_bytes", "500000\n");
         put("sys/memory/job/memory.usage_in_bytes", "600000\n");
         put("sys/memory/memory.limit_in_bytes", "9223372036854771712\n");

@@ -12,9 +12,12 @@
 #include <sys/un.h>
 
 #include "client/cli/ask/observe.h"
+#include "client/cli/ask/sockets.h"
 #include "client/cli/ask/talk.h"
 
 #define DAEMONS 2
+
+static const char *const devices[DAEMONS] = { "cpu", "cpu:b" };
 
 /* Daemons that answer a greeting, each at a socket of its own. */
 struct house {
@@ -23,20 +26,19 @@ struct house {
         pthread_t thread;
 };
 
+/* Answers the first frame, and hangs up at the second one. */
 static void greet(int listener) {
         static uint8_t in[FRAME_MAX], out[FRAME_MAX];
         Wire__Welcome welcome = WIRE__WELCOME__INIT;
         int sock = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         struct frame_header header;
-        ssize_t n;
+        ssize_t n = recv(sock, in, sizeof(in), 0);
 
-        while ((n = recv(sock, in, sizeof(in), 0)) > 0) {
-                if (frame_decode(in, (size_t)n, &header) != FRAME_OK)
-                        abort();
-                n = codec_pack(out, WIRE__MESSAGE_TYPE__WELCOME, header.request, 0, &welcome.base);
-                if (send(sock, out, (size_t)n, MSG_NOSIGNAL) != n)
-                        abort();
-        }
+        if (frame_decode(in, (size_t)n, &header) != FRAME_OK)
+                abort();
+        n = codec_pack(out, WIRE__MESSAGE_TYPE__WELCOME, header.request, 0, &welcome.base);
+        if (send(sock, out, (size_t)n, MSG_NOSIGNAL) != n || recv(sock, in, sizeof(in), 0) < 0)
+                abort();
         close(sock);
 }
 
@@ -66,7 +68,7 @@ static int set_up(void **state) {
         for (unsigned i = 0; i < DAEMONS; i++) {
                 struct sockaddr_un address = { .sun_family = AF_UNIX };
 
-                snprintf(path, sizeof(path), "%s/gradsync/cpu:%u", house.directory, i);
+                snprintf(path, sizeof(path), "%s/gradsync/%s", house.directory, devices[i]);
                 mkdir(path, 0700);
                 snprintf(house.socket[i], sizeof(house.socket[i]), "%s/socket", path);
                 strcpy(address.sun_path, house.socket[i]);
@@ -91,7 +93,7 @@ static int tear_down(void **state) {
         for (unsigned i = 0; i < DAEMONS; i++) {
                 close(house->listener[i]);
                 unlink(house->socket[i]);
-                snprintf(path, sizeof(path), "%s/gradsync/cpu:%u", house->directory, i);
+                snprintf(path, sizeof(path), "%s/gradsync/%s", house->directory, devices[i]);
                 rmdir(path);
         }
         snprintf(path, sizeof(path), "%s/gradsync", house->directory);
@@ -190,4 +192,34 @@ TEST_WITH(what_is_reported, set_up, tear_down) {
                         fail_msg("%s: it tells %s", of->name, gone ? gone : "nothing");
                 free(gone);
         }
+}
+
+/* The place of the usual device is found twice. */
+TEST_WITH(each_daemon_is_asked_once, set_up, tear_down) {
+        const struct house *house = *state;
+        struct sockets sockets;
+        unsigned found[DAEMONS] = { 0 };
+
+        assert_int_equal(sockets_find_all(&(struct cli){ 0 }, &sockets), 0);
+        for (size_t i = 0; i < sockets.n; i++)
+                for (unsigned k = 0; k < DAEMONS; k++)
+                        found[k] += strcmp(sockets.at[i].path, house->socket[k]) == 0;
+        assert_int_equal(found[0], 1);
+        assert_int_equal(found[1], 1);
+        sockets_deinit(&sockets);
+}
+
+/* A daemon that ends before it has answered a question is gone, whatever it answered before. */
+TEST_WITH(a_daemon_that_ends_while_it_is_asked_is_gone, set_up, tear_down) {
+        const struct house *house = *state;
+        Wire__Status status = WIRE__STATUS__INIT;
+        const ProtobufCMessage *reply;
+        struct talk talk;
+
+        assert_int_equal(talk_open(&talk, house->socket[0], TALK_TIMEOUT), TALK_OK);
+        assert_int_equal(talk_ask(&talk, WIRE__MESSAGE_TYPE__STATUS, &status.base,
+                                  WIRE__MESSAGE_TYPE__STATUS_END, "the question", &reply),
+                         TALK_GONE);
+        assert_string_equal(talk.error, "the daemon has hung up");
+        talk_close(&talk);
 }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "client/cli/run/run.h"
+#include "client/cli/run/stop.h"
 #include "proto/cleanup.h"
 
 static pid_t start_sleeper(void) {
@@ -22,6 +23,14 @@ static pid_t start_sleeper(void) {
                 _exit(0);
         }
         assert_true(pid > 0);
+        return pid;
+}
+
+/* It leads a group of its own. */
+static pid_t start_leader(void) {
+        pid_t pid = start_sleeper();
+
+        assert_int_equal(setpgid(pid, pid), 0);
         return pid;
 }
 
@@ -102,6 +111,46 @@ TEST(processes_belong_to_ranks) {
         end_sleeper(stranger);
         close(report[0]);
         close(report[1]);
+}
+
+/* A member that is stopped ends, too. */
+TEST(who_is_asked_to_end_is_continued) {
+        const struct run_options options = { .members = 1, .grace_ms = 600000 };
+        struct run_member member = { .pid = start_leader() };
+        struct run run = { .options = &options, .member = &member, .n_members = 1 };
+        siginfo_t info;
+
+        assert_int_equal(kill(member.pid, SIGSTOP), 0);
+        assert_int_equal(waitid(P_PID, (id_t)member.pid, &info, WSTOPPED), 0);
+        stop_begin(&run, SIGTERM, 7);
+        alarm(60); /* instead of waiting for ever */
+        assert_int_equal(waitid(P_PID, (id_t)member.pid, &info, WEXITED), 0);
+        alarm(0);
+        assert_int_equal(info.si_status, SIGTERM);
+        assert_int_equal(run.result, 7);
+}
+
+/* What is known of a member goes on with its next process. */
+TEST(a_restart_keeps_what_the_member_is) {
+        char *command[] = { (char *)"true", NULL };
+        const struct run_options options = { .members = 2, .command = command };
+        struct run_member member[2] = { { .log = -1 }, { .log = -1 } };
+        struct run run = { .options = &options, .member = member, .socket = "/nowhere", .job = "job" };
+
+        sigemptyset(&run.mask);
+        assert_int_equal(run_members_start(&run), CLI_OK);
+        pid_t before = member[1].pid;
+        member[1].quick = 3;
+        member[1].restarts = 4;
+        member[1].log = 5;
+        assert_int_equal(run_member_restart(&run, 1), CLI_OK);
+        assert_int_not_equal(member[1].pid, before);
+        assert_int_equal(member[1].rank, 1);
+        assert_int_equal(member[1].quick, 3);
+        assert_int_equal(member[1].restarts, 5);
+        assert_int_equal(member[1].log, 5);
+        assert_int_equal(run.n_members, 2);
+        run_members_end(&run);
 }
 
 /* Its numbers may be those of other files by then. */

@@ -179,6 +179,45 @@ static char *render(const struct observation *observation, bool whole) {
         return text;
 }
 
+/* What holds a job up is said while it does, and a member that is to come is counted. */
+TEST(why_a_job_does_not_go_on) {
+        static const struct {
+                const char *state;
+                bool lost;
+                unsigned world;
+                const char *shown, *hidden;
+        } rows[] = {
+                { "running", true, 1, "lost rank 2", "the reason" },
+                { "replacing", true, 1, "the reason", NULL },
+                { "paused", false, 1, "the reason", "lost rank" },
+                { "forming", false, 3, "waiting for 2 more members to join", "lost rank" },
+                { "forming", false, 2, "waiting for 1 more member to join", NULL },
+                { "running", false, 3, "world size 3", "more member" },
+        };
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+                struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
+                struct observation observation = { .snapshot = &snapshot, .n = 1 };
+
+                feed_daemon(&snapshot);
+                feed_job(&snapshot, "job", 1);
+                feed_end(&snapshot, true);
+                Wire__StatusJob job = *snapshot.job[0].job, *real = snapshot.job[0].job;
+                job.state = (char *)rows[i].state;
+                job.world = rows[i].world;
+                job.text = (char *)"the reason";
+                job.has_lost_rank = rows[i].lost;
+                job.lost_rank = 2;
+                snapshot.job[0].job = &job;
+                char *text = render(&observation, false);
+                if (!strstr(text, rows[i].shown) || (rows[i].hidden && strstr(text, rows[i].hidden)))
+                        fail_msg("row %zu, %s: %s", i, rows[i].state, text);
+                snapshot.job[0].job = real;
+                free(text);
+                snapshot_deinit(&snapshot);
+        }
+}
+
 /* A large job still fits on a screen: only members that stand out are listed, unless the job was asked for by
  * name. */
 TEST(large_jobs_are_shown_in_short) {

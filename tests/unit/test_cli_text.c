@@ -68,6 +68,19 @@ TEST(ages) {
         assert_string_equal(format_age(out, 5 * 86400000ull + 7200000), "5 d 2 h");
 }
 
+TEST(short_times) {
+        char out[FORMAT_SIZE];
+
+        assert_string_equal(format_short(out, 0), "0.00 ms");
+        assert_string_equal(format_short(out, 9994), "9.99 ms");
+        assert_string_equal(format_short(out, 9995), "10.0 ms");
+        assert_string_equal(format_short(out, 99949), "99.9 ms");
+        assert_string_equal(format_short(out, 99950), "0.10 s");
+        assert_string_equal(format_short(out, 250000), "0.25 s");
+        assert_string_equal(format_short(out, 995000), "0.9 s");
+        assert_string_equal(format_short(out, 61000000), "1 min 1 s");
+}
+
 TEST(rates_and_norms) {
         char out[FORMAT_SIZE];
 

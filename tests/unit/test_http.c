@@ -84,6 +84,9 @@ TEST(forms) {
         assert_int_equal(
                 parsed("GET / HTTP/1.1\nAccept: text/plain, application/openmetrics-text;q=0.5\n\n").form,
                 METRICS_OPEN);
+        http_parse("GET / HTTP/1.1\r\nAccept: text/plain\r\nAccept: text/html\r\n\r\n", METRICS_OPEN,
+                   &request);
+        assert_int_equal(request.form, METRICS_TEXT);
         /* not in another header, and not in the path */
         assert_int_equal(parsed("GET / HTTP/1.1\r\nX-Accept: application/openmetrics-text\r\n\r\n").form,
                          METRICS_TEXT);

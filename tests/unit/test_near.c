@@ -20,18 +20,16 @@ static const char *test_near_of(const char *word) {
 TEST(mistakes_of_each_kind_are_found) {
         static const struct {
                 const char *written, *meant;
-        } rows
-                [] = {
-                        { "statsu", "status" },                          /* swapped */
-                        { "sttaus", "status" }, { "statuss", "status" }, /* one too many */
-                        { "statu", "status" },                           /* one left out */
-                        { "stetus", "status" },                          /* another */
-                        { "STATUS", "status" }, { "Evcit", "evict" },
-                        { "stat", "status" }, /* only the beginning */
-                        { "tpo", "top" },       { "ky", "key" },
-                        { "lsit", "list" },     { "stauts", "status" },
-                        { "ist", "list" },      { "tracee", "trace" },
-                };
+        } rows[] = {
+                { "statsu", "status" },                          /* swapped */
+                { "sttaus", "status" }, { "statuss", "status" }, /* one too many */
+                { "statu", "status" },                           /* one left out */
+                { "stetus", "status" },                          /* another */
+                { "STATUS", "status" }, { "Evcit", "evict" },    { "STAT", "status" },
+                { "stat", "status" }, /* only the beginning */
+                { "tpo", "top" },       { "ky", "key" },         { "lsit", "list" },
+                { "stauts", "status" }, { "ist", "list" },       { "tracee", "trace" },
+        };
 
         for (size_t i = 0; i < array_size(rows); i++) {
                 const char *found = test_near_of(rows[i].written);
