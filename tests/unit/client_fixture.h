@@ -309,6 +309,10 @@ static inline void plan_of(struct played *d, uint32_t n) {
         plan_in_buckets(d, n, 16);
 }
 
+/* The daemon of a test, and where its thread meets that of the test. */
+static struct played played;
+static pthread_barrier_t gate;
+
 static inline void played_end(struct played *d) {
         gradsync_close(d->gs);
         pthread_join(d->thread, NULL);
@@ -324,3 +328,15 @@ static inline void played_end(struct played *d) {
         free(d->in);
         free(d->out);
 }
+
+static inline int played_open_gate(void **state) {
+        return pthread_barrier_init(&gate, NULL, 2);
+}
+
+static inline int played_over(void **state) {
+        played_end(&played);
+        return pthread_barrier_destroy(&gate);
+}
+
+/* A test that plays one script to its end. */
+#define PLAYED(name) TEST_WITH(name, played_open_gate, played_over)

@@ -32,16 +32,13 @@ static void script_plan_free(struct played *d) {
         ANSWER(d, PLAN_DROPPED, dropped);
 }
 
-TEST(test_a_plan_is_there_until_the_daemon_has_let_go) {
-        struct played d;
-
-        play(&d, script_plan_free);
-        plan_of(&d, 2);
-        watched = d.plan->arena.base;
+PLAYED(test_a_plan_is_there_until_the_daemon_has_let_go) {
+        play(&played, script_plan_free);
+        plan_of(&played, 2);
+        watched = played.plan->arena.base;
         assert_true(is_mapped());
-        assert_int_equal(gradsync_plan_free(d.plan), GRADSYNC_OK);
+        assert_int_equal(gradsync_plan_free(played.plan), GRADSYNC_OK);
         assert_false(is_mapped());
-        played_end(&d);
 }
 
 static void script_leave(struct played *d) {
@@ -54,15 +51,12 @@ static void script_leave(struct played *d) {
         ANSWER(d, LEFT, left);
 }
 
-TEST(test_a_job_is_there_until_the_daemon_has_let_go) {
-        struct played d;
-
-        play(&d, script_leave);
-        plan_of(&d, 2);
-        watched = d.plan->arena.base;
-        assert_int_equal(gradsync_leave(d.job), GRADSYNC_OK);
+PLAYED(test_a_job_is_there_until_the_daemon_has_let_go) {
+        play(&played, script_leave);
+        plan_of(&played, 2);
+        watched = played.plan->arena.base;
+        assert_int_equal(gradsync_leave(played.job), GRADSYNC_OK);
         assert_false(is_mapped());
-        played_end(&d);
 }
 
 static void script_register(struct played *d) {
@@ -81,19 +75,17 @@ static void script_register(struct played *d) {
         ANSWER(d, UNREGISTERED, unregistered);
 }
 
-TEST(test_registered_memory_is_there_until_the_daemon_has_let_go) {
+PLAYED(test_registered_memory_is_there_until_the_daemon_has_let_go) {
         int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         struct gradsync_memory *memory;
-        struct played d;
 
         assert_int_equal(ftruncate(fd, ARENA_PAGE), 0);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-        play(&d, script_register);
-        assert_int_equal(gradsync_register(d.job, fd, 0, ARENA_PAGE, NULL, &memory), GRADSYNC_OK);
+        play(&played, script_register);
+        assert_int_equal(gradsync_register(played.job, fd, 0, ARENA_PAGE, NULL, &memory), GRADSYNC_OK);
         watched = gradsync_memory_address(memory);
         assert_int_equal(gradsync_unregister(memory), GRADSYNC_OK);
         assert_false(is_mapped());
-        played_end(&d);
         close(fd);
 }
 
@@ -144,7 +136,7 @@ TEST(test_what_is_said_is_true) {
         say_what_is_true(FRAME_MINOR_1);
 }
 
-static pthread_barrier_t gate, clearing;
+static pthread_barrier_t clearing;
 static void *slow; /* the memory that is cleared between two turns of `clearing` */
 
 void *__real_memset(void *at, int value, size_t n);
@@ -177,32 +169,28 @@ static void script_clears_slowly(struct played *d) {
 
 /* A parameter that is still being cleared for a void attempt is not counted in the next one: its bucket has
  * another parameter, which is not ready. */
-TEST(test_a_void_attempt_clears_nothing_of_the_next_one) {
-        struct played d;
+PLAYED(test_a_void_attempt_clears_nothing_of_the_next_one) {
         pthread_t thread;
         void *result;
 
-        pthread_barrier_init(&gate, NULL, 2);
         pthread_barrier_init(&clearing, NULL, 2);
-        play(&d, script_clears_slowly);
-        plan_in_buckets(&d, 2, 32);
-        slow = gradsync_gradient(d.plan, 1);
-        assert_int_equal(pthread_create(&thread, NULL, absent_thread, d.plan), 0);
+        play(&played, script_clears_slowly);
+        plan_in_buckets(&played, 2, 32);
+        slow = gradsync_gradient(played.plan, 1);
+        assert_int_equal(pthread_create(&thread, NULL, absent_thread, played.plan), 0);
         pthread_barrier_wait(&clearing);
         pthread_barrier_wait(&gate);
-        while (gradsync_generation(d.job) < 2)
-                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
-        assert_int_equal(gradsync_absent(d.plan, 1), GRADSYNC_OK);
+        while (gradsync_generation(played.job) < 2)
+                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
+        assert_int_equal(gradsync_absent(played.plan, 1), GRADSYNC_OK);
         pthread_barrier_wait(&clearing);
         pthread_join(thread, &result);
         assert_int_equal((intptr_t)result, GRADSYNC_OK);
-        assert_int_equal(d.plan->ready.sent, 0);
-        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
-        played_end(&d);
+        assert_int_equal(played.plan->ready.sent, 0);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
         pthread_barrier_destroy(&clearing);
-        pthread_barrier_destroy(&gate);
 }
 
 /* ---- stalls ---- */
@@ -247,20 +235,16 @@ static void on_stall(void *data, struct gradsync_job *job, const struct gradsync
         assert_int_equal(stalls, 1);
 }
 
-TEST(test_a_stall_that_comes_during_the_callback) {
+PLAYED(test_a_stall_that_comes_during_the_callback) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-        struct played d;
 
         options.stall = on_stall;
-        pthread_barrier_init(&gate, NULL, 2);
-        play_with(&d, script_stalls, FRAME_MINOR, &options);
-        stalled = d.gs;
-        plan_of(&d, 1);
-        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
+        play_with(&played, script_stalls, FRAME_MINOR, &options);
+        stalled = played.gs;
+        plan_of(&played, 1);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
         assert_int_equal(stalls, 2);
-        played_end(&d);
-        pthread_barrier_destroy(&gate);
 }
 
 /* ---- the environment ---- */
@@ -280,18 +264,15 @@ static void script_join(struct played *d) {
 }
 
 /* Variables that stand beside the launchers' rows. */
-TEST(test_variables_beside_the_rows) {
-        struct played d;
-
+PLAYED(test_variables_beside_the_rows) {
         setenv("GRADSYNC_REJOIN_GRACE", "3", 1);
         setenv("GRADSYNC_JOB_TOKEN", "secret", 1);
         setenv("GRADSYNC_SPARE", "1", 1);
         setenv("GRADSYNC_RECONNECT_TIMEOUT", "7.5", 1);
-        play(&d, script_join);
+        play(&played, script_join);
         clearenv();
-        assert_int_equal(d.gs->reconnect_ms, 7500);
-        assert_int_equal(gradsync_generation(d.job), 4);
-        played_end(&d);
+        assert_int_equal(played.gs->reconnect_ms, 7500);
+        assert_int_equal(gradsync_generation(played.job), 4);
 }
 
 /* ---- a daemon that goes ---- */
@@ -347,19 +328,17 @@ static void script_old(struct played *d) {
 }
 
 /* To a daemon of the first minor version each loss is the end, and nothing brings the job back. */
-TEST(test_a_job_that_is_over_stays_over) {
+PLAYED(test_a_job_that_is_over_stays_over) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-        struct played d;
 
-        play_with(&d, script_old, 0, &options);
-        plan_of(&d, 1);
-        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+        play_with(&played, script_old, 0, &options);
+        plan_of(&played, 1);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
         while (!__atomic_load_n(&old_has_spoken, __ATOMIC_SEQ_CST))
                 sched_yield();
-        assert_int_equal(gradsync_barrier(d.job), GRADSYNC_MEMBER_LOST);
-        assert_int_equal(gradsync_generation(d.job), 1);
-        played_end(&d);
+        assert_int_equal(gradsync_barrier(played.job), GRADSYNC_MEMBER_LOST);
+        assert_int_equal(gradsync_generation(played.job), 1);
 }
 
 /* ---- synchronising the state ---- */
@@ -414,19 +393,16 @@ static void sync_state(struct played *d) {
 }
 
 /* Members are behind until they have synchronised, and not after it. */
-TEST(test_behind_until_synchronised) {
-        struct played d;
-
-        play(&d, script_synchronised);
-        plan_of(&d, 1);
-        while (gradsync_generation(d.job) < 2)
-                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_BEHIND);
-        sync_state(&d);
-        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+PLAYED(test_behind_until_synchronised) {
+        play(&played, script_synchronised);
+        plan_of(&played, 1);
+        while (gradsync_generation(played.job) < 2)
+                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_BEHIND);
+        sync_state(&played);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
         munmap(staging, 4 * ARENA_PAGE);
-        played_end(&d);
 }
 
 static void script_newcomer(struct played *d) {
@@ -446,13 +422,10 @@ static void script_newcomer(struct played *d) {
 }
 
 /* A member that comes during the synchronisation has a part in it, also if a generation follows at once. */
-TEST(test_a_newcomer_during_the_synchronisation) {
-        struct played d;
-
-        play(&d, script_newcomer);
-        sync_state(&d);
-        assert_int_equal(gradsync_generation(d.job), 3);
-        assert_int_equal(d.job->standing.told, 3);
+PLAYED(test_a_newcomer_during_the_synchronisation) {
+        play(&played, script_newcomer);
+        sync_state(&played);
+        assert_int_equal(gradsync_generation(played.job), 3);
+        assert_int_equal(played.job->standing.told, 3);
         munmap(staging, 4 * ARENA_PAGE);
-        played_end(&d);
 }
