@@ -6,19 +6,15 @@ A contender is a set of processes that live as long as their number of members i
 Within a round each contender runs one batch, then the next one its own: what disturbs the machine disturbs them all.
 """
 
-import argparse
 import json
 import os
-import shutil
-import signal
 import sys
-import tempfile
 
+import driver
 import hostile
 import report
 import stalls
 import tables
-from contender import Failed
 from peers import Bench
 from report import progress
 
@@ -27,10 +23,7 @@ LOAD_MOST = 0.5
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="run.sh", description="Measures gradsync beside Gloo, Open MPI and what memory allows.")
-    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print only the rows, one JSON object a line")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: to see whether it works, not for figures")
+    parser = driver.parser_of("run.sh", "Measures gradsync beside Gloo, Open MPI and what memory allows.")
     parser.add_argument("--only", choices=TABLES, action="append", help="only this table; may be repeated")
     parser.add_argument("--members", type=int, choices=tables.MEMBERS, action="append", help="only this many members")
     parser.add_argument("--bytes", type=int, choices=tables.SIZES, action="append", help="only this size of allreduce and hostile")
@@ -38,20 +31,25 @@ def arguments():
     return parser.parse_args()
 
 
-def rows_of(bench, options):
+def rows_of(options, directory):
+    bench = Bench(options.build, directory, options.quick, progress)
+    options.workers = bench.workers
     wanted = options.only or TABLES
     members = options.members or tables.MEMBERS
-    if "allreduce" in wanted:
-        yield from tables.allreduce(bench, members, options.bytes or tables.SIZES)
-    if "computing" in wanted:
-        yield from tables.computing(bench, members)
-    if "buckets" in wanted:
-        yield tables.small_buckets(bench)
-    if "recovery" in wanted:
-        yield from tables.recovery(bench, members)
-        yield from stalls.stalls(bench, members)
-    if "hostile" in wanted:
-        yield from hostile.hostile(bench, members, options.bytes)
+    try:
+        if "allreduce" in wanted:
+            yield from tables.allreduce(bench, members, options.bytes or tables.SIZES)
+        if "computing" in wanted:
+            yield from tables.computing(bench, members)
+        if "buckets" in wanted:
+            yield tables.small_buckets(bench)
+        if "recovery" in wanted:
+            yield from tables.recovery(bench, members)
+            yield from stalls.stalls(bench, members)
+        if "hostile" in wanted:
+            yield from hostile.hostile(bench, members, options.bytes)
+    finally:
+        bench.stop()
 
 
 def save(name, rows, text):
@@ -61,43 +59,16 @@ def save(name, rows, text):
         f.write(text)
 
 
-def measure(options):
-    rows, load = [], os.getloadavg()[0]
-    if load > LOAD_MOST:
-        print(f"the machine is not idle (load {load:.1f}): the figures will say more about that than about anybody here",
-              file=sys.stderr)
-    directory = tempfile.mkdtemp(prefix="gradsync-bench.")
-    try:
-        bench = Bench(options.build, directory, options.quick, progress)
-        try:
-            for row in rows_of(bench, options):
-                rows.append(row)
-                if options.json:
-                    print(json.dumps(row), flush=True)
-            return rows, report.heading(bench.workers, load) + report.text(rows)
-        finally:
-            bench.stop()
-            progress("")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def main():
-    options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)       # also when told to stop, leave nothing behind
-    sys.stdout.reconfigure(encoding="utf-8")
-    try:
-        rows, text = measure(options)
-    except Failed as e:
-        print(f"\nfailed: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    if not options.json:
-        print(text, end="")
-    if options.save:
+    options, load = arguments(), os.getloadavg()[0]
+    if load > LOAD_MOST:
+        print(f"the machine is not idle (load {load:.1f}): the figures will say more about that than about "
+              "anybody here", file=sys.stderr)
+    status, rows, text = driver.run(options, rows_of, lambda rows, load: report.heading(options.workers, load)
+                                    + report.text(rows))
+    if options.save and status == 0:
         save(options.save, rows, text)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ settings; and `tcp_limit`, in which each host sends to the next as many bytes as
 it receives as many. The link is shaped by a token bucket at each host's interface (1gbit), or not at all.
 """
 
-import argparse
-import json
 import os
 import secrets
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import driver
 from contender import Contender, Failed, Field
 from peers import KIB, MIB, Daemon, Gloo, Quiet, idle_share, processors
 from report import heading, progress, size_name, table, time_name, times_name
@@ -36,12 +34,7 @@ MUCH = 0.85         # of the network's or the processors' time: then that is wha
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="cluster.sh",
-                                     description="Measures steps over several hosts beside Gloo and TCP.")
-    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print only the rows, one JSON object a line")
-    parser.add_argument("--quick", action="store_true",
-                        help="fewer rounds: to see whether it works, not for figures")
+    parser = driver.parser_of("cluster.sh", "Measures steps over several hosts beside Gloo and TCP.")
     parser.add_argument("--hosts", type=int, action="append", help="only this many hosts; may be repeated")
     parser.add_argument("--members", type=int, action="append", help="only this many members a host")
     parser.add_argument("--bytes", type=int, action="append", help="only this size")
@@ -194,39 +187,21 @@ def rows_of(options, directory):
             cluster.stop()
 
 
-def text_of(rows):
+def text_of(rows, load):
     body = [[r["hosts"], f"{r['members_per_host']}{' *' if r['oversubscribed'] else ''}",
              size_name(r["bytes"]), r["link"], time_name(r["gradsync_us"]), time_name(r["gloo_us"]),
              time_name(r["tcp_limit_us"]), times_name(r["of_tcp_limit"]), times_name(r["gloo_over_gradsync"]),
              f"{r['busy'] * 100:.0f} %", r["limited_by"]] for r in rows]
-    return table(["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit",
+    return heading(processors(), load) + table(["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit",
                   "limit ÷ gs", "Gloo ÷ gs", "CPU", "limited by"], body) + "\n"
 
 
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)   # also when told to stop, leave nothing
-    sys.stdout.reconfigure(encoding="utf-8")
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         print("cluster.sh needs root, ip(8) and tc(8): hosts are network namespaces", file=sys.stderr)
         return 1
-    rows, load, directory = [], os.getloadavg()[0], tempfile.mkdtemp(prefix="gradsync-bench.")
-    try:
-        for row in rows_of(options, directory):
-            rows.append(row)
-            if options.json:
-                print(json.dumps(row), flush=True)
-    except (Failed, subprocess.CalledProcessError) as e:
-        print(f"\nfailed: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        progress("")
-        shutil.rmtree(directory, ignore_errors=True)
-    if not options.json:
-        print(heading(processors(), load) + text_of(rows), end="")
-    return 0
+    return driver.run(options, rows_of, text_of)[0]
 
 
 if __name__ == "__main__":

@@ -143,6 +143,40 @@ void gate_meet(struct gate *g, unsigned int members) {
                 syscall(SYS_futex, &g->turn, FUTEX_WAIT, turn, NULL, NULL, 0);
 }
 
+static void bench_run(const struct bench_peer *peer, struct control *c, unsigned int n) {
+        int64_t *ns = (int64_t *)malloc((n + 1) * sizeof(*ns));
+
+        if (!ns)
+                bench_die("out of memory");
+        if (peer->gate)
+                gate_meet(peer->gate, peer->members);
+        ns[0] = bench_now_ns();
+        for (unsigned int i = 1; i <= n; i++) {
+                peer->step(peer->data);
+                ns[i] = bench_now_ns();
+        }
+        control_reply_stamps(c, ns, n + 1);
+        free(ns);
+}
+
+void bench_serve(const struct bench_peer *peer, struct control *c) {
+        char line[256];
+        unsigned int n;
+
+        while (control_read(c, line, sizeof(line)) && strcmp(line, "quit")) {
+                if (peer->obey(peer->data, c, line))
+                        continue;
+                if (peer->step && sscanf(line, "run %u", &n) == 1) {
+                        bench_run(peer, c, n);
+                } else if (!strcmp(line, "release")) {
+                        peer->release(peer->data);
+                        control_reply(c, "released");
+                } else {
+                        bench_die("unknown command \"%s\"", line);
+                }
+        }
+}
+
 static size_t whole_pages(size_t bytes) {
         return (bytes + 4095) & ~(size_t)4095;
 }

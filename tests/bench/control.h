@@ -43,6 +43,20 @@ void control_reply(struct control *c, const char *format, ...) __attribute__((fo
 /* "stamps 123 456 …", nanoseconds of the system-wide monotonic clock. */
 void control_reply_stamps(struct control *c, const int64_t *ns, unsigned int n);
 
+/* A contender's process, as the driver commands it. Each command is answered. */
+struct bench_peer {
+        void *data;               /* for the functions */
+        struct gate *gate;        /* NULL: it is the only process */
+        unsigned int members;     /* that meet there */
+        void (*step)(void *data); /* one of the operations of "run N" */
+        void (*release)(void *data);
+        /* Any other command; false: unknown. */
+        bool (*obey)(void *data, struct control *c, const char *line);
+};
+
+/* Obeys the driver until it says "quit", or has gone. */
+void bench_serve(const struct bench_peer *peer, struct control *c);
+
 struct gate *gate_open(const char *path);
 /* Nobody returns before all have come. */
 void gate_meet(struct gate *g, unsigned int members);

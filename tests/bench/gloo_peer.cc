@@ -90,14 +90,8 @@ class Peer {
                         fill(buffer, rank_ == 0 ? 1.0f : rank_ == 1 ? -1.0f : 0.0f);
         }
 
-        void run(unsigned int n, std::vector<int64_t> &ns) {
-                ns.resize(n + 1);
-                gate_meet(gate_, world_);
-                ns[0] = bench_now_ns();
-                for (unsigned int i = 1; i <= n; i++) {
-                        allreduce();
-                        ns[i] = bench_now_ns();
-                }
+        struct gate *gate() const {
+                return gate_;
         }
 
         void release() {
@@ -105,6 +99,14 @@ class Peer {
                 for (float *buffer : buffers_)
                         bench_buffer_free(buffer, bytes_);
                 buffers_.clear();
+        }
+
+        void allreduce() {
+                if (setting_->style == Style::kOptions)
+                        allreduceOptions();
+                else
+                        algorithms_[next_]->run();
+                next_ = (next_ + 1) % buffers_.size();
         }
 
       private:
@@ -152,14 +154,6 @@ class Peer {
                 gloo::allreduce(options);
         }
 
-        void allreduce() {
-                if (setting_->style == Style::kOptions)
-                        allreduceOptions();
-                else
-                        algorithms_[next_]->run();
-                next_ = (next_ + 1) % buffers_.size();
-        }
-
         const int rank_, world_;
         const bool crowded_;
         struct gate *gate_;
@@ -172,31 +166,31 @@ class Peer {
         const Setting *setting_ = &kSettings[0];
 };
 
-void serve(Peer &peer, struct control &c) {
-        char line[256];
-        std::vector<int64_t> ns;
+void step(void *data) {
+        static_cast<Peer *>(data)->allreduce();
+}
+
+void release(void *data) {
+        static_cast<Peer *>(data)->release();
+}
+
+bool obey(void *data, struct control *c, const char *line) {
+        Peer &peer = *static_cast<Peer *>(data);
         size_t bytes;
         unsigned int n;
 
-        while (control_read(&c, line, sizeof(line)) && std::strcmp(line, "quit")) {
-                if (std::sscanf(line, "prepare %zu %u", &bytes, &n) == 2) {
-                        peer.prepare(bytes, n);
-                        control_reply(&c, "ready %u", kSettingCount);
-                } else if (std::sscanf(line, "use %u", &n) == 1 && n < kSettingCount) {
-                        peer.use(kSettings[n]);
-                        control_reply(&c, "using");
-                } else if (std::sscanf(line, "name %u", &n) == 1 && n < kSettingCount) {
-                        control_reply(&c, "name %s", kSettings[n].name);
-                } else if (std::sscanf(line, "run %u", &n) == 1) {
-                        peer.run(n, ns);
-                        control_reply_stamps(&c, ns.data(), n + 1);
-                } else if (!std::strcmp(line, "release")) {
-                        peer.release();
-                        control_reply(&c, "released");
-                } else {
-                        bench_die("unknown command \"%s\"", line);
-                }
+        if (std::sscanf(line, "prepare %zu %u", &bytes, &n) == 2) {
+                peer.prepare(bytes, n);
+                control_reply(c, "ready %u", kSettingCount);
+        } else if (std::sscanf(line, "use %u", &n) == 1 && n < kSettingCount) {
+                peer.use(kSettings[n]);
+                control_reply(c, "using");
+        } else if (std::sscanf(line, "name %u", &n) == 1 && n < kSettingCount) {
+                control_reply(c, "name %s", kSettings[n].name);
+        } else {
+                return false;
         }
+        return true;
 }
 
 } // namespace
@@ -207,11 +201,13 @@ int main(int argc, char **argv) {
         std::signal(SIGPIPE, SIG_IGN);
         try {
                 struct control c;
-                int rank = std::stoi(argv[4]);
-                Peer peer(rank, std::stoi(argv[5]), argv[6], argv[2], argc > 7 ? argv[7] : "127.0.0.1");
+                int rank = std::stoi(argv[4]), world = std::stoi(argv[5]);
+                Peer peer(rank, world, argv[6], argv[2], argc > 7 ? argv[7] : "127.0.0.1");
 
                 control_open(&c, argv[1], argv[3], static_cast<unsigned int>(rank));
-                serve(peer, c);
+                const bench_peer served = { &peer, peer.gate(), static_cast<unsigned int>(world),
+                                            step,  release,     obey };
+                bench_serve(&served, &c);
         } catch (const std::exception &e) {
                 bench_die("gloo: %s", e.what());
         }

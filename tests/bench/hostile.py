@@ -2,6 +2,7 @@
 """What a hostile user costs a training job: its step time beside one who attacks the daemon with all that a client can do,
 against that beside a process that burns as much CPU and never connects."""
 
+import collections
 import json
 import os
 import signal
@@ -54,9 +55,6 @@ class Hostile(Neighbour):
     def __init__(self, path, own_uid):
         super().__init__([SCRIPT, *(["--uid", str(STRANGER)] if own_uid else []), "--seconds", "600", path, *ATTACKS])
 
-    def end(self):
-        return json.loads(super().end().splitlines()[-1])
-
 
 def let_in(bench):
     """Opens the daemon's door for another uid; whether there can be one."""
@@ -65,6 +63,26 @@ def let_in(bench):
     os.chmod(bench.directory, 0o711)
     os.chmod(bench.daemon.socket, 0o666)
     return True
+
+
+def in_trouble(rounds, say, step, trouble, cpu_s):
+    """Each round takes a step alone, beside the process of trouble(), and beside one that burns as much CPU.
+    Returns what was measured, {name: values}, and how many rounds were disturbed. Among it are the last words
+    of the process, and by how much each of cpu_s() grew beside it."""
+    found, quiet = collections.defaultdict(list), Quiet(say)
+    for number in range(rounds):
+        quiet.wait()
+        say(f"round {number + 1}/{rounds}")
+        found["alone"].append(step())
+        neighbour, before = trouble(), cpu_s()
+        found["beside"].append(step())
+        found["cpu_s"].append([after - each for each, after in zip(before, cpu_s())])
+        told = json.loads(neighbour.end().splitlines()[-1])
+        found["told"].append(told)
+        neighbour = Neighbour(["-c", BURN, str(min(1, told["cpu_s"] / told["wall_s"]))])
+        found["burning"].append(step())
+        neighbour.end()
+    return found, quiet.disturbed
 
 
 def step_ms(contender, steps):
@@ -77,29 +95,20 @@ def measure(bench, contender, members, size, params, own_uid):
     step_ms(contender, 5)
     steps = max(20, int(STEPS_MS / step_ms(contender, 10)))
     rounds = 3 if bench.quick else 9
-    alone, beside, burning, told, daemon = [], [], [], [], []
-    quiet = Quiet(bench.say)
-    for number in range(rounds):
-        quiet.wait()
-        bench.say(f"beside a hostile user, {size} bytes: round {number + 1}/{rounds}")
-        alone.append(step_ms(contender, steps))
-        hostile = Hostile(bench.daemon.socket, own_uid)
-        before = bench.daemon.times()
-        beside.append(step_ms(contender, steps))
-        after = bench.daemon.times()
-        told.append(hostile.end())
-        daemon.append((after[0] - before[0]) / (beside[-1] * steps / 1000))
-        neighbour = Neighbour(["-c", BURN, str(min(1, told[-1]["cpu_s"] / told[-1]["wall_s"]))])
-        burning.append(step_ms(contender, steps))
-        neighbour.end()
+    say = lambda text: bench.say(f"beside a hostile user, {size} bytes: {text}")
+    found, disturbed = in_trouble(rounds, say, lambda: step_ms(contender, steps),
+                                  lambda: Hostile(bench.daemon.socket, own_uid), bench.daemon.times)
     contender.release()
-    return {"table": "hostile", "members": members, "bytes": size, "step_alone_ms": round(statistics.median(alone), 3),
-            "step_hostile_ms": round(statistics.median(beside), 3), "step_burning_ms": round(statistics.median(burning), 3),
-            "hostile_over_burning": round(statistics.median(beside) / statistics.median(burning), 2),
-            "hostile_cpu_share": round(statistics.median(t["cpu_s"] / t["wall_s"] for t in told), 2),
-            "loop_cpu_share": round(statistics.median(daemon), 2),
-            "connections_per_s": round(statistics.median(t["connections"] / t["wall_s"] for t in told)),
-            "own_uid": own_uid, "steps": steps * rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}
+    median, told = statistics.median, found["told"]
+    alone, beside, burning = (median(found[each]) for each in ("alone", "beside", "burning"))
+    loop = median(spent[0] / (step * steps / 1000) for spent, step in zip(found["cpu_s"], found["beside"]))
+    return {"table": "hostile", "members": members, "bytes": size, "step_alone_ms": round(alone, 3),
+            "step_hostile_ms": round(beside, 3), "step_burning_ms": round(burning, 3),
+            "hostile_over_burning": round(beside / burning, 2),
+            "hostile_cpu_share": round(median(t["cpu_s"] / t["wall_s"] for t in told), 2),
+            "loop_cpu_share": round(loop, 2),
+            "connections_per_s": round(median(t["connections"] / t["wall_s"] for t in told)),
+            "own_uid": own_uid, "steps": steps * rounds, "rounds": rounds, "disturbed_rounds": disturbed}
 
 
 def hostile(bench, members, sizes):

@@ -33,27 +33,29 @@ static void run(struct peer *p, struct control *c, unsigned int n) {
         free(ns);
 }
 
-static void serve(struct peer *p, struct control *c) {
-        char line[256];
+static void release(void *data) {
+        struct peer *p = data;
+
+        p->limit = limit_free(p->limit);
+}
+
+static bool obey(void *data, struct control *c, const char *line) {
+        struct peer *p = data;
         size_t bytes;
         unsigned int n;
 
-        while (control_read(c, line, sizeof(line)) && strcmp(line, "quit")) {
-                if (sscanf(line, "prepare %zu %u", &bytes, &n) == 2 && n > 0) {
-                        prepare(p, bytes, n);
-                        control_reply(c, "ready %zu %u", limit_copied(p->limit), limit_sets(p->limit));
-                } else if (sscanf(line, "loop %u", &n) == 1 && n <= LIMIT_COPY) {
-                        p->loop = (enum limit_loop)n;
-                        control_reply(c, "loop");
-                } else if (sscanf(line, "run %u", &n) == 1) {
-                        run(p, c, n);
-                } else if (!strcmp(line, "release")) {
-                        p->limit = limit_free(p->limit);
-                        control_reply(c, "released");
-                } else {
-                        bench_die("unknown command \"%s\"", line);
-                }
+        if (sscanf(line, "prepare %zu %u", &bytes, &n) == 2 && n > 0) {
+                prepare(p, bytes, n);
+                control_reply(c, "ready %zu %u", limit_copied(p->limit), limit_sets(p->limit));
+        } else if (sscanf(line, "loop %u", &n) == 1 && n <= LIMIT_COPY) {
+                p->loop = (enum limit_loop)n;
+                control_reply(c, "loop");
+        } else if (sscanf(line, "run %u", &n) == 1) {
+                run(p, c, n);
+        } else {
+                return false;
         }
+        return true;
 }
 
 int main(int argc, char **argv) {
@@ -65,7 +67,7 @@ int main(int argc, char **argv) {
         p.members = (unsigned int)strtoul(argv[4], NULL, 10);
         p.threads = (unsigned int)strtoul(argv[5], NULL, 10);
         control_open(&c, argv[1], argv[3], 0);
-        serve(&p, &c);
-        limit_free(p.limit);
+        bench_serve(&(struct bench_peer){ .data = &p, .release = release, .obey = obey }, &c);
+        release(&p);
         return 0;
 }

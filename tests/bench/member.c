@@ -3,13 +3,16 @@
  * gradsync's side of the benchmark: one member of a job, written against the public header alone. It gets its
  * job from the environment like any trainer. Commands:
  *
- *   prepare BYTES COUNT PARAMETERS FIRST BUCKET   COUNT plans of BYTES each, with the given bucket limits (0:
- * default) run N             N steps, the plans taking turns, every parameter marked ready at once; stamps
- *   steps N UNITS SYNC   N steps with UNITS of computing before each parameter's gradient; without SYNC only
- * computing lose K            opens a step by marking K parameters ready, then waits in finish() for its
- * outcome open K            opens a step by marking K parameters ready, then waits to be killed go_on K opens
- * a step by marking K parameters ready, loses it with a member, takes the state, and does one more replace
- * BYTES PARAMETERS   takes a lost member's place: one plan, the others' state, one step
+ *   prepare BYTES COUNT PARAMETERS FIRST BUCKET
+ *                   COUNT plans of BYTES each, with the given bucket limits (0: default)
+ *   run N           N steps, the plans taking turns, every parameter marked ready at once; stamps
+ *   steps N UNITS SYNC
+ *                   N steps with UNITS of computing before each gradient; without SYNC only computing
+ *   lose K          opens a step by marking K parameters ready, then waits in finish() for its outcome
+ *   open K          opens a step by marking K parameters ready, then waits to be killed
+ *   go_on K         opens a step likewise, loses it with a member, takes the state, and does one more
+ *   replace BYTES PARAMETERS
+ *                   takes a lost member's place: one plan, the others' state, one step
  */
 #include <gradsync/gradsync.h>
 
@@ -40,7 +43,9 @@ static void check(int result, const char *what) {
                 bench_die("%s: %s: %s", what, gradsync_result_name(result), gradsync_error());
 }
 
-static void release(struct member *m) {
+static void release(void *data) {
+        struct member *m = data;
+
         for (unsigned int i = 0; i < m->count; i++)
                 check(gradsync_plan_free(m->plans[i]), "plan_free");
         free(m->plans);
@@ -102,6 +107,15 @@ static void step(struct member *m, struct gradsync_plan *plan) {
         check(gradsync_finish(plan, &info), "finish");
 }
 
+static void next_step(void *data) {
+        struct member *m = data;
+
+        if (!m->count)
+                bench_die("not prepared");
+        step(m, m->plans[m->next]);
+        m->next = (m->next + 1) % m->count;
+}
+
 /* Ranks hold 1, 2, 3 …: the average proves the operation, and stays what it is however often it is taken
  * again. */
 static void prepare(struct member *m, const size_t *figure) {
@@ -122,22 +136,6 @@ static void prepare(struct member *m, const size_t *figure) {
                                          (float)(gradsync_world_size(m->job) + 1) / 2))
                                 bench_die("a wrong average in parameter %u", i);
         }
-}
-
-static void run(struct member *m, struct control *c, unsigned int n) {
-        int64_t *ns = calloc(n + 1, sizeof(*ns));
-
-        if (!ns || !m->count)
-                bench_die("not prepared, or out of memory");
-        gate_meet(m->gate, gradsync_world_size(m->job));
-        ns[0] = bench_now_ns();
-        for (unsigned int i = 1; i <= n; i++) {
-                step(m, m->plans[m->next]);
-                ns[i] = bench_now_ns();
-                m->next = (m->next + 1) % m->count;
-        }
-        control_reply_stamps(c, ns, n + 1);
-        free(ns);
 }
 
 /* A trainer's backward pass: work, then a gradient, from the last parameter to the first. */
@@ -223,7 +221,8 @@ static void replace(struct member *m, struct control *c, const size_t *figure) {
                       (unsigned long long)committed);
 }
 
-static void obey(struct member *m, struct control *c, const char *line) {
+static bool obey(void *data, struct control *c, const char *line) {
+        struct member *m = data;
         size_t figure[5];
         unsigned int n, units, sync;
 
@@ -231,8 +230,6 @@ static void obey(struct member *m, struct control *c, const char *line) {
                    figure + 4) == 5) {
                 prepare(m, figure);
                 control_reply(c, "ready %u", gradsync_plan_buckets(m->plans[0]));
-        } else if (sscanf(line, "run %u", &n) == 1) {
-                run(m, c, n);
         } else if (sscanf(line, "steps %u %u %u", &n, &units, &sync) == 3) {
                 steps(m, c, n, units, sync);
         } else if (sscanf(line, "lose %u", &n) == 1) {
@@ -244,18 +241,15 @@ static void obey(struct member *m, struct control *c, const char *line) {
                 go_on(m, c, n);
         } else if (sscanf(line, "replace %zu %zu", figure, figure + 1) == 2) {
                 replace(m, c, figure);
-        } else if (!strcmp(line, "release")) {
-                release(m);
-                control_reply(c, "released");
         } else {
-                bench_die("unknown command \"%s\"", line);
+                return false;
         }
+        return true;
 }
 
 int main(int argc, char **argv) {
         static struct member m;
         struct control c;
-        char line[256];
 
         if (argc != 4)
                 bench_die("usage: %s SOCKET GATE CONTENDER", argv[0]);
@@ -266,8 +260,13 @@ int main(int argc, char **argv) {
         check(gradsync_join(m.gs, NULL, &m.job), "join");
         m.jobs[0] = m.job;
         control_open(&c, argv[1], argv[3], gradsync_rank(m.job));
-        while (control_read(&c, line, sizeof(line)) && strcmp(line, "quit"))
-                obey(&m, &c, line);
+        bench_serve(&(struct bench_peer){ .data = &m,
+                                          .gate = m.gate,
+                                          .members = gradsync_world_size(m.job),
+                                          .step = next_step,
+                                          .release = release,
+                                          .obey = obey },
+                    &c);
         for (unsigned int i = 0; i < JOBS_MOST; i++)
                 if (m.jobs[i])
                         check(gradsync_leave(m.jobs[i]), "leave");

@@ -23,7 +23,7 @@ struct peer {
         struct set sets[2], *used; /* in ordinary pages, as gradsync's arenas are, and in huge pages */
 };
 
-static void allreduce(struct peer *p, float *buffer) {
+static void allreduce(const struct peer *p, float *buffer) {
         if (MPI_Allreduce(MPI_IN_PLACE, buffer, (int)(p->bytes / sizeof(float)), MPI_FLOAT, MPI_SUM,
                           MPI_COMM_WORLD) != MPI_SUCCESS)
                 bench_die("MPI_Allreduce failed");
@@ -36,7 +36,9 @@ static void set_release(struct peer *p, struct set *set) {
         *set = (struct set){ 0 };
 }
 
-static void release(struct peer *p) {
+static void release(void *data) {
+        struct peer *p = data;
+
         set_release(p, &p->sets[0]);
         set_release(p, &p->sets[1]);
 }
@@ -68,45 +70,31 @@ static void prepare(struct peer *p, size_t bytes, unsigned int count) {
         set_prepare(p, &p->sets[1], count, true);
 }
 
-static void run(struct peer *p, unsigned int n, int64_t *ns) {
+static void step(void *data) {
+        const struct peer *p = data;
         struct set *set = p->used;
 
-        gate_meet(p->gate, (unsigned int)p->world);
-        ns[0] = bench_now_ns();
-        for (unsigned int i = 0; i < n; i++) {
-                allreduce(p, set->buffers[set->next]);
-                ns[i + 1] = bench_now_ns();
-                set->next = (set->next + 1) % set->count;
-        }
+        if (!set->count)
+                bench_die("not prepared");
+        allreduce(p, set->buffers[set->next]);
+        set->next = (set->next + 1) % set->count;
 }
 
-static void serve(struct peer *p, struct control *c) {
-        char line[256];
-        int64_t *ns = NULL;
+static bool obey(void *data, struct control *c, const char *line) {
+        struct peer *p = data;
         size_t bytes;
         unsigned int n;
 
-        while (control_read(c, line, sizeof(line)) && strcmp(line, "quit")) {
-                if (sscanf(line, "prepare %zu %u", &bytes, &n) == 2 && n > 0) {
-                        prepare(p, bytes, n);
-                        control_reply(c, "ready");
-                } else if (sscanf(line, "huge %u", &n) == 1) {
-                        p->used = &p->sets[n != 0];
-                        control_reply(c, "huge");
-                } else if (sscanf(line, "run %u", &n) == 1 && p->used->count) {
-                        ns = realloc(ns, (n + 1) * sizeof(*ns));
-                        if (!ns)
-                                bench_die("out of memory");
-                        run(p, n, ns);
-                        control_reply_stamps(c, ns, n + 1);
-                } else if (!strcmp(line, "release")) {
-                        release(p);
-                        control_reply(c, "released");
-                } else {
-                        bench_die("unknown command \"%s\"", line);
-                }
+        if (sscanf(line, "prepare %zu %u", &bytes, &n) == 2 && n > 0) {
+                prepare(p, bytes, n);
+                control_reply(c, "ready");
+        } else if (sscanf(line, "huge %u", &n) == 1) {
+                p->used = &p->sets[n != 0];
+                control_reply(c, "huge");
+        } else {
+                return false;
         }
-        free(ns);
+        return true;
 }
 
 int main(int argc, char **argv) {
@@ -121,7 +109,13 @@ int main(int argc, char **argv) {
         p.used = &p.sets[0];
         p.gate = gate_open(argv[2]);
         control_open(&c, argv[1], argv[3], (unsigned int)p.rank);
-        serve(&p, &c);
+        bench_serve(&(struct bench_peer){ .data = &p,
+                                          .gate = p.gate,
+                                          .members = (unsigned int)p.world,
+                                          .step = step,
+                                          .release = release,
+                                          .obey = obey },
+                    &c);
         release(&p);
         MPI_Finalize();
         return 0;

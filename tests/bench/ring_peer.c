@@ -100,7 +100,8 @@ static size_t moved(ssize_t n, const char *what) {
         return 0;
 }
 
-static void exchange(struct ring *r) {
+static void exchange(void *data) {
+        struct ring *r = data;
         size_t sent = 0, got = 0;
 
         while (sent < r->bytes || got < r->bytes) {
@@ -119,7 +120,9 @@ static void exchange(struct ring *r) {
         }
 }
 
-static void release(struct ring *r) {
+static void release(void *data) {
+        struct ring *r = data;
+
         free(r->out);
         free(r->in);
         r->out = r->in = NULL;
@@ -137,39 +140,15 @@ static void prepare(struct ring *r, size_t bytes) {
         r->bytes = bytes;
 }
 
-static void run(struct ring *r, struct control *c, unsigned int n) {
-        int64_t *ns = calloc(n + 1, sizeof(*ns));
-
-        if (!ns || !r->bytes)
-                bench_die("not prepared, or out of memory");
-        gate_meet(r->gate, r->hosts);
-        ns[0] = bench_now_ns();
-        for (unsigned int i = 1; i <= n; i++) {
-                exchange(r);
-                ns[i] = bench_now_ns();
-        }
-        control_reply_stamps(c, ns, n + 1);
-        free(ns);
-}
-
-static void serve(struct ring *r, struct control *c) {
-        char line[256];
+static bool obey(void *data, struct control *c, const char *line) {
         size_t bytes;
         unsigned int n;
 
-        while (control_read(c, line, sizeof(line)) && strcmp(line, "quit")) {
-                if (sscanf(line, "prepare %zu %u", &bytes, &n) == 2 && bytes > 0) {
-                        prepare(r, bytes);
-                        control_reply(c, "ready");
-                } else if (sscanf(line, "run %u", &n) == 1) {
-                        run(r, c, n);
-                } else if (!strcmp(line, "release")) {
-                        release(r);
-                        control_reply(c, "released");
-                } else {
-                        bench_die("unknown command \"%s\"", line);
-                }
-        }
+        if (sscanf(line, "prepare %zu %u", &bytes, &n) != 2 || bytes == 0)
+                return false;
+        prepare(data, bytes);
+        control_reply(c, "ready");
+        return true;
 }
 
 int main(int argc, char **argv) {
@@ -182,7 +161,13 @@ int main(int argc, char **argv) {
         r.hosts = (unsigned int)strtoul(argv[5], NULL, 10);
         ring_open(&r, argv[6], argv[7]);
         control_open(&c, argv[1], argv[3], (unsigned int)strtoul(argv[4], NULL, 10));
-        serve(&r, &c);
+        bench_serve(&(struct bench_peer){ .data = &r,
+                                          .gate = r.gate,
+                                          .members = r.hosts,
+                                          .step = exchange,
+                                          .release = release,
+                                          .obey = obey },
+                    &c);
         release(&r);
         close(r.next);
         close(r.previous);

@@ -25,7 +25,8 @@ static void echo(int fd) {
         _exit(n < 0);
 }
 
-static void round_trip(int fd) {
+static void round_trip(void *data) {
+        int fd = *(int *)data;
         char packet[PACKET] = { 0 };
 
         if (send(fd, packet, sizeof(packet), MSG_NOSIGNAL) != sizeof(packet) ||
@@ -33,34 +34,13 @@ static void round_trip(int fd) {
                 bench_die("the echo has gone: %s", strerror(errno));
 }
 
-static void run(struct control *c, int fd, unsigned int n) {
-        int64_t *ns = malloc((n + 1) * sizeof(*ns));
+static void release(void *data) {}
 
-        if (!ns)
-                bench_die("out of memory");
-        ns[0] = bench_now_ns();
-        for (unsigned int i = 1; i <= n; i++) {
-                round_trip(fd);
-                ns[i] = bench_now_ns();
-        }
-        control_reply_stamps(c, ns, n + 1);
-        free(ns);
-}
-
-static void serve(struct control *c, int fd) {
-        char line[256];
-        unsigned int n;
-
-        while (control_read(c, line, sizeof(line)) && strcmp(line, "quit")) {
-                if (sscanf(line, "run %u", &n) == 1)
-                        run(c, fd, n);
-                else if (!strncmp(line, "prepare", 7))
-                        control_reply(c, "ready");
-                else if (!strcmp(line, "release"))
-                        control_reply(c, "released");
-                else
-                        bench_die("unknown command \"%s\"", line);
-        }
+static bool obey(void *data, struct control *c, const char *line) {
+        if (strncmp(line, "prepare", 7))
+                return false;
+        control_reply(c, "ready");
+        return true;
 }
 
 int main(int argc, char **argv) {
@@ -81,7 +61,11 @@ int main(int argc, char **argv) {
         }
         close(pair[1]);
         control_open(&c, argv[1], argv[3], 0);
-        serve(&c, pair[0]);
+        bench_serve(&(struct bench_peer){ .data = &pair[0],
+                                          .step = round_trip,
+                                          .release = release,
+                                          .obey = obey },
+                    &c);
         close(pair[0]);
         waitpid(child, NULL, 0);
         return 0;

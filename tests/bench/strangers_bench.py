@@ -5,20 +5,15 @@ of a third host, in all ways that tests/integration/strangers.py knows; and the 
 uses as much of a processor as the strangers' process does, and connects to nobody.
 """
 
-import argparse
-import json
 import os
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 
-from contender import Failed
-from hostile import BURN, Neighbour     # before cluster_bench, after which another one comes first
+import driver
+from hostile import Neighbour, in_trouble     # before cluster_bench, after which another one comes first
 from cluster_bench import PORT, Cluster
-from peers import KIB, MIB, Quiet, processors, thread_times
+from peers import KIB, MIB, processors, thread_times
 from report import heading, progress, size_name, table, time_name, times_name
 
 from namespaces import ip  # on the path because of cluster_bench
@@ -32,12 +27,7 @@ TURN_US = 1500000           # of a turn, undisturbed
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="strangers.sh",
-                                     description="Measures steps beside a flood of strangers.")
-    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print only the rows, one JSON object a line")
-    parser.add_argument("--quick", action="store_true",
-                        help="fewer rounds: to see whether it works, not for figures")
+    parser = driver.parser_of("strangers.sh", "Measures steps beside a flood of strangers.")
     parser.add_argument("--bytes", type=int, action="append", help="only this size")
     parser.add_argument("--limit", type=float, help="the ratio beyond which this fails")
     return parser.parse_args()
@@ -73,32 +63,19 @@ def measure(cluster, contender, size, quick):
     contender.command(f"prepare {size} {BUFFERS} {25 if size >= MIB else 1} 0 0")
     step_us(contender, BUFFERS + 5)
     turn = BUFFERS + max(10, int(TURN_US / step_us(contender, BUFFERS + 10)))
-    alone, beside, burning, told, loop, door = [], [], [], [], [], []
-    quiet = Quiet(say)
-    for number in range(rounds):
-        quiet.wait()
-        say(f"round {number + 1}/{rounds}")
-        alone.append(step_us(contender, turn))
-        strangers = cluster.strangers()
-        before = cluster.coordinator_s()
-        beside.append(step_us(contender, turn))
-        after = cluster.coordinator_s()
-        told.append(json.loads(strangers.end().splitlines()[-1]))
-        wall = told[-1]["wall_s"]
-        loop.append((after[0] - before[0]) / wall)
-        door.append((after[1] - before[1]) / wall)
-        neighbour = Neighbour(["-c", BURN, str(min(1, told[-1]["cpu_s"] / wall))])
-        burning.append(step_us(contender, turn))
-        neighbour.end()
+    found, disturbed = in_trouble(rounds, say, lambda: step_us(contender, turn), cluster.strangers,
+                                  cluster.coordinator_s)
     contender.release()
-    median = statistics.median
-    return {"table": "strangers", "hosts": 2, "bytes": size, "step_alone_us": round(median(alone), 1),
-            "step_burning_us": round(median(burning), 1), "step_strangers_us": round(median(beside), 1),
-            "strangers_over_burning": round(median(beside) / median(burning), 2),
+    median, told = statistics.median, found["told"]
+    loop, door = ([spent[which] / t["wall_s"] for spent, t in zip(found["cpu_s"], told)] for which in (0, 1))
+    alone, beside, burning = (median(found[each]) for each in ("alone", "beside", "burning"))
+    return {"table": "strangers", "hosts": 2, "bytes": size, "step_alone_us": round(alone, 1),
+            "step_burning_us": round(burning, 1), "step_strangers_us": round(beside, 1),
+            "strangers_over_burning": round(beside / burning, 2),
             "strangers_cpu_share": round(median(t["cpu_s"] / t["wall_s"] for t in told), 2),
             "loop_cpu_share": round(median(loop), 2), "door_cpu_share": round(median(door), 2),
             "connections_per_s": round(median(t["connections"] / t["wall_s"] for t in told)),
-            "iterations": turn * rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}
+            "iterations": turn * rounds, "rounds": rounds, "disturbed_rounds": disturbed}
 
 
 def rows_of(options, directory):
@@ -114,43 +91,26 @@ def rows_of(options, directory):
         cluster.stop()
 
 
-def text_of(rows):
+def text_of(rows, load):
     body = [[size_name(r["bytes"]), time_name(r["step_alone_us"]), time_name(r["step_burning_us"]),
              time_name(r["step_strangers_us"]), times_name(r["strangers_over_burning"]),
              f"{r['strangers_cpu_share'] * 100:.0f} %", f"{r['loop_cpu_share'] * 100:.0f} %",
              f"{r['door_cpu_share'] * 100:.0f} %", r["connections_per_s"]] for r in rows]
-    return table(["size", "step alone", "beside burning", "beside strangers", "ratio", "their CPU",
+    return heading(processors(), load) + table(["size", "step alone", "beside burning", "beside strangers", "ratio", "their CPU",
                   "event thread", "door", "connections a second"], body) + "\n"
 
 
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)   # also when told to stop, leave nothing
-    sys.stdout.reconfigure(encoding="utf-8")
     if os.geteuid() != 0 or not shutil.which("ip"):
         print("strangers.sh needs root and ip(8): hosts are network namespaces", file=sys.stderr)
         return 1
-    rows, load, directory = [], os.getloadavg()[0], tempfile.mkdtemp(prefix="gradsync-bench.")
-    try:
-        for row in rows_of(options, directory):
-            rows.append(row)
-            if options.json:
-                print(json.dumps(row), flush=True)
-    except (Failed, subprocess.CalledProcessError) as e:
-        print(f"\nfailed: {e}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        progress("")
-        shutil.rmtree(directory, ignore_errors=True)
-    if not options.json:
-        print(heading(processors(), load) + text_of(rows), end="")
-    worst = max(row["strangers_over_burning"] for row in rows)
-    if options.limit and worst > options.limit:
+    status, rows, _ = driver.run(options, rows_of, text_of)
+    worst = max((row["strangers_over_burning"] for row in rows), default=0)
+    if status == 0 and options.limit and worst > options.limit:
         print(f"failed: {worst}× is more than {options.limit}×", file=sys.stderr)
         return 1
-    return 0
+    return status
 
 
 if __name__ == "__main__":
