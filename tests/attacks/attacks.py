@@ -51,8 +51,12 @@ def arguments():
                         help="kill the daemon if all its memory grows by more, where that can be had")
     parser.add_argument("--doubt", type=float, default=25, metavar="MS",
                         help="measure beside the attack on another daemon if a step took so much longer (25)")
+    parser.add_argument("--seed", type=int, metavar="N",
+                        default=int(os.environ.get("GRADSYNC_TEST_SEED", "1")),
+                        help="of what is random in attacks (%(default)s)")
     parser.add_argument("--list", action="store_true", help="say which attacks there are")
     options = parser.parse_args()
+    os.environ["GRADSYNC_TEST_SEED"] = str(options.seed)
     for name in options.only or []:
         if name not in ATTACKS:
             parser.error(f"there is no attack {name}; --list says which there are")
@@ -66,7 +70,7 @@ class Measured:
 
     def __init__(self, options, attack, directory):
         self.build, self.seconds, self.directory = options.build.resolve(), options.seconds, directory
-        self.attack, self.doubt, self.most = attack, options.doubt, options.memory
+        self.attack, self.doubt, self.most, self.seed = attack, options.doubt, options.memory, options.seed
         self.problems, self.counts = [], collections.Counter()
         self.periods = {}
         self.survived, self.why = False, None
@@ -195,8 +199,8 @@ class Measured:
         did = {name: count for name, count in sorted(self.counts.items()) if name != "restarted_at"}
         figures = {f"{name}_{what}": self.figure(period, what) for name, period in PERIODS.items()
                    for what in ("p50_ms", "worst_ms")}
-        return {"attack": self.attack.name, "seconds": self.seconds, "probe_bytes": self.attack.probe_bytes,
-                "probe_steps": self.figure("attack", "steps"), **figures, "worst_above_ms": self.above(),
+        return {"attack": self.attack.name, "seed": self.seed, "seconds": self.seconds,
+                "probe_bytes": self.attack.probe_bytes, "probe_steps": self.figure("attack", "steps"), **figures, "worst_above_ms": self.above(),
                 "attack_cpus": round(self.cpus, 2), "daemon_anon_mib": round(self.memory.growth() / MIB, 1),
                 "memory_of": self.memory.what, "refused": refused, "last_refusal": self.why, "did": did,
                 "job_survived": self.survived, "problems": self.problems}
@@ -227,7 +231,7 @@ def text_of(rows):
 def failures(rows, limit):
     for row in rows:
         for problem in row["problems"]:
-            yield f"{row['attack']}: {problem}"
+            yield f"{row['attack']} (seed {row['seed']}): {problem}"
         above = row["worst_above_ms"]
         if limit is not None and above is not None and above > limit:
             yield f"{row['attack']}: a step took {above} ms longer than without it, more than {limit} ms"
