@@ -198,14 +198,21 @@ PLAYED(test_a_void_attempt_clears_nothing_of_the_next_one) {
 static unsigned stalls;
 static struct gradsync *stalled;
 
-static void say_stall(struct played *d, const char *text) {
+static void say_stall(struct played *d, const char *text, bool of_rank) {
         Wire__Stall stall = WIRE__STALL__INIT;
 
-        stall.has_job = stall.has_step = stall.has_rank = true;
+        stall.has_job = stall.has_step = true;
         stall.job = HANDLE;
         stall.step = 1;
-        stall.rank = 1;
         stall.text = (char *)(uintptr_t)text;
+        if (of_rank) {
+                stall.has_rank = stall.has_pid = true;
+                stall.rank = 1;
+                stall.pid = 99;
+                stall.process_state = (char *)"stopped";
+                stall.parameter = (char *)"a";
+                stall.host = (char *)"left";
+        }
         NOTICE(d, STALL, stall);
 }
 
@@ -213,9 +220,9 @@ static void script_stalls(struct played *d) {
         let_join(d);
         let_plan(d);
         TAKE(d, READY, Ready);
-        say_stall(d, "one");
+        say_stall(d, "one", true);
         pthread_barrier_wait(&gate);
-        say_stall(d, "two");
+        say_stall(d, "two", false);
         pthread_barrier_wait(&gate);
         commit(d, 1, 1, 1);
 }
@@ -224,6 +231,8 @@ static void script_stalls(struct played *d) {
 static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
         if (++stalls == 2) {
                 assert_string_equal(stall->text, "two");
+                assert_true(stall->rank == UINT32_MAX && stall->pid == 0);
+                assert_string_equal(stall->process_state, "");
                 pthread_barrier_wait(&gate);
                 return;
         }
@@ -232,6 +241,10 @@ static void on_stall(void *data, struct gradsync_job *job, const struct gradsync
         while (!job->stall.pending)
                 assert_int_equal(gradsync_dispatch(stalled), GRADSYNC_OK);
         assert_string_equal(stall->text, "one");
+        assert_true(stall->rank == 1 && stall->pid == 99);
+        assert_string_equal(stall->process_state, "stopped");
+        assert_string_equal(stall->parameter, "a");
+        assert_string_equal(stall->host, "left");
         assert_int_equal(stalls, 1);
 }
 
@@ -362,26 +375,42 @@ static void let_stage(struct played *d) {
         ANSWER(d, STAGING_READY, ready);
 }
 
-/* The next operation, of this generation, gathers what this member says, as if the other said the same. */
-static void gather(struct played *d, uint32_t generation) {
+/* The next operation, which is of this generation. */
+static const Wire__Operation *take_operation(struct played *d, uint32_t generation, uint64_t sequence) {
         const Wire__Operation *operation = TAKE(d, OPERATION, Operation);
 
-        EXPECT(operation->generation == generation);
+        EXPECT(operation->generation == generation && operation->sequence == sequence);
+        return operation;
+}
+
+static void end_operation(struct played *d) {
+        Wire__OperationDone done = WIRE__OPERATION_DONE__INIT;
+
+        ANSWER(d, OPERATION_DONE, done);
+}
+
+/* The first operation of a generation gathers what this member says, as if the other said the same. Returns
+ * what the other says, until the operation ends. */
+static struct sync_entry *gather(struct played *d, uint32_t generation) {
+        const Wire__Operation *operation = take_operation(d, generation, 0);
+
+        EXPECT(operation->bytes >= sizeof(struct sync_entry));
         for (unsigned rank = 0; rank < 2; rank++)
                 memcpy(staging + operation->output + rank * operation->bytes, staging, operation->bytes);
+        return (struct sync_entry *)(void *)(staging + operation->output);
 }
 
 static void script_synchronised(struct played *d) {
-        Wire__OperationDone done = WIRE__OPERATION_DONE__INIT;
-
         let_join(d);
         let_plan(d);
         next_generation(d, 2, true);
         let_stage(d);
         gather(d, 2);
-        ANSWER(d, OPERATION_DONE, done);
+        end_operation(d);
         TAKE(d, READY, Ready);
         next_generation(d, 3, false);
+        take_operation(d, 3, 0); /* each generation counts from 0 */
+        end_operation(d);
 }
 
 static void sync_state(struct played *d) {
@@ -402,11 +431,11 @@ PLAYED(test_behind_until_synchronised) {
         sync_state(&played);
         assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
         assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
+        assert_int_equal(gradsync_barrier(played.job), GRADSYNC_OK);
         munmap(staging, 4 * ARENA_PAGE);
 }
 
 static void script_newcomer(struct played *d) {
-        Wire__OperationDone done = WIRE__OPERATION_DONE__INIT;
         uint32_t request;
 
         let_join(d);
@@ -416,9 +445,9 @@ static void script_newcomer(struct played *d) {
         next_generation(d, 2, true);
         next_generation(d, 3, false);
         d->request = request;
-        ANSWER(d, OPERATION_DONE, done);
+        end_operation(d);
         gather(d, 3);
-        ANSWER(d, OPERATION_DONE, done);
+        end_operation(d);
 }
 
 /* A member that comes during the synchronisation has a part in it, also if a generation follows at once. */
@@ -428,4 +457,108 @@ PLAYED(test_a_newcomer_during_the_synchronisation) {
         assert_int_equal(gradsync_generation(played.job), 3);
         assert_int_equal(played.job->standing.told, 3);
         munmap(staging, 4 * ARENA_PAGE);
+}
+
+static void script_other_is_newer(struct played *d) {
+        const Wire__Operation *operation;
+
+        let_join(d);
+        let_plan(d);
+        TAKE(d, READY, Ready);
+        commit(d, 1, 1, 1);
+        let_stage(d);
+        gather(d, 1)->step = 9;
+        end_operation(d);
+        operation = take_operation(d, 1, 1);
+        EXPECT(operation->kind == WIRE__OPERATION_KIND__BROADCAST && operation->root == 0);
+        *(uint64_t *)(void *)(staging + operation->output) = 77;
+        end_operation(d);
+}
+
+/* Of members that have finished the same steps, the one whose trainer counts further has the newest state. */
+PLAYED(test_a_trainer_that_counts_further_has_the_newest_state) {
+        uint64_t step = 5, weights = 1;
+        struct gradsync_state part = { &weights, sizeof(weights) };
+
+        play(&played, script_other_is_newer);
+        plan_of(&played, 1);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+        assert_int_equal(gradsync_sync_state(played.job, &part, 1, &step), GRADSYNC_OK);
+        assert_int_equal(step, 9);
+        assert_int_equal(weights, 77);
+        munmap(staging, 4 * ARENA_PAGE);
+}
+
+static void script_half_a_state(struct played *d) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+
+        let_join(d);
+        let_stage(d);
+        gather(d, 1)->step = 9;
+        end_operation(d);
+        take_operation(d, 1, 1);
+        end_operation(d);
+        take_operation(d, 1, 2);
+        next_generation(d, 2, false);
+        refused.has_code = true;
+        refused.code = WIRE__CODE__VOID_RETRY;
+        ANSWER(d, REFUSED, refused);
+        EXPECT((gather(d, 2)->claims & STANDING_TORN) != 0);
+        end_operation(d);
+}
+
+/* A member that has received a part of another one's state has none of its own, and says so. */
+PLAYED(test_half_a_state_is_none) {
+        static uint8_t weights[8 * ARENA_PAGE];
+        struct gradsync_state part = { weights, sizeof(weights) };
+        uint64_t step = 5;
+
+        play(&played, script_half_a_state);
+        assert_int_equal(gradsync_sync_state(played.job, &part, 1, &step), GRADSYNC_MEMBER_LOST);
+        assert_non_null(strstr(gradsync_error(), "no up-to-date rank is left"));
+        munmap(staging, 4 * ARENA_PAGE);
+}
+
+/* ---- whom a failure is about ---- */
+
+static void script_refuses_a_plan(struct played *d) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+
+        let_join(d);
+        TAKE(d, PLAN_BEGIN, PlanBegin);
+        TAKE(d, PLAN_PARAMS, PlanParams);
+        TAKE(d, PLAN_BUCKETS, PlanBuckets);
+        TAKE(d, PLAN_COMMIT, PlanCommit);
+        refused.has_code = refused.has_rank = refused.has_pid = true;
+        refused.code = WIRE__CODE__PLAN_MISMATCH;
+        refused.rank = 0;
+        refused.pid = 99;
+        refused.parameter = (char *)"b";
+        refused.text = (char *)"they differ";
+        ANSWER(d, REFUSED, refused);
+        let_plan(d);
+}
+
+static void assert_culprit(int64_t rank, int32_t pid, const char *parameter) {
+        struct gradsync_culprit culprit = GRADSYNC_CULPRIT_INIT;
+
+        assert_int_equal(gradsync_culprit(&culprit), GRADSYNC_OK);
+        assert_int_equal(culprit.rank, rank);
+        assert_int_equal(culprit.pid, pid);
+        assert_string_equal(culprit.parameter, parameter);
+}
+
+PLAYED(test_culprits_of_plans_and_steps) {
+        uint64_t elements = 4;
+
+        play(&played, script_refuses_a_plan);
+        assert_int_equal(gradsync_param(played.job, "a", GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
+        assert_int_equal(gradsync_plan(played.job, &played.plan), GRADSYNC_PLAN_MISMATCH);
+        assert_culprit(0, 99, "b");
+        plan_of(&played, 4);
+        assert_int_equal(gradsync_ready(played.plan, 2), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_STATE);
+        assert_culprit(-1, 0, "a"); /* the first of those that are not marked */
+        assert_non_null(strstr(gradsync_error(), "3 of 4 parameters"));
 }
