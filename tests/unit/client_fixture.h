@@ -49,10 +49,16 @@ static inline void pass(uint64_t seconds) {
         __atomic_fetch_add(&client_now, seconds * NSEC_PER_SEC, __ATOMIC_SEQ_CST);
 }
 
-/* Also from the daemon's thread, where cmocka's assertions do not work. */
+static bool client_closed, client_broken;
+
+/* Also from the daemon's thread, where cmocka's assertions do not work. After the end of a test, which may
+ * have failed, it is the test that fails. */
 static inline void client_expected(const char *what, int line) {
         fprintf(stderr, "line %d: %s\n", line, what);
-        abort();
+        if (!__atomic_load_n(&client_closed, __ATOMIC_SEQ_CST))
+                abort();
+        client_broken = true;
+        pthread_exit(NULL);
 }
 
 struct played;
@@ -314,8 +320,10 @@ static struct played played;
 static pthread_barrier_t gate;
 
 static inline void played_end(struct played *d) {
+        __atomic_store_n(&client_closed, true, __ATOMIC_SEQ_CST);
         gradsync_close(d->gs);
         pthread_join(d->thread, NULL);
+        __atomic_store_n(&client_closed, false, __ATOMIC_SEQ_CST);
         if (d->listener >= 0)
                 close(d->listener);
         if (d->arena >= 0)
@@ -335,7 +343,8 @@ static inline int played_open_gate(void **state) {
 
 static inline int played_over(void **state) {
         played_end(&played);
-        return pthread_barrier_destroy(&gate);
+        pthread_barrier_destroy(&gate);
+        return client_broken ? -1 : 0;
 }
 
 /* A test that plays one script to its end. */

@@ -16,48 +16,63 @@
 
 #define KIB 1024u
 
-static void add(struct params *params, const char *name, unsigned dtype, uint64_t elements) {
-        assert_int_equal(params_add(params, name, dtype, 1, &elements, NULL, 0), GRADSYNC_OK);
+static struct params params;
+static struct layout layout;
+
+static int begin(void **state) {
+        params = (struct params){ 0 };
+        layout = (struct layout){ 0 };
+        return 0;
 }
 
-static void fill(struct params *params, const char *prefix, unsigned n, unsigned dtype, uint64_t elements) {
+static int end(void **state) {
+        layout_deinit(&layout);
+        params_deinit(&params);
+        return 0;
+}
+
+static void add(struct params *of, const char *name, unsigned dtype, uint64_t elements) {
+        assert_int_equal(params_add(of, name, dtype, 1, &elements, NULL, 0), GRADSYNC_OK);
+}
+
+static void fill(struct params *of, const char *prefix, unsigned n, unsigned dtype, uint64_t elements) {
         char name[32];
 
         for (unsigned i = 0; i < n; i++) {
                 snprintf(name, sizeof(name), "%s%u", prefix, i);
-                add(params, name, dtype, elements);
+                add(of, name, dtype, elements);
         }
 }
 
 /* What the daemon demands of a layout, whatever the parameters. */
-static void check_rules(const struct layout *layout, const struct params *params) {
-        uint64_t at = layout->diagnosis_bytes, payload = 0;
+static void check_rules(const struct layout *made, const struct params *of) {
+        uint64_t at = made->diagnosis_bytes, payload = 0;
         uint32_t seen = 0, smallest = UINT32_MAX;
 
-        assert_int_equal(layout->diagnosis_bytes + layout->control_bytes, diagnosis_bytes(params->n));
-        assert_true(layout->diagnosis_bytes == 0 || layout->control_bytes == 0);
-        for (uint32_t b = 0; b < layout->n_buckets; b++) {
-                const struct layout_bucket *bucket = &layout->bucket[b];
+        assert_int_equal(made->diagnosis_bytes + made->control_bytes, diagnosis_bytes(of->n));
+        assert_true(made->diagnosis_bytes == 0 || made->control_bytes == 0);
+        for (uint32_t b = 0; b < made->n_buckets; b++) {
+                const struct layout_bucket *bucket = &made->bucket[b];
                 uint64_t end = bucket->offset, sum = 0;
 
                 assert_true(bucket->n > 0);
                 assert_int_equal(bucket->first, seen);
                 assert_int_equal(bucket->offset % ARENA_PAGE, 0);
                 assert_true(bucket->offset >= at);
-                assert_true(layout->order[bucket->first] <
+                assert_true(made->order[bucket->first] <
                             smallest); /* launched by smallest parameter, descending */
-                smallest = layout->order[bucket->first];
+                smallest = made->order[bucket->first];
                 for (uint32_t k = 0; k < bucket->n; k++) {
-                        uint32_t i = layout->order[bucket->first + k];
+                        uint32_t i = made->order[bucket->first + k];
 
-                        assert_int_equal(layout->bucket_of[i], b);
-                        assert_int_equal(layout->place[i], k);
-                        assert_int_equal(params->list[i].dtype, bucket->dtype);
-                        assert_int_equal(layout->offset[i] % ARENA_ALIGN, 0);
-                        assert_true(layout->offset[i] >= end && layout->offset[i] < end + ARENA_ALIGN);
-                        assert_true(k == 0 || layout->order[bucket->first + k - 1] < i);
-                        end = layout->offset[i] + params->list[i].bytes;
-                        sum += params->list[i].bytes;
+                        assert_int_equal(made->bucket_of[i], b);
+                        assert_int_equal(made->place[i], k);
+                        assert_int_equal(of->list[i].dtype, bucket->dtype);
+                        assert_int_equal(made->offset[i] % ARENA_ALIGN, 0);
+                        assert_true(made->offset[i] >= end && made->offset[i] < end + ARENA_ALIGN);
+                        assert_true(k == 0 || made->order[bucket->first + k - 1] < i);
+                        end = made->offset[i] + of->list[i].bytes;
+                        sum += of->list[i].bytes;
                 }
                 assert_int_equal(bucket->bytes, end - bucket->offset);
                 assert_int_equal(bucket->payload, sum);
@@ -65,26 +80,31 @@ static void check_rules(const struct layout *layout, const struct params *params
                 payload += sum;
                 at = end;
         }
-        assert_int_equal(seen, params->n);
-        assert_int_equal(layout->payload, payload);
-        assert_int_equal(layout->arena_bytes % ARENA_PAGE, 0);
-        assert_true(layout->arena_bytes >= at && layout->arena_bytes < at + ARENA_PAGE);
+        assert_int_equal(seen, of->n);
+        assert_int_equal(made->payload, payload);
+        assert_int_equal(made->arena_bytes % ARENA_PAGE, 0);
+        assert_true(made->arena_bytes >= at && made->arena_bytes < at + ARENA_PAGE);
 }
 
-static void plan(struct layout *layout, struct params *params, uint64_t first, uint64_t limit) {
-        assert_int_equal(layout_init(layout, params, first, limit, false), GRADSYNC_OK);
-        check_rules(layout, params);
-        assert_int_equal(layout_place(layout, params, true), GRADSYNC_OK);
-        assert_int_equal(layout->diagnosis_bytes, 0);
-        check_rules(layout, params);
-        assert_int_equal(layout_place(layout, params, false), GRADSYNC_OK);
-        assert_int_equal(layout->control_bytes, 0);
+static void plan(struct layout *made, struct params *of, uint64_t first, uint64_t limit) {
+        assert_int_equal(layout_init(made, of, first, limit, false), GRADSYNC_OK);
+        check_rules(made, of);
+        assert_int_equal(layout_place(made, of, true), GRADSYNC_OK);
+        assert_int_equal(made->diagnosis_bytes, 0);
+        check_rules(made, of);
+        assert_int_equal(layout_place(made, of, false), GRADSYNC_OK);
+        assert_int_equal(made->control_bytes, 0);
 }
 
-TEST(test_a_bucket_closes_at_its_limit) {
-        struct params params = { 0 };
-        struct layout layout;
+static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } },
+                              elsewhere = { .map = { .bytes = 1 << 20 } };
 
+static void put(struct params *of, const char *name, unsigned dtype, uint64_t elements,
+                struct gradsync_memory *memory, uint64_t offset) {
+        assert_int_equal(params_add(of, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
+}
+
+TEST_WITH(test_a_bucket_closes_at_its_limit, begin, end) {
         fill(&params, "p", 10, GRADSYNC_F32, 256); /* 1 KiB each */
         plan(&layout, &params, 2 * KIB, 3 * KIB);
         assert_int_equal(layout.n_buckets, 4); /* 2, 3, 3 and 2 left over */
@@ -93,14 +113,9 @@ TEST(test_a_bucket_closes_at_its_limit) {
         assert_int_equal(layout.bucket[3].n, 2);
         assert_int_equal(layout.bucket_of[9], 0); /* the last registered is launched first */
         assert_int_equal(layout.bucket_of[0], 3);
-        layout_deinit(&layout);
-        params_deinit(&params);
 }
 
-TEST(test_parameters_are_never_split) {
-        struct params params = { 0 };
-        struct layout layout;
-
+TEST_WITH(test_parameters_are_never_split, begin, end) {
         fill(&params, "big", 3, GRADSYNC_F32, 10 * KIB);
         plan(&layout, &params, 1, 1);
         assert_int_equal(layout.n_buckets, 3);
@@ -108,16 +123,6 @@ TEST(test_parameters_are_never_split) {
         plan(&layout, &params, 41 * KIB, 41 * KIB); /* one byte below two of them: the second closes it */
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 2);
-        layout_deinit(&layout);
-        params_deinit(&params);
-}
-
-static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } },
-                              elsewhere = { .map = { .bytes = 1 << 20 } };
-
-static void put(struct params *params, const char *name, unsigned dtype, uint64_t elements,
-                struct gradsync_memory *memory, uint64_t offset) {
-        assert_int_equal(params_add(params, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
 }
 
 /* One behind the other they are cut as in an arena, wherever they begin. */
@@ -157,10 +162,7 @@ TEST(test_registered_memory_without_gaps_is_cut_like_an_arena) {
         params_deinit(&there);
 }
 
-TEST(test_gaps_and_other_memories_end_a_bucket) {
-        struct params params = { 0 };
-        struct layout layout;
-
+TEST_WITH(test_gaps_and_other_memories_end_a_bucket, begin, end) {
         put(&params, "before", GRADSYNC_F32, 16, &somewhere, 0);
         put(&params, "touches", GRADSYNC_F32, 15, &somewhere, 64);
         put(&params, "gap", GRADSYNC_F32, 16, &somewhere, 192);
@@ -175,15 +177,10 @@ TEST(test_gaps_and_other_memories_end_a_bucket) {
         assert_int_equal(layout.bucket_of[0], layout.bucket_of[1]);
         assert_int_equal(layout.bucket[layout.bucket_of[0]].bytes, 64 + 60);
         assert_int_equal(layout.arena_bytes, layout.diagnosis_bytes + ARENA_PAGE);
-        layout_deinit(&layout);
-        params_deinit(&params);
 }
 
 /* A gap closes the first bucket of a type, however small that is. Those after it have the usual limit. */
-TEST(test_the_limit_after_a_gap) {
-        struct params params = { 0 };
-        struct layout layout;
-
+TEST_WITH(test_the_limit_after_a_gap, begin, end) {
         for (unsigned i = 0; i < 8; i++) {
                 char name[] = { (char)('a' + i), 0 };
 
@@ -194,12 +191,9 @@ TEST(test_the_limit_after_a_gap) {
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 1);
         assert_int_equal(layout.bucket[1].n, 8);
-        layout_deinit(&layout);
-        params_deinit(&params);
 }
 
-TEST(test_parameters_lie_in_their_memory) {
-        struct params params = { 0 };
+TEST_WITH(test_parameters_lie_in_their_memory, begin, end) {
         uint64_t elements = (1 << 18) - 16;
 
         assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128),
@@ -207,25 +201,17 @@ TEST(test_parameters_lie_in_their_memory) {
         assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63),
                          GRADSYNC_INVALID);
         assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 64), GRADSYNC_OK);
-        params_deinit(&params);
 }
 
-TEST(test_padding_does_not_count) {
-        struct params params = { 0 };
-        struct layout layout;
-
+TEST_WITH(test_padding_does_not_count, begin, end) {
         fill(&params, "p", 8, GRADSYNC_U8, 1); /* 8 bytes of payload in 7 × 64 + 1 bytes */
         plan(&layout, &params, 8, 8);
         assert_int_equal(layout.n_buckets, 1);
         assert_int_equal(layout.bucket[0].payload, 8);
         assert_int_equal(layout.bucket[0].bytes, 7 * ARENA_ALIGN + 1);
-        layout_deinit(&layout);
-        params_deinit(&params);
 }
 
-TEST(test_each_type_has_its_own_buckets_and_its_own_first_limit) {
-        struct params params = { 0 };
-        struct layout layout;
+TEST_WITH(test_each_type_has_its_own_buckets_and_its_own_first_limit, begin, end) {
         char name[16];
 
         for (unsigned i = 0; i < 12; i++) {
@@ -241,16 +227,12 @@ TEST(test_each_type_has_its_own_buckets_and_its_own_first_limit) {
         assert_int_equal(layout.bucket_of[8], layout.bucket_of[0]);
         assert_int_equal(layout.bucket_of[1], 2); /* its smallest parameter is 1, the other's is 0 */
         assert_int_equal(layout.bucket_of[0], 3);
-        layout_deinit(&layout);
-        params_deinit(&params);
 }
 
-TEST(test_random_plans_keep_the_rules) {
+TEST_WITH(test_random_plans_keep_the_rules, begin, end) {
         uint32_t seed = 12345;
 
         for (unsigned round = 0; round < 300; round++) {
-                struct params params = { 0 };
-                struct layout layout;
                 unsigned n = 1 + (seed = seed * 1664525 + 1013904223) % 400;
 
                 for (unsigned i = 0; i < n; i++) {
@@ -261,15 +243,12 @@ TEST(test_random_plans_keep_the_rules) {
                         add(&params, name, 1 + (seed >> 16) % 7, 1 + (seed >> 8) % 5000);
                 }
                 plan(&layout, &params, 1 + seed % 10000, 1 + (seed >> 4) % 100000);
-                layout_deinit(&layout);
-                params_deinit(&params);
+                end(state);
+                begin(state);
         }
 }
 
-TEST(test_limits_of_plans) {
-        struct params params = { 0 };
-        struct layout layout;
-
+TEST_WITH(test_limits_of_plans, begin, end) {
         assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_STATE);
         fill(&params, "p", LIMIT_BUCKETS + 1, GRADSYNC_U8, 1);
         assert_int_equal(layout_init(&layout, &params, 1, 0, false), GRADSYNC_INVALID);
@@ -280,11 +259,9 @@ TEST(test_limits_of_plans) {
         params_deinit(&params);
         fill(&params, "huge", 3, GRADSYNC_U8, LIMIT_ARENA / 2);
         assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_INVALID);
-        params_deinit(&params);
 }
 
-TEST(test_names_are_unique_and_valid) {
-        struct params params = { 0 };
+TEST_WITH(test_names_are_unique_and_valid, begin, end) {
         uint64_t one = 1;
         char long_name[LIMIT_NAME + 2];
 
@@ -302,11 +279,9 @@ TEST(test_names_are_unique_and_valid) {
         long_name[LIMIT_NAME] = 0;
         assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_OK);
         assert_int_equal(params.n, 1001);
-        params_deinit(&params);
 }
 
-TEST(test_shapes) {
-        struct params params = { 0 };
+TEST_WITH(test_shapes, begin, end) {
         const uint64_t shape[9] = { 2, 3, 4, 1, 1, 1, 1, 1, 1 };
         const uint64_t zero[2] = { 3, 0 }, wide[2] = { UINT64_C(1) << 40, UINT64_C(1) << 40 };
 
@@ -323,5 +298,4 @@ TEST(test_shapes) {
         assert_int_equal(params_add(&params, "type", 0, 1, shape, NULL, 0), GRADSYNC_INVALID);
         assert_int_equal(params_add(&params, "type", 8, 1, shape, NULL, 0), GRADSYNC_INVALID);
         assert_int_equal(params.n, 3);
-        params_deinit(&params);
 }
