@@ -9,6 +9,7 @@
 
 #include "client/cli/ask/snapshot.h"
 #include "client/cli/view/document.h"
+#include "client/cli/view/perfetto.h"
 #include "client/cli/view/text.h"
 
 static int feed(struct snapshot *snapshot, uint16_t type, const ProtobufCMessage *message) {
@@ -235,4 +236,59 @@ TEST(large_jobs_are_shown_in_short) {
         free(brief);
         free(whole);
         snapshot_deinit(&snapshot);
+}
+
+/* The first event with this name. */
+static const json_t *event_of(const json_t *trace, const char *name) {
+        const json_t *events = json_object_get(trace, "traceEvents"), *event;
+        size_t i;
+
+        json_array_foreach(events, i, event) if (strcmp(json_string_value(json_object_get(event, "name")),
+                                                        name) == 0) return event;
+        fail_msg("there is no event %s", name);
+        return NULL;
+}
+
+static void assert_event(const json_t *trace, const char *name, json_int_t ts, json_int_t dur) {
+        const json_t *event = event_of(trace, name);
+
+        assert_int_equal(json_integer_value(json_object_get(event, "ts")), ts);
+        assert_int_equal(json_integer_value(json_object_get(event, "dur")), dur);
+}
+
+/* Times within a step count from 1: 0 says that something has not happened. The clock of the node is 200 us
+ * behind. */
+TEST(times_of_a_trace) {
+        Wire__TraceStep step = WIRE__TRACE_STEP__INIT;
+        Wire__TraceBucket bucket = WIRE__TRACE_BUCKET__INIT, *buckets[] = { &bucket };
+        uint32_t ready[] = { 3, 9 };
+        char *text;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+        struct perfetto *trace = perfetto_new(to);
+
+        step.name = (char *)"job";
+        step.step = 7;
+        step.opened_us = 1000;
+        step.ended_us = 1500;
+        step.outcome = WIRE__OUTCOME__COMMITTED;
+        step.n_bucket = step.buckets = 1;
+        step.bucket = buckets;
+        bucket.n_ready = 2;
+        bucket.ready = ready;
+        bucket.start = 11;
+        bucket.end = 31;
+        perfetto_node(trace, "", 200, "");
+        assert_int_equal(perfetto_step(trace, &step), 0);
+        assert_int_equal(perfetto_close(trace), 0);
+        fclose(to);
+        json_t *made = json_loads(text, 0, NULL);
+        assert_event(made, "step 7", 1200, 500);
+        assert_event(made, "ready", 1202, 0);
+        assert_event(made, "reduce", 1210, 20);
+        const json_t *last = json_object_get(json_object_get(event_of(made, "reduce"), "args"), "last");
+        assert_int_equal(json_integer_value(json_object_get(last, "rank")), 1);
+        assert_int_equal(json_integer_value(json_object_get(last, "us")), 6);
+        json_decref(made);
+        free(text);
 }
