@@ -20,85 +20,34 @@ static void same(ssize_t n, ssize_t m) {
         must(n >= 0 && n <= (ssize_t)POST_MAX && n == m && memcmp(bytes, again, (size_t)n) == 0);
 }
 
-static void hear_arrival(const uint8_t *data, size_t size) {
-        struct post_arrival arrival, back;
+/* Defines hear_NAME(): what is decoded holds to its bounds, and is the same after it was sent on. */
+#define HEAR(name, type, condition)                                                                          \
+        static void hear_##name(const uint8_t *data, size_t size) {                                          \
+                struct type is, back;                                                                        \
+                                                                                                             \
+                if (post_decode_##name(&scratch, data, size, &is) != NULL)                                   \
+                        return;                                                                              \
+                must(condition);                                                                             \
+                ssize_t n = post_encode_##name(&is, bytes);                                                  \
+                must(post_decode_##name(&second, bytes, (size_t)n, &back) == NULL);                          \
+                same(n, post_encode_##name(&back, again));                                                   \
+        }
 
-        if (post_decode_arrival(&scratch, data, size, &arrival) != NULL)
-                return;
-        must(name_valid(arrival.host) && name_valid(arrival.name));
-        must(!arrival.has_address || arrival.address < LIMIT_NODES);
-        ssize_t n = post_encode_arrival(&arrival, bytes);
-        must(post_decode_arrival(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_arrival(&back, again));
+static bool hosts_are_named(const struct hub_told *told) {
+        for (uint32_t i = 0; i < told->n_hosts && i < HUB_HOSTS; i++)
+                if (!name_valid(told->host[i].name))
+                        return false;
+        return told->n_hosts <= HUB_HOSTS;
 }
 
-static void hear_place(const uint8_t *data, size_t size) {
-        struct post_place place, back;
-
-        if (post_decode_place(&scratch, data, size, &place) != NULL)
-                return;
-        must(place.address < LIMIT_NODES && place.host < LIMIT_NODES && post_times_valid(&place.times));
-        ssize_t n = post_encode_place(&place, bytes);
-        must(post_decode_place(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_place(&back, again));
-}
-
-static void hear_attach(const uint8_t *data, size_t size) {
-        struct post_attach attach, back;
-
-        if (post_decode_attach(&scratch, data, size, &attach) != NULL)
-                return;
-        must(name_valid_job(attach.job));
-        ssize_t n = post_encode_attach(&attach, bytes);
-        must(post_decode_attach(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_attach(&back, again));
-}
-
-static void hear_refused(const uint8_t *data, size_t size) {
-        struct refusal refusal, back;
-
-        if (post_decode_refused(&scratch, data, size, &refusal) != NULL)
-                return;
-        must(utf8_valid(refusal.text, strlen(refusal.text)));
-        ssize_t n = post_encode_refused(&refusal, bytes);
-        must(post_decode_refused(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_refused(&back, again));
-}
-
-static void hear_table(const uint8_t *data, size_t size) {
-        struct post_table table, back;
-
-        if (post_decode_table(&scratch, data, size, &table) != NULL)
-                return;
-        must(table.from < LIMIT_NODES && table.comm.number > 0 && table.bytes <= HUB_TABLE);
-        ssize_t n = post_encode_table(&table, bytes);
-        must(post_decode_table(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_table(&back, again));
-}
-
-static void hear_ask(const uint8_t *data, size_t size) {
-        struct post_ask ask, back;
-
-        if (post_decode_ask(&scratch, data, size, &ask) != NULL)
-                return;
-        must(ask.bytes <= HUB_WAITS);
-        ssize_t n = post_encode_ask(&ask, bytes);
-        must(post_decode_ask(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_ask(&back, again));
-}
-
-static void hear_tell(const uint8_t *data, size_t size) {
-        struct hub_told told, back;
-
-        if (post_decode_tell(&scratch, data, size, &told) != NULL)
-                return;
-        must(told.bytes <= HUB_ROWS && told.n_hosts <= HUB_HOSTS);
-        for (uint32_t i = 0; i < told.n_hosts; i++)
-                must(name_valid(told.host[i].name));
-        ssize_t n = post_encode_tell(&told, bytes);
-        must(post_decode_tell(&second, bytes, (size_t)n, &back) == NULL);
-        same(n, post_encode_tell(&back, again));
-}
+HEAR(arrival, post_arrival,
+     name_valid(is.host) && name_valid(is.name) && (!is.has_address || is.address < LIMIT_NODES))
+HEAR(place, post_place, is.address < LIMIT_NODES && is.host < LIMIT_NODES && post_times_valid(&is.times))
+HEAR(attach, post_attach, name_valid_job(is.job))
+HEAR(refused, refusal, utf8_valid(is.text, strlen(is.text)))
+HEAR(table, post_table, is.from<LIMIT_NODES && is.comm.number> 0 && is.bytes <= HUB_TABLE)
+HEAR(ask, post_ask, is.bytes <= HUB_WAITS)
+HEAR(tell, hub_told, is.bytes <= HUB_ROWS && hosts_are_named(&is))
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         static void (*const hear[])(const uint8_t *, size_t) = { hear_arrival, hear_place, hear_attach,
