@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lists of planted slips (tests/mutants/) fit the tree: what each replaces is there once, and the tests
+that it names exist."""
+import re
+import sys
+
+import pytest
+
+from tree import TREE
+
+sys.path.insert(0, str(TREE / "tests"))
+
+import mutants  # noqa: E402
+
+LEAST = 150
+SLIPS = mutants.read_lists()
+
+
+def unit_programs():
+    text = (TREE / "tests/unit/meson.build").read_text("utf-8")
+    return set(re.findall(r"'(test_\w+)': *\[", text))
+
+
+def test_there_are_enough():
+    assert len(SLIPS) >= LEAST
+
+
+def test_names_are_unique():
+    names = [slip.name for slip in SLIPS]
+    assert [name for name in set(names) if names.count(name) > 1] == []
+
+
+@pytest.mark.parametrize("area", sorted({slip.area for slip in SLIPS}))
+def test_each_old_text_is_there_once(area):
+    counts = {slip.name: (TREE / slip.file).read_text("utf-8").count(slip.old)
+              for slip in SLIPS if slip.area == area}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
+
+
+def test_each_slip_changes_something():
+    assert [slip.name for slip in SLIPS if slip.old == slip.new] == []
+
+
+def missing(test, programs):
+    """What is wrong with the name of a test."""
+    kind, *rest = test.split()
+    if kind == "simulation":
+        return [] if len(rest) == 1 and rest[0].isdigit() else ["simulation and a number of schedules"]
+    if "/" in kind:
+        return [] if (TREE / "tests" / kind).is_file() else [kind]
+    return [] if kind in programs and not rest else [kind]
+
+
+def test_each_test_exists():
+    programs = unit_programs()
+    assert all(slip.tests for slip in SLIPS)
+    assert {slip.name: found for slip in SLIPS for test in slip.tests
+            if (found := missing(test, programs))} == {}
