@@ -197,7 +197,7 @@ class Trial:
         """Without a slip. How long it may take with one, or why it cannot say anything."""
         begun = time.monotonic()
         ended = copy.ends(test, 1200)
-        self.limits[test] = 60 + 5 * (time.monotonic() - begun) if ended == GREEN else None
+        self.limits[test] = 30 + 5 * (time.monotonic() - begun) if ended == GREEN else None
         if ended != GREEN:
             say(f"{test}: {ended} without a slip\n{copy.tail()}")
 

@@ -287,7 +287,7 @@ TEST_WITH(later_sources_win, set_up_files, tear_down_files) {
         snprintf(drop_ins, sizeof(drop_ins), "%s/main.conf.d", folder);
         assert_int_equal(mkdir(drop_ins, 0755), 0);
         put("main.conf.d/20-second.conf", "[daemon]\nworkers = 3\nsocket_group = second\n");
-        put("main.conf.d/10-first.conf", "[daemon]\nworkers = 2\ndrain_timeout = 2\n");
+        put("main.conf.d/10-first.conf", "[daemon]\nworkers = 2\nsocket_group = first\ndrain_timeout = 2\n");
         put("main.conf.d/99-ignored.txt", "nonsense");
         put("main.conf.d/.hidden.conf", "nonsense");
         assert_int_equal(load(&action, "--workers", "4", NULL, NULL), 0);

@@ -24,6 +24,13 @@ TEST_ALONE(a_burst_then_so_many_a_second) {
         assert_int_equal(admitted(&pace, 1000, START + 100 * USEC_PER_SEC), 100);
 }
 
+TEST_ALONE(what_is_not_used_does_not_add_up) {
+        struct pace pace = { 0 };
+
+        assert_int_equal(admitted(&pace, 1, START), 1);
+        assert_int_equal(admitted(&pace, 1000, START + USEC_PER_SEC / 2), 100);
+}
+
 TEST_ALONE(trying_costs_nothing) {
         struct pace pace = { 0 };
         unsigned n = 0;

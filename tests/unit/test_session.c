@@ -24,9 +24,9 @@ struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
         bool drained; /* read on after the end of its process */
-        unsigned n_frames, results;
+        unsigned n_frames, results, results_of[2]; /* by plan */
         uint16_t type; /* of the last frame */
-        uint32_t request, code, job;
+        uint32_t request, code, job, minor;
         uint64_t step;
         unsigned outcome;
         bool unused;
@@ -92,6 +92,8 @@ static void on_send(void *link, const void *frame, size_t size, const int *fds, 
         wire->fd = n_fds > 0 ? fds[0] : -1;
         if (header.type == WIRE__MESSAGE_TYPE__REFUSED)
                 wire->code = ((const Wire__Refused *)message)->code;
+        if (header.type == WIRE__MESSAGE_TYPE__WELCOME)
+                wire->minor = ((const Wire__Welcome *)message)->minor;
         if (header.type == WIRE__MESSAGE_TYPE__JOINED)
                 wire->job = ((const Wire__Joined *)message)->job;
         if (header.type == WIRE__MESSAGE_TYPE__STATUS_CLIENT)
@@ -101,6 +103,7 @@ static void on_send(void *link, const void *frame, size_t size, const int *fds, 
                 const Wire__Step *step = (const Wire__Step *)message;
 
                 wire->results += (unsigned)step->n_result;
+                wire->results_of[step->plan % 2] += (unsigned)step->n_result;
                 wire->step = step->step;
                 wire->outcome = step->has_outcome ? step->outcome : 0;
                 for (size_t i = 0; i < step->n_result; i++)
@@ -163,6 +166,13 @@ static void hello(struct fixture *f, unsigned who, int fd) {
         Wire__Hello message = WIRE__HELLO__INIT;
 
         send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, fd);
+}
+
+static void hello_1(struct fixture *f, unsigned who) {
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        SET(message, minor, FRAME_MINOR_1);
+        send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
 }
 
 static int setup(void **state) {
@@ -253,15 +263,66 @@ TEST(the_handshake_comes_first_and_once) {
 TEST(a_name_is_cut_between_characters) {
         Wire__Hello message = WIRE__HELLO__INIT;
         Wire__Status status = WIRE__STATUS__INIT;
-        char program[] = "ab\ncdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz\u00e9\u00e9";
+        char program[] = "b\ncdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz\u00e9\u00e9";
 
-        assert_int_equal(strlen(program), 67); /* byte 63 is the first half of a character */
+        assert_int_equal(strlen(program), 66); /* byte 62 is the first half of a character */
         message.program = program;
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1); /* on_send() unpacks it */
         assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
         assert_string_equal(f->wire[0].program,
-                            "ab cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
+                            "b cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
+}
+
+/* A client of a connection of its own, with a time-out that is over at once. */
+static void meet(struct fixture *f, struct wire *wire, bool says_hello) {
+        struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        sessions_set_handshake_timeout(f->sessions, 1);
+        assert_int_equal(session_new(f->sessions, &ops, wire, &peer, -1, &wire->session), 0);
+        if (says_hello)
+                ask(wire, WIRE__MESSAGE_TYPE__HELLO, &message.base);
+}
+
+static void part(struct fixture *f, struct wire *wire) {
+        session_closed(wire->session);
+        pass(f);
+        session_free(wire->session);
+}
+
+TEST(the_time_for_hello_is_over_with_it) {
+        struct wire silent = { 0 }, polite = { 0 };
+
+        meet(f, &polite, true);
+        meet(f, &silent, false);
+        while (!silent.hung_up) /* its time began last */
+                pass(f);
+        assert_int_equal(silent.code, WIRE__CODE__TIMEOUT);
+        assert_false(polite.hung_up);
+        part(f, &silent);
+        part(f, &polite);
+}
+
+TEST(the_older_one_says_how_they_speak) {
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        SET(message, minor, FRAME_MINOR + 1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
+        assert_int_equal(f->wire[0].minor, FRAME_MINOR);
+        hello_1(f, 1);
+        assert_int_equal(f->wire[1].minor, FRAME_MINOR_1);
+}
+
+TEST(clients_of_minor_0_do_not_come_back) {
+        Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
+
+        hello(f, 0, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__UNSUPPORTED);
+        hello_1(f, 1);
+        send_message(f, 1, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
+        assert_int_equal(f->wire[1].code, WIRE__CODE__INVALID); /* it names no job */
 }
 
 TEST(a_second_hello_ends_it) {
@@ -420,13 +481,6 @@ static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool ident
         return f->wire[who].code;
 }
 
-static void hello_1(struct fixture *f, unsigned who) {
-        Wire__Hello message = WIRE__HELLO__INIT;
-
-        SET(message, minor, FRAME_MINOR_1);
-        send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
-}
-
 TEST(an_instance_belongs_to_a_rank) {
         hello_1(f, 0);
         assert_int_equal(join_as(f, 0, false, true, 0), WIRE__CODE__INVALID);
@@ -481,7 +535,7 @@ TEST(clients_of_minor_0_are_no_spares) {
 }
 
 /* `buckets` of one parameter each. */
-static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
+static void send_plan_as(struct fixture *f, unsigned who, uint32_t plan, uint32_t buckets) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
         Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
@@ -490,6 +544,9 @@ static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
         SET(commit, job, begin.job);
         SET(mapped, job, begin.job);
         SET(begin, generation, 1);
+        SET(begin, plan, plan);
+        SET(commit, plan, plan);
+        SET(mapped, plan, plan);
         SET(begin, params, buckets);
         SET(begin, buckets, buckets);
         SET(begin, arena_bytes, 4096 * (buckets + 1));
@@ -506,6 +563,8 @@ static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
                 snprintf(name, sizeof(name), "p%u", i);
                 SET(params, job, begin.job);
                 SET(places, job, begin.job);
+                SET(params, plan, plan);
+                SET(places, plan, plan);
                 param.name = name;
                 SET(param, dtype, WIRE__DTYPE__F32);
                 SET(bucket, dtype, WIRE__DTYPE__F32);
@@ -526,16 +585,33 @@ static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
         send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_MAPPED, 9, &mapped.base, -1);
 }
 
-static void send_ready(struct fixture *f, unsigned who, uint32_t bucket, bool absent) {
+static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
+        send_plan_as(f, who, 0, buckets);
+}
+
+static Wire__Ready ready_of(struct fixture *f, unsigned who, uint32_t bucket) {
         Wire__Ready ready = WIRE__READY__INIT;
-        uint8_t bits = 1;
 
         SET(ready, job, f->wire[who].job);
         SET(ready, generation, 1);
         SET(ready, step, 1);
         SET(ready, bucket, bucket);
+        return ready;
+}
+
+static void send_ready(struct fixture *f, unsigned who, uint32_t bucket, bool absent) {
+        Wire__Ready ready = ready_of(f, who, bucket);
+        uint8_t bits = 1;
+
         ready.has_absent = absent;
         ready.absent = (ProtobufCBinaryData){ .len = 1, .data = &bits };
+        send_message(f, who, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
+}
+
+static void send_ready_of(struct fixture *f, unsigned who, uint32_t plan, uint32_t bucket) {
+        Wire__Ready ready = ready_of(f, who, bucket);
+
+        SET(ready, plan, plan);
         send_message(f, who, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
 }
 
@@ -559,6 +635,47 @@ TEST(many_results_of_one_pass_take_few_frames) {
                 assert_true(f->wire[who].unused);
         }
         assert_true(f->wire[0].n_frames - before <= 4);
+}
+
+TEST(results_of_two_plans_are_told_apart) {
+        form(f);
+        for (unsigned plan = 0; plan < 2; plan++)
+                for (unsigned who = 0; who < 2; who++)
+                        send_plan_as(f, who, plan, 2);
+        for (unsigned plan = 0; plan < 2; plan++)
+                for (unsigned who = 0; who < 2; who++)
+                        send_ready_of(f, who, plan, 0);
+        pass(f);
+        assert_int_equal(f->wire[0].results_of[0], 1);
+        assert_int_equal(f->wire[0].results_of[1], 1);
+}
+
+/* What comes of the first frame concerns all of the plan's; the same number may be another plan's later. */
+TEST(a_wrong_plan_is_refused_once) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
+
+        form(f);
+        SET(begin, job, f->wire[0].job);
+        SET(params, job, begin.job);
+        SET(commit, job, begin.job);
+        SET(begin, generation, 1);
+        unsigned before = f->wire[0].n_frames;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_BEGIN, 8, &begin.base, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_PARAMS, 8, &params.base, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_COMMIT, 8, &commit.base, -1);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
+        assert_int_equal(f->wire[0].n_frames, before + 1);
+        send_plan_as(f, 0, 1, 1); /* with that number */
+}
+
+TEST(a_member_without_a_rank_gives_nothing) {
+        hello(f, 0, -1);
+        send_join(f, 0);
+        f->wire[0].job = list_entry(f->jobs->list.next, struct job, link)->id;
+        send_ready(f, 0, 0, false);
+        assert_ends(f, WIRE__CODE__STATE);
 }
 
 /* Members of this node have ranks 1 and 3: what is told by rank has a value for each of the world. */
@@ -637,6 +754,21 @@ TEST(leaving_is_answered_and_told) {
         send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 12, &leave.base, -1);
         assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID); /* no member any more */
         assert_false(f->wire[0].hung_up);
+}
+
+/* It hears how its last step has ended before it hears that it has left. */
+TEST(the_last_outcome_comes_before_the_end) {
+        Wire__Leave leave = WIRE__LEAVE__INIT;
+
+        form(f);
+        send_plan(f, 0, 1);
+        send_plan(f, 1, 1);
+        send_ready(f, 1, 0, false);
+        send_ready(f, 0, 0, false);
+        SET(leave, job, f->wire[0].job);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 11, &leave.base, -1);
+        assert_int_equal(f->wire[0].outcome, WIRE__OUTCOME__COMMITTED);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__LEFT);
 }
 
 TEST(a_shutdown_is_told_to_all) {
