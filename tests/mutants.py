@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import pathlib
+import resource
 import shlex
 import shutil
 import signal
@@ -147,7 +148,8 @@ class Copy:
         """How a test ends."""
         with open(self.log, "wb") as log:
             return run(self.command(test), limit, self.tree, log, GRADSYNC_BUILD=str(self.build),
-                       GRADSYNC_TEST_DEADLINE="20", PYTEST_XDIST_WORKER=f"gw{self.number}")
+                       GRADSYNC_TEST_DEADLINE="20", PYTEST_XDIST_WORKER=f"gw{self.number}",
+                       CMOCKA_TEST_ABORT="1")       # unit tests stop at the first red, as pytest does by -x
 
     def plant(self, slip, limits):
         """The first of its tests that sees the slip, and how; None if no test does."""
@@ -273,6 +275,7 @@ def main():
         subprocess.run(["sh", TREE / "tests/torch/run.sh", "--version"], check=True)      # installs torch
     # Also in the background: it is what ends a test that takes too long.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="slips-") as folder:
         trial = Trial(slips, [Copy(pathlib.Path(folder), number) for number in range(JOBS)])

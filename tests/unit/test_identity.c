@@ -116,7 +116,7 @@ TEST_WITH(starts_are_counted_and_the_rest_stays, setup, teardown) {
 
 /* However a run ends, and however many terms it has used. */
 TEST_WITH(no_term_comes_twice, setup, teardown) {
-        static const unsigned taken[] = { 0, 3000, (1u << 20) + 1, 3000 }; /* one more than are reserved at once */
+        static const unsigned taken[] = { 0, 3000, (1u << 20) + 1, 3000 }; /* one more than are reserved */
         uint64_t last = 0, term;
 
         for (unsigned run = 0; run < 4; run++) {

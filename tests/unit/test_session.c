@@ -23,9 +23,9 @@
 struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
-        bool drained; /* read on after the end of its process */
+        bool drained;                              /* read on after the end of its process */
         unsigned n_frames, results, results_of[2]; /* by plan */
-        uint16_t type; /* of the last frame */
+        uint16_t type;                             /* of the last frame */
         uint32_t request, code, job, minor;
         uint64_t step;
         unsigned outcome;
