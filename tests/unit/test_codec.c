@@ -316,6 +316,19 @@ TEST_WITH(the_largest_step_fits, setup, teardown) {
         assert_int_equal(codec_pack(out, WIRE__MESSAGE_TYPE__STEP, 0, 0, &step.base), -EMSGSIZE);
 }
 
+TEST_WITH(no_payload_is_larger_than_a_frame_may_have, setup, teardown) {
+        char *text = text_of(FRAME_PAYLOAD_MAX);
+        Wire__Refused message = WIRE__REFUSED__INIT;
+
+        message.text = text;
+        text[FRAME_PAYLOAD_MAX - 4] = '\0'; /* its tag, and its length in three bytes */
+        assert_int_equal(codec_pack(out, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &message.base), FRAME_MAX);
+        text[FRAME_PAYLOAD_MAX - 4] = 'a';
+        text[FRAME_PAYLOAD_MAX - 3] = '\0';
+        assert_int_equal(codec_pack(out, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &message.base), -EMSGSIZE);
+        free(text);
+}
+
 TEST_WITH(a_payload_cannot_take_more_memory_than_there_is, setup, teardown) {
         static uint8_t payload[FRAME_PAYLOAD_MAX];
         size_t at = 0;

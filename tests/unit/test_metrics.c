@@ -73,6 +73,52 @@ TEST(states_are_gauges_in_the_text_format) {
         free(text);
 }
 
+static void assert_has(const char *text, const char *sample) {
+        if (strstr(text, sample) == NULL)
+                fail_msg("no %s in %s", sample, text);
+}
+
+TEST(histograms_add_up_and_durations_are_seconds) {
+        uint64_t classes[] = { 1, 2 };
+        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct metrics_job job = { .together = true, .job = &row };
+        char *text = NULL;
+        size_t size;
+        struct metrics_out to = { .file = open_memstream(&text, &size), .device = "d" };
+
+        row.n_reduce_class = 2;
+        row.reduce_class = classes;
+        row.reduce_us = 2000005;
+        metrics_write_job(&to, family_of("collective_duration_seconds"), &job);
+        assert_int_equal(fclose(to.file), 0);
+        assert_has(text, "_bucket{device=\"d\",le=\"1e-05\"} 1\n");
+        assert_has(text, "_bucket{device=\"d\",le=\"2.5e-05\"} 3\n");
+        assert_has(text, "_bucket{device=\"d\",le=\"+Inf\"} 3\n");
+        assert_has(text, "_count{device=\"d\"} 3\n");
+        assert_has(text, "_sum{device=\"d\"} 2.000005\n");
+        free(text);
+}
+
+TEST(times_of_a_daemon_are_seconds) {
+        Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
+        char *text = NULL;
+        size_t size;
+        struct metrics_out to = { .file = open_memstream(&text, &size), .device = "d" };
+
+        row.uptime_ms = 1500;
+        row.loop_cpu_us = 250;
+        row.has_process_start_time = row.has_process_cpu_us = true;
+        row.process_start_time = 1000000007;
+        row.process_cpu_us = 3000000;
+        metrics_write_daemon(&to, &row);
+        assert_int_equal(fclose(to.file), 0);
+        assert_has(text, "gradsync_uptime_seconds{device=\"d\"} 1.500000\n");
+        assert_has(text, "gradsync_cpu_seconds_total{device=\"d\",thread=\"loop\"} 0.000250\n");
+        assert_has(text, "gradsync_process_start_time_seconds{device=\"d\"} 1000000007.000000\n");
+        assert_has(text, "gradsync_process_cpu_seconds_total{device=\"d\"} 3.000000\n");
+        free(text);
+}
+
 /* One of a release with more causes than are known here. */
 TEST(sums_add_up) {
         uint64_t few[] = { 1, 2 }, many[LIMIT_CAUSES + 2] = { [LIMIT_CAUSES] = 3, [LIMIT_CAUSES + 1] = 4 };
@@ -84,6 +130,14 @@ TEST(sums_add_up) {
         row.world = 4;
         row.committed = 10;
         row.void_steps = 1;
+        row.nonfinite_steps = 2;
+        row.step_us = 3;
+        row.reduce_us = 4;
+        row.wait_us = 5;
+        row.bytes_reduced = 6;
+        row.operations = 7;
+        row.recovery_us = 8;
+        row.communicators = 9;
         row.n_reduce_class = 2;
         row.reduce_class = few;
         row.n_rebuilds = LIMIT_CAUSES + 2;
@@ -97,6 +151,10 @@ TEST(sums_add_up) {
         assert_int_equal(sum.spares, 2);
         assert_int_equal(sum.committed, 30);
         assert_int_equal(sum.void_steps, 3);
+        const uint64_t sums[] = { sum.nonfinite_steps, sum.step_us,    sum.reduce_us,   sum.wait_us,
+                                  sum.bytes_reduced,   sum.operations, sum.recovery_us, sum.communicators };
+        for (uint64_t i = 0; i < 8; i++)
+                assert_int_equal(sums[i], 3 * (i + 2));
         assert_int_equal(sum.reduce_class[1], 6);
         assert_int_equal(sum.rebuilds[LIMIT_CAUSES - 1], 21);
         assert_string_equal(metrics_states[3], "paused");

@@ -23,10 +23,13 @@
 struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
-        bool drained;                              /* read on after the end of its process */
-        unsigned n_frames, results, results_of[2]; /* by plan */
-        uint16_t type;                             /* of the last frame */
+        bool drained;                    /* read on after the end of its process */
+        unsigned n_frames, n_jobs;       /* of a status */
+        unsigned results, results_of[2]; /* by plan */
+        uint16_t type;                   /* of the last frame */
         uint32_t request, code, job, minor;
+        int64_t culprit, culprit_pid; /* of the last refusal; -1: none */
+        char lost[256];               /* why the last member was lost */
         uint64_t step;
         unsigned outcome;
         bool unused;
@@ -90,8 +93,16 @@ static void on_send(void *link, const void *frame, size_t size, const int *fds, 
         wire->type = header.type;
         wire->request = header.request;
         wire->fd = n_fds > 0 ? fds[0] : -1;
-        if (header.type == WIRE__MESSAGE_TYPE__REFUSED)
-                wire->code = ((const Wire__Refused *)message)->code;
+        if (header.type == WIRE__MESSAGE_TYPE__REFUSED) {
+                const Wire__Refused *refused = (const Wire__Refused *)message;
+
+                wire->code = refused->code;
+                wire->culprit = refused->has_rank ? (int64_t)refused->rank : -1;
+                wire->culprit_pid = refused->has_pid ? refused->pid : -1;
+        }
+        wire->n_jobs += header.type == WIRE__MESSAGE_TYPE__STATUS_JOB;
+        if (header.type == WIRE__MESSAGE_TYPE__LOST)
+                snprintf(wire->lost, sizeof(wire->lost), "%s", ((const Wire__Lost *)message)->text);
         if (header.type == WIRE__MESSAGE_TYPE__WELCOME)
                 wire->minor = ((const Wire__Welcome *)message)->minor;
         if (header.type == WIRE__MESSAGE_TYPE__JOINED)
@@ -177,7 +188,7 @@ static void hello_1(struct fixture *f, unsigned who) {
 
 static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
-                                                        4,
+                                                        100,
                                                         8,
                                                         UINT64_C(1) << 30,
                                                         100,
@@ -463,8 +474,37 @@ TEST(wrong_joins_are_answered) {
         f->wire[0].code = 0;
         send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 7, &join.base, -1);
         assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
+        SET(join, min_world, 1);
+        SET(join, max_world, LIMIT_LOCAL + 1);
+        f->wire[0].code = 0;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 8, &join.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
+        SET(join, max_world, LIMIT_LOCAL);
+        f->wire[0].code = 0;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 9, &join.base, -1);
+        assert_int_equal(f->wire[0].code, 0);
         pass(f);
         assert_false(f->wire[0].hung_up);
+}
+
+TEST(a_refusal_says_who_has_the_rank) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = (char *)"j";
+        SET(join, min_world, 3);
+        SET(join, max_world, 3);
+        SET(join, rank, 2);
+        for (unsigned who = 0; who < 2; who++) {
+                hello(f, who, -1);
+                send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        }
+        assert_int_equal(f->wire[1].code, WIRE__CODE__RANK_TAKEN);
+        assert_int_equal(f->wire[1].culprit, 2);
+        assert_int_equal(f->wire[1].culprit_pid, getpid());
+        SET(join, max_world, 4);
+        send_message(f, 1, WIRE__MESSAGE_TYPE__JOIN, 6, &join.base, -1);
+        assert_int_equal(f->wire[1].code, WIRE__CODE__INVALID);
+        assert_int_equal(f->wire[1].culprit, -1);
 }
 
 static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool identified, uint64_t instance) {
@@ -730,6 +770,7 @@ TEST(a_wrong_ready_evicts_and_the_others_hear_of_it) {
         assert_ends(f, WIRE__CODE__STATE);
         assert_int_equal(f->wire[1].outcome, WIRE__OUTCOME__VOID);
         assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
+        assert_non_null(strstr(f->wire[1].lost, "second READY for bucket 1"));
 }
 
 TEST(one_connection_has_one_place_in_a_job) {
@@ -740,6 +781,40 @@ TEST(one_connection_has_one_place_in_a_job) {
         assert_int_equal(f->wire[0].code, WIRE__CODE__STATE);
         pass(f);
         assert_false(f->wire[0].hung_up);
+}
+
+TEST(one_connection_has_places_in_so_many_jobs) {
+        Wire__Join join = WIRE__JOIN__INIT;
+        char name[16];
+
+        hello(f, 0, -1);
+        SET(join, min_world, 2);
+        SET(join, max_world, 2);
+        join.job = name;
+        for (unsigned i = 0; i <= 64; i++) {
+                assert_int_equal(f->wire[0].code, 0);
+                snprintf(name, sizeof(name), "job %u", i);
+                send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        }
+        assert_int_equal(f->wire[0].code, WIRE__CODE__QUOTA);
+}
+
+TEST(users_see_their_own_jobs) {
+        struct session_peer peer = { .uid = 1001, .gid = 1001, .pid = getpid() };
+        Wire__Hello greeting = WIRE__HELLO__INIT;
+        Wire__Status status = WIRE__STATUS__INIT;
+        struct wire other = { 0 };
+
+        hello(f, 0, -1);
+        send_join(f, 0);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 6, &status.base, -1);
+        assert_int_equal(f->wire[0].n_jobs, 1);
+        assert_int_equal(session_new(f->sessions, &ops, &other, &peer, -1, &other.session), 0);
+        ask(&other, WIRE__MESSAGE_TYPE__HELLO, &greeting.base);
+        ask(&other, WIRE__MESSAGE_TYPE__STATUS, &status.base);
+        assert_int_equal(other.type, WIRE__MESSAGE_TYPE__STATUS_END);
+        assert_int_equal(other.n_jobs, 0);
+        part(f, &other);
 }
 
 TEST(leaving_is_answered_and_told) {
@@ -772,8 +847,14 @@ TEST(the_last_outcome_comes_before_the_end) {
 }
 
 TEST(a_shutdown_is_told_to_all) {
+        Wire__Hello returns = WIRE__HELLO__INIT;
+
+        SET(returns, minor, FRAME_MINOR_1);
+        SET(returns, returns, true);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &returns.base, -1);
         hello(f, 1, -1);
         sessions_shutdown(f->sessions, "stopping");
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__RESTARTING); /* it may come back */
         assert_int_equal(f->wire[1].code, WIRE__CODE__DAEMON_LOST);
         pass(f);
         assert_true(f->wire[0].hung_up && f->wire[1].hung_up);
