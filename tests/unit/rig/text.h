@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts about machines, of at most TEXT_LINE bytes; each function appends to one. */
+#pragma once
+
+#include "rendezvous/coordinator.h"
+#include "rendezvous/node.h"
+
+#define TEXT_LINE 2048u
+
+extern const char *const text_phases[], *const text_ends[N_JOB_ENDS], *const text_origins[N_ORIGINS];
+
+void text_add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_action(char *text, const struct action *action);
+void text_message(char *text, const struct message *message);
+/* In short, or all that matters; of a lone node the term, too. */
+void text_node(char *text, const struct node *node, bool all, bool lone);
+void text_coordinator(char *text, const struct coordinator *c, bool all);
