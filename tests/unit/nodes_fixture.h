@@ -577,12 +577,21 @@ static inline int ready_of(uint32_t rank, uint32_t plan, uint32_t bucket, uint32
                           &cluster->refusal);
 }
 
+#define PERIOD 5u /* elements, after which values come again */
+
+/* The first `period` bytes again and again. */
+static inline void repeat(unsigned char *at, uint64_t period, uint64_t bytes) {
+        for (uint64_t done = period; done < bytes; done *= 2)
+                memcpy(at + done, at, done < bytes - done ? done : bytes - done);
+}
+
 static inline void fill(uint32_t rank, uint32_t plan, uint32_t bucket) {
         struct trainer *trainer = &cluster->trainer[rank];
+        unsigned char *at = trainer->arena[plan] + bucket_offset(bucket);
 
-        for (uint64_t i = 0; i < bucket_bytes(bucket) / dtype_size(cluster->dtype); i++)
-                put(cluster->dtype, trainer->arena[plan] + bucket_offset(bucket), i,
-                    value_of(rank, plan, trainer->step[plan], bucket, i));
+        for (uint64_t i = 0; i < PERIOD; i++)
+                put(cluster->dtype, at, i, value_of(rank, plan, trainer->step[plan], bucket, i));
+        repeat(at, PERIOD * dtype_size(cluster->dtype), bucket_bytes(bucket));
         assert_int_equal(ready_of(rank, plan, bucket, 0), 0);
 }
 
@@ -621,19 +630,20 @@ static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint3
 
 /* `step` is over, and all ranks of `from` have what came of their inputs. */
 static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
-        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
-                if ((from >> rank & 1) == 0)
-                        continue;
-                assert_int_equal(cluster->trainer[rank].step[plan], step + 1);
-                for (uint32_t b = 0; b < BUCKETS; b++)
-                        for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++) {
-                                double got = get(cluster->dtype,
-                                                 cluster->trainer[rank].arena[plan] + bucket_offset(b), i);
+        static unsigned char whole[LARGE * 4];
 
-                                if (got != whole_of(from, plan, step, b, i))
-                                        fail_msg("rank %u, plan %u, bucket %u, element %u: %f", rank, plan, b,
-                                                 (unsigned)i, got);
-                        }
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                for (uint64_t i = 0; i < PERIOD; i++)
+                        put(cluster->dtype, whole, i, whole_of(from, plan, step, b, i));
+                repeat(whole, PERIOD * dtype_size(cluster->dtype), bucket_bytes(b));
+                for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
+                        if ((from >> rank & 1) == 0)
+                                continue;
+                        assert_int_equal(cluster->trainer[rank].step[plan], step + 1);
+                        if (memcmp(cluster->trainer[rank].arena[plan] + bucket_offset(b), whole,
+                                   bucket_bytes(b)) != 0)
+                                fail_msg("rank %u, plan %u, bucket %u", rank, plan, b);
+                }
         }
 }
 

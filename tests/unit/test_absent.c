@@ -13,13 +13,14 @@ static void form(void) {
         form_four();
 }
 
-static uint32_t part_of(uint32_t bucket, uint64_t i) {
-        return (uint32_t)(i / (bucket_bytes(bucket) / dtype_size(cluster->dtype) / PARTS));
+static uint64_t part_bytes(uint32_t bucket) {
+        return bucket_bytes(bucket) / PARTS;
 }
 
 /* Zeros where the map says absent. 0, or the code of a refusal. */
 static int give_with(uint32_t rank, uint32_t bucket, uint8_t absent) {
         struct trainer *trainer = &cluster->trainer[rank];
+        unsigned char *at = trainer->arena[0] + bucket_offset(bucket);
         struct ready ready = { .generation = trainer->member->job->generation,
                                .step = trainer->step[0],
                                .bucket = bucket,
@@ -27,12 +28,36 @@ static int give_with(uint32_t rank, uint32_t bucket, uint8_t absent) {
                                .absent = &absent,
                                .absent_bytes = 1 };
 
-        for (uint64_t i = 0; i < bucket_bytes(bucket) / dtype_size(cluster->dtype); i++)
-                put(cluster->dtype, trainer->arena[0] + bucket_offset(bucket), i,
-                    absent != NO_MAP && (absent >> part_of(bucket, i) & 1) != 0
-                            ? 0
-                            : value_of(rank, 0, trainer->step[0], bucket, i));
+        for (uint64_t i = 0; i < PERIOD; i++)
+                put(cluster->dtype, at, i, value_of(rank, 0, trainer->step[0], bucket, i));
+        repeat(at, PERIOD * dtype_size(cluster->dtype), bucket_bytes(bucket));
+        for (uint32_t part = 0; part < PARTS; part++)
+                if (absent != NO_MAP && (absent >> part & 1) != 0)
+                        memset(at + part * part_bytes(bucket), 0, part_bytes(bucket));
         return step_ready(trainer->member, &ready, &cluster->refusal);
+}
+
+static void assert_part_right(unsigned from, uint64_t step, absent_fn absent, uint32_t b, uint32_t part) {
+        static unsigned char whole[LARGE * 4];
+        uint64_t first = part * part_bytes(b) / dtype_size(cluster->dtype);
+
+        for (uint64_t i = 0; i < PERIOD; i++) {
+                double sum = 0;
+
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        if ((from >> rank & 1) != 0 &&
+                            (absent(rank, b) == NO_MAP || (absent(rank, b) >> part & 1) == 0))
+                                sum += value_of(rank, 0, step, b, first + i);
+                if (cluster->reduce == WIRE__REDUCE__AVG)
+                        sum /= job_on(0)->world;
+                put(cluster->dtype, whole, i, sum);
+        }
+        repeat(whole, PERIOD * dtype_size(cluster->dtype), part_bytes(b));
+        for (uint32_t rank = 0; rank < 4; rank++)
+                if ((from >> rank & 1) != 0)
+                        assert_memory_equal(cluster->trainer[rank].arena[0] + bucket_offset(b) +
+                                                    part * part_bytes(b),
+                                            whole, part_bytes(b));
 }
 
 static void assert_right(unsigned from, uint64_t step, absent_fn absent) {
@@ -44,21 +69,8 @@ static void assert_right(unsigned from, uint64_t step, absent_fn absent) {
                                 unused &= absent(rank, b) == NO_MAP ? 0 : absent(rank, b);
                 for (uint32_t n = 0; n < cluster->n; n++)
                         assert_int_equal(cluster->node[n].unused[b], job_on(n)->n_local > 0 ? unused : 0);
-                for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++) {
-                        double sum = 0;
-
-                        for (uint32_t rank = 0; rank < 4; rank++)
-                                if ((from >> rank & 1) != 0 && (absent(rank, b) == NO_MAP ||
-                                                                (absent(rank, b) >> part_of(b, i) & 1) == 0))
-                                        sum += value_of(rank, 0, step, b, i);
-                        if (cluster->reduce == WIRE__REDUCE__AVG)
-                                sum /= job_on(0)->world;
-                        for (uint32_t rank = 0; rank < 4; rank++)
-                                if ((from >> rank & 1) != 0)
-                                        assert_true(get(cluster->dtype,
-                                                        cluster->trainer[rank].arena[0] + bucket_offset(b),
-                                                        i) == sum);
-                }
+                for (uint32_t part = 0; part < PARTS; part++)
+                        assert_part_right(from, step, absent, b, part);
         }
 }
 
