@@ -252,131 +252,61 @@ static void make(struct message *m, enum message_kind kind) {
         assert_true(message_valid(m));
 }
 
-/* Copies field by field into zeros: what lies between fields is not compared. */
-static void tag_tidy(struct tag *tag) {
-        struct tag tidy;
+/* What lies between fields is not compared: structs are copied field by field into zeros. */
+struct field {
+        size_t at, size;
+};
 
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.incarnation = tag->incarnation;
-        tidy.term = tag->term;
-        tidy.generation = tag->generation;
-        tidy.step = tag->step;
-        tidy.checkpoint = tag->checkpoint;
-        tidy.plans = tag->plans;
-        memcpy(tag, &tidy, sizeof(tidy));
+#define FIELD(of, name)                                                                                      \
+        { offsetof(struct of, name), sizeof(((struct of *)NULL)->name) }
+#define T(name) FIELD(tag, name)
+static const struct field tag_fields[] = { T(incarnation), T(term),       T(generation),
+                                           T(step),        T(checkpoint), T(plans) };
+#define L(name) FIELD(membership_loss, name)
+static const struct field membership_loss_fields[] = { L(member), L(rank), L(pid), L(cause) };
+#define R(name) FIELD(membership_request, name)
+static const struct field membership_request_fields[] = {
+        R(member), R(pid),   R(min_world), R(max_world),   R(has_rank), R(has_slot),  R(rank),
+        R(slot),   R(spare), R(returns),   R(incarnation), R(timeout),  R(last_call), R(grace),
+        R(adapts), R(host),  R(device),    R(identity),    R(instance), R(node)
+};
+#define M(name) FIELD(message_member, name)
+static const struct field message_member_fields[] = { M(request), M(tag),    M(rank),    M(slot), M(id),
+                                                      M(in),      M(behind), M(leaving), M(waits) };
+#define P(name) FIELD(message_plan, name)
+static const struct field message_plan_fields[] = { P(digest), P(unit), P(turn),  P(ordinal),
+                                                    P(track),  P(open), P(voids), P(before) };
+#define G(name) FIELD(message_gone, name)
+static const struct field message_gone_fields[] = { G(member), G(cause) };
+#define F(name) FIELD(plan_facts, name)
+static const struct field plan_facts_fields[] = { F(prefix), F(index),  F(n_params), F(n_buckets), F(reduce),
+                                                  F(voids),  F(placed), F(name),     F(dtype),     F(dims),
+                                                  F(bucket), F(shape),  F(bytes),    F(rank),      F(pid) };
+
+static void tidy(void *what, size_t size, const struct field *field, unsigned n) {
+        unsigned char neat[sizeof(struct plan_facts) + sizeof(struct message_member)] = { 0 };
+
+        for (unsigned i = 0; i < n; i++)
+                memcpy(neat + field[i].at, (unsigned char *)what + field[i].at, field[i].size);
+        memcpy(what, neat, size);
 }
 
-static void loss_tidy(struct membership_loss *loss) {
-        struct membership_loss tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.member = loss->member;
-        tidy.rank = loss->rank;
-        tidy.pid = loss->pid;
-        tidy.cause = loss->cause;
-        memcpy(loss, &tidy, sizeof(tidy));
-}
-
-static void request_tidy(struct membership_request *request) {
-        struct membership_request tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.member = request->member;
-        tidy.pid = request->pid;
-        tidy.min_world = request->min_world;
-        tidy.max_world = request->max_world;
-        tidy.has_rank = request->has_rank;
-        tidy.has_slot = request->has_slot;
-        tidy.rank = request->rank;
-        tidy.slot = request->slot;
-        tidy.spare = request->spare;
-        tidy.returns = request->returns;
-        tidy.incarnation = request->incarnation;
-        tidy.timeout = request->timeout;
-        tidy.last_call = request->last_call;
-        tidy.grace = request->grace;
-        tidy.adapts = request->adapts;
-        tidy.host = request->host;
-        tidy.device = request->device;
-        tidy.identity = request->identity;
-        tidy.instance = request->instance;
-        tidy.node = request->node;
-        memcpy(request, &tidy, sizeof(tidy));
-}
-
-static void member_tidy(struct message_member *member) {
-        struct message_member tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tag_tidy(&member->tag);
-        request_tidy(&member->request);
-        memcpy(&tidy.request, &member->request, sizeof(tidy.request));
-        memcpy(&tidy.tag, &member->tag, sizeof(tidy.tag));
-        tidy.rank = member->rank;
-        tidy.slot = member->slot;
-        tidy.id = member->id;
-        tidy.in = member->in;
-        tidy.behind = member->behind;
-        tidy.leaving = member->leaving;
-        tidy.waits = member->waits;
-        memcpy(member, &tidy, sizeof(tidy));
-}
-
-static void plan_tidy(struct message_plan *plan) {
-        struct message_plan tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.digest = plan->digest;
-        tidy.unit = plan->unit;
-        tidy.turn = plan->turn;
-        tidy.ordinal = plan->ordinal;
-        tidy.track = plan->track;
-        tidy.open = plan->open;
-        tidy.voids = plan->voids;
-        memcpy(plan, &tidy, sizeof(tidy));
-}
-
-static void gone_tidy(struct message_gone *gone) {
-        struct message_gone tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.member = gone->member;
-        tidy.cause = gone->cause;
-        memcpy(gone, &tidy, sizeof(tidy));
-}
-
-static void facts_tidy(struct plan_facts *facts) {
-        struct plan_facts tidy;
-
-        memset(&tidy, 0, sizeof(tidy));
-        tidy.prefix = facts->prefix;
-        tidy.index = facts->index;
-        tidy.n_params = facts->n_params;
-        tidy.n_buckets = facts->n_buckets;
-        tidy.reduce = facts->reduce;
-        tidy.voids = facts->voids;
-        tidy.placed = facts->placed;
-        memcpy(tidy.name, facts->name, sizeof(tidy.name));
-        tidy.dtype = facts->dtype;
-        tidy.dims = facts->dims;
-        tidy.bucket = facts->bucket;
-        memcpy(tidy.shape, facts->shape, sizeof(tidy.shape));
-        tidy.bytes = facts->bytes;
-        tidy.rank = facts->rank;
-        tidy.pid = facts->pid;
-        memcpy(facts, &tidy, sizeof(tidy));
-}
+#define TIDY(what, of)                                                                                       \
+        tidy(what, sizeof(struct of), of##_fields, sizeof(of##_fields) / sizeof(of##_fields[0]))
 
 static void message_tidy(struct message *m) {
-        facts_tidy(&m->about.facts);
-        tag_tidy(&m->history);
-        loss_tidy(&m->loss);
-        for (uint32_t i = 0; i < m->n_members; i++)
-                member_tidy(&m->member_of[i]);
+        TIDY(&m->about.facts, plan_facts);
+        TIDY(&m->history, tag);
+        TIDY(&m->loss, membership_loss);
+        for (uint32_t i = 0; i < m->n_members; i++) {
+                TIDY(&m->member_of[i].tag, tag);
+                TIDY(&m->member_of[i].request, membership_request);
+                TIDY(&m->member_of[i], message_member);
+        }
         for (uint32_t i = 0; i < m->n_plans; i++)
-                plan_tidy(&m->plan[i]);
+                TIDY(&m->plan[i], message_plan);
         for (uint32_t i = 0; i < m->n_gone; i++)
-                gone_tidy(&m->gone[i]);
+                TIDY(&m->gone[i], message_gone);
 }
 
 /* As far as both say something; words of nodes at the end that name none do not. */
@@ -393,7 +323,7 @@ static void assert_same(struct message *a, struct message *b) {
 }
 
 static void each_message_comes_back_as_it_was(void **state) {
-        for (unsigned round = 0; round < 200; round++)
+        for (unsigned round = 0; round < 100; round++)
                 for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                         ssize_t n, m;
 
@@ -412,7 +342,7 @@ static void each_message_comes_back_as_it_was(void **state) {
 
 /* In no more room than it needs: what is said after the end of it is somebody else's. */
 static void a_copy_says_the_same_in_as_many_bytes_as_it_needs(void **state) {
-        for (unsigned round = 0; round < 200; round++)
+        for (unsigned round = 0; round < 100; round++)
                 for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                         struct message *copy;
                         ssize_t n;
@@ -521,6 +451,10 @@ static void damage_does_no_harm(void **state) {
                         make(&in, kind);
                         in.n_members = in.n_members > 3 ? 3 : in.n_members;
                         in.n_gone = in.n_gone > 3 ? 3 : in.n_gone;
+                        in.n_plans = in.n_plans > 3 ? 3 : in.n_plans;
+                        in.n_tracks = in.n_tracks > TRACK_STEP + 3 ? TRACK_STEP + 3 : in.n_tracks;
+                        if (kind == ORDER_PLACES && in.places.n_waiting > 3)
+                                in.places.n_waiting = 3;
                         n = (size_t)peer_encode(&scratch, &in, bytes);
                         for (size_t length = 0; length < n; length++) {
                                 uint8_t *part = malloc(length + 1); /* a sanitizer sees a read beyond it */
