@@ -72,6 +72,11 @@ def finish_all_but(members, late):
     ended(members, OK)
 
 
+def change(node, before, after):
+    """This line of its configuration, while it runs."""
+    node.reload(node.config.read_text().replace(before, after))
+
+
 def is_named(served, **wanted):
     """The wait for that member, as this daemon shows it."""
     for wait in shown(served)["waiting_for"]:
@@ -179,9 +184,11 @@ def test_collectives_and_plans_name_those_on_other_hosts(hosts, member):
 
 
 def test_a_member_that_only_others_wait_for_is_evicted_after_the_deadline(hosts, member):
-    it = hosts("alpha", "beta", settings={"stall_notice": "100ms", "step_deadline": "2s"})
+    it = hosts("alpha", "beta", settings={"stall_notice": "100ms", "step_deadline": "1h"})
     members = formed(it, member)
     bring_all_but(members, 1)
+    for node in it.nodes:
+        change(node, "step_deadline = 1h", "step_deadline = 2s")
     line = members[0].line()
     assert not line.startswith("OK"), line
     it.nodes[0].wait_log(r"lost rank 1 \(pid \d+\) on host beta after step 1: it was evicted, and the log of "
@@ -254,7 +261,7 @@ def test_a_forming_job_says_which_hosts_have_no_member(hosts, member):
         text = served.ctl("status")
         assert said in text and "waiting for 1 more member to join" in text, text
     for node in it.nodes[:2]:           # it is told once, so not before all three are there
-        node.reload(node.config.read_text().replace("stall_notice = 1h", "stall_notice = 100ms"))
+        change(node, "stall_notice = 1h", "stall_notice = 100ms")
         node.wait_log(rf"waiting [\d.]+ s for rank 3 to join: {said}")
     members += opened(it, member, 2)
     members[3].say("join name=job world=4 rank=3")

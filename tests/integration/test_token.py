@@ -45,13 +45,6 @@ def test_another_token_is_refused(serve, mine, theirs):
     crew.go(2)                          # a higher incarnation has superseded nobody
 
 
-def test_the_same_token_joins(serve):
-    served = serve()
-    tenants(served, "t" * 255).go(2)
-    other = served.crew("others", 1, token="another job, another token")
-    other.go(1)
-
-
 def test_the_name_is_free_when_the_job_is_over(serve):
     served = serve()
     crew = tenants(served)
