@@ -9,8 +9,7 @@ import struct
 
 import pytest
 
-from clusters import (SWIFT, Gate, begin, ended, listeners_of, members_of, opened, planned, reconnecting,
-                      restart)
+from clusters import SWIFT, Gate, begin, ended, listeners_of, members_of, opened, planned
 from harness import wait_until
 from teams import Team
 from test_void_plan import RENEWED, VOID, is_void, made_together, on_slot
@@ -18,7 +17,6 @@ from trainers import OK, ask, crew, join, step, together
 
 pytestmark = pytest.mark.host
 
-LEISURE = {"heartbeat": "100ms", "patience": "60s", "death": "120s", "abandon": "1h"}
 PORTS = 8      # of a node for another one: the streams of all lanes
 
 
@@ -115,22 +113,6 @@ def test_a_stranger_while_a_communicator_is_made(gated, member, kind):
     assert set(known) <= set(gated.helpers())
     for each in strangers:
         each.close()
-
-
-def test_the_coordinator_comes_back_while_a_communicator_is_made(cluster, build, scratch, member):
-    """The daemons tell it again where their helpers are. Bug planted: one that has said so does not."""
-    gate = Gate(build, scratch)
-    it = cluster(1, times=LEISURE)
-    it.nodes.append(it.add(gloo_helper=gate.program, **LEISURE))
-    gate.close()
-    members = late(it, member)
-    awaited_ports(it, it.nodes[0], [])
-    with reconnecting(*it.nodes):
-        restart(it.coordinator, orderly=False)
-    gate.open()
-    ended(members, OK)
-    assert step(planned(members)) == 1
-    assert not any(MET.search(node.log) for node in it.nodes)
 
 
 # -- helpers that end
