@@ -6,7 +6,7 @@ import pathlib
 import secrets
 
 import harness
-from harness import wait_until
+from harness import restart, wait_until  # noqa: F401
 from trainers import ask, together
 
 HELPER = "daemon/engine/gloo/gradsync-gloo"
@@ -80,14 +80,6 @@ def reconnecting(*nodes):
     for node, count in before.items():
         wait_until(lambda node=node, count=count: node.log.count("connected to the coordinator") > count,
                    "a new connection")
-
-
-def restart(served, orderly):
-    if orderly:
-        harness.stop(served)
-    else:
-        harness.kill(served)
-    served.start()
 
 
 def members_of(cluster, member, places=None):

@@ -494,6 +494,14 @@ def kill(served):
     assert served.program.kill() == -signal.SIGKILL
 
 
+def restart(served, orderly=False):
+    if orderly:
+        stop(served)
+    else:
+        kill(served)
+    served.start()
+
+
 def events(text):
     """The JSON lines of all members, whatever stands before them."""
     return [json.loads(line[line.index("{"):]) for line in text.splitlines() if "{" in line]

@@ -83,6 +83,12 @@ def back_unawaited(peers, served, old, step, launched, **changes):
     return made
 
 
+def enter(members, kind="RESUMED"):
+    """The next generation."""
+    for each in members:
+        each.generation = each.expect(kind).generation
+
+
 def go(pair, step):
     for each in pair:
         plan = each.plans[0]

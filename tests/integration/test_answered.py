@@ -11,14 +11,8 @@ import pytest
 import harness
 import wire
 from fake import FakeDaemon
-from harness import wait_until
+from harness import restart, wait_until
 from trainers import ask, fields, join, together
-
-
-def restart(served, end):
-    served.signal(end)
-    assert served.program.wait() == (0 if end == signal.SIGTERM else -end), served.log
-    served.start()
 
 
 def address_space(pid):
@@ -52,15 +46,15 @@ def alone(daemon, member):
     return served, made
 
 
-ENDS = pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+ENDS = pytest.mark.parametrize("orderly", [True, False])
 
 
 @ENDS
-def test_an_operation_is_counted_once(alone, end):
+def test_an_operation_is_counted_once(alone, orderly):
     served, made = alone
     ask(made, "poll barrier")
     answered(served, made, "barrier")
-    restart(served, end)
+    restart(served, orderly)
     back(served, [made])
     assert ask(made, "barrier") == ""
     ask(made, "poll barrier")
@@ -68,11 +62,11 @@ def test_an_operation_is_counted_once(alone, end):
 
 
 @ENDS
-def test_registered_memory_is_told_of(alone, end):
+def test_registered_memory_is_told_of(alone, orderly):
     """Its number is another one at the daemon that follows: what is registered there next does not get its place."""
     served, made = alone
     answered(served, made, "register 0 65536")
-    restart(served, end)
+    restart(served, orderly)
     back(served, [made])
     ask(made, "poll register 0 65536")
     ask(made, "poll register 1 65536")
@@ -87,21 +81,21 @@ def test_registered_memory_is_told_of(alone, end):
 
 
 @ENDS
-def test_memory_that_was_given_back_stays_so(alone, end):
+def test_memory_that_was_given_back_stays_so(alone, orderly):
     served, made = alone
     ask(made, "poll register 0 65536")
     answered(served, made, "unregister 0")
-    restart(served, end)
+    restart(served, orderly)
     back(served, [made])
     ask(made, "poll unregister 0")
     wait_until(lambda: not any("memfd:own" in each for each in served.fds()), "an end of what was given back")
 
 
 @ENDS
-def test_who_has_left_does_not_come_back(alone, end):
+def test_who_has_left_does_not_come_back(alone, orderly):
     served, made = alone
     answered(served, made, "leave")
-    restart(served, end)
+    restart(served, orderly)
     ask(made, "job 1")
     ask(made, "poll join name=other world=1")
     assert served.job("job") is None
@@ -110,11 +104,11 @@ def test_who_has_left_does_not_come_back(alone, end):
 
 
 @ENDS
-def test_staging_memory_is_told_of(alone, end):
+def test_staging_memory_is_told_of(alone, orderly):
     served, made = alone
     for _ in range(2):                  # the memory, and that it is mapped
         answered(served, made, "broadcast 100000 0")
-    restart(served, end)
+    restart(served, orderly)
     back(served, [made])
     assert "right" in ask(made, "poll broadcast 100000 0")
     assert "right" in ask(made, "poll allgather 100000")

@@ -8,9 +8,9 @@ import struct
 
 import pytest
 
-from harness import kill, wait_until
+from harness import restart, wait_until
 from peer import PAGE, Own, Peer, Plan, Refused, libc, punch, small_plan
-from returning import Returning, back, go
+from returning import Returning, back, enter, go
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 ours = functools.partial(Plan, [("a", [256], 0), ("b", [256], 0)], control=True)
@@ -225,11 +225,9 @@ def test_after_a_restart(daemon, pair, peers):
     served = daemon()
     old = pair(served, control=True)
     go(old, 1)
-    kill(served)
-    served.start()
+    restart(served)
     new = [back(peers, served, each, 1, 0) for each in old]
-    for each in new:
-        each.generation = each.expect("RESUMED").generation
+    enter(new)
     for each in new:
         each.plans[0].step = 2
     for bucket in range(2):
@@ -250,8 +248,7 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
     """Nothing that could make the daemon wait, or that is not what was described."""
     served = daemon()
     old = pair(served, control=True)
-    kill(served)
-    served.start()
+    restart(served)
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     plan, arena = old[0].plans[0], old[0].memory[0]
@@ -284,8 +281,7 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
 def test_a_control_memory_where_none_was_described(daemon, pair, peers):
     served = daemon()
     old = pair(served)
-    kill(served)
-    served.start()
+    restart(served)
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     with os.fdopen(offered(PAGE)) as control:

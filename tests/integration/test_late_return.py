@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Members that come back to a job after it was judged without them, or go again, and newcomers meanwhile."""
-from harness import kill, wait_until
+from harness import restart, wait_until
 from peer import Hangup, Refused, agree, small_plan
-from returning import Returning, back, back_unawaited
+from returning import Returning, back, back_unawaited, enter
 
 HOUR = 3_600_000
 
@@ -19,11 +19,6 @@ def formed(peers, served, n, least, most, grace=0, **plan):
     made.sort(key=lambda each: each.rank)
     agree(made, [small_plan(2, **plan) for _ in made])
     return made
-
-
-def again(served):
-    kill(served)
-    served.start()
 
 
 def newcomer(peers, served, least, most, **changes):
@@ -47,7 +42,7 @@ def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
         each.write(each.plans[0], 0, [each.rank + 1.0] * 256)
         each.ready(each.plans[0], 0)
     wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
-    again(served)
+    restart(served)
     first = back_unawaited(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
     first.silent()
     second = back_unawaited(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
@@ -59,7 +54,7 @@ def test_a_state_that_went_with_its_member_is_missed(daemon, peers):
     """The other member has none: it does not go on as if it had."""
     served = daemon()
     old = formed(peers, served, 2, 1, 2)
-    again(served)
+    restart(served)
     options = {"asked_rank": False, "min_world": 1, "max_world": 2, "rejoin_grace_ms": 0, "wait_ms": HOUR}
     first = back(peers, served, old[0], 5, 0, history=True, **options)
     first.silent()
@@ -71,7 +66,7 @@ def test_a_state_that_went_with_its_member_is_missed(daemon, peers):
 def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 1, 2, grace=HOUR)
-    again(served)
+    restart(served)
     options = {"asked_rank": False, "min_world": 1, "max_world": 2, "rejoin_grace_ms": HOUR, "wait_ms": HOUR}
     first = back(peers, served, old[0], 0, 0, **options)
     first.silent()
@@ -82,7 +77,7 @@ def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
 def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
     served = daemon()
     old = formed(peers, served, 3, 2, 4)
-    again(served)
+    restart(served)
     back(peers, served, old[0], 0, 0, asked_rank=False, min_world=2, max_world=4, wait_ms=HOUR).silent()
     assert "not all of its members have come back within 0.5 s" in refusal(
         *newcomer(peers, served, 2, 4, timeout_ms=500))
@@ -91,7 +86,7 @@ def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
 def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 2, 3)
-    again(served)
+    restart(served)
     first = peers(Returning(served.socket))
     first.rejoin(old[0], asked_rank=False, min_world=2, max_world=3, wait_ms=0)
     fresh, request = newcomer(peers, served, 2, 3)
@@ -105,7 +100,7 @@ def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
     def tells_in_time():
         served = daemon()
         old = formed(peers, served, 3, 2, 3, grace=HOUR)
-        again(served)
+        restart(served)
         options = {"asked_rank": False, "min_world": 2, "max_world": 3, "rejoin_grace_ms": HOUR}
         back_unawaited(peers, served, old[0], 0, 0, **options).silent()
         late = peers(Returning(served.socket))
@@ -127,14 +122,13 @@ def test_a_late_member_may_have_freed_a_plan(daemon, peers):
     """The other one hears so; it does not wait for a step that can never be complete."""
     served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR)
-    again(served)
+    restart(served)
     options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "next_plan": 1}
     first = back_unawaited(peers, served, old[0], 0, 0, **options)
     first.silent()
     old[1].plans.clear()
     late = back_unawaited(peers, served, old[1], 0, 0, **options)
-    for each in first, late:
-        each.generation = each.expect("NEWGEN").generation
+    enter([first, late], "NEWGEN")
     first.plans[0].step = 1
     first.ready(first.plans[0], 0)
     assert "another member has freed" in first.hangup().text

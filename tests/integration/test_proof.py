@@ -3,16 +3,11 @@
 which has not the token, is faster: they show that they were in the job, and it cannot."""
 import pytest
 
-import harness
+from harness import restart
 from peer import Refused
-from returning import Returning, back, go
+from returning import Returning, back, enter, go
 
 TOKEN = "a secret of two"
-
-
-def again(served):
-    harness.kill(served)
-    served.start()
 
 
 def comes_back(thief, old):
@@ -38,7 +33,7 @@ def robbed(daemon, pair, peers, way):
     """(daemon, members from before, thief): it was restarted, and one without the token came first."""
     served = daemon()
     old = pair(served, token=TOKEN)
-    again(served)
+    restart(served)
     thief = peers(Returning(served.socket))
     way(thief, old[0])
     return served, old, thief
@@ -48,8 +43,7 @@ def robbed(daemon, pair, peers, way):
 def test_who_was_in_the_job_has_it(daemon, pair, peers, way):
     served, old, _ = robbed(daemon, pair, peers, way)
     new = [back(peers, served, each, 0, 0) for each in old]
-    for each in new:
-        each.generation = each.expect("RESUMED").generation
+    enter(new)
     go(new, 1)
     with pytest.raises(Refused) as told:
         late = peers(Returning(served.socket))
@@ -68,14 +62,13 @@ def test_the_other_one_hears_why(daemon, pair, peers, way):
 def test_who_comes_first_and_was_in_it_stays(daemon, pair, peers):
     served = daemon()
     old = pair(served, token=TOKEN)
-    again(served)
+    restart(served)
     first = back(peers, served, old[0], 0, 0)
     thief = peers(Returning(served.socket))
     told = thief.refusal(thief.rejoin_send(old[1], token=None, proof=None))
     assert told.code == "DENIED" and "token" in told.text
     new = [first, back(peers, served, old[1], 0, 0)]
-    for each in new:
-        each.generation = each.expect("RESUMED").generation
+    enter(new)
     go(new, 1)
 
 
@@ -87,7 +80,7 @@ def test_what_proves_nothing(daemon, pair, peers, whose):
     shown = {"of none": None, "another member's": old[1].proof, "another job's": other[0].proof,
              "cut off": old[0].proof[:31]}
     assert old[0].proof != other[0].proof and len(old[0].proof) == 32
-    again(served)
+    restart(served)
     thief = peers(Returning(served.socket))
     comes_back(thief, old[0])
     late = peers(Returning(served.socket))
@@ -99,7 +92,7 @@ def test_a_new_job_of_the_same_tenant_is_not_ended(daemon, pair, peers):
     """Its launcher has started it again: the members of the former one come too late, whatever they prove."""
     served = daemon()
     old = pair(served, token=TOKEN)
-    again(served)
+    restart(served)
     fresh = pair(served, token=TOKEN)
     late = peers(Returning(served.socket))
     told = late.refusal(late.rejoin_send(old[0]))
@@ -111,7 +104,7 @@ def test_without_a_token_all_of_a_uid_are_one(daemon, pair, peers):
     """As ever: who comes first has the place."""
     served = daemon()
     old = pair(served)
-    again(served)
+    restart(served)
     first = peers(Returning(served.socket))
     comes_back(first, old[0])
     late = peers(Returning(served.socket))

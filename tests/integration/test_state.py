@@ -4,7 +4,6 @@ nothing. The manager is the test; members are made of single frames, and say wha
 import contextlib
 import os
 import select
-import signal
 import socket
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import harness
 import wire
 from peer import Peer
-from returning import back, go
+from returning import back, enter, go
 
 NAME = "state"
 
@@ -90,11 +89,6 @@ def kept(build, scratch):
         made.destroy()
 
 
-def crash(served):
-    assert served.program.kill() == -signal.SIGKILL
-    served.start()
-
-
 def settled(peer):
     """All that the daemon had to say to this peer has come."""
     peer.early += peer.silent()
@@ -111,11 +105,11 @@ def reduce_all(served, made):
 
 
 @pytest.mark.parametrize("said", [(0, 0), (0, 1), (1, 0)])
-def test_all_was_done(kept, pair, peers, said):  # noqa: F811
+def test_all_was_done(kept, pair, peers, said):
     """The step is committed, whoever has heard of it, and those who have not get the same results."""
     old = pair(kept)
     told = reduce_all(kept, old)[0][2]
-    crash(kept)
+    harness.restart(kept)
     new = [back(peers, kept, each, said[each.rank], 0 if said[each.rank] else 2) for each in old]
     for each in new:
         results = {}
@@ -136,14 +130,14 @@ def test_all_was_done(kept, pair, peers, said):  # noqa: F811
     assert kept.job("pair")["void_steps"] == 0
 
 
-def test_some_was_done(kept, pair, peers):  # noqa: F811
+def test_some_was_done(kept, pair, peers):
     old = pair(kept)
     for each in old:
         each.ready(each.plans[0], 0)
     old[0].ready(old[0].plans[0], 1)
     for each in old:
         each.expect("STEP")
-    crash(kept)
+    harness.restart(kept)
     new = [back(peers, kept, each, 0, 2) for each in old]       # rank 1's second READY had not been read
     for each in new:
         assert each.expect("NEWGEN").cause == wire.pb.RESTARTED
@@ -151,40 +145,37 @@ def test_some_was_done(kept, pair, peers):  # noqa: F811
     go(new, 1)
 
 
-def test_nothing_was_begun(kept, pair, peers):  # noqa: F811
+def test_nothing_was_begun(kept, pair, peers):
     """An operator had paused the job: all was brought, and nothing of it reduced."""
     old = pair(kept)
     kept.ctl("pause", "pair")
     for each in old:
         each.ready(each.plans[0], 0)
         settled(each)
-    crash(kept)
+    harness.restart(kept)
     new = [back(peers, kept, each, 0, 1) for each in old]
-    for each in new:
-        each.generation = each.expect("RESUMED").generation
+    enter(new)
     go(new, 1)
 
 
-def test_a_void_step_is_not_remembered(kept, pair, peers):  # noqa: F811
+def test_a_void_step_is_not_remembered(kept, pair, peers):
     """Marks are of the generation and the step in which they were made."""
     old = pair(kept)
     for each in old:
         each.ready(each.plans[0], 0)
     for each in old:
         each.expect("STEP")
-    crash(kept)
+    harness.restart(kept)
     new = [back(peers, kept, each, 0, 1) for each in old]
-    for each in new:
-        each.generation = each.expect("NEWGEN").generation
-    crash(kept)
+    enter(new, "NEWGEN")
+    harness.restart(kept)
     newer = [back(peers, kept, each, 0, 1) for each in new]
-    for each in newer:
-        each.generation = each.expect("RESUMED").generation
+    enter(newer)
     go(newer, 1)
 
 
 @pytest.mark.parametrize("damage", [(0, b"\0" * 8), (8, b"\xff"), (12, b"\1"), (24, b"\xff" * 8), (16, b"\xff" * 8), None])
-def test_a_state_that_cannot_be_read(kept, pair, peers, damage):  # noqa: F811
+def test_a_state_that_cannot_be_read(kept, pair, peers, damage):
     """The members' word is enough, then."""
     old = pair(kept)
     reduce_all(kept, old)
@@ -192,7 +183,7 @@ def test_a_state_that_cannot_be_read(kept, pair, peers, damage):  # noqa: F811
         os.pwrite(kept.stored[0], damage[1], damage[0])
     else:
         os.ftruncate(kept.stored[0], 10)
-    crash(kept)
+    harness.restart(kept)
     if damage is None or damage[0] != 24:
         kept.wait_log("another version, or damaged")
     new = [back(peers, kept, each, 1 - each.rank, 2 * each.rank) for each in old]
@@ -204,7 +195,7 @@ def test_a_state_that_cannot_be_read(kept, pair, peers, damage):  # noqa: F811
     go(new, 2)
 
 
-def test_plans_come_and_go(kept, pair, peers):  # noqa: F811
+def test_plans_come_and_go(kept, pair, peers):
     """The state does not grow with what is gone."""
     pair(kept)[0].silent()
     size = os.fstat(kept.stored[0]).st_size
@@ -233,7 +224,7 @@ def test_one_that_says_it_brought_less(kept, pair, peers):
     """
     old = pair(kept)
     reduce_all(kept, old)
-    crash(kept)
+    harness.restart(kept)
     new = [back(peers, kept, each, 0, 2 - each.rank) for each in old]
     assert new[1].expect("PLAN_STEP").step == 1
     new[0].plans[0].step, new[0].generation = 1, 1

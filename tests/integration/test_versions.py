@@ -2,7 +2,6 @@
 """Clients and daemons of different versions work together: frozen clients of former ones, synthetic peers of the next one."""
 import os
 import pathlib
-import signal
 import socket
 import threading
 
@@ -40,9 +39,7 @@ def test_a_frozen_client_is_served(daemon, path):
     d = daemon()
 
     def restart():
-        d.signal(signal.SIGTERM)
-        assert d.program.wait() == 0, d.log
-        d.start()
+        harness.restart(d, orderly=True)
 
     first = transcript.Replay(d.socket, path.read_bytes(), restart)
     again = transcript.Replay(d.socket, path.read_bytes(), restart)
