@@ -7,6 +7,7 @@ import secrets
 
 import harness
 from harness import restart, wait_until  # noqa: F401
+from teams import Team
 from trainers import ask, together
 
 HELPER = "daemon/engine/gloo/gradsync-gloo"
@@ -116,6 +117,13 @@ def ended(members, *codes):
         assert code in codes, (code, rest)
         said.append(rest)
     return said
+
+
+def team_on(it, member, places=None, world=None, **options):
+    """A Team that has made a step, with its members on these daemons, or on each in turn."""
+    team = Team(members_of(it, member, places), None, world=world or len(places), **options)
+    assert team.step() == [1] * team.world
+    return team
 
 
 def planned(members, *params):

@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
-                      restart, write_key)
+                      restart, team_on, write_key)
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from trainers import OK, ask, crew, join, step, together
@@ -60,8 +60,7 @@ def test_a_node_is_lost_with_its_members(cluster, member):
     """The others go on without it, in a smaller world, with a new communicator. (Averages of 4 and of
     2 are exact, whatever the order of their additions.)"""
     it = cluster(3, settings=SHORT, times=SWIFT)
-    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4, least=2, ranks=False)
-    assert team.step() == [1, 1, 1, 1]
+    team = team_on(it, member, [0, 1, 2, 2], least=2, ranks=False)
     begin(team, team.members[:2])
     it.nodes[2].expect_clean = False
     it.nodes[2].program.kill()
@@ -76,8 +75,7 @@ def test_a_node_is_lost_with_its_members(cluster, member):
 def test_a_helper_is_killed(cluster, member):
     """The node that has lost its way to the others comes back. No gradient was touched: nothing is void."""
     it = cluster(settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member), None, world=2)
-    assert team.step() == [1, 1]
+    team = team_on(it, member, world=2)
     victim, = it.helpers(it.nodes[1])
     os.kill(victim, signal.SIGKILL)
     assert team.step() == [2, 2]
@@ -101,8 +99,7 @@ def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
     """What it had to know the daemons tell it, one after the other, and none of them gives its generation up.
     Afterwards members are replaced as before."""
     it = cluster(settings={"rejoin_grace": "60s"}, times={"abandon": "1h"})
-    team = Team(members_of(it, member), None, world=world)
-    assert team.step() == [1] * world
+    team = team_on(it, member, world=world)
     with reconnecting(*it.nodes):
         restart(it.coordinator, orderly=False)
     for number in range(2, 6):

@@ -2,9 +2,9 @@
 """Parameters without a gradient in a job over several daemons: it is as on one."""
 import pytest
 
-from clusters import begin, ended, members_of
+from clusters import begin, ended, members_of, team_on
 from harness import wait_until
-from teams import SHORT, Team, takes_state
+from teams import SHORT, takes_state
 from trainers import ask, crew, fields, together
 
 pytestmark = pytest.mark.host
@@ -108,8 +108,7 @@ def test_it_is_as_on_one_daemon(cluster, member):
 def test_a_void_step_leaves_nothing(cluster, member):
     """What was absent in it is forgotten, on the node of the lost member and on the other one."""
     it = cluster(settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member), None, world=3)
-    assert team.step() == [1, 1, 1]
+    team = team_on(it, member, world=3)
     for rank in (0, 2):                 # both of the first daemon; rank 1 is on the second one
         ask(team.members[rank], f"fill {rank + 1}")
         ask(team.members[rank], "absent 0 1")
@@ -138,8 +137,7 @@ def test_a_void_step_leaves_nothing(cluster, member):
 def test_a_node_without_members(cluster, member):
     """Its only member is lost: the node uses nothing, as long as it takes part."""
     it = cluster(3, settings=SHORT)
-    team = Team(members_of(it, member, [0, 1, 2]), None, world=3, least=2, ranks=False)
-    assert team.step() == [1, 1, 1]
+    team = team_on(it, member, [0, 1, 2], least=2, ranks=False)
     victim = team.kill(1)
     stay = [team.members[0], team.members[2]]
     begin(team, stay)

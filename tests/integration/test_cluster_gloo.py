@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from clusters import SWIFT, Gate, begin, ended, listeners_of, members_of, opened, planned
+from clusters import SWIFT, Gate, begin, ended, listeners_of, members_of, opened, planned, team_on
 from harness import wait_until
 from teams import Team
 from test_void_plan import RENEWED, VOID, is_void, made_together, on_slot
@@ -140,8 +140,7 @@ def all_go_on(team, beginning):
 def test_a_helper_is_killed_in_a_step(cluster, member):
     """Another one is stopped, so that the step cannot end before."""
     it = cluster(3, settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 2, 2])
     halted, = it.helpers(it.nodes[0])
     victim, = it.helpers(it.nodes[1])
     os.kill(halted, signal.SIGSTOP)
@@ -157,8 +156,7 @@ def test_a_helper_is_killed_in_a_step(cluster, member):
 
 def test_a_helper_is_killed_in_an_operation(cluster, member):
     it = cluster(2, settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member), None, world=2)
-    assert team.step() == [1, 1]
+    team = team_on(it, member, world=2)
     halted, = it.helpers(it.nodes[0])
     victim, = it.helpers(it.nodes[1])
     os.kill(halted, signal.SIGSTOP)

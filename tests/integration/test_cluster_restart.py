@@ -6,7 +6,7 @@ import signal
 import pytest
 
 import harness
-from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, restart
+from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, restart, team_on
 from harness import wait_until
 from teams import Team, Training, takes_state
 from trainers import OK, ask, crew, fields, together
@@ -49,8 +49,7 @@ def test_a_step_that_is_open_when_a_daemon_is_killed(cluster, member, first, out
     """Nothing is void where no gradient was touched. Where buckets were perhaps on their way, all members
     repeat all of the step, and the calls in it."""
     it = cluster()
-    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 1, 1])
     together(team.members, "barrier")
     begin(team, [team.members[rank] for rank in first])
     wait_until(lambda: it.nodes[first[-1] > 0].job("team")["waiting_for"], "the step waits for others")
@@ -147,8 +146,7 @@ def test_a_coordinator_that_trains_is_restarted(cluster, daemon, scratch, member
 def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
     """The others wait for a successor, which takes the rank and the state."""
     it = cluster()
-    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 1, 1])
     harness.kill(it.nodes[1])
     team.kill(3)
     it.nodes[1].start()
@@ -163,8 +161,7 @@ def test_a_daemon_is_killed_with_one_of_its_members(cluster, member):
 def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):
     """While one daemon waits for its members, which come back to a generation that has lost somebody."""
     it = cluster()
-    team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 0, 1, 1])
     restart(it.nodes[1], orderly=False)
     team.kill(1)
     wait_until(lambda: 1 in {each.get("rank") for each in it.nodes[0].job("team")["waiting_for"]}, "the loss")
@@ -181,8 +178,7 @@ def test_a_member_of_another_daemon_is_lost_meanwhile(cluster, member):
 def test_a_call_that_waits_goes_on(cluster, member, orderly):
     """A barrier for which some have come, on the daemon that goes and on the other one."""
     it = cluster()
-    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 1, 1])
     for each in team.members[:3]:
         each.say("barrier")
     wait_until(lambda: it.nodes[1].job("team")["waiting_for"], "the barrier waits for rank 3")
@@ -236,8 +232,7 @@ def test_a_daemon_that_comes_back_too_late(cluster, member):
     """The others have given it up, but nobody has taken the places. Its members get these back, and all go on
     from the same state: they may have been at different places of their program."""
     it = cluster(times=SWIFT)
-    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 1, 1])
     before = places(team.members)
     begin(team, team.members[:1])
     harness.kill(it.nodes[1])
@@ -255,8 +250,7 @@ def test_the_others_have_gone_on(cluster, member):
     """In a smaller world. The members of the daemon that comes back are taken in, with the others'
     state."""
     it = cluster(times=SWIFT, settings={**STAY, "rejoin_grace": "50ms"})
-    team = Team(members_of(it, member, [0, 0, 1, 1]), None, world=4, least=2, ranks=False)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 0, 1, 1], least=2, ranks=False)
     stay, away = team.members[:2], team.members[2:]
     team.members = stay
     harness.kill(it.nodes[1])
@@ -281,8 +275,7 @@ def test_the_others_have_gone_on(cluster, member):
 def test_the_process_of_a_stopped_daemon_is_no_obstacle(cluster, member):
     """One that hangs is killed by its service manager: SIGSTOP, SIGKILL, and another one."""
     it = cluster()
-    team = Team(members_of(it, member, [0, 1]), None, world=2)
-    assert team.step() == [1] * 2
+    team = team_on(it, member, [0, 1])
     it.nodes[1].program.stop()
     begin(team, team.members[:1])
     restart(it.nodes[1], orderly=False)

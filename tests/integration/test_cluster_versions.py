@@ -5,7 +5,7 @@ import os
 import pytest
 
 import harness
-from clusters import STAY, Cluster, begin, ended, members_of, restart
+from clusters import STAY, Cluster, begin, ended, members_of, restart, team_on
 from harness import wait_until
 from teams import Team, takes_state
 from trainers import ask, fields, together
@@ -65,8 +65,7 @@ def test_a_daemon_of_another_release(cluster, member, translate, streams):
     dialect that each of them knows. Bugs planted: a receiver that refuses a minor version above its own, one
     that hangs up on a type that it does not know, and a node whose engine speaks the latest one it knows."""
     it = cluster(1, translate)
-    team = Team(members_of(it, member, [0, 1, 1, 1]), None, world=4)
-    assert team.step() == [1] * 4
+    team = team_on(it, member, [0, 1, 1, 1])
     for helper in it.helpers():
         assert streams_of(helper) == streams
     together(team.members, "barrier")

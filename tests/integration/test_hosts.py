@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from clusters import PATIENT, members_of
+from clusters import PATIENT, members_of, team_on
 from harness import wait_until
 from hosts import hosts, needed, on_network  # noqa: F401
 from namespaces import BOTH, DROP, RESET, Routed
@@ -106,8 +106,7 @@ def test_connections_of_the_exchange_are_reset(hosts, member, ways):  # noqa: F8
     """No gradient was written to, so nothing is void, also if one side alone has heard of it. The job goes
     on, also if connections of the next communicator were refused to one side."""
     it = hosts(2, Routed, BLUNT)
-    team = Team(members_of(it, member), None, world=2)
-    assert team.step() == [1, 1]
+    team = team_on(it, member, world=2)
     with it.filtered(1, RESET, ways, "data") as reset:
         begin(team.members)
         wait_until(reset.hits, "a reset connection")

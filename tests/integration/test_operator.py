@@ -83,6 +83,9 @@ def test_root_names_a_job_by_its_owner(serve):
     assert his.peers[0].hangup().code == "MEMBER_LOST"
     assert re.search(rf"job 'same' lost rank 0 .* evicted by uid 0 \[.* uid={BOB} ", served.daemon.log), \
         "whose it was is in the log, too"
+    served.crew("same", 2)
+    served.daemon.ctl("pause", "same")                          # one's own goes before others'
+    assert {job["uid"] for job in served.daemon.status()["jobs"] if job["state"] == "paused"} == {0}
     hers.go(2)
 
 
