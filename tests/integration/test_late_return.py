@@ -87,12 +87,13 @@ def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 2, 3)
     restart(served)
-    first = peers(Returning(served.socket))
-    first.rejoin(old[0], asked_rank=False, min_world=2, max_world=3, wait_ms=0)
-    fresh, request = newcomer(peers, served, 2, 3)
-    fresh.silent()
+    first, fresh = (peers(Returning(served.socket)) for _ in range(2))
+    with served.at_once():              # the first one is given up soon
+        first.rejoin_send(old[0], asked_rank=False, min_world=2, max_world=3, wait_ms=0)
+        request = fresh.send("JOIN", job="late", min_world=2, max_world=3, incarnation=0)
+    fresh.status()
     first.close()
-    assert "too few members are left" in refusal(fresh, request)
+    assert "too few members are left" in fresh.refusal(request).text
 
 
 def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
