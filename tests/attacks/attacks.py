@@ -200,7 +200,8 @@ class Measured:
         figures = {f"{name}_{what}": self.figure(period, what) for name, period in PERIODS.items()
                    for what in ("p50_ms", "worst_ms")}
         return {"attack": self.attack.name, "seed": self.seed, "seconds": self.seconds,
-                "probe_bytes": self.attack.probe_bytes, "probe_steps": self.figure("attack", "steps"), **figures, "worst_above_ms": self.above(),
+                "probe_bytes": self.attack.probe_bytes, "probe_steps": self.figure("attack", "steps"),
+                **figures, "worst_above_ms": self.above(),
                 "attack_cpus": round(self.cpus, 2), "daemon_anon_mib": round(self.memory.growth() / MIB, 1),
                 "memory_of": self.memory.what, "refused": refused, "last_refusal": self.why, "did": did,
                 "job_survived": self.survived, "problems": self.problems}

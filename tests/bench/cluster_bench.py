@@ -192,8 +192,9 @@ def text_of(rows, load):
              size_name(r["bytes"]), r["link"], time_name(r["gradsync_us"]), time_name(r["gloo_us"]),
              time_name(r["tcp_limit_us"]), times_name(r["of_tcp_limit"]), times_name(r["gloo_over_gradsync"]),
              f"{r['busy'] * 100:.0f} %", r["limited_by"]] for r in rows]
-    return heading(processors(), load) + table(["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit",
-                  "limit ÷ gs", "Gloo ÷ gs", "CPU", "limited by"], body) + "\n"
+    head = ["hosts", "members a host", "size", "link", "gradsync", "Gloo", "TCP limit", "limit ÷ gs",
+            "Gloo ÷ gs", "CPU", "limited by"]
+    return heading(processors(), load) + table(head, body) + "\n"
 
 
 def main():

@@ -96,8 +96,9 @@ def text_of(rows, load):
              time_name(r["step_strangers_us"]), times_name(r["strangers_over_burning"]),
              f"{r['strangers_cpu_share'] * 100:.0f} %", f"{r['loop_cpu_share'] * 100:.0f} %",
              f"{r['door_cpu_share'] * 100:.0f} %", r["connections_per_s"]] for r in rows]
-    return heading(processors(), load) + table(["size", "step alone", "beside burning", "beside strangers", "ratio", "their CPU",
-                  "event thread", "door", "connections a second"], body) + "\n"
+    head = ["size", "step alone", "beside burning", "beside strangers", "ratio", "their CPU", "event thread",
+            "door", "connections a second"]
+    return heading(processors(), load) + table(head, body) + "\n"
 
 
 def main():
