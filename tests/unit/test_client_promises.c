@@ -435,6 +435,29 @@ PLAYED(test_behind_until_synchronised) {
         munmap(staging, 4 * ARENA_PAGE);
 }
 
+static void script_void_before(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        next_generation(d, 2, false);
+        EXPECT(TAKE(d, READY, Ready)->generation == 2);
+        commit(d, 2, 1, 1);
+}
+
+/* Of a step that was void before anything was marked in it nothing is told, if another call has told of the
+ * loss. Gradients that accumulate are no marks. */
+PLAYED(test_a_step_that_was_void_before_it_began) {
+        play(&played, script_void_before);
+        plan_of(&played, 1);
+        while (gradsync_generation(played.job) < 2)
+                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        assert_int_equal(gradsync_barrier(played.job), GRADSYNC_VOID_RETRY);
+        assert_int_equal(gradsync_accumulate(played.plan, true), GRADSYNC_OK);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_accumulate(played.plan, false), GRADSYNC_OK);
+        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
+}
+
 static void script_newcomer(struct played *d) {
         uint32_t request;
 

@@ -570,6 +570,8 @@ PLAYED(test_an_old_refusal_is_forgotten) {
         played.gs->link.daemon = 1; /* of another process than the next one */
         while (gradsync_generation(played.job) < 2 || played.gs->link.state == LINK_UP)
                 assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        assert_int_not_equal(played.job->rejoin.phase,
+                             REJOIN_NONE); /* it goes on only when it is taken back */
         pass(700);
         while (gradsync_dispatch(played.gs) == GRADSYNC_OK)
                 ;
