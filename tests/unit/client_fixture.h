@@ -344,7 +344,9 @@ static inline int played_open_gate(void **state) {
 static inline int played_over(void **state) {
         played_end(&played);
         pthread_barrier_destroy(&gate);
-        return client_broken ? -1 : 0;
+        int r = client_broken ? -1 : 0;
+        client_broken = false;
+        return r;
 }
 
 /* A test that plays one script to its end. */
