@@ -239,11 +239,9 @@ static inline void next_generation(struct played *d, uint32_t generation, bool b
         NOTICE(d, NEWGEN, newgen);
 }
 
-static inline void let_leave(struct played *d) {
-        Wire__Left left = WIRE__LEFT__INIT;
-
-        TAKE(d, LEAVE, Leave);
-        ANSWER(d, LEFT, left);
+static inline void let_begin(struct played *d) {
+        let_join(d);
+        let_plan(d);
 }
 
 static inline void *played_thread(void *data) {

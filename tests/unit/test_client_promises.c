@@ -25,8 +25,7 @@ static bool is_mapped(void) {
 static void script_plan_free(struct played *d) {
         Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         TAKE(d, PLAN_DROP, PlanDrop);
         EXPECT(is_mapped());
         ANSWER(d, PLAN_DROPPED, dropped);
@@ -44,8 +43,7 @@ PLAYED(test_a_plan_is_there_until_the_daemon_has_let_go) {
 static void script_leave(struct played *d) {
         Wire__Left left = WIRE__LEFT__INIT;
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         TAKE(d, LEAVE, Leave);
         EXPECT(is_mapped());
         ANSWER(d, LEFT, left);
@@ -96,8 +94,7 @@ static void script_absent(struct played *d) {
         const uint8_t *arena, *large;
         bool apart;
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         arena = mmap(NULL, d->arena_bytes, PROT_READ, MAP_SHARED, d->arena, 0);
         EXPECT(arena != MAP_FAILED);
         apart = d->control >= 0;
@@ -158,8 +155,7 @@ static void *absent_thread(void *plan) {
 }
 
 static void script_clears_slowly(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         pthread_barrier_wait(&gate);
         make_void(d, 1, 1);
         next_generation(d, 2, false);
@@ -217,8 +213,7 @@ static void say_stall(struct played *d, const char *text, bool of_rank) {
 }
 
 static void script_stalls(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         TAKE(d, READY, Ready);
         say_stall(d, "one", true);
         pthread_barrier_wait(&gate);
@@ -332,8 +327,7 @@ TEST(test_states_that_may_follow) {
 static bool old_has_spoken;
 
 static void script_old(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         TAKE(d, READY, Ready);
         make_void(d, 1, 1);
         next_generation(d, 2, true); /* which no such daemon says */
@@ -401,8 +395,7 @@ static struct sync_entry *gather(struct played *d, uint32_t generation) {
 }
 
 static void script_synchronised(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         next_generation(d, 2, true);
         let_stage(d);
         gather(d, 2);
@@ -436,8 +429,7 @@ PLAYED(test_behind_until_synchronised) {
 }
 
 static void script_void_before(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         next_generation(d, 2, false);
         EXPECT(TAKE(d, READY, Ready)->generation == 2);
         commit(d, 2, 1, 1);
@@ -485,8 +477,7 @@ PLAYED(test_a_newcomer_during_the_synchronisation) {
 static void script_other_is_newer(struct played *d) {
         const Wire__Operation *operation;
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         TAKE(d, READY, Ready);
         commit(d, 1, 1, 1);
         let_stage(d);

@@ -40,8 +40,7 @@ static struct gradsync_info finish(struct played *d, int result) {
 static void script_times(struct played *d) {
         static const unsigned blocked[] = { 5, 2 };
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         for (unsigned i = 0; i < 2; i++) {
                 take_ready(d, i + 1, 0, 2);
                 wait_for_waiters(d, 1);
@@ -89,8 +88,7 @@ static uint64_t blocked_in(const struct played *d) {
 }
 
 static void script_two(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 2);
         wait_for_waiters(d, 1);
         EXPECT(blocked_in(d) == 0);
@@ -129,8 +127,7 @@ PLAYED(test_times_of_two_threads) {
 }
 
 static void script_wait(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 2);
         wait_for_waiters(d, 1);
         EXPECT(blocked_in(d) == 1);
@@ -163,8 +160,7 @@ static void say_result(struct played *d, uint32_t bucket, bool last) {
 }
 
 static void script_rest(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 1);
         wait_for_waiters(d, 1);
         EXPECT(blocked_in(d) == 0);
@@ -191,8 +187,7 @@ static void *step_thread(void *data) {
 }
 
 static void script_other(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 2);
         wait_for_waiters(d, 1);
         EXPECT(blocked_in(d) == (d->job->wish.sequential ? 1 : 0));
@@ -241,8 +236,7 @@ TEST(test_who_waits_alone) {
 /* ---- the queue ---- */
 
 static void script_order(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 4);
         commit(d, 1, 1, 4);
 }
@@ -273,8 +267,7 @@ static void take_absent(struct played *d, uint64_t step, uint32_t bucket, uint8_
 }
 
 static void script_absent(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_absent(d, 1, 0, 1);
         take_absent(d, 1, 1, 2);
         commit(d, 1, 1, 2);
@@ -299,8 +292,7 @@ PLAYED(test_absent_parameters_of_each_bucket) {
 }
 
 static void script_slow_reader(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         pthread_barrier_wait(&gate); /* all are marked, and the socket was full */
         take_ready(d, 1, 0, 26);
         pthread_barrier_wait(&gate);
@@ -324,8 +316,7 @@ PLAYED(test_a_reader_that_is_slow) {
 }
 
 static void script_late_reader(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         pthread_barrier_wait(&gate);
         take_ready(d, 1, 0, 26);
         commit(d, 1, 1, 26);
@@ -353,8 +344,7 @@ PLAYED(test_a_thread_that_waits_looks_for_room) {
 }
 
 static void script_threads(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 24);
         commit(d, 1, 1, 24);
 }
@@ -419,8 +409,7 @@ static void take_back(struct played *d) {
 static void script_rejoin(struct played *d) {
         Wire__Resumed resumed = WIRE__RESUMED__INIT;
 
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, how == COMMITTED ? 3 : 2);
         if (how == COMMITTED)
                 commit(d, 1, 1, 3);
@@ -498,8 +487,7 @@ PLAYED(test_rejoin_before_the_state_is_taken) {
 }
 
 static void script_older(struct played *d) {
-        let_join(d);
-        let_plan(d);
+        let_begin(d);
         take_ready(d, 1, 0, 2);
         hang_up(d);
         d->minor = FRAME_MINOR_1;
