@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "cases.h"
+#include "tests.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people are advised to do, by who asks and by what the host has: trees that are laid out here. */
-#include "cases.h"
+#include "tests.h"
 
 #include "tree_fixture.h"
 

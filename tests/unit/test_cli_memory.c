@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* How much memory a control group leaves, on trees laid out as cgroup v1 and v2 do. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several daemons are asked: which failures are reported beside the answer of another one. */
-#include "cases.h"
+#include "tests.h"
 
 #include "captured_stderr.h"
 
@@ -172,10 +172,12 @@ static const struct case_of cases[] = {
           false },
 };
 
-TEST_WITH(what_is_reported, set_up, tear_down) {
+#define TEST(name) TEST_OF(name, struct house *house, set_up, tear_down)
+
+TEST(what_is_reported) {
         for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
                 const struct case_of *of = &cases[i];
-                struct asked asked = { *state, of };
+                struct asked asked = { house, of };
                 struct cli cli = { 0 };
                 char *gone = NULL;
                 struct inquiry inquiry = {
@@ -195,8 +197,7 @@ TEST_WITH(what_is_reported, set_up, tear_down) {
 }
 
 /* The place of the usual device is found twice. */
-TEST_WITH(each_daemon_is_asked_once, set_up, tear_down) {
-        const struct house *house = *state;
+TEST(each_daemon_is_asked_once) {
         struct sockets sockets;
         unsigned found[DAEMONS] = { 0 };
 
@@ -210,8 +211,7 @@ TEST_WITH(each_daemon_is_asked_once, set_up, tear_down) {
 }
 
 /* A daemon that ends before it has answered a question is gone, whatever it answered before. */
-TEST_WITH(a_daemon_that_ends_while_it_is_asked_is_gone, set_up, tear_down) {
-        const struct house *house = *state;
+TEST(a_daemon_that_ends_while_it_is_asked_is_gone) {
         Wire__Status status = WIRE__STATUS__INIT;
         const ProtobufCMessage *reply;
         struct talk talk;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gradsyncctl run shows: progress bars in rows of a terminal, lists of ranks, the daemon's notices. */
-#include "cases.h"
+#include "tests.h"
 
 #include <locale.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void assert_row(const char *text, unsigned columns, const char *expected)
         free(copy);
 }
 
-TEST(rows_end_at_the_edge) {
+TEST_ALONE(rows_end_at_the_edge) {
         assert_row("epoch 1: 40 %", 80, "epoch 1: 40 %");
         assert_row("epoch 1: 40 %", 7, "epoch 1");
         assert_row("a\tb", 80, "a b");
@@ -40,7 +40,7 @@ TEST(rows_end_at_the_edge) {
         assert_row("e\xcc\x81x", 1, "e\xcc\x81");
 }
 
-TEST(rows_that_show_nothing) {
+TEST_ALONE(rows_that_show_nothing) {
         assert_row("", 80, "");
         assert_row("      ", 80, "");
         assert_row("\033[2K\033[1A", 80, "");
@@ -49,7 +49,7 @@ TEST(rows_that_show_nothing) {
 }
 
 /* A bar stays in its row, whatever it says to a terminal. */
-TEST(nothing_moves_the_cursor) {
+TEST_ALONE(nothing_moves_the_cursor) {
         assert_row("\033[A\033[2J40 %\033[K", 80, "40 %");
         assert_row("\033]0;title\a40 %", 80, "40 %");
         assert_row("\033]0;title\033\\40 %", 80, "40 %");
@@ -68,13 +68,13 @@ TEST(nothing_moves_the_cursor) {
                    80, "a?b");
 }
 
-TEST(colours_end_with_the_row) {
+TEST_ALONE(colours_end_with_the_row) {
         assert_row("\033[1;31m40 %", 80, "\033[1;31m40 %\033[0m");
         assert_row("\033[38:5:1m40 %\033[m!", 3, "\033[38:5:1m40 \033[0m");
         assert_row("\033[?1m40 %", 80, "40 %");
 }
 
-TEST(rows_fit_into_their_memory) {
+TEST_ALONE(rows_fit_into_their_memory) {
         char text[512], out[64];
 
         for (size_t i = 0; i < sizeof text; i += 4)
@@ -97,7 +97,7 @@ static void assert_ranks(const char *of, const char *expected) {
         assert_string_equal(ranks_text(set, (unsigned)strlen(of), out), expected);
 }
 
-TEST(ranks_are_listed) {
+TEST_ALONE(ranks_are_listed) {
         char many[257];
 
         assert_ranks("x", "rank 0");
@@ -120,7 +120,7 @@ TEST(ranks_are_listed) {
 /* ---- pauses ---- */
 
 /* Each pause is twice the one before, up to the longest. One that has lived for a minute begins anew. */
-TEST(pauses_between_starts) {
+TEST_ALONE(pauses_between_starts) {
         static const struct {
                 int64_t lived, pause;
         } ends[] = { { 10, 0 },    { 10, 500 }, { 59999, 1000 }, { 0, 2000 },    { 0, 3000 }, { 0, 3000 },
@@ -147,7 +147,7 @@ static void assert_notice(const char *line, int level, pid_t pid, const char *ex
         assert_string_equal(notice.text, expected);
 }
 
-TEST(lines_of_the_log) {
+TEST_ALONE(lines_of_the_log) {
         assert_notice("2026-11-28 03:12:33.123 gradsyncd warning: a stall", LOG_WARNING, 0, "a stall");
         assert_notice("2026-11-28 03:12:33.123 gradsyncd err: a fault: twice", LOG_ERR, 0, "a fault: twice");
         assert_notice("2026-11-28 03:12:33.123 gradsyncd info: up", LOG_INFO, 0, "up");
@@ -161,7 +161,7 @@ TEST(lines_of_the_log) {
                       "job 'a [job=b' is gone [job=a");
 }
 
-TEST(other_lines) {
+TEST_ALONE(other_lines) {
         static const char *const lines[] = {
                 "",
                 "something else",

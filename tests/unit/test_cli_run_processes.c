@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The processes of gradsyncctl run, where no run shows it by itself: ends that are none, starts that fail. */
-#include "cases.h"
+#include "tests.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void end_sleeper(pid_t pid) {
 }
 
 /* The loop may be woken for a descriptor that is closed. */
-TEST(a_daemon_that_has_not_ended_stays) {
+TEST_ALONE(a_daemon_that_has_not_ended_stays) {
         const struct run_options options = { 0 };
         struct run_daemon daemon = RUN_DAEMON_INIT;
         char how[96] = "something";
@@ -82,7 +82,7 @@ static pid_t start_child_of_member(int report[2], bool session) {
         return member;
 }
 
-TEST(processes_belong_to_ranks) {
+TEST_ALONE(processes_belong_to_ranks) {
         struct run_member member[3] = { { .pidfd = -1 }, { .pidfd = -1 }, { .pidfd = -1 } };
         struct run run = { .member = member, .n_members = array_size(member) };
         pid_t child[3], stranger = start_sleeper();
@@ -114,7 +114,7 @@ TEST(processes_belong_to_ranks) {
 }
 
 /* A member that is stopped ends, too. */
-TEST(who_is_asked_to_end_is_continued) {
+TEST_ALONE(who_is_asked_to_end_is_continued) {
         const struct run_options options = { .members = 1, .grace_ms = 600000 };
         struct run_member member = { .pid = start_leader() };
         struct run run = { .options = &options, .member = &member, .n_members = 1 };
@@ -131,7 +131,7 @@ TEST(who_is_asked_to_end_is_continued) {
 }
 
 /* What is known of a member goes on with its next process. */
-TEST(a_restart_keeps_what_the_member_is) {
+TEST_ALONE(a_restart_keeps_what_the_member_is) {
         char *command[] = { (char *)"true", NULL };
         const struct run_options options = { .members = 2, .command = command };
         struct run_member member[2] = { { .log = -1 }, { .log = -1 } };
@@ -154,7 +154,7 @@ TEST(a_restart_keeps_what_the_member_is) {
 }
 
 /* Its numbers may be those of other files by then. */
-TEST(a_restart_that_fails_leaves_nothing_to_close) {
+TEST_ALONE(a_restart_that_fails_leaves_nothing_to_close) {
         char *command[] = { (char *)"true", NULL };
         const struct run_options options = { .members = 1, .command = command };
         struct run_member member = { .log = -1 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A daemon's answer to STATUS, put together from its messages and shown as text and JSON. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <math.h>
@@ -57,7 +57,7 @@ static void feed_end(struct snapshot *snapshot, bool found) {
         assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_END, &end.base), 1);
 }
 
-TEST(members_belong_to_the_job_before_them) {
+TEST_ALONE(members_belong_to_the_job_before_them) {
         struct snapshot snapshot = { 0 };
 
         feed_daemon(&snapshot);
@@ -72,7 +72,7 @@ TEST(members_belong_to_the_job_before_them) {
         snapshot_deinit(&snapshot);
 }
 
-TEST(wrong_order_is_an_error) {
+TEST_ALONE(wrong_order_is_an_error) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusDaemon daemon = WIRE__STATUS_DAEMON__INIT;
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
@@ -89,7 +89,7 @@ TEST(wrong_order_is_an_error) {
 }
 
 /* A daemon tells places without a process, and waits for them, together. */
-TEST(places_that_are_alike_are_told_apart) {
+TEST_ALONE(places_that_are_alike_are_told_apart) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
         struct snapshot snapshot = { 0 };
@@ -122,7 +122,7 @@ TEST(places_that_are_alike_are_told_apart) {
 }
 
 /* The rows that begin a piece may be those of the job that ended the one before. */
-TEST(pieces_are_put_together) {
+TEST_ALONE(pieces_are_put_together) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusPlace next = WIRE__STATUS_PLACE__INIT;
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
@@ -143,7 +143,7 @@ TEST(pieces_are_put_together) {
         snapshot_deinit(&snapshot);
 }
 
-TEST(json_has_the_promised_fields) {
+TEST_ALONE(json_has_the_promised_fields) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
@@ -181,7 +181,7 @@ static char *render(const struct observation *observation, bool whole) {
 }
 
 /* What holds a job up is said while it does, and a member that is to come is counted. */
-TEST(why_a_job_does_not_go_on) {
+TEST_ALONE(why_a_job_does_not_go_on) {
         static const struct {
                 const char *state;
                 bool lost;
@@ -221,7 +221,7 @@ TEST(why_a_job_does_not_go_on) {
 
 /* A large job still fits on a screen: only members that stand out are listed, unless the job was asked for by
  * name. */
-TEST(large_jobs_are_shown_in_short) {
+TEST_ALONE(large_jobs_are_shown_in_short) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { .snapshot = &snapshot, .n = 1 };
 
@@ -258,7 +258,7 @@ static void assert_event(const json_t *trace, const char *name, json_int_t ts, j
 
 /* Times within a step count from 1: 0 says that something has not happened. The clock of the node is 200 us
  * behind. */
-TEST(times_of_a_trace) {
+TEST_ALONE(times_of_a_trace) {
         Wire__TraceStep step = WIRE__TRACE_STEP__INIT;
         Wire__TraceBucket bucket = WIRE__TRACE_BUCKET__INIT, *buckets[] = { &bucket };
         uint32_t ready[] = { 3, 9 };

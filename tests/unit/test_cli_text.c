@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What gradsyncctl makes of foreign text, of numbers, and of streams of output. */
-#include "cases.h"
+#include "tests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void assert_escaped(const char *text, const char *expected) {
         free(shown);
 }
 
-TEST(plain_text_is_left_alone) {
+TEST_ALONE(plain_text_is_left_alone) {
         assert_escaped(NULL, "");
         assert_escaped("", "");
         assert_escaped("layer4.conv1.weight", "layer4.conv1.weight");
@@ -27,7 +27,7 @@ TEST(plain_text_is_left_alone) {
                        "sp\xc3\xa4t \xe2\x82\xac \xf0\x9f\x90\xa7");
 }
 
-TEST(terminals_get_no_orders) {
+TEST_ALONE(terminals_get_no_orders) {
         assert_escaped("a\033[31mb", "a\\x1b[31mb");
         assert_escaped("a\nb\r\t\x7f", "a\\x0ab\\x0d\\x09\\x7f");
         assert_escaped("\xc2\x9b", "\\xc2\\x9b");              /* CSI in one code point */
@@ -35,7 +35,7 @@ TEST(terminals_get_no_orders) {
         assert_escaped("x\xe2\x81\xa6y", "x\\xe2\\x81\\xa6y"); /* isolate */
 }
 
-TEST(bytes_that_are_not_utf8_are_shown) {
+TEST_ALONE(bytes_that_are_not_utf8_are_shown) {
         assert_escaped("\xff"
                        "a",
                        "\\xffa");
@@ -45,7 +45,7 @@ TEST(bytes_that_are_not_utf8_are_shown) {
         assert_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* surrogate */
 }
 
-TEST(sizes) {
+TEST_ALONE(sizes) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_bytes(out, 0), "0 B");
@@ -57,7 +57,7 @@ TEST(sizes) {
         assert_string_equal(format_bytes(out, UINT64_MAX), "16.0 EiB");
 }
 
-TEST(ages) {
+TEST_ALONE(ages) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_age(out, 0), "0.0 s");
@@ -68,7 +68,7 @@ TEST(ages) {
         assert_string_equal(format_age(out, 5 * 86400000ull + 7200000), "5 d 2 h");
 }
 
-TEST(short_times) {
+TEST_ALONE(short_times) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_short(out, 0), "0.00 ms");
@@ -81,7 +81,7 @@ TEST(short_times) {
         assert_string_equal(format_short(out, 61000000), "1 min 1 s");
 }
 
-TEST(rates_and_norms) {
+TEST_ALONE(rates_and_norms) {
         char out[FORMAT_SIZE];
 
         assert_string_equal(format_rate(out, 1234.4), "1234/s");
@@ -91,7 +91,7 @@ TEST(rates_and_norms) {
         assert_string_equal(format_norm(out, 0.48213), "0.4821");
 }
 
-TEST(numbers_of_options) {
+TEST_ALONE(numbers_of_options) {
         unsigned long n = 7;
 
         assert_true(cli_parse_number("256", 1, 256, &n));
@@ -149,7 +149,7 @@ static void assert_lines(const char *text, const char *expected) {
         }
 }
 
-TEST(lines_end_where_they_should) {
+TEST_ALONE(lines_end_where_they_should) {
         assert_lines("one\ntwo\n", "one|two|");
         assert_lines("one\n\ntwo", "one||two.");
         assert_lines("\n", "|");
@@ -163,7 +163,7 @@ TEST(lines_end_where_they_should) {
 }
 
 /* What is pending is a bar if it stands before or after a carriage return. */
-TEST(bars_are_lines_that_are_rewritten) {
+TEST_ALONE(bars_are_lines_that_are_rewritten) {
         static const struct {
                 const char *text, *bar; /* NULL: it is none */
         } cases[] = {
@@ -190,7 +190,7 @@ TEST(bars_are_lines_that_are_rewritten) {
         }
 }
 
-TEST(long_lines_come_in_pieces) {
+TEST_ALONE(long_lines_come_in_pieces) {
         struct collected collected = { 0 };
         struct lines lines;
         size_t n = LINES_MAX * 2 + 10;
@@ -216,7 +216,7 @@ static void assert_wait(const Wire__StatusWait *wait, const char *expected) {
         free(text);
 }
 
-TEST(a_wait_names_whom_and_what_for) {
+TEST_ALONE(a_wait_names_whom_and_what_for) {
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
 
         wait.has_rank = wait.has_since_ms = true;
@@ -274,7 +274,7 @@ static struct observation page_of(struct page *page, uint64_t steps, uint64_t bu
 }
 
 /* 20 steps of 50 buckets in a second, to each of which the member comes 10 ms late. */
-TEST(who_is_late_in_each_bucket_is_so_once) {
+TEST_ALONE(who_is_late_in_each_bucket_is_so_once) {
         struct page page[2];
         struct observation before = page_of(&page[0], 100, 5000, 1000000),
                            now = page_of(&page[1], 120, 6000, 11000000);
@@ -293,7 +293,7 @@ TEST(who_is_late_in_each_bucket_is_so_once) {
 }
 
 /* 20 steps of 50 buckets, and half a microsecond in each of these: 10 µs of a second. */
-TEST(lateness_below_a_microsecond_counts) {
+TEST_ALONE(lateness_below_a_microsecond_counts) {
         struct page page[2];
         struct observation before = page_of(&page[0], 100, 5000, 0), now = page_of(&page[1], 120, 6000, 500);
         struct figures_list list;
@@ -304,7 +304,7 @@ TEST(lateness_below_a_microsecond_counts) {
 }
 
 /* Jobs of two daemons may have one number; a daemon is known by its instance, whatever its place is. */
-TEST(figures_are_of_the_same_daemon) {
+TEST_ALONE(figures_are_of_the_same_daemon) {
         struct page page[4];
         struct observation first = page_of(&page[0], 100, 0, 0), second = page_of(&page[1], 7, 0, 0),
                            first_now = page_of(&page[2], 120, 0, 0), second_now = page_of(&page[3], 10, 0, 0);
@@ -325,7 +325,7 @@ TEST(figures_are_of_the_same_daemon) {
 }
 
 /* Members and waits are found by their numbers, wherever in an answer they are. */
-TEST(figures_are_of_the_same_member) {
+TEST_ALONE(figures_are_of_the_same_member) {
         struct page page[2];
         struct observation before = page_of(&page[0], 1, 2, 0), now = page_of(&page[1], 2, 4, 0);
         Wire__StatusMember then[3], later[4], *thens[3], *laters[4];
@@ -374,7 +374,7 @@ static void assert_order(struct figures_list *list, enum figures_order order, bo
 }
 
 /* What is equal, or not known, keeps the order of the ranks. */
-TEST(members_are_sorted) {
+TEST_ALONE(members_are_sorted) {
         Wire__StatusJob job = WIRE__STATUS_JOB__INIT;
         Wire__StatusMember member[3] = { WIRE__STATUS_MEMBER__INIT, WIRE__STATUS_MEMBER__INIT,
                                          WIRE__STATUS_MEMBER__INIT };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The launcher table and the places of the socket. */
-#include "cases.h"
+#include "tests.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 #define complain(...) (print_error(__VA_ARGS__), _fail(__FILE__, __LINE__))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sized structures, results of a step, error texts, the numbers that header and protocol share, and children
  * of fork(). */
-#include "cases.h"
+#include "tests.h"
 
 #undef fail /* cmocka's macro; the library has a function of that name */
 
@@ -32,7 +32,7 @@ struct now {
         uint64_t a, b;
 };
 
-TEST(test_structures_of_other_ages) {
+TEST_ALONE(test_structures_of_other_ages) {
         struct {
                 struct now now;
                 uint64_t newer;
@@ -54,7 +54,7 @@ TEST(test_structures_of_other_ages) {
         assert_int_equal(options_check(&old, sizeof(old), "x"), GRADSYNC_INVALID);
 }
 
-TEST(test_answers_of_other_ages) {
+TEST_ALONE(test_answers_of_other_ages) {
         struct {
                 struct now now;
                 uint64_t newer;
@@ -84,7 +84,7 @@ static void prepare(struct layout *layout, struct params *params, struct results
         assert_int_equal(results_init(results, layout, world), GRADSYNC_OK);
 }
 
-TEST(test_results) {
+TEST_ALONE(test_results) {
         double squares[] = { 1, 2, 3 };
         uint64_t nonfinite[] = { 0, 4, 1 };
         uint8_t unused[] = { 2 };
@@ -135,7 +135,7 @@ static void *other_thread(void *data) {
         return NULL;
 }
 
-TEST(test_texts_are_of_one_thread) {
+TEST_ALONE(test_texts_are_of_one_thread) {
         pthread_t thread;
 
         assert_int_equal(fail(GRADSYNC_STATE, "mine %d", 1), GRADSYNC_STATE);
@@ -149,7 +149,7 @@ TEST(test_texts_are_of_one_thread) {
 }
 
 /* The protocol's codes are the header's, by number and by name. */
-TEST(test_numbers_of_header_and_protocol) {
+TEST_ALONE(test_numbers_of_header_and_protocol) {
         for (unsigned i = 0; i < wire__code__descriptor.n_values; i++)
                 assert_string_equal(gradsync_result_name(wire__code__descriptor.values[i].value),
                                     wire__code__descriptor.values[i].name);
@@ -166,7 +166,7 @@ TEST(test_numbers_of_header_and_protocol) {
 }
 
 /* Whom a failure is about belongs to its text: the next failure is about nobody. */
-TEST(test_culprits) {
+TEST_ALONE(test_culprits) {
         struct gradsync_culprit culprit = GRADSYNC_CULPRIT_INIT;
         const struct culprit whom = { 5, 77, "layer4.weight" };
 
@@ -192,7 +192,7 @@ TEST(test_culprits) {
 }
 
 /* Arguments that need no daemon to be wrong. */
-TEST(test_null) {
+TEST_ALONE(test_null) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
         struct gradsync *gs = NULL;
         struct gradsync_job *job = NULL;
@@ -254,7 +254,7 @@ static void *open_thread(void *path) {
 
 /* A child that another thread forks while a connection is made has no copy of it, by which the daemon would
  * not notice our end. */
-TEST(test_fork_while_opening) {
+TEST_ALONE(test_fork_while_opening) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         char directory[] = "/tmp/gs-parts.XXXXXX";
         int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0), first = socket(AF_UNIX, SOCK_SEQPACKET, 0);
@@ -291,7 +291,7 @@ static void *close_thread(void *gs) {
 }
 
 /* The same while a handle is closed, which takes time if it has large gradients. */
-TEST(test_fork_while_closing) {
+TEST_ALONE(test_fork_while_closing) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         uint64_t elements = UINT64_C(8) << 20;
         unsigned before;

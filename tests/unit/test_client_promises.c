@@ -128,7 +128,7 @@ static void say_what_is_true(unsigned minor) {
 
 /* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready: in the
  * control memory, or in the arena of a daemon that knows of none. */
-TEST(test_what_is_said_is_true) {
+TEST_ALONE(test_what_is_said_is_true) {
         say_what_is_true(FRAME_MINOR);
         say_what_is_true(FRAME_MINOR_1);
 }
@@ -294,7 +294,7 @@ static void script_short_lived(struct played *d) {
 }
 
 /* Its welcome and its end may be read in one go. The next daemon is awaited either way. */
-TEST(test_a_daemon_that_goes_right_after_its_welcome) {
+TEST_ALONE(test_a_daemon_that_goes_right_after_its_welcome) {
         struct played d;
 
         for (unsigned i = 0; i < SHORT_LIVED; i++) {
@@ -306,7 +306,7 @@ TEST(test_a_daemon_that_goes_right_after_its_welcome) {
 
 /* ---- where a membership stands ---- */
 
-TEST(test_states_that_may_follow) {
+TEST_ALONE(test_states_that_may_follow) {
         static const char *const may[] = {
                 [STANDING_OUTSIDE] = ".s...", [STANDING_SETTLED] = ".sclo", [STANDING_CHANGING] = ".sclo",
                 [STANDING_LOSING] = "....o",  [STANDING_OVER] = ".....",

@@ -195,7 +195,7 @@ static void script_other(struct played *d) {
 }
 
 /* As with autograd on GPUs: one thread makes the plan, another one marks and finishes. */
-TEST(test_a_second_thread) {
+TEST_ALONE(test_a_second_thread) {
         struct played d;
         pthread_t thread;
         void *result;
@@ -212,7 +212,7 @@ TEST(test_a_second_thread) {
 }
 
 /* A second one for collectives and plans, or a third one: what they do is not known, promised or not. */
-TEST(test_who_waits_alone) {
+TEST_ALONE(test_who_waits_alone) {
         struct callers callers = { 0 };
 
         assert_true(callers_wait_alone(&callers, false));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and unpacking: every type, every limit, hostile payloads, and that memory stays within the
  * codec. */
-#include "cases.h"
+#include "tests.h"
 
 #include <ctype.h>
 #include <errno.h>

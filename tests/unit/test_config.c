@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings: forms of values, order of precedence, what is refused and how it is said, and reloads. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -433,7 +433,7 @@ TEST_WITH(reload_takes_what_can_change, set_up, tear_down) {
         config_deinit(&fresh);
 }
 
-TEST(help_lists_flags_with_defaults) {
+TEST_ALONE(help_lists_flags_with_defaults) {
         char flags[] =
                 "--config FILE|-h, --help|-V, --version|--check-config|--device DEVICE|--socket PATH|"
                 "--socket-group GROUP|--socket-mode MODE|--workers N|--affinity CPUS|--log-level LEVEL|"

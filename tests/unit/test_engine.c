@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What tests of several nodes rely on: the fake engine exchanges bytes, and notices whoever breaks the
  * contract. */
-#include "cases.h"
+#include "tests.h"
 
 #include "fake_engine.h"
 
@@ -121,9 +121,9 @@ static int teardown(void **state) {
         return 0;
 }
 
-TEST_WITH(nodes_get_the_same_bytes, setup, teardown) {
-        struct pair *pair = *state;
+#define TEST(name) TEST_OF(name, struct pair *pair, setup, teardown)
 
+TEST(nodes_get_the_same_bytes) {
         assert_int_equal(launch(pair, 0, 1, ENGINE_PAYLOAD, 4, ENGINE_SUM), 0);
         deliver(pair);
         assert_heard("");
@@ -141,9 +141,7 @@ TEST_WITH(nodes_get_the_same_bytes, setup, teardown) {
         assert_int_equal(pair->fabric->node[0].n_payloads, 2);
 }
 
-TEST_WITH(a_filler_takes_part_and_votes_nothing, setup, teardown) {
-        struct pair *pair = *state;
-
+TEST(a_filler_takes_part_and_votes_nothing) {
         memset(pair->memory[1], 0, BYTES);
         assert_int_equal(launch(pair, 0, 1, ENGINE_PAYLOAD, 4, ENGINE_MAX), 0);
         assert_int_equal(launch(pair, 1, 1, ENGINE_FILLER, 4, ENGINE_MAX), 0);
@@ -155,8 +153,7 @@ TEST_WITH(a_filler_takes_part_and_votes_nothing, setup, teardown) {
         assert_int_equal(pair->fabric->node[1].n_fillers, 2);
 }
 
-TEST_WITH(whoever_breaks_the_contract_is_noticed, setup, teardown) {
-        struct pair *pair = *state;
+TEST(whoever_breaks_the_contract_is_noticed) {
         struct fabric *fabric = pair->fabric;
         struct engine *engine = &fabric->node[0].engine;
 
@@ -171,8 +168,7 @@ TEST_WITH(whoever_breaks_the_contract_is_noticed, setup, teardown) {
         assert_int_equal(fabric->complaints, 5); /* and there is none any more */
 }
 
-TEST_WITH(other_sizes_and_other_hands_are_noticed, setup, teardown) {
-        struct pair *pair = *state;
+TEST(other_sizes_and_other_hands_are_noticed) {
         struct fabric *fabric = pair->fabric;
 
         fabric->forgiving = true;
@@ -195,8 +191,7 @@ TEST_WITH(other_sizes_and_other_hands_are_noticed, setup, teardown) {
         assert_heard("aborted 7;aborted 8;");
 }
 
-TEST_WITH(nothing_comes_of_what_is_aborted, setup, teardown) {
-        struct pair *pair = *state;
+TEST(nothing_comes_of_what_is_aborted) {
         struct fake_engine *fake = &pair->fabric->node[0];
 
         pair->fabric->hangs = true;
@@ -210,9 +205,7 @@ TEST_WITH(nothing_comes_of_what_is_aborted, setup, teardown) {
         assert_heard("aborted 7;done 1 3;");
 }
 
-TEST_WITH(a_lost_node_is_named, setup, teardown) {
-        struct pair *pair = *state;
-
+TEST(a_lost_node_is_named) {
         fake_lose(&pair->fabric->node[1]);
         assert_int_equal(launch(pair, 0, 1, ENGINE_PAYLOAD, 4, ENGINE_SUM), 0);
         assert_int_equal(launch(pair, 1, 1, ENGINE_PAYLOAD, 4, ENGINE_SUM), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packets with fds over a socket pair. Every test ends with as many open fds as it began with. */
-#include "cases.h"
+#include "tests.h"
 
 #include <dirent.h>
 #include <errno.h>

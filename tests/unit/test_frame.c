@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame header: exact bytes, round trip, and one verdict for each way to be wrong. */
-#include "cases.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ static size_t packet(uint8_t *out, uint32_t length) {
         return FRAME_HEADER + length;
 }
 
-TEST(bytes_are_as_documented) {
+TEST_ALONE(bytes_are_as_documented) {
         static const uint8_t expected[FRAME_HEADER] = {
                 'G', 'S', 1, 0, 0x02, 0x01, 2, 0, 5, 0, 0, 0, 0x0d, 0x0c, 0x0b, 0x0a,
         };
@@ -35,7 +35,7 @@ TEST(bytes_are_as_documented) {
         assert_memory_equal(out, expected, sizeof(expected));
 }
 
-TEST(what_was_encoded_is_decoded) {
+TEST_ALONE(what_was_encoded_is_decoded) {
         static uint8_t buffer[FRAME_MAX];
         static const uint32_t lengths[] = { 0, 1, 255, 256, 65535 - FRAME_HEADER, FRAME_PAYLOAD_MAX };
         struct frame_header header;
@@ -50,7 +50,7 @@ TEST(what_was_encoded_is_decoded) {
         }
 }
 
-TEST(a_header_may_lie_at_any_address) {
+TEST_ALONE(a_header_may_lie_at_any_address) {
         uint8_t buffer[64];
         struct frame_header header;
 
@@ -76,7 +76,7 @@ static enum frame_verdict verdict(const uint8_t *bytes, size_t size) {
         return result;
 }
 
-TEST(each_mistake_has_its_verdict) {
+TEST_ALONE(each_mistake_has_its_verdict) {
         static uint8_t buffer[FRAME_MAX + 1];
         size_t size;
 
@@ -115,14 +115,14 @@ TEST(each_mistake_has_its_verdict) {
         }
 }
 
-TEST(each_verdict_has_its_own_sentence) {
+TEST_ALONE(each_verdict_has_its_own_sentence) {
         for (int i = FRAME_OK; i <= FRAME_BAD_FDS; i++)
                 for (int j = i; j <= FRAME_BAD_FDS + 1; j++)
                         assert_int_equal(i == j, !strcmp(frame_verdict_text((enum frame_verdict)i),
                                                          frame_verdict_text((enum frame_verdict)j)));
 }
 
-TEST(diagnosis_pages_hold_every_bit) {
+TEST_ALONE(diagnosis_pages_hold_every_bit) {
         static union {
                 struct diagnosis page;
                 uint8_t space[ARENA_PAGE * 3];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a request for metrics wants, and what is answered. */
-#include "cases.h"
+#include "tests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static struct http_request parsed(const char *text) {
         return request;
 }
 
-TEST(beginnings) {
+TEST_ALONE(beginnings) {
         static const char *const good[] = { "G", "GET", "GET /", "HEAD /metrics HTTP/1.1", "P", "OPTIONS *" };
         static const char *const bad[] = { "g", "GET\t", "GETS /", "\x16\x03", "X", " GET /" };
 
@@ -25,14 +25,14 @@ TEST(beginnings) {
                 assert_false(http_begins(bad[i], strlen(bad[i])));
 }
 
-TEST(ends) {
+TEST_ALONE(ends) {
         assert_false(http_is_complete("GET / HTTP/1.1\r\n"));
         assert_false(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r"));
         assert_true(http_is_complete("GET / HTTP/1.1\r\nA: b\r\n\r\n"));
         assert_true(http_is_complete("GET /\n\n"));
 }
 
-TEST(answers) {
+TEST_ALONE(answers) {
         static const struct {
                 const char *request, *status;
         } rows[] = {
@@ -61,7 +61,7 @@ TEST(answers) {
         assert_false(parsed("GET /HEAD HTTP/1.1\r\n\r\n").head);
 }
 
-TEST(chunks_are_for_version_1_1) {
+TEST_ALONE(chunks_are_for_version_1_1) {
         assert_true(parsed("GET / HTTP/1.1\r\n\r\n").chunked);
         assert_true(parsed("GET / HTTP/1.1\n\n").chunked);
         assert_false(parsed("GET / HTTP/1.0\r\n\r\n").chunked);
@@ -70,7 +70,7 @@ TEST(chunks_are_for_version_1_1) {
         assert_false(parsed("HTTP/1.1").chunked);
 }
 
-TEST(forms) {
+TEST_ALONE(forms) {
         struct http_request request;
 
         assert_int_equal(parsed("GET / HTTP/1.1\r\n\r\n").form, METRICS_TEXT);
@@ -108,7 +108,7 @@ static char *head_of(const char *request) {
         return text;
 }
 
-TEST(heads) {
+TEST_ALONE(heads) {
         char *text = head_of("GET / HTTP/1.1\r\n\r\n");
 
         assert_string_equal(text,
@@ -122,7 +122,7 @@ TEST(heads) {
         free(text);
 }
 
-TEST(a_chunk_says_its_size) {
+TEST_ALONE(a_chunk_says_its_size) {
         char *text = NULL;
         size_t size;
         FILE *to = open_memstream(&text, &size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a daemon remembers over its runs: that nothing comes twice, and what is said of a file, or of a place,
  * that cannot be relied upon. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -282,7 +282,7 @@ static void assert_place(const char *state_directory, const char *socket, const 
         free(name);
 }
 
-TEST(it_lies_in_the_state_directory_or_beside_the_socket) {
+TEST_ALONE(it_lies_in_the_state_directory_or_beside_the_socket) {
         assert_place("/var/lib/gradsync/cpu", "/run/gradsync/cpu/socket", "/var/lib/gradsync/cpu",
                      "identity");
         assert_place("/var/lib/gradsync/cpu:left", "s", "/var/lib/gradsync/cpu:left", "identity");

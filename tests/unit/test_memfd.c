@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is offered: what can be used, and the sentence for each thing that cannot. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ static void refused(int fd, const char *why) {
         close(fd);
 }
 
-TEST(sealed_memory_is_taken) {
+TEST_ALONE(sealed_memory_is_taken) {
         int fd = make(BYTES, SIZE_SEALS);
         struct memfd_file file = { 0 };
         struct stat info;
@@ -82,7 +82,7 @@ TEST(sealed_memory_is_taken) {
         close(fd);
 }
 
-TEST(seals_are_named) {
+TEST_ALONE(seals_are_named) {
         refused(make(BYTES, 0), "the seals F_SEAL_SHRINK F_SEAL_GROW");
         refused(make(BYTES, F_SEAL_SHRINK), "the seal F_SEAL_GROW");
         refused(make(BYTES, F_SEAL_GROW), "the seal F_SEAL_SHRINK");
@@ -100,7 +100,7 @@ static const char *why_no_file(int fd) {
                                             : "is a file, directory or device";
 }
 
-TEST(other_files_are_refused) {
+TEST_ALONE(other_files_are_refused) {
         char name[] = "/tmp/gradsync-memfd-XXXXXX";
         int file = mkstemp(name), ends[2];
 
@@ -120,7 +120,7 @@ TEST(other_files_are_refused) {
         assert_int_equal(offer(-1, 0, PAGE), WIRE__CODE__INVALID);
 }
 
-TEST(files_of_tmpfs_are_refused) {
+TEST_ALONE(files_of_tmpfs_are_refused) {
         int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
         if (fd < 0 && access("/dev/shm", W_OK) < 0)
@@ -129,7 +129,7 @@ TEST(files_of_tmpfs_are_refused) {
         refused(fd, why_no_file(fd));
 }
 
-TEST(huge_pages_are_refused) {
+TEST_ALONE(huge_pages_are_refused) {
         int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
 
         if (fd < 0 && access("/sys/kernel/mm/hugepages", F_OK) < 0)
@@ -140,7 +140,7 @@ TEST(huge_pages_are_refused) {
         refused(fd, "huge pages");
 }
 
-TEST(descriptors_that_cannot_write_are_refused) {
+TEST_ALONE(descriptors_that_cannot_write_are_refused) {
         int fd = make(BYTES, SIZE_SEALS);
         char name[40];
 
@@ -151,7 +151,7 @@ TEST(descriptors_that_cannot_write_are_refused) {
         close(fd);
 }
 
-TEST(ranges_are_checked) {
+TEST_ALONE(ranges_are_checked) {
         int fd = make(BYTES, SIZE_SEALS);
         const struct {
                 uint64_t offset, bytes;
@@ -184,7 +184,7 @@ static int present(int fd, struct memfd_file *file) {
         return memfd_check_present(fd, file, text, sizeof(text));
 }
 
-TEST(arenas_are_known_by_their_name) {
+TEST_ALONE(arenas_are_known_by_their_name) {
         static const struct {
                 const char *name;
                 bool arena;
@@ -212,7 +212,7 @@ TEST(arenas_are_known_by_their_name) {
         assert_false(memfd_is_ours(-1));
 }
 
-TEST(holes_are_found) {
+TEST_ALONE(holes_are_found) {
         int fd = make(BYTES - 100, SIZE_SEALS);
         struct memfd_file file;
 
@@ -226,7 +226,7 @@ TEST(holes_are_found) {
 }
 
 /* Room behind the end, taken before the seals, makes the count of pages look right. */
-TEST(room_behind_the_end_hides_no_hole) {
+TEST_ALONE(room_behind_the_end_hides_no_hole) {
         int fd = make(4u << 20, 0);
         struct memfd_file file;
 
@@ -237,7 +237,7 @@ TEST(room_behind_the_end_hides_no_hole) {
         close(fd);
 }
 
-TEST(punched_holes_are_found) {
+TEST_ALONE(punched_holes_are_found) {
         int fd = make(BYTES, SIZE_SEALS);
         struct memfd_file file;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of metrics in its two forms, and sums over jobs. */
-#include "cases.h"
+#include "tests.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void assert_family(enum metrics_form form, const char *name, const struct
         free(text);
 }
 
-TEST(each_form_has_its_own_types) {
+TEST_ALONE(each_form_has_its_own_types) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .job = &row, .n_members = 2 };
 
@@ -61,7 +61,7 @@ TEST(each_form_has_its_own_types) {
                       "gradsync_members{device=\"cpu:\\\"x\"} 2\n");
 }
 
-TEST(states_are_gauges_in_the_text_format) {
+TEST_ALONE(states_are_gauges_in_the_text_format) {
         char *text = NULL;
         size_t size;
         struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_TEXT, .device = "" };
@@ -78,7 +78,7 @@ static void assert_has(const char *text, const char *sample) {
                 fail_msg("no %s in %s", sample, text);
 }
 
-TEST(histograms_add_up_and_durations_are_seconds) {
+TEST_ALONE(histograms_add_up_and_durations_are_seconds) {
         uint64_t classes[] = { 1, 2 };
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .together = true, .job = &row };
@@ -99,7 +99,7 @@ TEST(histograms_add_up_and_durations_are_seconds) {
         free(text);
 }
 
-TEST(times_of_a_daemon_are_seconds) {
+TEST_ALONE(times_of_a_daemon_are_seconds) {
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
         char *text = NULL;
         size_t size;
@@ -120,7 +120,7 @@ TEST(times_of_a_daemon_are_seconds) {
 }
 
 /* One of a release with more causes than are known here. */
-TEST(sums_add_up) {
+TEST_ALONE(sums_add_up) {
         uint64_t few[] = { 1, 2 }, many[LIMIT_CAUSES + 2] = { [LIMIT_CAUSES] = 3, [LIMIT_CAUSES + 1] = 4 };
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .job = &row, .n_members = 2, .n_spares = 1 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Types, reductions, codes, shapes and names. */
-#include "cases.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "proto/frame.h"
 #include "proto/names.h"
 
-TEST(types_have_sizes_and_names) {
+TEST_ALONE(types_have_sizes_and_names) {
         static const struct {
                 unsigned dtype;
                 size_t size;
@@ -36,7 +36,7 @@ TEST(types_have_sizes_and_names) {
         }
 }
 
-TEST(reductions_know_their_types) {
+TEST_ALONE(reductions_know_their_types) {
         assert_string_equal(reduce_name(GRADSYNC_AVG), "avg");
         assert_string_equal(reduce_name(GRADSYNC_SUM), "sum");
         assert_string_equal(reduce_name(GRADSYNC_MIN), "min");
@@ -55,7 +55,7 @@ TEST(reductions_know_their_types) {
         assert_false(reduce_valid(GRADSYNC_SUM, GRADSYNC_U8 + 1));
 }
 
-TEST(operations_have_names) {
+TEST_ALONE(operations_have_names) {
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__BARRIER), "barrier");
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__BROADCAST), "broadcast");
         assert_string_equal(operation_name(WIRE__OPERATION_KIND__ALLGATHER), "allgather");
@@ -65,7 +65,7 @@ TEST(operations_have_names) {
         assert_string_equal(operation_name(6), "?");
 }
 
-TEST(codes_are_those_of_the_public_header) {
+TEST_ALONE(codes_are_those_of_the_public_header) {
 #define ROW(name)                                                                                            \
         { GRADSYNC_##name, WIRE__CODE__##name, #name }
         static const struct {
@@ -95,7 +95,7 @@ TEST(codes_are_those_of_the_public_header) {
         assert_string_equal(code_name(UINT32_MAX), "?");
 }
 
-TEST(shapes_are_multiplied_with_care) {
+TEST_ALONE(shapes_are_multiplied_with_care) {
         uint64_t elements = 0;
 
         assert_true(shape_elements(NULL, 0, &elements));
@@ -115,7 +115,7 @@ TEST(shapes_are_multiplied_with_care) {
         assert_int_equal(elements, 77);
 }
 
-TEST(names_are_checked) {
+TEST_ALONE(names_are_checked) {
         char longest[LIMIT_NAME + 2];
         static const char *const good[] = {
                 "a",
@@ -194,7 +194,7 @@ static bool well_formed(const uint8_t *s, size_t n) {
         return true;
 }
 
-TEST(utf8_is_what_the_standard_says) {
+TEST_ALONE(utf8_is_what_the_standard_says) {
         uint8_t s[4];
 
         for (unsigned a = 0; a < 256; a++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which word was meant by one that is unknown. */
-#include "cases.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -17,7 +17,7 @@ static const char *test_near_of(const char *word) {
         return near.best;
 }
 
-TEST(mistakes_of_each_kind_are_found) {
+TEST_ALONE(mistakes_of_each_kind_are_found) {
         static const struct {
                 const char *written, *meant;
         } rows[] = {
@@ -40,7 +40,7 @@ TEST(mistakes_of_each_kind_are_found) {
         }
 }
 
-TEST(what_is_too_far_is_not_guessed) {
+TEST_ALONE(what_is_too_far_is_not_guessed) {
         static const char *const words[] = {
                 "", "x", "k", "zz", "abc", "frobnicate", "jobs", "st", "sxxxus"
         };
@@ -54,7 +54,7 @@ TEST(what_is_too_far_is_not_guessed) {
         assert_null(test_near_of(longer));
 }
 
-TEST(longest_words_are_compared_to_the_end) {
+TEST_ALONE(longest_words_are_compared_to_the_end) {
         char a[NEAR_LONGEST + 2], b[NEAR_LONGEST + 2];
 
         memset(a, 'a', sizeof a);
@@ -75,7 +75,7 @@ TEST(longest_words_are_compared_to_the_end) {
         assert_null(near.best);
 }
 
-TEST(nearest_one_wins_and_then_the_first) {
+TEST_ALONE(nearest_one_wins_and_then_the_first) {
         struct near near = { .word = "stall_notce" };
 
         near_try(&near, "stall_note");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The service manager's datagrams, heard on a socket of our own, and sockets passed to us as number 3. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,7 +142,7 @@ TEST_WITH(an_unusable_address_is_ignored, set_up, tear_down) {
         assert_string_equal(heard(), "");
 }
 
-TEST(the_watchdog_is_fed_twice_as_often) {
+TEST_ALONE(the_watchdog_is_fed_twice_as_often) {
         char pid[16], other[16];
 
         snprintf(pid, sizeof(pid), "%d", (int)getpid());

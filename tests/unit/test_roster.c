@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses of the daemons of a cluster: who gets which, and what is remembered of it on the disk. */
-#include "cases.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <stdio.h>
