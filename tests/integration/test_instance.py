@@ -10,7 +10,7 @@ import wire
 from harness import kill, wait_until
 from peer import Peer, small_plan
 from teams import GRACE, Team, takes_state, void_behind
-from trainers import ask, fields
+from trainers import ask, fields, restart
 
 
 class Counted(Team):
@@ -223,8 +223,7 @@ def test_the_older_one_waits_for_the_job_to_form(daemon, peers):
 def test_after_a_restart_of_the_daemon(counted):
     it = counted()
     assert it.step() == [1, 1]
-    kill(it.served)
-    it.served.start()
+    restart(it.served, kill)
     assert it.step() == [2, 2]
     for instance in (1, 2):
         assert refused(it, 1, instance)[0] == "STALE"

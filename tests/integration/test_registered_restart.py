@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from harness import LONG, kill, stop, wait_until
-from trainers import ask, fields, join, opened, step, together
+from trainers import ask, fields, join, opened, restart, step, together
 
 PLAN = "plan first=64 bucket=64"
 
@@ -43,8 +43,7 @@ def test_between_steps(daemon, pair, end_daemon):
     members = pair(served)
     addresses = [ask(each, "address 0") for each in members]
     for number in (2, 3):
-        end_daemon(served)
-        served.start()
+        restart(served, end_daemon)
         assert step(members) == number
     assert [ask(each, "address 0") for each in members] == addresses
     assert served.job("job")["void_steps"] == 0
@@ -60,8 +59,7 @@ def test_between_steps(daemon, pair, end_daemon):
     together(members, "plan_free")
     ask(members[0], "unregister 0")
     wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     together(members, "slot 1")
     assert step(members) == 2
     together(members, "leave")
@@ -78,8 +76,7 @@ def test_in_a_call(daemon, pair, call):
     served.program.stop()
     members[0].say(f"{call} 1" + (" 4096" if call == "register" else ""))
     members[1].say("barrier")                           # who is in no call does not come back by himself
-    kill(served)
-    served.start()
+    restart(served, kill)
     assert members[0].line().startswith("OK")
     ask(members[0], "barrier")
     assert members[1].line().startswith("OK")
@@ -130,8 +127,7 @@ def test_steps_under_way(daemon, pair, scratch):
         each.say(f"train until={scratch / 'end'}")
     for _ in range(restarts):
         wait_until(lambda: served.job("job") and served.job("job")["bytes_reduced"] > 0, "steps")
-        kill(served)
-        served.start()
+        restart(served, kill)
     (scratch / "end").touch()
     for each in members:
         line = each.line(LONG)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from harness import CTL, DIGITS, LONG, events, kill, stop, wait_until
-from trainers import ask, bring, end, fields, join, opened, step, together
+from trainers import ask, bring, end, fields, join, opened, restart, step, together
 
 PARAMS = ("weight f32 3000", "bias f32 40")
 PLAN = "plan first=64 bucket=64"
@@ -48,8 +48,7 @@ def test_between_steps(daemon, crew, end_daemon):
     members = crew(served)
     addresses = [ask(each, "address 0") for each in members]
     for number in (2, 3):
-        end_daemon(served)
-        served.start()
+        restart(served, end_daemon)
         assert step(members) == number, "nothing was open, so nothing is void"
     assert [ask(each, "address 0") for each in members] == addresses
     assert generation(members[0]) == 3
@@ -73,8 +72,7 @@ def test_somebody_had_not_begun(daemon, crew, end_daemon, brought):
         ask(members[0], command)
     members[0].say("finish" if brought == ["ready"] else "place")
     wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     if brought == ["ready"]:
         ask(members[1], "fill 2")
         ask(members[1], "ready")
@@ -111,8 +109,7 @@ def test_killed_in_the_middle_of_a_step(daemon, crew):
     served = daemon()
     members = crew(served)
     begin_one_bucket(served, members)
-    kill(served)
-    served.start()
+    restart(served, kill)
     ask(members[1], "ready 0")
     void_for(members)
     assert step(members) == 2
@@ -140,8 +137,7 @@ def test_stopped_while_a_step_does_not_end(daemon, crew):
     served = daemon(settings={"drain_timeout": "50ms"})
     members = crew(served)
     begin_one_bucket(served, members)
-    stop(served)
-    served.start()
+    restart(served, stop)
     ask(members[1], "ready 0")
     void_for(members)
     assert step(members) == 2
@@ -157,8 +153,7 @@ def test_while_a_plan_is_made(daemon, member, end_daemon):
             ask(each, f"param {param}")
     members[0].say(PLAN)
     wait_until(lambda: served.job("job")["waiting_for"], "the plan to wait")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     ask(members[1], PLAN)
     assert members[0].line().startswith("OK")
     assert step(members) == 1
@@ -170,8 +165,7 @@ def test_while_a_job_forms(daemon, member, end_daemon):
     members = opened(member, served, 2)
     members[0].say("join name=job world=2 rank=0")
     wait_until(lambda: served.job("job"), "the job")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     assert "rank=1 " in ask(members[1], "join name=job world=2 rank=1")
     assert members[0].line().startswith("OK ")
     ask(members[0], "place")
@@ -188,8 +182,7 @@ def test_while_a_collective_waits(daemon, crew, end_daemon, known):
         together(members, "allreduce 400000 f32 sum")
     members[0].say("allreduce 400000 f32 sum")
     wait_until(lambda: served.job("job")["waiting_for"], "the collective to wait")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     assert ask(members[1], "allreduce 400000 f32 sum") == "right"
     assert members[0].line() == "OK right"
     together(members, "barrier")
@@ -249,8 +242,7 @@ def test_a_caller_with_a_loop_of_its_own(daemon, member):
     together(members, "poll plan")
     members[0].say("poll barrier")
     wait_until(lambda: served.job("job")["waiting_for"], "the barrier to wait")
-    kill(served)
-    served.start()
+    restart(served, kill)
     ask(members[1], "poll barrier")
     assert members[0].line().startswith("OK ")
     for rank, each in enumerate(members):
@@ -272,8 +264,7 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
     for each in members:
         ask(each, "dispatch")
     together(members[:taken], "poll barrier")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     wait_until(lambda: together(members, "dispatch") and (served.job("job") or {}).get("state") == "running", "the return")
     together(members[taken:], "poll barrier")
     assert all(rest.startswith("right") for rest in together(members, "poll allgather 64"))
@@ -288,8 +279,7 @@ def test_marks_of_a_caller_with_a_loop_of_its_own(daemon, member):
     together(members, "poll plan first=4 bucket=4")
     ask(members[0], "barrier", "AGAIN")
     before = generation(members[0])
-    kill(served)
-    served.start()
+    restart(served, kill)
     ask(members[0], "ready 1")
     wait_until(lambda: members[0].ask("ready 1") and members[1].ask("dispatch") and generation(members[0]) > before, "the return")
     assert ask(members[0], "readable") == "1"
@@ -322,8 +312,7 @@ def test_under_load(daemon, crew, scratch, end_daemon):
         each.say(f"train until={scratch / 'end'}")
     for _ in range(restarts):
         wait_until(lambda: served.job("job") and served.job("job")["bytes_reduced"] > 0, "steps")
-        end_daemon(served)
-        served.start()
+        restart(served, end_daemon)
     (scratch / "end").touch()
     for each in members:
         line = each.line(LONG)
@@ -350,8 +339,7 @@ def test_training_that_nobody_could_tell_from_another(daemon, program, build, en
     def restarts():
         for _ in range(3):
             wait_until(lambda: served.job("digits") and served.job("digits")["bytes_reduced"] > 0, "steps")
-            end_daemon(served)
-            served.start()
+            restart(served, end_daemon)
 
     undisturbed = hashes(lambda: None)
     assert len(undisturbed) == 1 and hashes(restarts) == undisturbed
@@ -387,8 +375,7 @@ def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
     members[0].say("finish")
     members.pop().kill()
     wait_until(lambda: served.job("job")["state"] == "replacing", "the loss")
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     fresh = successor(member, served, 1, 2)
     assert members[0].line().startswith("VOID_BEHIND ")
     members.append(fresh)
@@ -412,8 +399,7 @@ def test_a_job_that_can_grow(daemon, member, end_daemon):
             ask(each, f"param {param}")
     together(members, PLAN)
     assert step(members) == 1
-    end_daemon(served)
-    served.start()
+    restart(served, end_daemon)
     assert step(members) == 2
     fresh = member(served)
     ask(fresh, "open")
@@ -427,8 +413,7 @@ def test_jobs_and_users_do_not_meet(daemon, crew):
     theirs = crew(served, name="one", uid=4321)
     begin_one_bucket(served, other, "two")
     bring(theirs[:1])
-    kill(served)
-    served.start()
+    restart(served, kill)
     assert step(mine) == 2
     ask(other[1], "ready 0")
     void_for(other)
@@ -453,8 +438,7 @@ def test_one_process_in_two_jobs(daemon, member):
             together(members, f"job {slot}")
             together(members, f"slot {slot}")
             step(members)
-        kill(served)
-        served.start()
+        restart(served, kill)
     together(members, "leave")
 
 
@@ -496,8 +480,7 @@ def test_killed_again_and_again_on_the_way_back(daemon, crew):
     for each in members:
         each.say("train 3000")
     for _ in range(15):
-        kill(served)
-        served.start()
+        restart(served, kill)
     for each in members:
         line = each.line(LONG)
         rest = fields(line)

@@ -10,7 +10,7 @@ import harness
 from fake import OldDaemon
 from harness import kill, stop, wait_until
 from teams import GRACE, Team, void_behind
-from trainers import ask, fields, together
+from trainers import ask, fields, restart, together
 
 
 class Spared(Team):
@@ -177,8 +177,7 @@ def test_the_daemon_restarts(spared, end_daemon, n):
     it = spared(world=2)
     it.step()
     waiting = [it.spare() for _ in range(n)]
-    end_daemon(it.served)
-    it.served.start()
+    restart(it.served, end_daemon)
     wait_until(lambda: sorted(it.spares()) == sorted(each.pid for each in waiting) if it.job() else False, "the spares")
     other = it.fresh()
     other.say("join name=other world=2 rank=0 timeout=400")
@@ -190,8 +189,7 @@ def test_the_daemon_restarts(spared, end_daemon, n):
     it.lose(0, first)
     it.sync(first, 2)
     assert it.step() == [3, 3]
-    end_daemon(it.served)
-    it.served.start()
+    restart(it.served, end_daemon)
     assert it.step() == [4, 4], "one that was a spare comes back like the others"
 
 
@@ -199,8 +197,7 @@ def test_one_that_does_not_await_the_next_daemon_ends_no_job(spared):
     it = spared(world=2)
     it.step()
     waiting = it.spare("reconnect=-1")
-    stop(it.served)
-    it.served.start()
+    restart(it.served, stop)
     refused(waiting, "DAEMON_LOST")
     assert it.step() == [2, 2]
     job = it.job()

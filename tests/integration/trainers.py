@@ -34,6 +34,12 @@ def ask(member, command, code=OK):
     return rest
 
 
+def restart(served, end_daemon):
+    """The daemon ends in this way, and another one takes its place."""
+    end_daemon(served)
+    served.start()
+
+
 def fields(text):
     return dict(re.findall(r"(\w+)=(\S*)", text))
 
