@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that members bring: plans on it beside plans in arenas, what is refused, and what it costs whoever gives pages back that the
-daemon uses. Peers speak single frames; members are trainers on the public API."""
+"""Memory that members bring: plans on it beside plans in arenas, what is refused, and what it costs a member
+that gives pages back which the daemon uses. Peers speak single frames; members are trainers on the public API."""
 import fcntl
 import os
 import random
@@ -25,6 +25,11 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 def several(ordinal=0):
     """Parameters of odd sizes in two buckets."""
     return Plan([("a", [5], 1), ("b", [3, 7], 1), ("c", [1], 0), ("d", [1000], 0)], ordinal)
+
+
+def buckets_of(elements, n):
+    """So many buckets of so many elements."""
+    return lambda ordinal: small_plan(n, elements=elements, ordinal=ordinal)
 
 
 def agree(peers, plans, sent=None):
@@ -123,7 +128,7 @@ def test_large_buckets(serve):
     """Reduced by workers, in memory that is given back by a thread of its own."""
     served = serve()
     crew = served.crew("large", 2, plan=None)
-    own, _ = mixed(served, crew, lambda ordinal: small_plan(3, elements=MIB // 4, ordinal=ordinal), at=64, room=4 * MIB)
+    own, _ = mixed(served, crew, buckets_of(MIB // 4, n=3), at=64, room=4 * MIB)
     crew.go(2)
     crew.peers[0].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[0].job, plan=0)
     crew.peers[0].ask("UNREGISTER", "UNREGISTERED", job=crew.peers[0].job, memory=own.handle)
@@ -378,7 +383,7 @@ def test_punched_pages(serve, name):
     buckets, room, at, size = HOLES[name]
     served = serve()
     crew = served.crew("punch", 3, plan=None)
-    own, plans = mixed(served, crew, lambda ordinal: small_plan(buckets, elements=MIB, ordinal=ordinal), room=room)
+    own, plans = mixed(served, crew, buckets_of(MIB, n=buckets), room=room)
     crew.go()
     if "waits" in name:
         crew.peers[0].ready(plans[0], 0)
@@ -395,7 +400,7 @@ def test_pages_of_small_buckets(serve):
     """Each use of them finds it; without the guard they are looked at once a mebibyte of them was used."""
     served = serve()
     crew = served.crew("punch", 2, plan=None)
-    own, plans = mixed(served, crew, lambda ordinal: small_plan(1, elements=8192, ordinal=ordinal), room=32 << 10)
+    own, plans = mixed(served, crew, buckets_of(8192, n=1), room=32 << 10)
     crew.go()
     own.punch()
     steps = 0
@@ -455,7 +460,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
     served = serve("--workers", "2")
     crew = served.crew("punch", 2, plan=None)
     room = buckets * bucket
-    make = lambda ordinal: small_plan(buckets, elements=bucket // 4, ordinal=ordinal)
+    make = buckets_of(bucket // 4, n=buckets)
     if registered:
         own, plans = mixed(served, crew, make, room=room)
         fd = os.dup(own.fd)
@@ -538,7 +543,7 @@ def test_death_leaves_nothing(serve, moment):
 def test_a_large_memory_of_a_member_that_dies_in_a_reduction(serve):
     served = serve()
     crew = served.crew("dying", 2, plan=None)
-    _, plans = mixed(served, crew, lambda ordinal: small_plan(8, elements=2 * MIB, ordinal=ordinal), room=64 * MIB)
+    _, plans = mixed(served, crew, buckets_of(2 * MIB, n=8), room=64 * MIB)
     for bucket in range(8):
         for peer, plan in zip(crew.peers, plans):
             peer.ready(plan, bucket)
