@@ -82,9 +82,9 @@ def test_pages_go_on_with_the_next_daemon(daemon, program, peers):
 def test_pages_of_top_are_counted_without_those_that_were_not_there(scratch, program):
     class Once(FakeDaemon):
         def _talk(self, client):
-            super()._talk(client)
-            os.unlink(self.path)
+            os.unlink(self.path)        # before it answers: the next look comes as soon as this one is over
             self.listener.shutdown(socket.SHUT_RDWR)
+            super()._talk(client)
 
     first = Once(scratch / "socket")
     top = program(harness.CTL, "top", "-b", "-i", "0.05", "-n", "2", socket=first.path)
