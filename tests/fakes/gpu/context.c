@@ -912,6 +912,14 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
 
 /* ---- the socket ---- */
 
+/* `payload` has room for GPU_PAYLOAD bytes. False: the client has gone. */
+static bool receive(struct gpu_request *request, void *payload, int *ret_fd) {
+        struct iovec parts[] = { { request, sizeof(*request) }, { payload, GPU_PAYLOAD } };
+        ssize_t n = packet_receive(client, parts, 2, ret_fd);
+
+        return n >= (ssize_t)sizeof(*request) && (size_t)n == sizeof(*request) + request->bytes;
+}
+
 /* The client has gone: what has not begun is dropped, what runs ends late. */
 static void finish(void) {
         pthread_mutex_lock(&lock);
@@ -971,14 +979,15 @@ int main(int argc, char **argv) {
                 pthread_cond_init(&queue[q].work, NULL);
                 pthread_create(&queue[q].thread, NULL, queue_main, &queue[q]);
         }
-        while (packet_receive(client, &request, payload, &fd)) {
+        while (receive(&request, payload, &fd)) {
                 struct gpu_reply reply = { 0 };
+                struct iovec part = { &reply, sizeof(reply) };
                 int pass = -1;
                 payload[request.bytes] = '\0';
                 pthread_mutex_lock(&lock);
                 reply.result = answer(&request, payload, &fd, &pass, &reply);
                 pthread_mutex_unlock(&lock);
-                packet_reply(client, &reply, pass);
+                packet_send(client, &part, 1, pass);
                 if (fd >= 0)
                         close(fd);
                 if (pass >= 0)

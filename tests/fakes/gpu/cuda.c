@@ -50,39 +50,15 @@ static struct CUfunc_st functions[FUNCTIONS];
 static unsigned n_functions;
 static struct host hosts[64];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-        char name[64];
-        unsigned calls;
-} counted[128];
 
 /* ---- failures that a test asks for ---- */
 
-static unsigned count(const char *name) {
-        unsigned i = 0;
-
-        pthread_mutex_lock(&lock);
-        while (counted[i].name[0] != '\0' && strcmp(counted[i].name, name) != 0)
-                i++;
-        snprintf(counted[i].name, sizeof(counted[i].name), "%s", name);
-        unsigned calls = ++counted[i].calls;
-        pthread_mutex_unlock(&lock);
-        return calls;
-}
-
 static int begin(const char *name) {
-        const char *fail = getenv("FAKE_GPU_FAIL");
-        unsigned calls = count(name);
-        char wanted[64];
-        unsigned number;
-        int result, used;
+        int failed = machine_failure("FAKE_GPU_FAIL", name);
 
-        for (; fail != NULL && sscanf(fail, "%63[^:]:%u:%d%n", wanted, &number, &result, &used) == 3;
-             fail += used + (fail[used] == ','))
-                if (strcmp(wanted, name) == 0 && number == calls)
-                        return result;
-        if (strcmp(name, "cuInit") != 0 && !initialised)
-                return NOT_INITIALIZED;
-        return CUDA_OK;
+        if (failed != CUDA_OK)
+                return failed;
+        return strcmp(name, "cuInit") != 0 && !initialised ? NOT_INITIALIZED : CUDA_OK;
 }
 
 #define BEGIN(name)                                                                                          \
@@ -94,54 +70,24 @@ static int begin(const char *name) {
 
 /* ---- asking the context ---- */
 
-static int receive_reply(struct CUctx_st *context, struct gpu_reply *reply, int *ret_fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control;
-        struct iovec part = { reply, sizeof(*reply) };
-        struct msghdr message = {
-                .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-        };
-        ssize_t n;
-
-        do
-                n = recvmsg(context->socket, &message, MSG_CMSG_CLOEXEC);
-        while (n < 0 && errno == EINTR);
-        if (n != sizeof(*reply))
-                return CUDA_UNKNOWN;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        if (header != NULL && ret_fd != NULL)
-                memcpy(ret_fd, CMSG_DATA(header), sizeof(int));
-        return reply->result;
-}
-
 static int ask_with(struct gpu_request *request, const void *payload, int fd, struct gpu_reply *reply,
                     int *ret_fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control = { { 0 } };
-        struct iovec parts[] = { { request, sizeof(*request) }, { (void *)payload, request->bytes } };
-        struct msghdr message = { .msg_iov = parts, .msg_iovlen = request->bytes > 0 ? 2 : 1 };
+        struct iovec asked[] = { { request, sizeof(*request) }, { (void *)payload, request->bytes } };
+        struct iovec told = { reply, sizeof(*reply) };
         struct CUctx_st *context = current;
-        int r = CUDA_UNKNOWN;
+        int r = CUDA_UNKNOWN, with = -1;
 
         if (context == NULL || context->retained == 0)
                 return CUDA_INVALID_CONTEXT;
         if (context->process != getpid())
                 return NOT_INITIALIZED;
-        if (fd >= 0) {
-                message.msg_control = &control;
-                message.msg_controllen = sizeof(control);
-                struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-                *header = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
-                memcpy(CMSG_DATA(header), &fd, sizeof(int));
-        }
         pthread_mutex_lock(&context->lock);
-        if (sendmsg(context->socket, &message, MSG_NOSIGNAL) >= 0)
-                r = receive_reply(context, reply, ret_fd);
+        if (packet_send(context->socket, asked, request->bytes > 0 ? 2 : 1, fd) >= 0 &&
+            packet_receive(context->socket, &told, 1, &with) == sizeof(*reply))
+                r = reply->result;
         pthread_mutex_unlock(&context->lock);
+        if (ret_fd != NULL)
+                *ret_fd = with;
         return r;
 }
 

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "proto/cuda.h"
 
@@ -112,9 +113,9 @@ struct gpu_ipc { /* what is in a struct cuda_ipc */
 
 /* ---- packet.c ---- */
 
-/* `payload` has room for GPU_PAYLOAD bytes; No descriptor: `ret_fd` is -1. False: the client has gone. */
-bool packet_receive(int client, struct gpu_request *request, void *payload, int *ret_fd);
-void packet_reply(int client, const struct gpu_reply *reply, int fd);
+/* As recvmsg() and sendmsg() return. No descriptor: -1. */
+ssize_t packet_receive(int from, struct iovec *parts, size_t n_parts, int *ret_fd);
+ssize_t packet_send(int to, struct iovec *parts, size_t n_parts, int fd);
 
 /* ---- memory.c ---- */
 
@@ -181,6 +182,9 @@ bool machine_try(pthread_mutex_t *mutex);
 /* A line of the log: a rule was broken. */
 void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t machine_setting(const char *name, uint64_t otherwise);
+/* Counts a call of this process. The result that the setting, of the form "call:3:719,…", has for the third one of
+ * it, or (with 0) for each; 0: it has none. */
+int machine_failure(const char *setting, const char *call);
 
 /* One more, or less, use of a memory; it is counted as long as there is one. False: no memory left. */
 bool machine_use(struct machine *machine, uint64_t id, uint32_t device, uint64_t bytes);

@@ -19,6 +19,36 @@ uint64_t machine_setting(const char *name, uint64_t otherwise) {
         return value != NULL && value[0] != '\0' ? strtoull(value, NULL, 10) : otherwise;
 }
 
+static unsigned machine_count(const char *call) {
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static struct {
+                char name[64];
+                unsigned calls;
+        } counted[256];
+        unsigned i = 0;
+
+        pthread_mutex_lock(&lock);
+        while (counted[i].name[0] != '\0' && strcmp(counted[i].name, call) != 0)
+                i++;
+        snprintf(counted[i].name, sizeof(counted[i].name), "%s", call);
+        unsigned calls = ++counted[i].calls;
+        pthread_mutex_unlock(&lock);
+        return calls;
+}
+
+int machine_failure(const char *setting, const char *call) {
+        const char *fail = getenv(setting);
+        unsigned calls = machine_count(call), number;
+        char wanted[64];
+        int result, used;
+
+        for (; fail != NULL && sscanf(fail, "%63[^:]:%u:%d%n", wanted, &number, &result, &used) == 3;
+             fail += used + (fail[used] == ','))
+                if (strcmp(wanted, call) == 0 && (number == 0 || number == calls))
+                        return result;
+        return 0;
+}
+
 static int machine_file(const char *name, int flags) {
         const char *folder = getenv("FAKE_GPU");
         char path[4096];

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gpu.h"
+
 const char *gpu_library, *nccl_library;
 
 void peer_fail(const char *file, int line, const char *what) {
@@ -125,44 +127,25 @@ struct peer peer_start(void (*role)(struct peer *other)) {
 
 void peer_send(const struct peer *peer, const char *word, uint64_t number, const struct cuda_ipc *ipc,
                int fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control = { { 0 } };
         struct message message = { .number = number };
         struct iovec part = { &message, sizeof(message) };
-        struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
 
         snprintf(message.word, sizeof(message.word), "%s", word);
         if (ipc != NULL)
                 message.ipc = *ipc;
-        if (fd >= 0) {
-                header.msg_control = &control;
-                header.msg_controllen = sizeof(control);
-                struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-                *rights = (struct cmsghdr){ CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS };
-                memcpy(CMSG_DATA(rights), &fd, sizeof(int));
-        }
-        CHECK(sendmsg(peer->socket, &header, MSG_NOSIGNAL) == sizeof(message));
+        CHECK(packet_send(peer->socket, &part, 1, fd) == sizeof(message));
 }
 
 struct message peer_receive(const struct peer *peer, const char *word, int *ret_fd) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control;
         struct message message;
         struct iovec part = { &message, sizeof(message) };
-        struct msghdr header = {
-                .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-        };
+        int fd;
 
-        CHECK(recvmsg(peer->socket, &header, MSG_CMSG_CLOEXEC) == sizeof(message));
+        CHECK(packet_receive(peer->socket, &part, 1, &fd) == sizeof(message));
         CHECK(strcmp(message.word, word) == 0);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-        CHECK((rights != NULL) == (ret_fd != NULL));
+        CHECK((fd >= 0) == (ret_fd != NULL));
         if (ret_fd != NULL)
-                memcpy(ret_fd, CMSG_DATA(rights), sizeof(int));
+                *ret_fd = fd;
         return message;
 }
 
