@@ -27,6 +27,7 @@ ANSWERS = {
     "nccl": {"window": "yes", "two_ranks": "yes", "revoked": "yes", "peer_killed": "yes"},
     "speed": {"copy": FIGURE, "launch": FIGURE, "event": FIGURE},
 }
+SPINS = {"kill", "nccl", "slices", "speed", "wait"}     # for seconds
 NOT_TWICE = {"machine", "library.torch", "library.nccl", "mps.control", "fault.neighbour"}
 
 
@@ -40,7 +41,7 @@ def matches(wanted, answer):
 
 
 def group(name):
-    return pytest.param(name, marks=[pytest.mark.heavy] if name == "speed" else [])
+    return pytest.param(name, marks=[pytest.mark.heavy] if name in SPINS else [])
 
 
 def no_write_exec(row):
@@ -211,6 +212,7 @@ def test_what_the_driver_does_is_the_answer(probe, fact, stub, answer):
     assert probe.run(*PATIENT, "--only", fact, stub=stub).answer(fact) == answer
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fact", ["kill.exporter", "kill.importer"])
 def test_writes_that_go_on_after_a_kill_are_seen(probe, fact):
     """In both kinds of memory, after every sign that the process is gone."""

@@ -42,7 +42,8 @@ def test_all_kernels_are_right(build, machine):
     ("sum_f16_8", "beyond", "bits.f16.sum", "which is no output's, was changed"),
     ("sum_f32_2", "sum", "bits.f32.avg", "word 0 of its statistics"),
     ("sum_f64_3", "count", "bits.f64.sum", "word 4 of its statistics"),
-    ("sum_bf16_2", "blocks", "statistics.bf16", "the statistics are others than with at most 0 blocks"),
+    pytest.param("sum_bf16_2", "blocks", "statistics.bf16",
+                 "the statistics are others than with at most 0 blocks", marks=pytest.mark.heavy),
     ("find_f16", "blocks", "find.f16", "word 0 of its statistics"),
 ])
 def test_a_wrong_kernel_is_found(build, machine, kernel, how, question, words):

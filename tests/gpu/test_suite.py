@@ -79,8 +79,8 @@ def nccl_is_good(rows):
 
 
 @pytest.mark.heavy
-def test_everything_is_asked_in_order(suite, build):
-    parts = [part for part in PARTS if part != "integration"]
+def test_everything_is_asked_in_order(suite):
+    parts = [part for part in PARTS if part not in ("integration", "probe", "risks")]
     status, rows, _ = suite.run("--fake", *only(*parts), "--seconds", "2000")
     assert status == 0, rows
     for row in rows:
@@ -95,10 +95,14 @@ def test_everything_is_asked_in_order(suite, build):
     assert [of(rows, "members")[f"average of {n}"] for n in (1, 2, 4)] == ["yes"] * 3
     assert "overlap of 4" in of(rows, "members")
     assert nccl_is_good(rows)
-    if not (build / "tests/gpu/probe").exists():
-        assert of(rows, "run")["probe"] == "skipped"
-        return
-    listed = subprocess.run([build / "tests/gpu/probe", "--list"], text=True, capture_output=True, check=True)
+
+
+@pytest.mark.cuda
+@pytest.mark.heavy
+def test_the_probe_is_asked_everything(suite, program):
+    status, rows, _ = suite.run("--fake", *only("probe", "risks"), "--seconds", "2000")
+    assert status == 0 and list(of(rows, "run")) == ["begin", "probe", "risks", "end"]
+    listed = subprocess.run([program, "--list"], text=True, capture_output=True, check=True)
     asked = [row["fact"] for row in rows if row["part"] in ("probe", "risks")]
     assert sorted(fact for fact in asked if fact not in ("machine", "probe")) == \
         sorted(fact for fact in listed.stdout.split() if fact != "machine")
@@ -108,9 +112,8 @@ def test_everything_is_asked_in_order(suite, build):
 
 
 @pytest.mark.cuda
-def test_what_the_fake_gpu_lacks_is_an_answer(suite, build):
-    if not (build / "tests/gpu/probe").exists():
-        pytest.skip("the probe is not built: no cuda.h")
+@pytest.mark.usefixtures("program")
+def test_what_the_fake_gpu_lacks_is_an_answer(suite):
     status, rows, _ = suite.run("--fake", *only("probe"), "--seconds", "1000")
     lacking = [row for row in rows if "the driver has no cuStreamCreate" in row["detail"]]
     assert status == 0 and {row["answer"] for row in lacking} == {"error"}
@@ -123,21 +126,14 @@ def wrong_kernel(build, name):
             "WRONG_KERNEL": name, "WRONG_RIGHT": str(build / "tests/fakes/fake-kernels.so")}
 
 
-def test_a_wrong_kernel_fails_it(suite, build):
-    status, rows, _ = suite.run("--fake", *only("reductions"), **wrong_kernel(build, "gradsync_sum_f32_3"))
-    assert status == 1
-    assert of(rows, "reductions")["bits.f32.avg"] == of(rows, "reductions")["bits.f32.sum"] == "no"
-    assert of(rows, "reductions")["bits.f64.avg"] == "yes"
-    assert of(rows, "run")["reductions"] == "failed"
-    assert rows[-1]["detail"] == "1 parts failed or were out of time"
-
-
 def test_a_gpu_that_conforms_not_fails_it(suite):
     status, rows, _ = suite.run("--fake", *only("conformance"), FAKE_GPU_FAIL="cuStreamQuery:1:999")
     assert status == 1 and "no" in of(rows, "conformance").values()
     assert of(rows, "run")["conformance"] == "failed"
+    assert rows[-1]["detail"] == "1 parts failed or were out of time"
 
 
+@pytest.mark.heavy
 def test_tests_are_rows(suite):
     status, rows, _ = suite.run("--fake", *only("integration"), "--seconds", "1000", GPU_TESTS="gpu_rows")
     assert (status, of(rows, "integration")) == (1, {}), "there is no such file"

@@ -52,16 +52,6 @@ def test_averages(cluster, member, nodes, world):
     together(members, "leave")
 
 
-def test_every_type_and_sum(cluster, member):
-    members = crew(members_of(cluster(3), member), None, 3, options="reduce=sum",
-                   params=("a f32 5", "b f32 300 20", "c bf16 70000", "d f64 3", "e i32 9"))
-    bring(members)
-    rests = [fields(rest) for rest in together(members, "finish")]
-    assert len({rest["norm"] for rest in rests}) == 1
-    for each in members:
-        assert ask(each, "get 4 0") == "6" and ask(each, "get 3 2") == "12"
-
-
 @pytest.mark.parametrize("nodes, reduce, dtype", [(2, "avg", "f32"), (3, "avg", "bf16"), (4, "sum", "f64")])
 def test_statistics_of_all_ranks(cluster, member, nodes, reduce, dtype):
     """They go at the end of what is exchanged, from and to memory of the host."""
@@ -167,6 +157,7 @@ def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library,
     assert communicators(it, nodes=2) == [number + 1 for number in before]
     peer, = it.nodes[0].job("team")["peers"]
     assert peer["transport"] == "P2P/CUMEM"
+    assert it.nodes[0].status()["daemon"]["engine"]["abilities"].startswith("no register_buffer, ") != by_older
     new = team.fresh()
     assert fields(ask(new, team.join_line(2)))["rank"] == "2"
     for node in it.nodes[:2]:
@@ -269,14 +260,6 @@ def test_without_nccl_jobs_stay_on_their_daemon(cluster, member, build, library,
     assert one.line().startswith("OK ")
 
 
-def test_the_oldest_nccl_does(cluster, member, build):
-    it = cluster(2, common={"nccl_library": (build / NCCL).with_name("libnccl-plain.so.2")})
-    members = crew(members_of(it, member), None, 2)
-    for number in range(1, 4):
-        assert step(members) == number
-    assert it.nodes[0].status()["daemon"]["engine"]["abilities"].startswith("no register_buffer, ")
-
-
 def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
     """Its kernels would hold the GPU for ever: so it ends with a status of its own."""
     it = cluster(1, settings=STAY, times=SWIFT)
@@ -313,16 +296,17 @@ def steps_beside(it, member):
 
 def test_an_init_that_does_not_end_is_ended(cluster, member):
     """It says so, is tried again, and other jobs go on; whoever serves the GPU next does it."""
-    it = cluster(1, common={"build": "2s"}, settings=STAY)
-    it.nodes.append(it.add(env={"FAKE_NCCL_STUCK": "init"}))
+    it = cluster(1, settings=STAY)
+    stuck = it.add(env={"FAKE_NCCL_STUCK": "init"}, build="2s")
+    it.nodes.append(stuck)
     one_more = steps_beside(it, member)
     members = waiting(it, member)
-    for node in it.nodes:
-        node.wait_log("job .*team.*: NCCL does not connect this node; not all of them came in time")
+    stuck.wait_log("job .*team.*: NCCL does not connect this node; not all of them came in time")
     one_more()
-    harness.stop(it.nodes[1])
-    it.nodes[1].env.clear()
-    it.nodes[1].start()
+    harness.stop(stuck)
+    stuck.env.clear()
+    stuck.config.write_text(stuck.config.read_text().replace("build = 2s", ""))     # as long as it takes
+    stuck.start()
     one_more()
     for each in members:
         assert each.line().startswith("OK ")
@@ -343,7 +327,7 @@ def test_what_the_host_does_not_give_is_named(cluster, member):
 
 def test_a_collective_that_does_not_end_is_given_up(cluster, member):
     """What it was for is done again, with another communicator."""
-    it = cluster(2, common={"nccl_timeout": "1s"}, settings=STAY)
+    it = cluster(2, common={"nccl_timeout": "5s"}, settings=STAY)
     members = crew(members_of(it, member), None, 2)
     assert step(members) == 1
     before = communicators(it, "job")
@@ -353,7 +337,7 @@ def test_a_collective_that_does_not_end_is_given_up(cluster, member):
     for each in members:
         each.say("finish")
     said = re.compile("job .*: NCCL has lost the other nodes; a collective of [0-9]+ elements has not ended "
-                      "for 1000 ms")
+                      "for 5000 ms")
     wait_until(lambda: any(said.search(node.log) for node in it.nodes), "one of the nodes to say so")
     hold.unlink()
     for each in members:
@@ -382,7 +366,6 @@ def test_who_waits_to_launch_names_the_coordinator(cluster, member):
     for each in members:
         assert each.line().startswith("OK step=2 ")
     assert communicators(it, "job") == [1, 1]
-
 
 
 def test_status_tells_how_gpus_are_connected(cluster, member, build):

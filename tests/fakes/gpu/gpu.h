@@ -182,8 +182,8 @@ bool machine_try(pthread_mutex_t *mutex);
 /* A line of the log: a rule was broken. */
 void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t machine_setting(const char *name, uint64_t otherwise);
-/* Counts a call of this process. The result that the setting, of the form "call:3:719,…", has for the third one of
- * it, or (with 0) for each; 0: it has none. */
+/* Counts a call of this process. The setting, "call:3:719,…", has a result for the third one, or (with 0) for
+ * each; 0: it has none for this one. */
 int machine_failure(const char *setting, const char *call);
 
 /* One more, or less, use of a memory; it is counted as long as there is one. False: no memory left. */
