@@ -63,6 +63,13 @@ struct rig {
 static struct cuda driver; /* the tests' own view of the GPUs, in the same process */
 static char folder[64], error[512];
 
+/* What the fake is to do wrong from now on. The variables are there from the beginning: other threads read
+ * them meanwhile. */
+static inline void set_trouble(const char *fail, const char *stuck) {
+        setenv("FAKE_NCCL_FAIL", fail, 1);
+        setenv("FAKE_NCCL_STUCK", stuck, 1);
+}
+
 /* Not its rank. */
 static uint32_t rig_address(uint32_t rank) {
         return 10 * rank + 3;
@@ -405,6 +412,12 @@ static inline void site_get(const struct site *site, uint64_t offset, void *to, 
         assert_int_equal(driver.copy_out(to, site->memory + offset, bytes, NULL), CUDA_OK);
 }
 
+static inline void rig_finish(struct rig *rig) {
+        set_trouble("", "");
+        rig_drop(rig);
+        rig_close(rig);
+}
+
 /* ---- the machine ---- */
 
 static inline int nccl_setup(void **state) {
@@ -414,22 +427,11 @@ static inline int nccl_setup(void **state) {
         setenv("FAKE_GPU", folder, 1);
         setenv("FAKE_GPU_KERNELS", FAKE_GPU_KERNELS_LIBRARY, 1);
         setenv("FAKE_GPU_DEVICES", "4", 1);
+        set_trouble("", "");
         if (cuda_load(&driver, FAKE_GPU_LIBRARY, error, sizeof(error)) == 0)
                 return 0;
         fprintf(stderr, "%s\n", error);
         return -1;
-}
-
-/* What the fake is to do wrong from now on. The variables are there from the beginning: other threads read
- * them meanwhile. */
-static inline void set_trouble(const char *fail, const char *stuck) {
-        setenv("FAKE_NCCL_FAIL", fail, 1);
-        setenv("FAKE_NCCL_STUCK", stuck, 1);
-}
-
-static inline int nccl_setup_for_trouble(void **state) {
-        set_trouble("", "");
-        return nccl_setup(state);
 }
 
 /* Whether no rule was broken, and nothing is left. Not as a teardown: nobody would hear of its failure. */

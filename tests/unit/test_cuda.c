@@ -318,6 +318,27 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         assert_null(backend->ops->close(backend));
 }
 
+/* Some of a turn are launched, and some wait, when others come. None is lost. */
+static void test_tasks_come_behind_those_that_wait(void **state) {
+        struct backend *backend = open_backend();
+        struct backend_range range = { make(backend, MIB), 0 };
+        struct backend_task task = task_of(&range, 1, 16);
+        struct backend_result ignored;
+
+        for (unsigned round = 0; round < 4; round++) {
+                for (unsigned i = 0; i < 20; i++) { /* no two neighbours share a launch */
+                        task.id = 1000 + 20 * round + i;
+                        task.reduce = i % 2 == 0 ? WIRE__REDUCE__MAX : WIRE__REDUCE__MIN;
+                        assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
+                }
+                wait_until(backend, &seen.n_done, 20 * round + 1);
+        }
+        wait_until(backend, &seen.n_done, 80);
+        assert_int_equal(seen.done.id, 1079);
+        let_go(backend, range.memory);
+        assert_null(backend->ops->close(backend));
+}
+
 /* A kernel of a daemon that was killed may still write there. */
 static void test_memory_of_a_former_daemon_is_left_alone_for_a_while(void **state) {
         struct backend *backend = open_backend();
@@ -777,6 +798,7 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others),
                 cmocka_unit_test(test_averages_and_statistics),
                 cmocka_unit_test(test_many_tasks_are_done_in_the_order_of_their_turn),
+                cmocka_unit_test(test_tasks_come_behind_those_that_wait),
                 cmocka_unit_test(test_memory_of_a_former_daemon_is_left_alone_for_a_while),
                 cmocka_unit_test(test_tasks_that_share_a_launch_have_their_own_statistics),
                 cmocka_unit_test(test_bad_memory_is_refused_by_name),

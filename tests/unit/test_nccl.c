@@ -131,8 +131,7 @@ static void every_reduction_of_every_type(void **state) {
                 }
         assert_false(rig.site[0].engine->ops->can(rig.site[0].engine, WIRE__DTYPE__U8, ENGINE_COPY));
         reduce_n(&rig, ++sequence, WIRE__DTYPE__F32, ENGINE_SUM, MANY); /* in several pieces */
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
@@ -151,8 +150,7 @@ static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
         for (uint32_t rank = 0; rank < 3; rank++)
                 for (unsigned i = 0; i < ENGINE_VALUES; i++)
                         assert_int_equal(rig.site[rank].value[0][i], 0);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* Nodes hand lanes over in different order: neither waits for the other. */
@@ -173,8 +171,7 @@ static void lanes_do_not_wait_for_one_another(void **state) {
                 }
         rig_await(&rig, 0, 20);
         rig_await(&rig, 1, 20);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 static void as_many_are_under_way_as_the_window_says(void **state) {
@@ -188,8 +185,7 @@ static void as_many_are_under_way_as_the_window_says(void **state) {
         for (uint64_t sequence = 1; sequence <= ENGINE_WINDOW; sequence++)
                 site_launch(&rig.site[1], 0, sequence, ENGINE_PAYLOAD, &piece);
         rig_await(&rig, 0, ENGINE_WINDOW);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 static void what_cannot_be_launched_is_refused(void **state) {
@@ -257,8 +253,7 @@ static void memory_comes_and_goes(void **state) {
         piece.memory = MEMORY;
         rig_launch(&rig, 0, 2, &piece);
         rig_await(&rig, 0, 2);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* What is let go of while a communicator ends is free once it has. */
@@ -296,8 +291,7 @@ static void one_follows_another(void **state) {
                 rig_await_built(&rig);
                 reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
         }
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* The second node never launches it: the others' kernels wait, and end when it is aborted. */
@@ -319,8 +313,7 @@ static void what_waits_for_a_node_is_aborted(void **state) {
         rig_build(&rig);
         rig_await_built(&rig);
         reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* A kernel of another job waits for a node: meanwhile communicators end on that GPU, and are made. */
@@ -457,8 +450,7 @@ static void what_makes_no_sense_is_not_learned(void **state) {
         rig_spread(&rig.site[1]); /* once or more */
         rig_await_built(&rig);
         assert_int_equal(rig.site[0].n_lost + rig.site[1].n_lost, 0);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* One ends at once, and the other one much later: its peer does not end it. What the later one tells then
@@ -490,8 +482,7 @@ static void what_is_being_made_is_aborted(void **state) {
         rig_build(&rig);
         rig_await_built(&rig);
         reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* ---- libraries ---- */

@@ -85,8 +85,7 @@ static void it_is_quiet_before_it_is_freed(void **state) {
         vote(&rig);
         EACH_SITE(&rig, site)
         assert_int_equal(site->n_aborted, 0); /* not of the first one once more */
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 static void *keep_for_a_while(void *data) {
@@ -128,8 +127,7 @@ static void end_with(const char *library, const char *fail, const char *stuck, u
         rig_build(&rig);
         rig_await_built(&rig);
         vote(&rig);
-        rig_drop(&rig);
-        rig_close(&rig);
+        rig_finish(&rig);
 }
 
 /* NCCL fails, or does not come to an end, or knows nothing of it: there is the other way. */
@@ -153,5 +151,5 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(where_it_sticks_it_is_aborted),
                 cmocka_unit_test(where_it_cannot_it_is_aborted),
         };
-        return NCCL_RUN(argv, tests, nccl_setup_for_trouble, NULL);
+        return NCCL_RUN(argv, tests, nccl_setup, NULL);
 }

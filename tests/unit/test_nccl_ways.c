@@ -71,12 +71,6 @@ static void drop_older(struct rig *rig) {
         rig->older = 0;
 }
 
-static void finish(struct rig *rig) {
-        set_trouble("", "");
-        rig_drop(rig);
-        rig_close(rig);
-}
-
 /* Made in that way, it works beside the one before, and without it. */
 static void follow(struct rig *rig, uint32_t without, uint32_t left, const char *fail) {
         start_with(rig, without);
@@ -86,7 +80,7 @@ static void follow(struct rig *rig, uint32_t without, uint32_t left, const char 
         sum_up_on_all_lanes(rig, 1);
         drop_older(rig);
         sum_up_on_all_lanes(rig, 2);
-        finish(rig);
+        rig_finish(rig);
 }
 
 /* ---- tests ---- */
@@ -122,7 +116,7 @@ static void it_shrinks_and_grows(void **state) {
                 sum_up_on_all_lanes(&rig, 1);
                 drop_older(&rig);
         }
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 /* No part and no extension whose ranks are in the order of their addresses. */
@@ -175,7 +169,7 @@ static void what_is_at_work_is_left_alone(void **state) {
         await_made(&rig);
         sum_up_on_all_lanes(&rig, 1);
         drop_older(&rig);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 /* Here that is so of another rank, and of rank 0 it is not: both see who it is. */
@@ -202,7 +196,7 @@ static void who_cannot_go_on_is_named(void **state) {
         rig_build(&rig);
         await_made(&rig);
         sum_up_on_all_lanes(&rig, 1);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 /* The next one is made of nothing, although the one before is still there. */
@@ -214,7 +208,7 @@ static void try_again(struct rig *rig) {
         await_made(rig);
         sum_up_on_all_lanes(rig, 1);
         drop_older(rig);
-        finish(rig);
+        rig_finish(rig);
 }
 
 static void fail_once(uint32_t without, uint32_t left, const char *fails) {
@@ -252,7 +246,7 @@ static void stick_once(uint32_t without, uint32_t left) {
         rig_build(&rig);
         await_made(&rig);
         sum_up_on_all_lanes(&rig, 1);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 static void what_does_not_end_is_aborted(void **state) {
@@ -282,7 +276,7 @@ static void nor_is_what_one_of_them_does_not_do(void **state) {
         await_made(&rig);
         sum_up_on_all_lanes(&rig, 1);
         drop_older(&rig);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 /* Memory comes and goes meanwhile. NCCL is asked for nothing of the one before. */
@@ -310,7 +304,7 @@ static void memory_waits_for_it(void **state) {
         site_enter(site);
         assert_int_equal(driver.free(more), CUDA_OK);
         sum_up_on_all_lanes(&rig, 1);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 int main(int argc, char **argv) {
@@ -328,5 +322,5 @@ int main(int argc, char **argv) {
                 cmocka_unit_test(nor_is_what_one_of_them_does_not_do),
                 cmocka_unit_test(memory_waits_for_it),
         };
-        return NCCL_RUN(argv, tests, nccl_setup_for_trouble, NULL);
+        return NCCL_RUN(argv, tests, nccl_setup, NULL);
 }

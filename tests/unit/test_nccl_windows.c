@@ -96,12 +96,6 @@ static bool had_windows(void) {
         return some;
 }
 
-static void finish(struct rig *rig) {
-        set_trouble("", "");
-        rig_drop(rig);
-        rig_close(rig);
-}
-
 static void go_on(struct rig *rig, bool windows) {
         logged();
         rig_build(rig);
@@ -110,7 +104,7 @@ static void go_on(struct rig *rig, bool windows) {
         assert_int_equal(site->n_lost, 0);
         assert_int_equal(had_windows(), windows);
         sum_up_often(rig);
-        finish(rig);
+        rig_finish(rig);
 }
 
 static void work(struct rig *rig, bool windows) {
@@ -172,7 +166,7 @@ static void all_types_and_operations_are_right(void **state) {
                                         assert_int_equal(integer[i], wanted);
                         }
                 }
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 /* The end of a payload comes from memory of the CPU, and goes there. */
@@ -195,7 +189,7 @@ static void a_tail_goes_with_them(void **state) {
                 memcpy(&value, site->tail, sizeof(value));
                 assert_float_equal(value, 8, 0);
         }
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 static void an_earlier_dialect_has_none(void **state) {
@@ -246,7 +240,7 @@ static void between_hosts_there_are_none(void **state) {
         rig_await_built(&rig);
         assert_false(had_windows());
         sum_up_often(&rig);
-        finish(&rig);
+        rig_finish(&rig);
 }
 
 static void build_in_vain(struct rig *rig, const char *fail, const char *stuck, uint32_t timeout) {
@@ -308,7 +302,7 @@ static void what_is_aborted_may_be_tried_again(void **state) {
 
 static int setup(void **state) {
         setenv("NCCL_WIN_ENABLE", "1", 1);
-        return nccl_setup_for_trouble(state) == 0 ? capture_stderr() : -1;
+        return nccl_setup(state) == 0 ? capture_stderr() : -1;
 }
 
 static int teardown(void **state) {

@@ -22,7 +22,6 @@ extern char **environ;
 
 #define EXPORT __attribute__((visibility("default")))
 #define NOT_INITIALIZED 3
-#define FUNCTIONS 1024u
 
 struct CUctx_st {
         unsigned device, retained;
@@ -46,8 +45,7 @@ struct host {
 static struct CUctx_st contexts[GPU_DEVICES];
 static GPU_THREADS_OWN struct CUctx_st *current;
 static bool initialised;
-static struct CUfunc_st functions[FUNCTIONS];
-static unsigned n_functions;
+static struct CUfunc_st functions[KERNELS + 1]; /* by their numbers */
 static struct host hosts[64];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -339,10 +337,8 @@ static cuda_result fake_cuModuleGetFunction(cuda_function *ret, cuda_module modu
         int r = ask_with(&request, name, -1, &reply, NULL);
         if (r != CUDA_OK)
                 return r;
+        struct CUfunc_st *function = &functions[reply.value[0]];
         pthread_mutex_lock(&lock);
-        if (n_functions == FUNCTIONS)
-                abort();
-        struct CUfunc_st *function = &functions[n_functions++];
         function->number = reply.value[0];
         function->n_parameters = (unsigned)reply.value[1];
         for (unsigned i = 0; i < 6; i++)

@@ -136,6 +136,8 @@ void memory_drop(struct machine *machine, struct memory *memory);
 
 /* ---- kernels.c ---- */
 
+#define KERNELS 256u
+
 struct fake_kernel;
 
 void kernels_load(void);

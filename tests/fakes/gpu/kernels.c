@@ -7,8 +7,6 @@
 #include "gpu.h"
 #include "tests/fakes/kernel.h"
 
-#define KERNELS 256u
-
 static const struct fake_kernel *kernels[KERNELS];
 static size_t n_kernels;
 
