@@ -157,7 +157,8 @@ def test_the_job_shrinks_and_grows(cluster, member, build, monkeypatch, library,
     assert communicators(it, nodes=2) == [number + 1 for number in before]
     peer, = it.nodes[0].job("team")["peers"]
     assert peer["transport"] == "P2P/CUMEM"
-    assert it.nodes[0].status()["daemon"]["engine"]["abilities"].startswith("no register_buffer, ") != by_older
+    abilities = it.nodes[0].status()["daemon"]["engine"]["abilities"]
+    assert abilities.startswith("no register_buffer, ") != by_older
     new = team.fresh()
     assert fields(ask(new, team.join_line(2)))["rank"] == "2"
     for node in it.nodes[:2]:
