@@ -213,8 +213,9 @@ static void on_flush(struct job *job) {}
 static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         uint32_t before = 0;
 
-        while (cluster->trainer[before].member != member)
+        while (before < MOST_TRAINERS && cluster->trainer[before].member != member)
                 before++;
+        assert_true(before < MOST_TRAINERS);
         cluster->trainer[before].behind = member->job->behind;
         if (before == member->rank)
                 return;
@@ -609,6 +610,28 @@ static inline void give(uint32_t rank) {
         give_to(rank, 0);
 }
 
+/* The first n ranks. */
+static inline void give_all(uint32_t n) {
+        for (uint32_t rank = 0; rank < n; rank++)
+                give(rank);
+}
+
+/* Somebody comes in its place, and the next generation begins. */
+static inline void come_back(uint32_t rank, uint32_t node) {
+        join(node, rank, 4);
+        until(cluster->trainer[rank].member != NULL);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
+}
+
+/* … and brings the plan, so that the next step is everybody's. */
+static inline void replace(uint32_t rank, uint32_t node) {
+        come_back(rank, node);
+        bring(rank);
+        settle();
+        cluster->trainer[rank].step[0] = cluster->trainer[0].step[0];
+}
+
 /* What the ranks in `from` make of that element. */
 static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint32_t bucket, uint64_t i) {
         double whole = cluster->reduce == WIRE__REDUCE__MIN ? 1e9 : 0;
@@ -658,6 +681,11 @@ static inline void stage(uint32_t rank) {
 
         assert_int_equal(staging_ask(trainer->member, 12, &cluster->refusal), 0);
         assert_int_equal(staging_attach(trainer->member, 13, &cluster->refusal), 0);
+}
+
+static inline void stage_all(uint32_t n) {
+        for (uint32_t rank = 0; rank < n; rank++)
+                stage(rank);
 }
 
 /* The next one; what it has goes in at the beginning of its staging, and what it gets comes in the middle. */

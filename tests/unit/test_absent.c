@@ -173,13 +173,7 @@ static void a_void_step_leaves_nothing(void **state) {
         assert_int_equal(cluster->node[0].unused[0], everything(0, 0));
         lose(2);
         until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
-        join(1, 2, 4);
-        until(cluster->trainer[2].member != NULL);
-        for (uint32_t n = 0; n < cluster->n; n++)
-                until(job_on(n)->state == JOB_RUNNING);
-        bring(2);
-        settle();
-        cluster->trainer[2].step[0] = cluster->trainer[0].step[0];
+        replace(2, 1);
         step_with(ALL, on_one_node);
         step_with(ALL, one_everywhere);
 }
@@ -205,13 +199,7 @@ static void a_loss_at_any_moment_leaves_the_map_right(void **state) {
                 } else {
                         voided++;
                 }
-                join(1, 2, 4);
-                until(cluster->trainer[2].member != NULL);
-                for (uint32_t n = 0; n < cluster->n; n++)
-                        until(job_on(n)->state == JOB_RUNNING);
-                bring(2);
-                settle();
-                cluster->trainer[2].step[0] = cluster->trainer[0].step[0];
+                replace(2, 1);
                 step_with(ALL, one_everywhere);
         }
         assert_true(committed > 0 && voided > 0);

@@ -240,6 +240,7 @@ static void the_coordinators_own_time_ends_waits(void **state) {
         join(&daemons[0], 1, 2, 2);
         assert_int_equal(due, now + 3 * SECOND);
         assert_true(places_has(&daemons[0].node.places, 1));
+        assert_false(places_has(&daemons[0].node.places, 0)); /* it asks for no rank, and gets the lowest */
         now = due - 1;
         coordinators_tick(table);
         assert_int_equal(daemons[0].refused, 0);
@@ -263,6 +264,20 @@ static void nobodys_wait_ends_while_a_node_waits(void **state) {
         node_wait(&daemons[0].node, now, false);
         effects_drain(&daemons[0].effects, do_effect);
         assert_int_equal(daemons[0].refused, 1);
+}
+
+/* A node that is gone waits for nothing. */
+static void a_node_that_has_gone_puts_off_no_wait(void **state) {
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
+        node_wait(&daemons[0].node, now, true);
+        join(&daemons[0], 1, 3, 3);
+        join(&daemons[1], 2, 3, 3);
+        detach(&daemons[0]);
+        assert_int_equal(due, now + 3 * SECOND);
+        now = due;
+        coordinators_tick(table);
+        assert_int_equal(daemons[1].refused, 1);
 }
 
 static void one_at_its_end_takes_no_further_node(void **state) {
@@ -358,6 +373,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_node_that_detaches_is_lost_to_the_others, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_coordinators_own_time_ends_waits, setup, teardown),
                 cmocka_unit_test_setup_teardown(nobodys_wait_ends_while_a_node_waits, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_node_that_has_gone_puts_off_no_wait, setup, teardown),
                 cmocka_unit_test_setup_teardown(one_at_its_end_takes_no_further_node, setup, teardown),
                 cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_job_has_so_many_nodes_and_no_more, setup, teardown),

@@ -87,8 +87,7 @@ static void give_with_nan(void) {
 
 static void what_is_not_finite_is_named_on_each_node(void **state) {
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(all_committed(1));
         give_with_nan();
         until(all_committed(2));
@@ -109,8 +108,7 @@ static void what_is_not_finite_is_named_on_each_node(void **state) {
                                 assert_int_equal(cluster->node[n].nonfinite[b][rank],
                                                  rank == 3 && b == 2 ? 2 : 0);
         }
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(all_committed(3));
         assert_int_equal(job_on(0)->nonfinite, 0);
 }
@@ -118,8 +116,7 @@ static void what_is_not_finite_is_named_on_each_node(void **state) {
 static void nothing_is_decided_without_the_slowest_node(void **state) {
         form_four();
         cluster->fabric->node[1].held = true;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         assert_int_equal(cluster->node[0].committed, 0);
         cluster->fabric->node[1].held = false;
@@ -143,11 +140,9 @@ static void what_hangs_between_nodes_is_named(void **state) {
         uint64_t since = clock_now();
 
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         cluster->fabric->hangs = true;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         for (uint32_t n = 0; n < 3; n++)
                 assert_waits(n, n == 0   ? "the exchange of bucket 0 with nodes 1, 2"
@@ -172,8 +167,7 @@ static void a_vote_that_is_awaited_is_named(void **state) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         hear_until(last, cluster->fabric->node[0].n_votes == 2); /* the last node is one collective behind */
         settle();
         assert_waits(0, "the vote of nodes 1, 2");
@@ -188,8 +182,7 @@ static void a_piece_that_is_awaited_is_named(void **state) {
 
         form_four();
         bucket = &plan_of(0)->bucket[BUCKETS - 1];
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         hear_until(last, bucket->state >= BUCKET_FANNING_OUT); /* the last node is one collective behind */
         settle();
         assert_int_equal(bucket->state, PIECE_BYTES > 0 ? BUCKET_FANNING_OUT : BUCKET_DONE);
@@ -302,10 +295,7 @@ static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
                         assert_int_equal(cluster->node[n].committed, cluster->node[0].committed);
                         assert_int_equal(cluster->node[n].voided, cluster->node[0].voided);
                 }
-                join(1, 2, 4);
-                until(cluster->trainer[2].member != NULL);
-                for (uint32_t n = 0; n < cluster->n; n++)
-                        until(job_on(n)->state == JOB_RUNNING);
+                come_back(2, 1);
                 for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
                         bring_plan(2, plan, plan == 0 ? "p" : "q");
                 settle();
@@ -317,24 +307,12 @@ static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
 
 /* ---- somebody is lost ---- */
 
-/* The one who comes in its place brings the plan, and the next step is everybody's. */
-static void replace(uint32_t rank, uint32_t node) {
-        join(node, rank, 4);
-        until(cluster->trainer[rank].member != NULL);
-        for (uint32_t n = 0; n < cluster->n; n++)
-                until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
-        bring(rank);
-        settle();
-        cluster->trainer[rank].step[0] = cluster->trainer[0].step[0];
-}
-
 static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
         uint32_t last = cluster->n - 1;
 
         form_four();
         step_of(ALL, 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         ready(3, 0);
         ready(3, 1);
         settle();
@@ -365,8 +343,7 @@ static void a_node_of_fewer_plans_hears_every_order(void **state) {
 static void lanes_are_filled_up_to_the_same_number(void **state) {
         form_four();
         cluster->fabric->node[1].held = true; /* it has not seen the others' comparison yet */
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         for (uint32_t b = 0; b < BUCKETS; b++)
                 ready(3, b);
         settle();
@@ -390,8 +367,7 @@ static void a_loss_at_any_moment_leaves_no_difference(void **state) {
         for (unsigned moment = 0; moment < MOMENTS(24); moment++) {
                 uint64_t step = cluster->node[0].committed + 1;
 
-                for (uint32_t rank = 0; rank < 4; rank++)
-                        give(rank);
+                give_all(4);
                 for (unsigned i = 0; i < moment; i++)
                         pass();
                 lose(2);
@@ -416,8 +392,7 @@ static void a_lost_node_costs_the_communicator(void **state) {
 
         form_four();
         step_of(ALL, 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         lose_node(2);
         gone = cluster->trainer[3];
         cluster->trainer[3] = (struct trainer){ 0 };
@@ -434,8 +409,7 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         form_four();
         step_of(ALL, 1);
         cluster->fabric->node[2].launch_error = -EIO;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
         for (uint32_t n = 0; n < 3; n++)
                 assert_non_null(
@@ -467,8 +441,7 @@ static void commit_without_the_last(void) {
 
         form_four();
         step_of(ALL, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         hear_until(last, last->n_votes == 4);
         until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
 }
@@ -508,8 +481,7 @@ static void a_node_that_lacks_a_step_counts_on_before_the_plan_is_open(void **st
         assert_int_equal(cluster->trainer[3].step[0], 3);
         bring(2);
         settle();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
         assert_sums(ALL, 3);
 }
@@ -524,8 +496,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
         form_four();
         step_of(ALL, 1);
         assert_true(past_trace(plan_of(0)->kept).done);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         hear_until(first, first->n_payloads == 2 * pieces_of(0, BUCKETS));
         lose(3);
         until(job_on(0)->state == JOB_REPLACING);
@@ -558,8 +529,7 @@ static void staging_outlives_its_plan(void **state) {
 
         form_four();
         job = job_on(2);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         ready(3, 1);
         until(plan_of(2)->exchange->compared);
         cluster->fabric->hangs = true;
@@ -582,8 +552,7 @@ static void an_engine_at_work_is_ended_before_its_memory(void **state) {
 
         form_four();
         cluster->fabric->hangs = true;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         assert_true(machine_engine_busy(job_on(2)));
         jobs_drain(last->jobs);
@@ -599,8 +568,7 @@ static void an_engine_at_work_is_ended_before_its_memory(void **state) {
 static void what_hangs_is_aborted(void **state) {
         form_four();
         cluster->fabric->hangs = true;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         assert_true(all_committed(0));
         lose(3);
@@ -652,8 +620,7 @@ static double sum_of(uint64_t i) {
 
 static void operations_go_between_nodes(void **state) {
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         call_all(WIRE__OPERATION_KIND__BROADCAST, N_PART);
         for (uint32_t rank = 0; rank < 4; rank++)
                 for (uint64_t i = 0; i < N_PART && rank != 2; i++)
@@ -687,8 +654,7 @@ static void a_barrier_waits_for_all_nodes(void **state) {
 
 static void calls_that_differ_are_refused_everywhere(void **state) {
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BROADCAST, rank < 2 ? PART : 2 * PART), 0);
         until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
@@ -703,8 +669,7 @@ static void calls_that_differ_are_refused_everywhere(void **state) {
 /* … and where members of one node differ, the others hear it, too. */
 static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state) {
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BROADCAST, rank == 0 ? 2 * PART : PART),
                                  rank == 1 ? WIRE__CODE__OPERATION_MISMATCH : 0);
@@ -714,8 +679,7 @@ static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state
 
 static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         for (unsigned moment = 0; moment < 14; moment++) {
                 unsigned before[2] = { cluster->node[0].operations, cluster->node[1].operations };
 
@@ -741,8 +705,7 @@ static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
 static void empty_a_node(void) {
         form_four();
         step_of(ALL, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                stage(rank);
+        stage_all(4);
         lose(2);
         until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
         assert_int_equal(job_on(1)->n_local, 0);
@@ -816,8 +779,7 @@ static void a_node_that_comes_later_counts_on_with_the_others(void **state) {
         bring(3);
         settle();
         assert_int_equal(plan_of(2)->step, 2);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
         assert_sums(ALL, 3);
 }

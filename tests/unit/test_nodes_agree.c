@@ -348,8 +348,7 @@ static void who_comes_later_and_differs_is_refused_alone(void **state) {
         for (uint32_t rank = 0; rank < 3; rank++)
                 bring(rank);
         settle();
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1);
         join(2, 3, 4);
         until(cluster->trainer[3].member != NULL);
@@ -364,8 +363,7 @@ static void who_comes_later_and_differs_is_refused_alone(void **state) {
         bring(3); /* as it should have been */
         settle();
         assert_true(plan_of(2)->agreed);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[0].committed == 2 && cluster->node[2].committed == 1);
 }
 

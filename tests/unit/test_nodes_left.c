@@ -46,8 +46,7 @@ static void it_hears_of_no_loss(void **state) {
 static void it_enters_no_generation(void **state) {
         form_four();
         cluster->fabric->node[2].launch_error = -EIO;
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[2].voided == 1);
         cluster->fabric->node[2].launch_error = 0;
         until(job_on(2)->machine.node.phase == NODE_BUILDING);

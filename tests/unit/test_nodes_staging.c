@@ -65,8 +65,7 @@ static void steps_wait_for_it(void **state) {
         make_slow();
         form_four();
         assert_int_equal(n_slow, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         for (uint32_t n = 0; n < 3; n++) {
                 assert_int_equal(cluster->node[n].committed + cluster->node[n].voided, 0);
@@ -76,8 +75,7 @@ static void steps_wait_for_it(void **state) {
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
               cluster->node[2].committed == 1);
         assert_sums(0xf, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[1].committed == 2 && cluster->node[0].committed == 2);
         assert_int_equal(n_slow, 0);
 }
@@ -86,8 +84,7 @@ static void it_comes_before_the_first_step(void **state) {
         make_slow();
         form_four();
         make(0);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
               cluster->node[2].committed == 1);
         assert_sums(0xf, 1);
@@ -97,8 +94,7 @@ static void it_comes_before_the_first_step(void **state) {
 static void a_member_is_lost_before_it_comes(void **state) {
         make_slow();
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         lose(0);
         until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
@@ -107,8 +103,7 @@ static void a_member_is_lost_before_it_comes(void **state) {
         bring(0);
         settle();
         assert_int_equal(n_slow, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         assert_int_equal(cluster->node[1].committed, 0);
         make(0);
@@ -123,8 +118,7 @@ static void a_node_without_members_waits_for_it(void **state) {
         lose(2);
         until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
         assert_int_equal(job_on(1)->n_local, 0);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                give(rank);
+        give_all(3);
         settle();
         assert_int_equal(cluster->node[0].committed, 0);
         make(0);
@@ -139,8 +133,7 @@ static void steps_wait_for_the_engine(void **state) {
         fake->slow = true;
         form_four();
         assert_int_equal(fake->n_coming, 1);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         assert_int_equal(cluster->fabric->node[0].n_payloads, 0);
         fake_take_shared(fake);
@@ -155,8 +148,7 @@ static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
         struct users *accounts = cluster->node[1].accounts;
 
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[1].committed == 1 && cluster->node[0].committed == 1);
         fake->slow = true;
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -175,8 +167,7 @@ static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
 static void the_members_go_where_there_is_no_room(void **state) {
         make_slow();
         form_four();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         settle();
         make(-ENOMEM);
         assert_true(cluster->trainer[2].evicted);
@@ -191,8 +182,7 @@ static void the_members_go_where_there_is_no_room(void **state) {
         until(cluster->trainer[2].member != NULL && job_on(1)->generation == 2);
         bring(2);
         settle();
-        for (uint32_t rank = 0; rank < 4; rank++)
-                give(rank);
+        give_all(4);
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
               cluster->node[2].committed == 1);
         assert_sums(0xf, 1);
