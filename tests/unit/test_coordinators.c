@@ -3,7 +3,7 @@
  * The table of coordinators, and nodes that meet in it: who is coordinated together, what is charged to whom,
  * and when a coordinator comes and goes. Time stands still unless a test moves it.
  */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdlib.h>
 
@@ -168,7 +168,9 @@ static int teardown(void **state) {
         return 0;
 }
 
-static void nodes_of_one_job_form_it_together(void **state) {
+#define TEST(name) TEST_WITH(name, setup, teardown)
+
+TEST(nodes_of_one_job_form_it_together) {
         for (unsigned i = 0; i < NODES; i++) {
                 assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
                 assert_int_equal(daemons[i].attachment.address, i);
@@ -186,7 +188,7 @@ static void nodes_of_one_job_form_it_together(void **state) {
         }
 }
 
-static void other_users_names_and_incarnations_are_other_jobs(void **state) {
+TEST(other_users_names_and_incarnations_are_other_jobs) {
         uint64_t one;
 
         assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
@@ -209,7 +211,7 @@ static void other_users_names_and_incarnations_are_other_jobs(void **state) {
                 assert_int_equal(daemons[i].entered, 0);
 }
 
-static void a_node_that_detaches_is_lost_to_the_others(void **state) {
+TEST(a_node_that_detaches_is_lost_to_the_others) {
         for (unsigned i = 0; i < NODES; i++)
                 assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
         for (unsigned i = 0; i < NODES; i++)
@@ -234,7 +236,7 @@ static void a_node_that_detaches_is_lost_to_the_others(void **state) {
         assert_int_equal(daemons[0].entered, 3);
 }
 
-static void the_coordinators_own_time_ends_waits(void **state) {
+TEST(the_coordinators_own_time_ends_waits) {
         assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
         assert_int_equal(due > now + 3600u * SECOND, 1);
         join(&daemons[0], 1, 2, 2);
@@ -253,7 +255,7 @@ static void the_coordinators_own_time_ends_waits(void **state) {
 }
 
 /* A node that waits puts it off, however late it is. */
-static void nobodys_wait_ends_while_a_node_waits(void **state) {
+TEST(nobodys_wait_ends_while_a_node_waits) {
         assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
         node_wait(&daemons[0].node, now, true);
         join(&daemons[0], 1, 2, 2);
@@ -267,7 +269,7 @@ static void nobodys_wait_ends_while_a_node_waits(void **state) {
 }
 
 /* A node that is gone waits for nothing. */
-static void a_node_that_has_gone_puts_off_no_wait(void **state) {
+TEST(a_node_that_has_gone_puts_off_no_wait) {
         for (unsigned i = 0; i < 2; i++)
                 assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
         node_wait(&daemons[0].node, now, true);
@@ -280,7 +282,7 @@ static void a_node_that_has_gone_puts_off_no_wait(void **state) {
         assert_int_equal(daemons[1].refused, 1);
 }
 
-static void one_at_its_end_takes_no_further_node(void **state) {
+TEST(one_at_its_end_takes_no_further_node) {
         assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
         join(&daemons[0], 1, 1, 1);
         assert_int_equal(daemons[0].entered, 1);
@@ -296,7 +298,7 @@ static void one_at_its_end_takes_no_further_node(void **state) {
         assert_int_equal(daemons[1].node.generation.term >> 8, last_term);
 }
 
-static void what_does_not_fit_is_refused(void **state) {
+TEST(what_does_not_fit_is_refused) {
         struct daemon *d = &daemons[0];
         uint64_t before;
 
@@ -325,7 +327,7 @@ static void what_does_not_fit_is_refused(void **state) {
         assert_non_null(strstr(d->refusal.text, "job 'j' has 257 members"));
 }
 
-static void a_job_has_so_many_nodes_and_no_more(void **state) {
+TEST(a_job_has_so_many_nodes_and_no_more) {
         static struct attachment many[HUB_NODES + 1];
         struct hub_job job = { .uid = 1000, .name = "j" };
         struct refusal refusal;
@@ -346,7 +348,7 @@ static void a_job_has_so_many_nodes_and_no_more(void **state) {
 }
 
 /* One that begins anew has left nothing behind; the others have lost it. */
-static void a_node_begins_anew(void **state) {
+TEST(a_node_begins_anew) {
         struct node_config config;
 
         assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
@@ -363,22 +365,4 @@ static void a_node_begins_anew(void **state) {
         hub_renew(&daemons[1].attachment);
         assert_int_equal(daemons[0].interrupted, 1);
         assert_int_equal(daemons[1].interrupted, 0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(nodes_of_one_job_form_it_together, setup, teardown),
-                cmocka_unit_test_setup_teardown(other_users_names_and_incarnations_are_other_jobs, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_node_that_detaches_is_lost_to_the_others, setup, teardown),
-                cmocka_unit_test_setup_teardown(the_coordinators_own_time_ends_waits, setup, teardown),
-                cmocka_unit_test_setup_teardown(nobodys_wait_ends_while_a_node_waits, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_node_that_has_gone_puts_off_no_wait, setup, teardown),
-                cmocka_unit_test_setup_teardown(one_at_its_end_takes_no_further_node, setup, teardown),
-                cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_job_has_so_many_nodes_and_no_more, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_node_begins_anew, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

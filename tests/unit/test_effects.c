@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue between machines and those who drive them: order, owners, room that is used again, calls from
  * inside. */
-#include "unit.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -43,7 +43,7 @@ static void start(size_t size) {
         assert_int_equal(effects_init(&effects, size), 0);
 }
 
-static void effects_come_in_order_and_name_their_owner(void **state) {
+TEST_ALONE(effects_come_in_order_and_name_their_owner) {
         start(1u << 20);
         send_with(&first, 1, 0);
         act_with(&second, 2);
@@ -62,7 +62,7 @@ static void look_at_owner(const struct effect *effect) {
         n_seen++;
 }
 
-static void each_effect_has_its_own_owner(void **state) {
+TEST_ALONE(each_effect_has_its_own_owner) {
         start(1u << 20);
         send_with(&first, 1, 3);
         act_with(&second, 2);
@@ -87,7 +87,7 @@ static void breed(const struct effect *effect) {
                 send_with(&second, number + 2, (uint32_t)(number * 7 % 40));
 }
 
-static void what_comes_of_an_effect_comes_behind_what_is_left(void **state) {
+TEST_ALONE(what_comes_of_an_effect_comes_behind_what_is_left) {
         start(40000);
         most = 4000;
         act_with(&first, 1);
@@ -104,7 +104,7 @@ static void read_refusal(const struct effect *effect) {
         n_seen++;
 }
 
-static void a_refusal_outlives_the_call_that_made_it(void **state) {
+TEST_ALONE(a_refusal_outlives_the_call_that_made_it) {
         struct refusal refusal;
 
         start(1u << 20);
@@ -114,15 +114,4 @@ static void a_refusal_outlives_the_call_that_made_it(void **state) {
         effects_drain(&effects, read_refusal);
         assert_int_equal(n_seen, 1);
         effects_deinit(&effects);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(effects_come_in_order_and_name_their_owner),
-                cmocka_unit_test(each_effect_has_its_own_owner),
-                cmocka_unit_test(what_comes_of_an_effect_comes_behind_what_is_left),
-                cmocka_unit_test(a_refusal_outlives_the_call_that_made_it),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Generations of a job, for which a script has no words: many plans, many members, registered memory. All
  * other cases are in scripts/growing.txt. */
+#include "tests.h"
+
 #include "elastic_fixture.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-/* What a plan has left of its track is nobody's; the next one that gets it begins with nothing open. */
-static void tracks_are_used_again(void **state) {
-        struct fixture *f = *state;
+#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
+/* What a plan has left of its track is nobody's; the next one that gets it begins with nothing open. */
+TEST(tracks_are_used_again) {
         form(f);
         for (uint32_t ordinal = 0; ordinal < 3 * LIMIT_PLANS; ordinal++) {
                 agree(f, 2, ordinal);
@@ -23,8 +25,7 @@ static void tracks_are_used_again(void **state) {
 }
 
 /* In a job that can have no further member. */
-static void a_newer_process_takes_a_rank_of_a_full_job(void **state) {
-        struct fixture *f = *state;
+TEST(a_newer_process_takes_a_rank_of_a_full_job) {
         struct job_join join = elastic(f);
 
         join.membership.min_world = join.membership.max_world = LIMIT_LOCAL;
@@ -54,8 +55,7 @@ static unsigned plans_of(const struct job *job) {
 }
 
 /* A member is lost that the others would have waited for before a plan is gone. */
-static void a_plan_that_only_the_lost_had_is_freed(void **state) {
-        struct fixture *f = *state;
+TEST(a_plan_that_only_the_lost_had_is_freed) {
         struct job *job;
 
         form(f);
@@ -115,9 +115,7 @@ static void about_to_grow(struct fixture *f) {
         assert_heard("bucket 0;committed 1;");
 }
 
-static void registered_memory_is_given_back_before_growth(void **state) {
-        struct fixture *f = *state;
-
+TEST(registered_memory_is_given_back_before_growth) {
         form(f);
         bring_registered(f, f->member[0]);
         bring_registered(f, f->member[1]);
@@ -129,8 +127,7 @@ static void registered_memory_is_given_back_before_growth(void **state) {
 }
 
 /* What its steps need was allocated before the third member came. */
-static void a_plan_has_room_for_all_who_may_come(void **state) {
-        struct fixture *f = *state;
+TEST(a_plan_has_room_for_all_who_may_come) {
         const struct plan *plan;
 
         form(f);
@@ -146,17 +143,4 @@ static void a_plan_has_room_for_all_who_may_come(void **state) {
         assert_int_equal(f->fake.task[0].task.n_inputs, 3);
         end_tasks(f);
         assert_heard("bucket 0;committed 2;");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(tracks_are_used_again, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_newer_process_takes_a_rank_of_a_full_job, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_plan_that_only_the_lost_had_is_freed, setup, teardown),
-                cmocka_unit_test_setup_teardown(registered_memory_is_given_back_before_growth, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_plan_has_room_for_all_who_may_come, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the job layer does not begin: steps of a daemon that drains or is held, and of jobs that are paused.
  */
+#include "tests.h"
+
 #include "fixed_fixture.h"
 
 #include <errno.h>
 
-static void draining_opens_no_new_step(void **state) {
-        struct fixture *f = *state;
+#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
+TEST(draining_opens_no_new_step) {
         form(f, 2);
         agree(f, 2);
         assert_int_equal(ready(f, 0, 1, 0), 0);
@@ -25,9 +27,7 @@ static void draining_opens_no_new_step(void **state) {
         assert_int_equal(join(f, 0, 1, 9), WIRE__CODE__DAEMON_LOST);
 }
 
-static void what_is_held_is_launched_later(void **state) {
-        struct fixture *f = *state;
-
+TEST(what_is_held_is_launched_later) {
         form(f, 2);
         agree(f, 2);
         assert_int_equal(ready(f, 0, 1, 0), 0);
@@ -52,8 +52,7 @@ static void what_is_held_is_launched_later(void **state) {
 
 /* Neither that of a step which was paused, nor that of one which was held first, and paused before it was
  * released. */
-static void time_that_is_held_is_no_part_of_a_step(void **state) {
-        struct fixture *f = *state;
+TEST(time_that_is_held_is_no_part_of_a_step) {
         struct plan *plan;
         uint64_t before;
         struct job *job;
@@ -84,9 +83,7 @@ static void time_that_is_held_is_no_part_of_a_step(void **state) {
         assert_true(plan->opened >= before);
 }
 
-static void what_is_held_and_cannot_start_ends_the_step(void **state) {
-        struct fixture *f = *state;
-
+TEST(what_is_held_and_cannot_start_ends_the_step) {
         form(f, 2);
         agree(f, 2);
         job_pause(f->member[0]->job);
@@ -101,9 +98,7 @@ static void what_is_held_and_cannot_start_ends_the_step(void **state) {
         assert_heard("void 1;lost 0;");
 }
 
-static void a_loss_releases_what_is_held_and_complete(void **state) {
-        struct fixture *f = *state;
-
+TEST(a_loss_releases_what_is_held_and_complete) {
         for (unsigned failing = 0; failing < 2; failing++) {
                 form(f, 2);
                 agree(f, 2);
@@ -120,16 +115,4 @@ static void a_loss_releases_what_is_held_and_complete(void **state) {
                 member_gone(f->member[0], WIRE__CAUSE__LEAVING);
                 pass(f);
         }
-}
-
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        const struct CMUnitTest tests[] = {
-                TEST(draining_opens_no_new_step),
-                TEST(what_is_held_is_launched_later),
-                TEST(time_that_is_held_is_no_part_of_a_step),
-                TEST(what_is_held_and_cannot_start_ends_the_step),
-                TEST(a_loss_releases_what_is_held_and_complete),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "rendezvous/inquiry.h"
-#include "unit.h"
+#include "tests.h"
 
 #define NODES 3u
 
@@ -73,7 +73,9 @@ static void answer(uint32_t node, bool last, size_t bytes) {
         inquiry_answer(&inquiries, &fake[node].attachment, fake[node].id, last, rows, bytes, now);
 }
 
-static void all_others_are_asked_and_the_last_ends_it(void **state) {
+#define TEST(name) TEST_WITH(name, setup, teardown)
+
+TEST(all_others_are_asked_and_the_last_ends_it) {
         ask(7);
         assert_int_equal(fake[0].n_asked, 0);
         assert_int_equal(fake[1].n_asked, 1);
@@ -93,7 +95,7 @@ static void all_others_are_asked_and_the_last_ends_it(void **state) {
         assert_int_equal(inquiry_deadline(&inquiries), UINT64_MAX);
 }
 
-static void nodes_that_answer_at_once_end_it_when_all_were_asked(void **state) {
+TEST(nodes_that_answer_at_once_end_it_when_all_were_asked) {
         fake[1].answers = fake[2].answers = true;
         ask(7);
         assert_int_equal(fake[2].n_asked, 1);
@@ -101,7 +103,7 @@ static void nodes_that_answer_at_once_end_it_when_all_were_asked(void **state) {
         assert_true(fake[0].told.last);
 }
 
-static void a_silent_node_is_named_after_a_while(void **state) {
+TEST(a_silent_node_is_named_after_a_while) {
         ask(7);
         answer(1, true, 1);
         sight[2].heard = now - INQUIRY_SILENT;
@@ -116,14 +118,14 @@ static void a_silent_node_is_named_after_a_while(void **state) {
         assert_int_equal(fake[0].told.host[0].since, INQUIRY_SILENT + INQUIRY_WAIT);
 }
 
-static void one_that_was_heard_lately_is_only_busy(void **state) {
+TEST(one_that_was_heard_lately_is_only_busy) {
         ask(7);
         inquiry_tick(&inquiries, now + INQUIRY_WAIT);
         assert_true(fake[0].told.last);
         assert_int_equal(fake[0].told.n_hosts, 0);
 }
 
-static void one_that_is_away_is_named_and_not_asked(void **state) {
+TEST(one_that_is_away_is_named_and_not_asked) {
         sight[1].away = true;
         sight[1].heard = now - 5;
         ask(7);
@@ -135,7 +137,7 @@ static void one_that_is_away_is_named_and_not_asked(void **state) {
         assert_int_equal(fake[0].told.host[0].since, 5);
 }
 
-static void one_that_goes_is_not_waited_for(void **state) {
+TEST(one_that_goes_is_not_waited_for) {
         ask(7);
         answer(1, true, 0);
         inquiry_forget(&inquiries, &fake[2].attachment, now);
@@ -147,14 +149,14 @@ static void one_that_goes_is_not_waited_for(void **state) {
         assert_int_equal(inquiry_deadline(&inquiries), UINT64_MAX);
 }
 
-static void answers_to_questions_of_other_jobs_are_dropped(void **state) {
+TEST(answers_to_questions_of_other_jobs_are_dropped) {
         ask(7);
         fake[1].attachment.coordination = &other_job;
         answer(1, true, 1);
         assert_int_equal(fake[0].n_told, 0);
 }
 
-static void what_is_too_much_is_dropped(void **state) {
+TEST(what_is_too_much_is_dropped) {
         for (uint32_t i = 0; i < INQUIRIES; i++)
                 ask(i);
         assert_false(inquiry_begin(&inquiries, &job, &nodes, &fake[0].attachment, 99, NULL, 0, now));
@@ -162,21 +164,4 @@ static void what_is_too_much_is_dropped(void **state) {
         for (unsigned i = 1; i < INQUIRY_PIECES + 4; i++)
                 answer(1, false, 1);
         assert_int_equal(fake[0].n_told, INQUIRY_PIECES);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(all_others_are_asked_and_the_last_ends_it, setup, teardown),
-                cmocka_unit_test_setup_teardown(nodes_that_answer_at_once_end_it_when_all_were_asked, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_silent_node_is_named_after_a_while, setup, teardown),
-                cmocka_unit_test_setup_teardown(one_that_was_heard_lately_is_only_busy, setup, teardown),
-                cmocka_unit_test_setup_teardown(one_that_is_away_is_named_and_not_asked, setup, teardown),
-                cmocka_unit_test_setup_teardown(one_that_goes_is_not_waited_for, setup, teardown),
-                cmocka_unit_test_setup_teardown(answers_to_questions_of_other_jobs_are_dropped, setup,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(what_is_too_much_is_dropped, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

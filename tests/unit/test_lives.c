@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random lives of memberships, checked against what must always hold, and a world of a thousand members.
  * Single cases are in scripts. */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdlib.h>
 
@@ -150,7 +150,7 @@ static void live(unsigned seed, struct life *life) {
         assert_int_not_equal(m.state, MEMBERSHIP_REPLACING); /* every wait ends */
 }
 
-static void random_lives(void **state) {
+TEST_ALONE(random_lives) {
         struct life life = { 0 };
 
         for (unsigned seed = 0; seed < 20000; seed++)
@@ -163,7 +163,7 @@ static void random_lives(void **state) {
 }
 
 /* On 40 hosts, some of them named out of turn. */
-static void a_world_is_larger_than_what_one_daemon_serves(void **state) {
+TEST_ALONE(a_world_is_larger_than_what_one_daemon_serves) {
         enum { WORLD = 40 * 25 };
         static struct seat seats[WORLD + 1];
         static struct membership large;
@@ -196,20 +196,10 @@ static void a_world_is_larger_than_what_one_daemon_serves(void **state) {
 }
 
 /* Nodes count their members each for itself, and anew in each run. */
-static void ids_of_members_differ(void **state) {
+TEST_ALONE(ids_of_members_differ) {
         const uint64_t a = member_id(0, 1, 7), b = member_id(1, 1, 7), again = member_id(1, 2, 7);
 
         assert_true(a != b && a != again && b != again);
         assert_true(member_id_count(a) == 7 && member_id_count(b) == 7 && member_id_count(again) == 7);
         assert_true(member_id(LIMIT_NODES - 1, 1, 1) != member_id(LIMIT_NODES - 2, 1, 1));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(random_lives),
-                cmocka_unit_test(a_world_is_larger_than_what_one_daemon_serves),
-                cmocka_unit_test(ids_of_members_differ),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What NCCL finds in its environment: what the configuration says, and nothing else. */
-#include "unit.h"
+#include "tests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static int clear(void **state) {
         return 0;
 }
 
-static void words_are_settings(void **state) {
+TEST_ALONE(words_are_settings) {
         assert_true(environment_valid(""));
         assert_true(environment_valid("  "));
         assert_true(environment_valid("NCCL_DEBUG=INFO"));
@@ -27,13 +27,15 @@ static void words_are_settings(void **state) {
         assert_false(environment_valid("NCCL_DEBUG=INFO LD_PRELOAD=x.so"));
 }
 
-static void what_lets_ranks_share_a_gpu_is_known(void **state) {
+TEST_ALONE(what_lets_ranks_share_a_gpu_is_known) {
         assert_false(environment_shares_gpu("NCCL_HOSTIDS=1 NCCL_DEBUG=NCCL_HOSTID"));
         assert_true(environment_shares_gpu("NCCL_DEBUG=INFO NCCL_HOSTID=a"));
         assert_true(environment_shares_gpu("NCCL_MULTI_RANK_GPU_ENABLE=1"));
 }
 
-static void only_the_configuration_counts(void **state) {
+#define TEST(name) TEST_WITH(name, clear, NULL)
+
+TEST(only_the_configuration_counts) {
         char ignored[512];
 
         setenv("NCCL_ALGO", "Tree", 1);
@@ -53,7 +55,7 @@ static void only_the_configuration_counts(void **state) {
         assert_int_equal(environment_log(), -1);                         /* somebody wants to see it */
 }
 
-static void what_nccl_does_is_written_down(void **state) {
+TEST(what_nccl_does_is_written_down) {
         char ignored[512], text[8] = "";
 
         environment_prepare("NCCL_RAS_ENABLE=1", ignored, sizeof(ignored));
@@ -67,7 +69,7 @@ static void what_nccl_does_is_written_down(void **state) {
         assert_string_equal(text, "line\n");
 }
 
-static void lines_tell_of_transports(void **state) {
+TEST_ALONE(lines_tell_of_transports) {
         char name[TRANSPORT];
         uint32_t from, to;
 
@@ -98,7 +100,7 @@ static void lines_tell_of_transports(void **state) {
         assert_false(transports_parse("", &from, &to, name));
 }
 
-static void what_a_file_sets_beside_us_is_listed(void **state) {
+TEST(what_a_file_sets_beside_us_is_listed) {
         char path[] = "/tmp/nccl-conf.XXXXXX", names[512];
         int fd = mkstemp(path);
         FILE *file = fdopen(fd, "w");
@@ -111,17 +113,4 @@ static void what_a_file_sets_beside_us_is_listed(void **state) {
         unlink(path);
         environment_list_file(path, names, sizeof(names));
         assert_string_equal(names, "");
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(words_are_settings),
-                cmocka_unit_test(what_lets_ranks_share_a_gpu_is_known),
-                cmocka_unit_test_setup(only_the_configuration_counts, clear),
-                cmocka_unit_test_setup(what_nccl_does_is_written_down, clear),
-                cmocka_unit_test(lines_tell_of_transports),
-                cmocka_unit_test_setup(what_a_file_sets_beside_us_is_listed, clear),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job over several nodes one of whose daemons ends, and leaves its part to the next one; and one that is
  * cut off, and loses a member meanwhile. */
+#include "tests.h"
+
 #include "nodes_fixture.h"
 
 /* Members of the last node are about to go to the next daemon. */
@@ -18,7 +20,9 @@ static void end_last(void) {
         settle();
 }
 
-static void it_begins_no_operation(void **state) {
+#define TEST(name) TEST_WITH(name, three_nodes_avg, teardown)
+
+TEST(it_begins_no_operation) {
         form_four();
         leave_last();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -31,7 +35,7 @@ static void it_begins_no_operation(void **state) {
 }
 
 /* Its members could not be told, and some of them are gone already. */
-static void it_hears_of_no_loss(void **state) {
+TEST(it_hears_of_no_loss) {
         form_four();
         leave_last();
         lose(2);
@@ -43,7 +47,7 @@ static void it_hears_of_no_loss(void **state) {
 }
 
 /* Whose communicator is being built. */
-static void it_enters_no_generation(void **state) {
+TEST(it_enters_no_generation) {
         form_four();
         cluster->fabric->node[2].launch_error = -EIO;
         give_all(4);
@@ -58,7 +62,7 @@ static void it_enters_no_generation(void **state) {
 
 /* They are in a generation of which its members have not heard: these would come to the next daemon as those
  * of the generation before. Only a daemon that has no more time goes. */
-static void it_stays_until_its_members_have_heard_of_a_generation(void **state) {
+TEST(it_stays_until_its_members_have_heard_of_a_generation) {
         struct jobs *jobs = cluster->node[2].jobs;
 
         form_four();
@@ -80,7 +84,7 @@ static void it_stays_until_its_members_have_heard_of_a_generation(void **state) 
 }
 
 /* Those that would not come back anyway, and a coordinator that is not heard of. */
-static void it_stays_for_nobody_else(void **state) {
+TEST(it_stays_for_nobody_else) {
         struct jobs *jobs = cluster->node[2].jobs;
         struct node *node;
 
@@ -101,7 +105,7 @@ static void it_stays_for_nobody_else(void **state) {
 }
 
 /* The others go on without it at once. */
-static void a_node_without_members_is_not_awaited(void **state) {
+TEST_WITH(a_node_without_members_is_not_awaited, three_nodes_for_two, teardown) {
         struct jobs *jobs = cluster->node[2].jobs;
 
         form_four();
@@ -118,7 +122,7 @@ static void a_node_without_members_is_not_awaited(void **state) {
 }
 
 /* It says that it goes when the others are about to enter a generation with it, or have just been told to. */
-static void a_generation_that_is_on_its_way_comes_first(void **state) {
+TEST(a_generation_that_is_on_its_way_comes_first) {
         struct jobs *jobs = cluster->node[2].jobs;
 
         form_four();
@@ -140,7 +144,7 @@ static void a_generation_that_is_on_its_way_comes_first(void **state) {
 }
 
 /* It has let go of the generation before, and says that it goes: it would not enter the next one. */
-static void the_others_enter_no_generation_without_it(void **state) {
+TEST(the_others_enter_no_generation_without_it) {
         form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
         until(job_on(2)->machine.node.phase == NODE_FROZEN);
@@ -159,7 +163,7 @@ static void the_others_enter_no_generation_without_it(void **state) {
 
 /* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
  * others lose a node. */
-static void a_node_that_is_cut_off_hears_of_losses(void **state) {
+TEST(a_node_that_is_cut_off_hears_of_losses) {
         struct trainer gone;
 
         form_four();
@@ -176,25 +180,4 @@ static void a_node_that_is_cut_off_hears_of_losses(void **state) {
         settle();
         munmap(gone.arena[0], ARENA_BYTES);
         member_gone(gone.member, WIRE__CAUSE__EXITED);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(it_begins_no_operation, three_nodes_avg, teardown),
-                cmocka_unit_test_setup_teardown(it_hears_of_no_loss, three_nodes_avg, teardown),
-                cmocka_unit_test_setup_teardown(it_enters_no_generation, three_nodes_avg, teardown),
-                cmocka_unit_test_setup_teardown(it_stays_until_its_members_have_heard_of_a_generation,
-                                                three_nodes_avg, teardown),
-                cmocka_unit_test_setup_teardown(it_stays_for_nobody_else, three_nodes_avg, teardown),
-                cmocka_unit_test_setup_teardown(a_node_without_members_is_not_awaited, three_nodes_for_two,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_generation_that_is_on_its_way_comes_first, three_nodes_avg,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(the_others_enter_no_generation_without_it, three_nodes_avg,
-                                                teardown),
-                cmocka_unit_test_setup_teardown(a_node_that_is_cut_off_hears_of_losses, three_nodes_avg,
-                                                teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

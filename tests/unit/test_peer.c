@@ -3,7 +3,7 @@
  * Messages between daemons as bytes: whatever is valid comes back as it was, whatever is not is refused, and
  * no bytes do harm.
  */
-#include "unit.h"
+#include "tests.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -322,7 +322,7 @@ static void assert_same(struct message *a, struct message *b) {
         assert_memory_equal(a, b, sizeof(*a));
 }
 
-static void each_message_comes_back_as_it_was(void **state) {
+TEST_ALONE(each_message_comes_back_as_it_was) {
         for (unsigned round = 0; round < 100; round++)
                 for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                         ssize_t n, m;
@@ -341,7 +341,7 @@ static void each_message_comes_back_as_it_was(void **state) {
 }
 
 /* In no more room than it needs: what is said after the end of it is somebody else's. */
-static void a_copy_says_the_same_in_as_many_bytes_as_it_needs(void **state) {
+TEST_ALONE(a_copy_says_the_same_in_as_many_bytes_as_it_needs) {
         for (unsigned round = 0; round < 100; round++)
                 for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                         struct message *copy;
@@ -359,7 +359,7 @@ static void a_copy_says_the_same_in_as_many_bytes_as_it_needs(void **state) {
 }
 
 /* Every number as large as it can be. */
-static void the_largest_message_fits(void **state) {
+TEST_ALONE(the_largest_message_fits) {
         make(&in, ANSWER_REPORT);
         in.from = LIMIT_NODES - 1;
         in.term = in.round = in.stamp = LIMIT_NUMBER;
@@ -417,7 +417,7 @@ static void the_largest_message_fits(void **state) {
 }
 
 /* What is said to form a job with few members on each of many nodes, and to change it. */
-static void an_ordinary_message_is_small(void **state) {
+TEST_ALONE(an_ordinary_message_is_small) {
         for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
                 make(&in, kind);
                 if (kind >= ORDER_REFUSE && kind < ANSWER_REPORT)
@@ -443,7 +443,7 @@ static void an_ordinary_message_is_small(void **state) {
 }
 
 /* Whatever is cut off or turned over: refused, or a valid message, which is all that a machine asks for. */
-static void damage_does_no_harm(void **state) {
+TEST_ALONE(damage_does_no_harm) {
         for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++)
                 for (unsigned round = 0; round < 4; round++) {
                         size_t n;
@@ -476,7 +476,7 @@ static void damage_does_no_harm(void **state) {
                 }
 }
 
-static void a_newer_minor_version_is_understood(void **state) {
+TEST_ALONE(a_newer_minor_version_is_understood) {
         /* field 1000, a number; field 1001, bytes */
         static const uint8_t newer[] = { 0xc0, 0x3e, 0x07, 0xca, 0x3e, 0x02, 0x01, 0x02 };
         size_t n;
@@ -497,7 +497,7 @@ static bool decodes(Peer__Message *message) {
 
 #define BAD(...) (bad = good, __VA_ARGS__, assert_false(decodes(&bad)), assert_non_null(why))
 
-static void what_could_wrap_or_is_of_another_node_is_refused(void **state) {
+TEST_ALONE(what_could_wrap_or_is_of_another_node_is_refused) {
         Peer__Member member = PEER__MEMBER__INIT, *members = &member;
         Peer__Message good = PEER__MESSAGE__INIT, bad;
         Peer__Gone lost = PEER__GONE__INIT, *gone = &lost;
@@ -536,7 +536,7 @@ static void what_could_wrap_or_is_of_another_node_is_refused(void **state) {
 }
 
 /* A node launches what it may, may what it is ready for, and is ready for a window. */
-static void what_cannot_be_launched_is_refused(void **state) {
+TEST_ALONE(what_cannot_be_launched_is_refused) {
         Peer__Message good = PEER__MESSAGE__INIT, bad;
         uint64_t seq = 4, go = 5, ready = 4 + LIMIT_WINDOW, numbers[LIMIT_LANES + 1] = { 0 };
 
@@ -569,7 +569,7 @@ static void what_cannot_be_launched_is_refused(void **state) {
         BAD(bad.n_ready = 1, ready = 1);
 }
 
-static void what_breaks_a_limit_is_refused(void **state) {
+TEST_ALONE(what_breaks_a_limit_is_refused) {
         static uint64_t numbers[LIMIT_SEATS + 1];
         static uint8_t wide[NODESET_WORDS * 8 + 1];
         Peer__Member member = PEER__MEMBER__INIT, *members[LIMIT_SEATS + 1];
@@ -657,13 +657,13 @@ static void what_breaks_a_limit_is_refused(void **state) {
         BAD(bad.member = 1);
 }
 
-static void what_is_not_valid_is_not_said(void **state) {
+TEST_ALONE(what_is_not_valid_is_not_said) {
         make(&in, ORDER_NEWGEN);
         in.source = in.world;
         assert_int_equal(peer_encode(&scratch, &in, bytes), -EINVAL);
 }
 
-static void little_scratch_is_no_harm(void **state) {
+TEST_ALONE(little_scratch_is_no_harm) {
         struct scratch little = { .buffer = memory };
         ssize_t n;
 
@@ -678,22 +678,4 @@ static void little_scratch_is_no_harm(void **state) {
                 assert_false(peer_decode(&little, bytes, (size_t)n, &out, &why));
                 assert_string_equal(why, "it is too complex");
         }
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(each_message_comes_back_as_it_was),
-                cmocka_unit_test(a_copy_says_the_same_in_as_many_bytes_as_it_needs),
-                cmocka_unit_test(the_largest_message_fits),
-                cmocka_unit_test(an_ordinary_message_is_small),
-                cmocka_unit_test(damage_does_no_harm),
-                cmocka_unit_test(a_newer_minor_version_is_understood),
-                cmocka_unit_test(what_breaks_a_limit_is_refused),
-                cmocka_unit_test(what_cannot_be_launched_is_refused),
-                cmocka_unit_test(what_could_wrap_or_is_of_another_node_is_refused),
-                cmocka_unit_test(what_is_not_valid_is_not_said),
-                cmocka_unit_test(little_scratch_is_no_harm),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which daemon may coordinate: leases of three daemons, terms, and the record of the latest generation. */
-#include "unit.h"
+#include "tests.h"
 
 #include "rendezvous/tenure.h"
 
@@ -55,7 +55,7 @@ static void pass(unsigned ticks) {
         }
 }
 
-static void one_of_three_serves_as_long_as_it_reaches_a_majority(void **state) {
+TEST_ALONE(one_of_three_serves_as_long_as_it_reaches_a_majority) {
         uint64_t term;
 
         start_tenures();
@@ -75,7 +75,7 @@ static void one_of_three_serves_as_long_as_it_reaches_a_majority(void **state) {
         assert_int_equal(serving(), -1);
 }
 
-static void who_was_cut_off_disturbs_nobody(void **state) {
+TEST_ALONE(who_was_cut_off_disturbs_nobody) {
         uint64_t term;
 
         start_tenures();
@@ -90,7 +90,7 @@ static void who_was_cut_off_disturbs_nobody(void **state) {
         assert_int_equal(tenure[0].term, term);
 }
 
-static void terms_name_their_candidate(void **state) {
+TEST_ALONE(terms_name_their_candidate) {
         start_tenures();
         cut_off = 7;
         pass(200);
@@ -98,7 +98,7 @@ static void terms_name_their_candidate(void **state) {
                 assert_int_equal(tenure[i].term & 0xff, i);
 }
 
-static void a_majority_remembers_the_latest_generation(void **state) {
+TEST_ALONE(a_majority_remembers_the_latest_generation) {
         struct generation generation;
 
         start_tenures();
@@ -132,7 +132,7 @@ static struct message granted(uint32_t voter, uint64_t stamp) {
         return grant;
 }
 
-static void an_older_grant_sets_no_lease_back(void **state) {
+TEST_ALONE(an_older_grant_sets_no_lease_back) {
         struct message newer, older;
 
         start_tenures();
@@ -151,7 +151,7 @@ static void an_older_grant_sets_no_lease_back(void **state) {
 }
 
 /* Others have a lease of it that is not over for them, however late it has become here. */
-static void a_promise_lasts_over_a_sleep(void **state) {
+TEST_ALONE(a_promise_lasts_over_a_sleep) {
         uint64_t since;
 
         start_tenures();
@@ -170,7 +170,7 @@ static void a_promise_lasts_over_a_sleep(void **state) {
         assert_true(tenure[1].serving);
 }
 
-static void a_promise_that_was_over_before_a_sleep_stays_over(void **state) {
+TEST_ALONE(a_promise_that_was_over_before_a_sleep_stays_over) {
         uint64_t over;
 
         start_tenures();
@@ -178,18 +178,4 @@ static void a_promise_that_was_over_before_a_sleep_stays_over(void **state) {
         now = over + 1;
         tenure_slept(&tenure[2], now, now + 10 * times.lease);
         assert_int_equal(tenure[2].voter.until, over);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(one_of_three_serves_as_long_as_it_reaches_a_majority),
-                cmocka_unit_test(who_was_cut_off_disturbs_nobody),
-                cmocka_unit_test(terms_name_their_candidate),
-                cmocka_unit_test(a_majority_remembers_the_latest_generation),
-                cmocka_unit_test(an_older_grant_sets_no_lease_back),
-                cmocka_unit_test(a_promise_lasts_over_a_sleep),
-                cmocka_unit_test(a_promise_that_was_over_before_a_sleep_stays_over),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

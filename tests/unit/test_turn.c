@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns on the event thread: a budget for each user and pass, and every connection once in a round. */
-#include "unit.h"
+#include "tests.h"
 
 #include "base/turn.h"
 
@@ -11,7 +11,7 @@ static bool take(struct turn *turn, uint64_t pass, uint64_t *next, uint64_t us) 
         return true;
 }
 
-static void whoever_is_quick_goes_on_in_each_pass(void **state) {
+TEST_ALONE(whoever_is_quick_goes_on_in_each_pass) {
         struct turn turn = { 0 };
         uint64_t next[3] = { 0 };
 
@@ -20,7 +20,7 @@ static void whoever_is_quick_goes_on_in_each_pass(void **state) {
                         assert_true(take(&turn, pass, &next[i], 10));
 }
 
-static void a_user_that_has_used_its_budget_waits_and_others_do_not(void **state) {
+TEST_ALONE(a_user_that_has_used_its_budget_waits_and_others_do_not) {
         struct turn turn = { 0 }, others = { 0 };
         uint64_t mine[2] = { 0 }, other = 0;
 
@@ -31,7 +31,7 @@ static void a_user_that_has_used_its_budget_waits_and_others_do_not(void **state
 }
 
 /* The kernel names them in the same order in each pass; each takes a whole budget. */
-static void each_connection_has_its_turn_before_one_has_two(void **state) {
+TEST_ALONE(each_connection_has_its_turn_before_one_has_two) {
         struct turn turn = { 0 };
         uint64_t next[10] = { 0 };
         unsigned served[10] = { 0 };
@@ -44,7 +44,7 @@ static void each_connection_has_its_turn_before_one_has_two(void **state) {
 }
 
 /* The loop counts its passes from 0. */
-static void the_first_pass_counts_as_well(void **state) {
+TEST_ALONE(the_first_pass_counts_as_well) {
         struct turn turn = { 0 };
         uint64_t next[2] = { 0 };
 
@@ -52,14 +52,4 @@ static void the_first_pass_counts_as_well(void **state) {
         assert_false(take(&turn, 0, &next[0], 1));
         assert_false(take(&turn, 0, &next[1], 1));
         assert_true(take(&turn, 1, &next[1], 1));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(whoever_is_quick_goes_on_in_each_pass),
-                cmocka_unit_test(a_user_that_has_used_its_budget_waits_and_others_do_not),
-                cmocka_unit_test(each_connection_has_its_turn_before_one_has_two),
-                cmocka_unit_test(the_first_pass_counts_as_well),
-        };
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }
