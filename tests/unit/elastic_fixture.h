@@ -40,16 +40,11 @@ static inline void form(struct fixture *f) {
 /* One bucket of one parameter. */
 static inline void describe_named(struct fixture *f, struct member *member, uint32_t ordinal,
                                   const char *name) {
-        struct offer begin = { 0 };
+        struct offer begin = offer_of(ordinal, 1);
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
 
         begin.generation = member->job->generation;
-        begin.plan = ordinal;
-        begin.params = begin.buckets = 1;
-        begin.arena_bytes = 2 * 4096;
-        begin.diagnosis_bytes = 4096;
-        begin.reduce = WIRE__REDUCE__AVG;
         param.name = name;
         param.dtype = bucket.dtype = WIRE__DTYPE__F32;
         bucket.offset = 4096;
@@ -89,11 +84,6 @@ static inline int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
                               &(struct operation_request){ .sequence = sequence,
                                                            .kind = WIRE__OPERATION_KIND__BARRIER },
                               &f->refusal);
-}
-
-static inline void end_tasks(struct fixture *f) {
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
 }
 
 /* Who has come last. */

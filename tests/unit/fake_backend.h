@@ -17,10 +17,22 @@
 
 #include "backend/backend.h"
 #include "base/cleanup.h"
+#include "base/user.h"
 #include "job/job.h"
 #include "proto/memfd.h"
 
 #define FAKE_ROOM 40u /* bytes for each input */
+
+/* Of a user, in these tests. */
+static const uint64_t fake_limits[ACCOUNT_SLOTS] = {
+        [ACCOUNT_CLIENTS] = 10,
+        [ACCOUNT_JOBS] = 4,
+        [ACCOUNT_ARENAS] = 8,
+        [ACCOUNT_BYTES] = UINT64_C(1) << 30,
+        [ACCOUNT_FDS] = 100,
+        [ACCOUNT_OWN] = UINT64_C(1) << 30,
+        [ACCOUNT_PLANS] = UINT64_C(64) << 20,
+};
 
 struct fake_memory {
         struct backend_memory memory;

@@ -45,20 +45,16 @@ static inline void form(struct fixture *f, uint32_t world) {
  * control memory. */
 static inline int describe_with(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
                                 bool control) {
-        struct offer begin = { 0 };
+        struct offer begin = offer_of(ordinal, 2);
         struct offer_param param[2] = { 0 };
         struct offer_bucket bucket[2] = { 0 };
         struct member *member = f->member[rank];
         uint64_t first = control ? 0 : 4096;
         int r;
 
-        begin.generation = 1;
-        begin.plan = ordinal;
-        begin.params = begin.buckets = 2;
         begin.arena_bytes = first + 2 * 4096;
         begin.diagnosis_bytes = first;
         begin.control_bytes = 4096 - first;
-        begin.reduce = WIRE__REDUCE__AVG;
         param[0].name = "a";
         param[1].name = name;
         for (unsigned i = 0; i < 2; i++) {
@@ -102,4 +98,9 @@ static inline int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_
         message.step = step;
         message.bucket = bucket;
         return step_ready(f->member[rank], &message, &f->refusal);
+}
+
+static inline void all_ready(struct fixture *f, uint32_t world, uint64_t step, uint32_t bucket) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                assert_int_equal(ready(f, rank, step, bucket), 0);
 }

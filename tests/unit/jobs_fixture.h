@@ -200,14 +200,37 @@ static void assert_heard(const char *what) {
         heard[0] = '\0';
 }
 
+static inline void end_tasks(struct fixture *f) {
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+}
+
+static inline void all_gone(struct fixture *f, unsigned cause) {
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), cause);
+}
+
+/* All other limits of a user are as ever. */
+static inline void set_limit(struct fixture *f, enum account_slot slot, uint64_t most) {
+        uint64_t limits[ACCOUNT_SLOTS];
+
+        memcpy(limits, fake_limits, sizeof(limits));
+        limits[slot] = most;
+        accounts_set_limits(f->accounts, limits);
+}
+
+/* An average, with a page of diagnosis in the arena. */
+static inline struct offer offer_of(uint32_t ordinal, uint32_t buckets) {
+        return (struct offer){ .generation = 1,
+                               .plan = ordinal,
+                               .params = buckets,
+                               .buckets = buckets,
+                               .arena_bytes = 4096 * (buckets + 1),
+                               .diagnosis_bytes = 4096,
+                               .reduce = WIRE__REDUCE__AVG };
+}
+
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
-                                                        4,
-                                                        8,
-                                                        UINT64_C(1) << 30,
-                                                        100,
-                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
-                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = { .events = &events,
                                       .step_deadline = 3600 * USEC_PER_SEC,
@@ -215,7 +238,7 @@ static int setup(void **state) {
                                       .staging_bytes = 65536 };
 
         loop_new(&f->loop);
-        users_new(limits, &f->accounts);
+        users_new(fake_limits, &f->accounts);
         config.loop = f->loop;
         config.accounts = f->accounts;
         config.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
@@ -233,12 +256,9 @@ static int setup(void **state) {
 static int teardown(void **state) {
         struct fixture *f = *state;
 
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
-        while (!list_empty(&f->members))
-                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
+        end_tasks(f);
+        all_gone(f, WIRE__CAUSE__CLOSED);
+        end_tasks(f);
         pass(f);
         assert_true(list_empty(&f->jobs->list));
         assert_int_equal(f->fake.n_arenas, 0);

@@ -57,20 +57,11 @@ static uint64_t used(const struct fixture *f) {
 }
 
 static void limit(struct fixture *f, uint64_t bytes) {
-        const uint64_t limits[ACCOUNT_SLOTS] = { 10,
-                                                 4,
-                                                 100,
-                                                 UINT64_C(1) << 30,
-                                                 100,
-                                                 [ACCOUNT_OWN] = bytes,
-                                                 [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
-
-        accounts_set_limits(f->accounts, limits);
+        set_limit(f, ACCOUNT_OWN, bytes);
 }
 
 static void leave_all(struct fixture *f) {
-        while (!list_empty(&f->members))
-                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__LEAVING);
+        all_gone(f, WIRE__CAUSE__LEAVING);
         pass(f);
 }
 
@@ -193,8 +184,7 @@ JOB_TEST(each_plan_is_refused_that_does_not_fit) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 for (uint32_t bucket = rank == 0; bucket < 2; bucket++)
                         assert_int_equal(ready(f, rank, 1, bucket), 0);
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
+        end_tasks(f);
         assert_heard("bucket 0;bucket 1;committed 1;");
 }
 

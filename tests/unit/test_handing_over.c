@@ -16,11 +16,9 @@ static void all_return(struct fixture *f, uint32_t world) {
 static int teardown_left(void **state) {
         struct fixture *f = *state;
 
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
+        end_tasks(f);
         jobs_suspend(f->jobs);
-        while (!list_empty(&f->members))
-                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__SHUTDOWN);
+        all_gone(f, WIRE__CAUSE__SHUTDOWN);
         pass(f);
         jobs_free(f->jobs);
         fake_backend_close(&f->fake);

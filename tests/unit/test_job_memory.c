@@ -1,50 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces
  * nothing. */
-#include "jobs_fixture.h"
+#include "fixed_fixture.h"
 #include "tests.h"
 
 #include <fcntl.h>
-
-#include "job/plan/step.h"
 
 #define PAGE 4096u
 
 /* A job of two members. */
 static int setup_pair(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
-                                                        4,
-                                                        12,
-                                                        UINT64_C(1) << 30,
-                                                        100,
-                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
-                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
-        static const struct token none;
         struct fixture *f;
 
         setup(state);
         f = *state;
-        accounts_set_limits(f->accounts, limits);
-        for (uint32_t rank = 0; rank < 2; rank++)
-                assert_int_equal(jobs_join(f->jobs,
-                                           &(struct job_join){
-                                                   .name = "j",
-                                                   .uid = 1000,
-                                                   .pid = getpid(),
-                                                   .program = "t",
-                                                   .request = 7,
-                                                   .token = &none,
-                                                   .owner = f,
-                                                   .owner_members = &f->members,
-                                                   .membership = { .min_world = 2,
-                                                                   .max_world = 2,
-                                                                   .has_rank = true,
-                                                                   .rank = rank },
-                                           },
-                                           &f->refusal),
-                                 0);
-        pass(f);
-        assert_heard("joined 0;joined 1;");
+        set_limit(f, ACCOUNT_ARENAS, 12);
+        form(f, 2);
         return 0;
 }
 
@@ -52,10 +23,8 @@ static int setup_pair(void **state) {
 static int teardown_pair(void **state) {
         struct fixture *f = *state;
 
-        while (!list_empty(&f->members))
-                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
+        all_gone(f, WIRE__CAUSE__CLOSED);
+        end_tasks(f);
         pass(f);
         assert_null(f->jobs->claimed);
         return teardown(state);
@@ -83,20 +52,15 @@ static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uin
 
 /* One f32 parameter of a page in each of two buckets, at these offsets of the memory; handle 0: in the arena.
  */
-static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first,
-                    uint64_t second) {
-        struct offer begin = { 0 };
+static int describe_at(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first,
+                       uint64_t second) {
+        struct offer begin = offer_of(ordinal, 2);
         struct offer_param param[2] = { 0 };
         struct offer_bucket bucket[2] = { 0 };
         uint64_t shape = PAGE / 4;
         int r;
 
-        begin.generation = 1;
-        begin.plan = ordinal;
-        begin.params = begin.buckets = 2;
         begin.arena_bytes = handle != 0 ? PAGE : 3 * PAGE;
-        begin.diagnosis_bytes = PAGE;
-        begin.reduce = WIRE__REDUCE__AVG;
         for (unsigned i = 0; i < 2; i++) {
                 param[i].name = (i == 0 ? "a" : "b");
                 param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
@@ -116,21 +80,12 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
         return r == 0 ? plan_commit(f->member[rank], ordinal, 8, &f->refusal) : r;
 }
 
-static void agree(struct fixture *f, uint32_t handle) {
-        assert_int_equal(describe(f, 0, 0, handle, 64, 8 * PAGE), 0);
-        assert_int_equal(describe(f, 1, 0, 0, 0, 0), 0);
+static void agree_at(struct fixture *f, uint32_t handle) {
+        assert_int_equal(describe_at(f, 0, 0, handle, 64, 8 * PAGE), 0);
+        assert_int_equal(describe_at(f, 1, 0, 0, 0, 0), 0);
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
         assert_heard("agreed 0;agreed 1;");
-}
-
-static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
-        struct ready message = { 0 };
-
-        message.generation = 1;
-        message.step = step;
-        message.bucket = bucket;
-        return step_ready(f->member[rank], &message, &f->refusal);
 }
 
 /* What lies there, to an account of its own; what belongs to it on the host, as ever. */
@@ -181,7 +136,7 @@ TEST(members_have_their_own_places) {
         uint32_t handle;
 
         assert_int_equal(enlist(f, 0, sealed(), PAGE, &handle), 0);
-        agree(f, handle);
+        agree_at(f, handle);
         plan = plan_find(f->member[0]->job, 0);
         assert_int_equal(plan_range(plan, 0, 0).offset, 64);
         assert_int_equal(plan_range(plan, 0, 1).offset, 8 * PAGE);
@@ -212,24 +167,25 @@ TEST(bytes_belong_to_one_plan) {
         assert_int_equal(enlist(f, 0, dup(fd), 0, &handle), 0);
         assert_int_equal(enlist(f, 0, dup(fd), 4 * PAGE, &again), 0);
         assert_int_equal(enlist(f, 1, fd, 0, &others), 0);
-        assert_int_equal(describe(f, 0, 0, handle, 4 * PAGE, 8 * PAGE), 0);
-        assert_int_equal(describe(f, 0, 1, handle, 0, 5 * PAGE - 64), WIRE__CODE__STATE);
+        assert_int_equal(describe_at(f, 0, 0, handle, 4 * PAGE, 8 * PAGE), 0);
+        assert_int_equal(describe_at(f, 0, 1, handle, 0, 5 * PAGE - 64), WIRE__CODE__STATE);
         assert_non_null(strstr(f->refusal.text, "bytes 20416 to 20480"));
-        assert_int_equal(describe(f, 0, 2, again, 2 * PAGE, 64), WIRE__CODE__STATE);
-        assert_int_equal(describe(f, 0, 3, handle, 0, 64), WIRE__CODE__INVALID);
-        assert_int_equal(describe(f, 1, 0, others, 7 * PAGE, 8 * PAGE + 64), WIRE__CODE__STATE);
+        assert_int_equal(describe_at(f, 0, 2, again, 2 * PAGE, 64), WIRE__CODE__STATE);
+        assert_int_equal(describe_at(f, 0, 3, handle, 0, 64), WIRE__CODE__INVALID);
+        assert_int_equal(describe_at(f, 1, 0, others, 7 * PAGE, 8 * PAGE + 64), WIRE__CODE__STATE);
         assert_non_null(strstr(f->refusal.text, "plan 0 of rank 0 of job 'j'"));
-        assert_int_equal(describe(f, 0, 4, again, PAGE, 3 * PAGE), 0); /* right beside it, on both sides */
-        assert_int_equal(describe(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
-        assert_int_equal(describe(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
+        assert_int_equal(describe_at(f, 0, 4, again, PAGE, 3 * PAGE), 0); /* right beside it, on both sides */
+        assert_int_equal(describe_at(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
+        assert_int_equal(describe_at(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
         assert_int_equal(enlist(f, 0, sealed(), 0, &another), 0);
-        assert_int_equal(describe(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
-        assert_int_equal(describe(f, 0, 8, handle, 0, 5 * PAGE - 64),
+        assert_int_equal(describe_at(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
+        assert_int_equal(describe_at(f, 0, 8, handle, 0, 5 * PAGE - 64),
                          WIRE__CODE__STATE); /* who failed has freed nothing */
         assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), 0);
-        assert_int_equal(describe(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
-        assert_int_equal(describe(f, 0, 10, again, 0, 3 * PAGE), WIRE__CODE__STATE); /* plan 4 has 7 to 8 */
-        assert_int_equal(describe(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
+        assert_int_equal(describe_at(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
+        assert_int_equal(describe_at(f, 0, 10, again, 0, 3 * PAGE),
+                         WIRE__CODE__STATE); /* plan 4 has 7 to 8 */
+        assert_int_equal(describe_at(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
 }
 
 /* Who is found to have given pages back goes; the bucket is not reduced, and the step is void. */
@@ -237,7 +193,7 @@ TEST(punched_memory_evicts_its_member) {
         uint32_t handle;
 
         assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
-        agree(f, handle);
+        agree_at(f, handle);
         assert_int_equal(ready(f, 0, 1, 0), 0);
         assert_int_equal(ready(f, 1, 1, 0), 0);
         assert_int_equal(f->fake.submitted, 1);
@@ -257,10 +213,9 @@ TEST(punched_memory_evicts_its_member) {
 /* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone
  * by then. */
 TEST(memory_punched_in_a_reduction_voids_the_step) {
-        agree(f, 0);
-        for (unsigned turn = 0; turn < 2; turn++)
-                for (uint32_t rank = 0; rank < 2; rank++)
-                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        agree_at(f, 0);
+        all_ready(f, 2, 1, 0);
+        all_ready(f, 2, 1, 1);
         f->fake.task[0].withdrawn = 2;
         fake_end_one(&f->fake);
         assert_heard("evict 1;");
@@ -271,10 +226,9 @@ TEST(memory_punched_in_a_reduction_voids_the_step) {
 }
 
 TEST(memory_of_a_lost_member_is_found_punched) {
-        agree(f, 0);
-        for (unsigned turn = 0; turn < 2; turn++)
-                for (uint32_t rank = 0; rank < 2; rank++)
-                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        agree_at(f, 0);
+        all_ready(f, 2, 1, 0);
+        all_ready(f, 2, 1, 1);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         f->fake.task[0].withdrawn = 2;
         fake_end_one(&f->fake);
@@ -286,11 +240,10 @@ TEST(memory_of_a_lost_member_is_found_punched) {
 
 /* The same when an operator had held the step back. */
 TEST(punched_memory_is_found_when_a_job_is_resumed) {
-        agree(f, 0);
+        agree_at(f, 0);
         job_pause(f->member[0]->job);
-        for (uint32_t bucket = 0; bucket < 2; bucket++)
-                for (uint32_t rank = 0; rank < 2; rank++)
-                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        all_ready(f, 2, 1, 0);
+        all_ready(f, 2, 1, 1);
         f->fake.withdrawn = plan_range(plan_find(f->member[0]->job, 0), 1, 1).memory;
         job_resume(f->member[0]->job);
         assert_int_equal(f->fake.submitted, 0);

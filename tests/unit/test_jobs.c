@@ -100,17 +100,9 @@ JOB_TEST(an_untouched_arena_fails_the_plan) {
 
 /* Opens a plan that cannot be: its parameter has no name. */
 static int spoil(struct fixture *f, uint32_t rank, uint32_t ordinal) {
-        struct offer begin = { 0 };
+        struct offer begin = offer_of(ordinal, 1);
         struct offer_param param = { 0 };
-        int r;
-
-        begin.generation = 1;
-        begin.plan = ordinal;
-        begin.params = begin.buckets = 1;
-        begin.arena_bytes = 2 * 4096;
-        begin.diagnosis_bytes = 4096;
-        begin.reduce = WIRE__REDUCE__AVG;
-        r = plan_begin(f->member[rank], &begin, &f->refusal);
+        int r = plan_begin(f->member[rank], &begin, &f->refusal);
         return r == 0 ? plan_params(f->member[rank], ordinal, &param, 1, &f->refusal) : r;
 }
 
@@ -165,13 +157,9 @@ JOB_TEST(failed_plans_do_not_pile_up) {
 
 /* Ordinals do not wrap. */
 JOB_TEST(the_last_ordinal_is_no_plans) {
-        struct offer begin = { 0 };
+        struct offer begin = offer_of(UINT32_MAX, 1);
 
         form(f, 1);
-        begin.generation = begin.params = begin.buckets = 1;
-        begin.arena_bytes = begin.diagnosis_bytes = 4096;
-        begin.reduce = WIRE__REDUCE__AVG;
-        begin.plan = UINT32_MAX;
         assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), WIRE__CODE__INVALID);
         begin.plan--;
         assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), 0);
@@ -179,15 +167,10 @@ JOB_TEST(the_last_ordinal_is_no_plans) {
 }
 
 JOB_TEST(a_time_out_may_be_as_long_as_it_likes) {
-        struct offer begin = { 0 };
+        struct offer begin = offer_of(0, 1);
         const struct plan *plan;
 
         form(f, 2);
-        begin.generation = 1;
-        begin.params = begin.buckets = 1;
-        begin.arena_bytes = 2 * 4096;
-        begin.diagnosis_bytes = 4096;
-        begin.reduce = WIRE__REDUCE__AVG;
         begin.timeout = clock_from_ms(UINT64_MAX / 1000 + 2);
         assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), 0);
         plan = plan_find(f->member[0]->job, 0);
@@ -210,12 +193,9 @@ JOB_TEST(a_step_commits_when_all_buckets_are_done) {
         agree(f, 2);
         for (uint64_t step = 1; step <= 3; step++) {
                 f->fake.inline_results = step == 2;
-                assert_int_equal(ready(f, 0, step, 0), 0);
-                assert_int_equal(ready(f, 0, step, 1), 0);
-                assert_int_equal(ready(f, 1, step, 0), 0);
-                assert_int_equal(ready(f, 1, step, 1), 0);
-                while (f->fake.n_tasks > 0)
-                        fake_end_one(&f->fake);
+                all_ready(f, 2, step, 0);
+                all_ready(f, 2, step, 1);
+                end_tasks(f);
                 assert_int_equal(f->member[0]->job->last_step, step);
         }
         assert_heard(
@@ -235,9 +215,8 @@ JOB_TEST(what_steps_need_is_there_from_the_agreement_on) {
         assert_int_equal(plan->charge.amount, buckets_bytes(plan->reference, &f->fake.backend, 2));
         assert_true(plan->charge.amount >= 2 * (sizeof(struct bucket) + 2 * FAKE_ROOM));
         for (uint64_t step = 1; step <= 2; step++) {
-                for (uint32_t rank = 0; rank < 2; rank++)
-                        for (uint32_t bucket = 0; bucket < 2; bucket++)
-                                assert_int_equal(ready(f, rank, step, bucket), 0);
+                all_ready(f, 2, step, 0);
+                all_ready(f, 2, step, 1);
                 assert_int_equal(f->fake.n_tasks, 2);
                 for (unsigned i = 0; i < 2; i++) {
                         assert_non_null(f->fake.task[i].task.room);
@@ -278,11 +257,6 @@ JOB_TEST(a_plan_without_memory_for_its_steps_fails_for_all) {
         assert_heard("agreed 0;agreed 1;");
 }
 
-static void ready_all(struct fixture *f, uint64_t step, uint32_t bucket) {
-        for (uint32_t rank = 0; rank < 2; rank++)
-                assert_int_equal(ready(f, rank, step, bucket), 0);
-}
-
 /* A bucket with a value that is not finite is looked through before anybody hears of it. */
 JOB_TEST(a_nonfinite_value_is_searched_for) {
         const struct nonfinite *blame;
@@ -290,7 +264,7 @@ JOB_TEST(a_nonfinite_value_is_searched_for) {
         form(f, 2);
         agree(f, 2);
         blame = &f->member[0]->job->blame;
-        ready_all(f, 1, 1);
+        all_ready(f, 2, 1, 1);
         f->fake.counts[1] = 3;
         fake_end_one(&f->fake); /* the reduction */
         assert_heard("");
@@ -307,7 +281,7 @@ JOB_TEST(a_nonfinite_value_is_searched_for) {
         assert_int_equal(blame->ranks, 1);
         assert_int_equal(blame->count, 3);
         assert_string_equal(blame->parameter, "b");
-        ready_all(f, 1, 0); /* the same burst */
+        all_ready(f, 2, 1, 0); /* the same burst */
         fake_end_one(&f->fake);
         assert_heard("bucket 0;committed 1;");
         assert_int_equal(blame->bucket, 1);
@@ -320,7 +294,7 @@ static void finite_steps(struct fixture *f, uint64_t from, unsigned n) {
         f->fake.counts[0] = f->fake.counts[1] = 0;
         for (uint64_t step = from; step < from + n; step++)
                 for (uint32_t bucket = 0; bucket < 2; bucket++)
-                        ready_all(f, step, bucket);
+                        all_ready(f, 2, step, bucket);
         heard[0] = '\0';
 }
 
@@ -335,15 +309,15 @@ JOB_TEST(a_burst_ends_after_quiet_steps) {
 
                 f->fake.inline_results = true;
                 f->fake.counts[0] = turn + 1;
-                ready_all(f, step, 0);
-                ready_all(f, step, 1);
+                all_ready(f, 2, step, 0);
+                all_ready(f, 2, step, 1);
                 assert_int_equal(blame->step, 1);
                 assert_int_equal(blame->count, 1);
                 assert_string_equal(blame->parameter, "a");
                 finite_steps(f, step + 1, turn == 0 ? NONFINITE_QUIET - 1 : NONFINITE_QUIET);
         }
         f->fake.counts[0] = 9;
-        ready_all(f, 202, 1);
+        all_ready(f, 2, 202, 1);
         assert_int_equal(blame->step, 202);
         assert_int_equal(blame->count, 9);
         assert_string_equal(blame->parameter, "b");
@@ -353,7 +327,7 @@ JOB_TEST(a_burst_ends_after_quiet_steps) {
 JOB_TEST(what_is_not_in_the_result_has_no_parameter) {
         form(f, 2);
         agree(f, 2);
-        ready_all(f, 1, 0);
+        all_ready(f, 2, 1, 0);
         f->fake.counts[1] = 1;
         fake_end_one(&f->fake);
         f->fake.found = BACKEND_NOWHERE;
@@ -368,7 +342,7 @@ JOB_TEST(what_is_not_in_the_result_has_no_parameter) {
 JOB_TEST(a_search_ends_with_its_step) {
         form(f, 2);
         agree(f, 2);
-        ready_all(f, 1, 0);
+        all_ready(f, 2, 1, 0);
         f->fake.counts[0] = 1;
         fake_end_one(&f->fake);
         assert_int_equal(f->fake.n_tasks, 1);
@@ -440,8 +414,7 @@ JOB_TEST(unused_parameters_are_told) {
 JOB_TEST(a_loss_in_a_step_voids_it_after_the_last_access) {
         form(f, 3);
         agree(f, 3);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                assert_int_equal(ready(f, rank, 1, 0), 0);
+        all_ready(f, 3, 1, 0);
         assert_int_equal(f->fake.n_tasks, 1);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         pass(f);
@@ -460,9 +433,8 @@ JOB_TEST(a_loss_in_a_step_voids_it_after_the_last_access) {
 JOB_TEST(a_loss_after_all_were_ready_commits) {
         form(f, 2);
         agree(f, 2);
-        for (uint32_t rank = 0; rank < 2; rank++)
-                for (uint32_t bucket = 0; bucket < 2; bucket++)
-                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        all_ready(f, 2, 1, 0);
+        all_ready(f, 2, 1, 1);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         pass(f);
         assert_false(f->fake.task[0].cancelled);
@@ -500,8 +472,7 @@ JOB_TEST(a_newer_incarnation_takes_the_name) {
 JOB_TEST(the_end_of_a_lost_job_does_not_change_its_reason) {
         form(f, 3);
         agree(f, 3);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                assert_int_equal(ready(f, rank, 1, 0), 0);
+        all_ready(f, 3, 1, 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         jobs_end(f->jobs);
         assert_non_null(strstr(f->member[0]->job->loss_text, "rank 1"));
@@ -516,9 +487,10 @@ JOB_TEST(a_slower_plan_does_not_set_a_member_back) {
         assert_int_equal(describe(f, 0, 1, "b", &fd), 0);
         assert_int_equal(plan_mapped(f->member[0], 1, 9, &f->refusal), 0);
         f->fake.inline_results = true;
-        for (uint64_t step = 1; step <= 3; step++)
-                for (uint32_t bucket = 0; bucket < 2; bucket++)
-                        assert_int_equal(ready(f, 0, step, bucket), 0);
+        for (uint64_t step = 1; step <= 3; step++) {
+                all_ready(f, 1, step, 0);
+                all_ready(f, 1, step, 1);
+        }
         message.generation = message.plan = 1;
         message.step = 1;
         for (message.bucket = 0; message.bucket < 2; message.bucket++)

@@ -161,8 +161,7 @@ static void stop(struct drama *d) {
                 d->f->member[rank]->returns = d->blow == HANDED_OVER;
         jobs_drain(d->f->jobs);
         jobs_end(d->f->jobs);
-        while (d->f->fake.n_tasks > 0) /* a daemon waits for these */
-                fake_end_one(&d->f->fake);
+        end_tasks(d->f); /* a daemon waits for these */
         pass(d->f);
         jobs_suspend(d->f->jobs);
         go(d, 0);
@@ -276,8 +275,7 @@ static void play(struct drama *d) {
         assert_null(strstr(heard, "resumed")); /* not before all memory is back */
         end_all(d);
         check_answers(d);
-        while (!list_empty(&d->f->members))
-                member_gone(list_entry(d->f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
+        all_gone(d->f, WIRE__CAUSE__CLOSED);
         pass(d->f);
         end_all(d);
         teardown(&state);

@@ -43,8 +43,7 @@ JOB_TEST(operations_wait_for_all_and_run) {
                 assert_heard("");
                 assert_int_equal(call(f, 0, sequence, kind, 128), 0);
                 assert_int_equal(f->fake.n_tasks, tasks[kind]);
-                while (f->fake.n_tasks > 0)
-                        fake_end_one(&f->fake);
+                end_tasks(f);
                 snprintf(want, sizeof(want), "operation 0 %u;operation 1 %u;", kind - 1, kind - 1);
                 assert_heard(want);
         }

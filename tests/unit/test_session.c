@@ -187,13 +187,6 @@ static void hello_1(struct fixture *f, unsigned who) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
-                                                        100,
-                                                        8,
-                                                        UINT64_C(1) << 30,
-                                                        100,
-                                                        [ACCOUNT_OWN] = UINT64_C(1) << 30,
-                                                        [ACCOUNT_PLANS] = UINT64_C(64) << 20 };
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config jobs = { .step_deadline = 3600 * USEC_PER_SEC,
@@ -204,7 +197,7 @@ static int setup(void **state) {
         };
 
         loop_new(&f->loop);
-        users_new(limits, &f->accounts);
+        users_new(fake_limits, &f->accounts);
         jobs.loop = sessions.loop = f->loop;
         jobs.accounts = sessions.accounts = f->accounts;
         jobs.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
