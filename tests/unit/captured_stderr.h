@@ -63,3 +63,12 @@ static inline const char *written_timeless(void) {
         rest[used] = '\0';
         return rest;
 }
+
+/* For tests.h, between which stderr is captured. */
+static inline int capture(void **state) {
+        return capture_stderr();
+}
+
+static inline int release(void **state) {
+        return release_stderr();
+}

@@ -43,14 +43,6 @@ static void fill(unsigned char *to, unsigned dtype, unsigned reduce, uint64_t el
         }
 }
 
-static int capture(void **state) {
-        return capture_stderr();
-}
-
-static int release(void **state) {
-        return release_stderr();
-}
-
 #define TEST(name) TEST_WITH(name, capture, release)
 
 struct sum {

@@ -60,16 +60,12 @@ static void assert_lost(const struct site *site, uint32_t rank) {
         assert_true(has_lost(site, rank));
 }
 
-static int capture(void **state) {
+static int begin_log(void **state) {
         heard[0] = '\0';
-        return capture_stderr();
+        return capture(state);
 }
 
-static int release(void **state) {
-        return release_stderr();
-}
-
-#define TEST(name) TEST_WITH(name, capture, release)
+#define TEST(name) TEST_WITH(name, begin_log, release)
 
 /* ---- while it is made ---- */
 

@@ -99,6 +99,10 @@ static void on_late(void *data) {
                 loop_timer_disarm(late);                                                                     \
         } while (0)
 
+static void set_keys(struct keys *keys, const char *text) {
+        assert_int_equal(keys_parse(text, strlen(text), "keys", keys, error, sizeof(error)), 0);
+}
+
 static void open_end(struct end *end, uint8_t id, uint64_t instance, const char *keys, bool insecure) {
         struct links_config config = { .loop = loop,
                                        .node = end->node,
@@ -114,7 +118,7 @@ static void open_end(struct end *end, uint8_t id, uint64_t instance, const char 
         memset(end, 0, sizeof(*end));
         memset(end->node, id, sizeof(end->node));
         if (keys != NULL)
-                assert_int_equal(keys_parse(keys, strlen(keys), "keys", &end->keys, error, sizeof(error)), 0);
+                set_keys(&end->keys, keys);
         assert_int_equal(links_new(&config, &end->links), 0);
 }
 
@@ -132,11 +136,35 @@ static void choose_port(void) {
         assert_int_equal(address_parse(text, &address, error, sizeof(error)), 0);
 }
 
+static void listen_on(struct end *end) {
+        assert_int_equal(links_listen(end->links, &address, error, sizeof(error)), 0);
+}
+
+static void dial_from(struct end *end) {
+        assert_int_equal(links_dial(end->links, &address, error, sizeof(error)), 0);
+}
+
+/* b, without anybody who dials. */
+static void listen_alone(void) {
+        open_end(&b, 2, 1, ONE, false);
+        listen_on(&b);
+}
+
 static void meet(const char *mine, const char *theirs, bool insecure) {
         open_end(&b, 2, 1, theirs, insecure);
         open_end(&a, 1, 1, mine, insecure);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        listen_on(&b);
+        dial_from(&a);
+}
+
+static void meet_with_one_key(void) {
+        meet(ONE, ONE, false);
+        until(a.ups == 1 && b.ups == 1);
+}
+
+static void change_keys(const char *text) {
+        set_keys(&b.keys, text);
+        links_change(b.links, &limits);
 }
 
 static int setup(void **state) {
@@ -194,8 +222,7 @@ TEST(the_second_key_is_as_good) {
 
 TEST(a_handshake_goes_on_after_short_writes) {
         send_most = 7;
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         send_most = 0;
 }
 
@@ -257,8 +284,8 @@ TEST(an_own_key_that_is_over_is_not_shown) {
 TEST(one_end_without_keys) {
         open_end(&b, 2, 1, ONE, false);
         open_end(&a, 1, 1, NULL, true);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        listen_on(&b);
+        dial_from(&a);
         until_trouble("");
         until_trouble("hung up");
 }
@@ -267,14 +294,13 @@ TEST(one_end_without_keys) {
 TEST(a_connection_with_itself) {
         open_end(&b, 1, 1, ONE, false);
         open_end(&a, 1, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        listen_on(&b);
+        dial_from(&a);
         until_trouble("it has this daemon's own id");
 }
 
 TEST(a_frame_that_is_refused_ends_the_connection) {
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         peer_send(a.peer, 99, 0, "x", 1);
         until(b.downs == 1 && a.downs == 1);
         assert_string_equal(b.why, "what it sends is refused: it is a test");
@@ -284,10 +310,9 @@ TEST(a_frame_that_is_refused_ends_the_connection) {
 static void newer_stays(uint64_t instance) {
         struct end later = { 0 };
 
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         open_end(&later, 1, instance, ONE, false);
-        assert_int_equal(links_dial(later.links, &address, error, sizeof(error)), 0);
+        dial_from(&later);
         until(later.ups >= 1 && a.downs >= 1);
         assert_string_equal(b.why, "the same daemon has connected again");
         links_free(later.links);
@@ -303,9 +328,8 @@ TEST(the_newer_connection_of_one_run_stays) {
 }
 
 TEST(keys_that_are_gone_end_connections) {
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
-        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
+        meet_with_one_key();
+        set_keys(&b.keys, OTHER);
         strcpy(b.keys.key[0].name, "two");
         links_change(b.links, &limits);
         until(b.downs == 1);
@@ -314,18 +338,15 @@ TEST(keys_that_are_gone_end_connections) {
 
 /* As long as it goes on it was made with a key that is not there any more, though one of its name is. */
 TEST(a_key_of_that_name_is_not_that_key) {
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
-        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
-        links_change(b.links, &limits);
+        meet_with_one_key();
+        change_keys(OTHER);
         until(b.downs == 1);
         assert_string_equal(b.why, "its key 'one' is not in force any more");
         until_trouble_after("it has no key that is known here", 2);
 }
 
 TEST(a_key_that_runs_out_ends_connections) {
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         b.keys.key[0].until = time(NULL) + 1;
         links_change(b.links, &limits);
         until(b.downs == 1);
@@ -333,13 +354,9 @@ TEST(a_key_that_runs_out_ends_connections) {
 }
 
 TEST(what_a_key_may_speak_for_can_change) {
-        static const char narrow[] = ONE " uids=5";
-
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         assert_true(peer_speaks_for(b.peer, 5) && peer_speaks_for(b.peer, 6));
-        assert_int_equal(keys_parse(narrow, strlen(narrow), "keys", &b.keys, error, sizeof(error)), 0);
-        links_change(b.links, &limits);
+        change_keys(ONE " uids=5");
         assert_true(peer_speaks_for(b.peer, 5));
         assert_false(peer_speaks_for(b.peer, 6));
         assert_int_equal(b.downs, 0);
@@ -390,7 +407,7 @@ static struct tls *prove(int sock, const char *key, const void *bytes, size_t le
         size_t n;
         int r;
 
-        assert_int_equal(keys_parse(key, strlen(key), "keys", &keys, error, sizeof(error)), 0);
+        set_keys(&keys, key);
         assert_int_equal(tls_context_new(&context), 0);
         assert_int_equal(tls_new(context, &keys, false, &tls), 0);
         while ((r = tls_shake_hands(tls)) == 0) {
@@ -440,8 +457,7 @@ TEST(what_comes_with_the_last_flight_is_heard) {
         size_t length = greeting(hello);
         int sock;
 
-        open_end(&b, 2, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         sock = stranger("127.0.0.1", NULL, 0);
         struct tls *tls = prove(sock, ONE, hello, length);
         until(b.ups == 1);
@@ -456,12 +472,10 @@ TEST(keys_may_go_while_one_proves_itself) {
         size_t length = greeting(hello);
         int sock;
 
-        open_end(&b, 2, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         sock = stranger("127.0.0.1", NULL, 0);
         struct tls *tls = prove(sock, ONE, hello, length);
-        assert_int_equal(keys_parse(OTHER, strlen(OTHER), "keys", &b.keys, error, sizeof(error)), 0);
-        links_change(b.links, &limits);
+        change_keys(OTHER);
         until_ended(sock);
         assert_int_equal(b.ups, 0);
         tls_free(tls);
@@ -475,16 +489,15 @@ TEST(the_silent_give_way) {
         int sock[CROWD];
 
         limits.patience = 3600 * USEC_PER_SEC;
-        open_end(&b, 2, 1, ONE, false);
         open_end(&a, 1, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         for (unsigned i = 0; i < CROWD; i++)
                 sock[i] = stranger("127.0.0.2", NULL, 0);
         for (unsigned i = DOOR_PLACES; i < CROWD; i++)
                 await_end(sock[i]); /* nobody of one address takes a place from another of it */
         for (unsigned i = 0; i < DOOR_PLACES; i++)
                 assert_true(is_open(sock[i]));
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        dial_from(&a);
         until(a.ups == 1 && b.ups == 1);
         await_end(sock[0]); /* the oldest one has had to go */
         for (unsigned i = 0; i < CROWD; i++)
@@ -498,13 +511,12 @@ TEST(turns_go_round_addresses) {
 
         limits.patience = 3600 * USEC_PER_SEC;
         limits.together = 1;
-        open_end(&b, 2, 1, ONE, false);
         open_end(&a, 1, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         for (unsigned i = 0; i < DOOR_PLACES - 1; i++)
                 sock[i] = stranger("127.0.0.2", garbage, sizeof(garbage));
         await_end(sock[0]); /* the door is at work */
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        dial_from(&a);
         until(a.ups == 1 && b.ups == 1);
         unsigned left = 0;
         for (unsigned i = 0; i < DOOR_PLACES - 1; i++)
@@ -519,8 +531,7 @@ TEST(one_address_has_its_rate) {
 
         limits.patience = 3600 * USEC_PER_SEC;
         limits.per_address = 1;
-        open_end(&b, 2, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         for (unsigned i = 0; i < 4; i++)
                 sock[i] = stranger("127.0.0.3", NULL, 0);
         await_end(sock[1]);
@@ -535,8 +546,7 @@ TEST(nobody_says_much_before_it_has_proved_itself) {
         int sock;
 
         limits.patience = 3600 * USEC_PER_SEC;
-        open_end(&b, 2, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         sock = stranger("127.0.0.1", record, sizeof(record));
         memset(record + 5, 0, sizeof(record) - 5);
         for (size_t said = 0; said < 4 * DOOR_HEARD; said += sizeof(record))
@@ -577,8 +587,7 @@ TEST(noise_hurts_nobody) {
 
         srand(7);
         at.sin_port = htons((uint16_t)atoi(address.port));
-        meet(ONE, ONE, false);
-        until(a.ups == 1 && b.ups == 1);
+        meet_with_one_key();
         for (unsigned i = 0; i < 40; i++) {
                 noise[i] = socket(AF_INET, SOCK_STREAM, 0);
                 assert_int_equal(connect(noise[i], (struct sockaddr *)&at, sizeof(at)), 0);
@@ -765,17 +774,16 @@ TEST(a_name_is_looked_up) {
         char port[8];
 
         strcpy(port, address.port);
-        open_end(&b, 2, 1, ONE, false);
-        assert_int_equal(links_listen(b.links, &address, error, sizeof(error)), 0);
+        listen_alone();
         open_end(&a, 1, 1, ONE, false);
         strcpy(address.host, "localhost");
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        dial_from(&a);
         until(a.ups == 1 && b.ups == 1);
 }
 
 TEST(a_name_that_is_none) {
         open_end(&a, 1, 1, ONE, false);
         strcpy(address.host, "no-such-host.invalid");
-        assert_int_equal(links_dial(a.links, &address, error, sizeof(error)), 0);
+        dial_from(&a);
         until_trouble("'no-such-host.invalid' has no address");
 }

@@ -14,15 +14,7 @@
 
 #include "base/log.h"
 
-static int set_up(void **state) {
-        return capture_stderr();
-}
-
-static int tear_down(void **state) {
-        return release_stderr();
-}
-
-#define TEST(name) TEST_WITH(name, set_up, tear_down)
+#define TEST(name) TEST_WITH(name, capture, release)
 
 TEST(lines_are_plain_by_default) {
         log_open(LOG_INFO);
