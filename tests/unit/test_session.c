@@ -18,7 +18,7 @@
 #include "fake_backend.h"
 #include "job/plan/plan.h"
 #include "partly_fixture.h"
-#include "session/session.h"
+#include "session/private.h"
 
 struct wire { /* one fake connection */
         struct session *session;
@@ -233,7 +233,8 @@ static int teardown(void **state) {
         fake_backend_close(&f->fake);
         coordinating_end(&f->coordinating);
         sessions_free(f->sessions);
-        assert_int_equal(accounts_total(f->accounts, ACCOUNT_OWN), 0);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
         users_free(f->accounts);
         loop_free(f->loop);
         codec_deinit(&f->codec);
@@ -362,9 +363,8 @@ TEST(fds_come_only_where_they_belong) {
         assert_int_equal(errno, EBADF);
 }
 
-TEST(a_pidfd_of_somebody_else_is_refused) {
+static pid_t child_that_waits(void) {
         pid_t pid = fork();
-        int fd;
 
         if (pid == 0) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -372,7 +372,13 @@ TEST(a_pidfd_of_somebody_else_is_refused) {
                         pause();
         }
         assert_true(pid > 0);
-        fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        return pid;
+}
+
+TEST(a_pidfd_of_somebody_else_is_refused) {
+        pid_t pid = child_that_waits();
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
         assert_true(fd >= 0);
         hello(f, 0, fd);
         assert_ends(f, WIRE__CODE__INVALID);
@@ -385,13 +391,7 @@ TEST(a_pidfd_of_somebody_else_is_refused) {
 static void end_process(struct fixture *f, struct wire *wire, bool member) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         Wire__Join join = WIRE__JOIN__INIT;
-        pid_t pid = fork();
-
-        if (pid == 0) {
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
-                for (;;)
-                        pause();
-        }
+        pid_t pid = child_that_waits();
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = pid };
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         assert_true(fd >= 0);
@@ -430,13 +430,26 @@ TEST(an_own_pidfd_is_kept) {
         assert_true(fcntl(fd, F_GETFD) >= 0);
 }
 
-static void send_join(struct fixture *f, unsigned who) {
+static Wire__Join join_of(const char *job, uint32_t min_world, uint32_t max_world) {
         Wire__Join join = WIRE__JOIN__INIT;
 
-        join.job = (char *)"j";
-        SET(join, min_world, 2);
-        SET(join, max_world, 2);
-        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        join.job = (char *)job;
+        SET(join, min_world, min_world);
+        SET(join, max_world, max_world);
+        return join;
+}
+
+/* The code with which it is refused; else 0. */
+static unsigned send_join_of(struct fixture *f, unsigned who, const Wire__Join *join) {
+        f->wire[who].code = 0;
+        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join->base, -1);
+        return f->wire[who].code;
+}
+
+static unsigned send_join(struct fixture *f, unsigned who) {
+        Wire__Join join = join_of("j", 2, 2);
+
+        return send_join_of(f, who, &join);
 }
 
 static void form(struct fixture *f) {
@@ -450,68 +463,55 @@ static void form(struct fixture *f) {
 }
 
 TEST(wrong_joins_are_answered) {
-        Wire__Join join = WIRE__JOIN__INIT;
+        static const struct {
+                const char *job;
+                uint32_t min_world, max_world;
+                unsigned code;
+        } rows[] = {
+                { NULL, 2, 2, WIRE__CODE__INVALID },
+                { "a/b", 2, 2, WIRE__CODE__INVALID },
+                { "j", 3, 2, WIRE__CODE__INVALID },
+                { "j", 0, 2, WIRE__CODE__INVALID },
+                { "j", 2, LIMIT_LOCAL + 1, WIRE__CODE__INVALID },
+                { "j", 2, LIMIT_LOCAL, 0 },
+        };
 
         hello(f, 0, -1);
-        SET(join, min_world, 2);
-        SET(join, max_world, 2);
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
-        join.job = (char *)"a/b";
-        f->wire[0].code = 0;
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 6, &join.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
-        assert_int_equal(f->wire[0].request, 6);
-        join.job = (char *)"j";
-        SET(join, min_world, 3);
-        f->wire[0].code = 0;
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 7, &join.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
-        SET(join, min_world, 1);
-        SET(join, max_world, LIMIT_LOCAL + 1);
-        f->wire[0].code = 0;
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 8, &join.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
-        SET(join, max_world, LIMIT_LOCAL);
-        f->wire[0].code = 0;
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 9, &join.base, -1);
-        assert_int_equal(f->wire[0].code, 0);
+        for (size_t i = 0; i < array_size(rows); i++) {
+                Wire__Join join = join_of(rows[i].job, rows[i].min_world, rows[i].max_world);
+                unsigned code = send_join_of(f, 0, &join);
+
+                if (code != rows[i].code)
+                        fail_msg("job '%s', %u to %u members: code %u", rows[i].job, rows[i].min_world,
+                                 rows[i].max_world, code);
+                assert_true(code == 0 || f->wire[0].request == 5);
+        }
         pass(f);
         assert_false(f->wire[0].hung_up);
 }
 
-TEST(a_refusal_says_who_has_the_rank) {
-        Wire__Join join = WIRE__JOIN__INIT;
+TEST(a_connection_is_in_some_jobs_at_most) {
+        uint64_t limits[ACCOUNT_SLOTS];
+        char name[16];
 
-        join.job = (char *)"j";
-        SET(join, min_world, 3);
-        SET(join, max_world, 3);
-        SET(join, rank, 2);
-        for (unsigned who = 0; who < 2; who++) {
-                hello(f, who, -1);
-                send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        memcpy(limits, fake_limits, sizeof(limits));
+        limits[ACCOUNT_JOBS] = SESSION_MEMBERS + 1;
+        accounts_set_limits(f->accounts, limits);
+        hello(f, 0, -1);
+        for (unsigned i = 0; i <= SESSION_MEMBERS; i++) {
+                snprintf(name, sizeof(name), "j%u", i);
+                Wire__Join join = join_of(name, 2, 2);
+                assert_int_equal(send_join_of(f, 0, &join), i < SESSION_MEMBERS ? 0 : WIRE__CODE__QUOTA);
         }
-        assert_int_equal(f->wire[1].code, WIRE__CODE__RANK_TAKEN);
-        assert_int_equal(f->wire[1].culprit, 2);
-        assert_int_equal(f->wire[1].culprit_pid, getpid());
-        SET(join, max_world, 4);
-        send_message(f, 1, WIRE__MESSAGE_TYPE__JOIN, 6, &join.base, -1);
-        assert_int_equal(f->wire[1].code, WIRE__CODE__INVALID);
-        assert_int_equal(f->wire[1].culprit, -1);
 }
 
 static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool identified, uint64_t instance) {
-        Wire__Join join = WIRE__JOIN__INIT;
+        Wire__Join join = join_of("j", 3, 3);
 
-        join.job = (char *)"j";
-        SET(join, min_world, 3);
-        SET(join, max_world, 3);
         join.has_rank = ranked;
         join.has_instance = identified;
         join.instance = instance;
-        f->wire[who].code = 0;
-        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
-        return f->wire[who].code;
+        return send_join_of(f, who, &join);
 }
 
 TEST(an_instance_belongs_to_a_rank) {
@@ -542,16 +542,11 @@ TEST(clients_of_minor_0_have_no_instance) {
 }
 
 static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
-        Wire__Join join = WIRE__JOIN__INIT;
+        Wire__Join join = join_of("j", 1, 1);
 
-        join.job = (char *)"j";
-        SET(join, min_world, 1);
-        SET(join, max_world, 1);
         SET(join, spare, true);
         join.has_rank = ranked;
-        f->wire[who].code = 0;
-        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
-        return f->wire[who].code;
+        return send_join_of(f, who, &join);
 }
 
 TEST(a_spare_has_no_rank) {
@@ -719,13 +714,10 @@ TEST(values_by_rank_are_those_of_the_rank) {
         hello_1(f, 0);
         hello_1(f, 1);
         for (unsigned who = 0; who < 2; who++) {
-                Wire__Join join = WIRE__JOIN__INIT;
+                Wire__Join join = join_of("j", WORLD, WORLD);
 
-                join.job = (char *)"j";
-                SET(join, min_world, WORLD);
-                SET(join, max_world, WORLD);
                 SET(join, rank, 1 + 2 * who);
-                send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+                assert_int_equal(send_join_of(f, who, &join), 0);
         }
         join_all_elsewhere(list_entry(f->jobs->list.next, struct job, link), 0);
         pass(f);
@@ -768,10 +760,8 @@ TEST(a_wrong_ready_evicts_and_the_others_hear_of_it) {
 
 TEST(one_connection_has_one_place_in_a_job) {
         hello(f, 0, -1);
-        send_join(f, 0);
-        send_join(f, 0);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__STATE);
+        assert_int_equal(send_join(f, 0), 0);
+        assert_int_equal(send_join(f, 0), WIRE__CODE__STATE);
         pass(f);
         assert_false(f->wire[0].hung_up);
 }
@@ -853,13 +843,10 @@ TEST(a_shutdown_is_told_to_all) {
         assert_true(f->wire[0].hung_up && f->wire[1].hung_up);
 }
 
-static struct job *job_alone(struct fixture *f, char *name, uint64_t operations) {
-        Wire__Join join = WIRE__JOIN__INIT;
+static struct job *job_alone(struct fixture *f, const char *name, uint64_t operations) {
+        Wire__Join join = join_of(name, 1, 1);
 
-        join.job = name;
-        SET(join, min_world, 1);
-        SET(join, max_world, 1);
-        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        assert_int_equal(send_join_of(f, 0, &join), 0);
         pass(f);
         assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__JOINED);
         struct job *job = list_entry(f->jobs->list.prev, struct job, link);
@@ -892,14 +879,14 @@ TEST(a_sum_over_jobs_never_falls) {
         uint64_t running;
 
         hello(f, 0, -1);
-        counted = job_alone(f, (char *)"counted", 1)->id;
-        ending = job_alone(f, (char *)"ending", 10)->id;
-        job_alone(f, (char *)"stays", 100);
+        counted = job_alone(f, "counted", 1)->id;
+        ending = job_alone(f, "ending", 10)->id;
+        job_alone(f, "stays", 100);
         sessions_sum_begin(f->sessions, &sum);
         assert_true(sessions_sum_go_on(f->sessions, &sum));
         leave_job(f, counted);
         leave_job(f, ending);
-        uint32_t young = job_alone(f, (char *)"young", 1000)->id;
+        uint32_t young = job_alone(f, "young", 1000)->id;
         leave_job(f, young);
         assert_int_equal(summed(f, &sum, &running), 111);
         assert_int_equal(running, 2); /* with the one that was there when it was counted */
@@ -910,6 +897,6 @@ TEST(a_sum_over_jobs_never_falls) {
         sessions_sum_end(&sum); /* given up: what happens from here on is none of its business */
         sessions_sum_end(&sum);
         sessions_sum_end(&other);
-        job_alone(f, (char *)"last", 5);
+        job_alone(f, "last", 5);
         assert_int_equal(sum.sum.operations, 1011);
 }
