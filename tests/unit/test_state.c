@@ -1,37 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one daemon leaves to the next: marks, results, and that nothing of it is believed that is not whole.
  */
-#include "tests.h"
+#include "state_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "job/keep/state.h"
-
-#define BUCKETS 3u
-#define WORLD 2u
 #define MOST 4u
-
-static const struct {
-        uint32_t first, n;
-} bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
-static const struct state_key key = {
-        .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
-};
-static struct state *ours;
-
-static int set_up(void **state) {
-        return state_new(&ours);
-}
-
-static int tear_down(void **state) {
-        ours = state_free(ours);
-        return 0;
-}
-
-#define TEST(name) TEST_WITH(name, set_up, tear_down)
 
 static struct past *read_it(void) {
         struct past *past;
@@ -41,15 +18,8 @@ static struct past *read_it(void) {
 }
 
 static void done(struct state_plan *plan, uint32_t b, double value, const uint8_t *unused) {
-        double squares[WORLD] = { value + 1, value + 2 };
-        uint64_t counts[WORLD] = { 0, b };
-        struct backend_result result = { .n_inputs = WORLD,
-                                         .sum_squares = value,
-                                         .input_sum_squares = squares,
-                                         .input_nonfinite = counts };
-
         state_begin(plan, b);
-        state_done(plan, b, bucket[b].first, &result, unused, (bucket[b].n + 7) / 8);
+        state_keep(plan, b, value, b, unused);
 }
 
 /* What the trace says of a step, as words_unit() reads it. */

@@ -5,7 +5,7 @@
  * that are not there yet. Stepping takes an x86 processor, and no thread sanitizer; elsewhere only whole
  * calls are looked at.
  */
-#include "tests.h"
+#include "state_fixture.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -15,26 +15,14 @@
 #include <sys/stat.h>
 #include <ucontext.h>
 
-#include "job/keep/state.h"
-
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define TRAP_FLAG 0x100
 #endif
 
-#define BUCKETS 3u
-#define WORLD 2u
-
-static const struct {
-        uint32_t first, n;
-} bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
-static const struct state_key key = {
-        .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
-};
 static const struct state_key other = {
         .uid = 1000, .job = "other", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
 };
 static const uint8_t unused[3] = { 0xab, 0xcd, 0x0e };
-static struct state *ours;
 static void *memory;
 static size_t memory_bytes;
 
@@ -161,26 +149,8 @@ static void find_memory(void) {
         assert_non_null(memory);
 }
 
-static int set_up(void **state) {
-        return state_new(&ours);
-}
-
-static int tear_down(void **state) {
-        ours = state_free(ours);
-        return 0;
-}
-
-#define TEST(name) TEST_WITH(name, set_up, tear_down)
-
 static void done(struct state_plan *plan, uint64_t step, uint32_t b) {
-        double squares[WORLD] = { value_of(step, b) + 1, value_of(step, b) + 2 };
-        uint64_t counts[WORLD] = { 0, step };
-        struct backend_result result = { .n_inputs = WORLD,
-                                         .sum_squares = value_of(step, b),
-                                         .input_sum_squares = squares,
-                                         .input_nonfinite = counts };
-
-        state_done(plan, b, bucket[b].first, &result, unused, (bucket[b].n + 7) / 8);
+        state_keep(plan, b, value_of(step, b), step, unused);
 }
 
 static void commit(struct state_plan *plan, uint64_t step) {
