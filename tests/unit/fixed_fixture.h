@@ -81,13 +81,17 @@ static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, c
         return r;
 }
 
-static inline void agree(struct fixture *f, uint32_t world) {
+/* All that a member has to do for a plan. */
+static inline void bring(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t request) {
         int fd;
 
-        for (uint32_t rank = 0; rank < world; rank++) {
-                assert_int_equal(describe(f, rank, 0, "b", &fd), 0);
-                assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
-        }
+        assert_int_equal(describe(f, rank, ordinal, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[rank], ordinal, request, &f->refusal), 0);
+}
+
+static inline void agree(struct fixture *f, uint32_t world) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                bring(f, rank, 0, 9);
         heard[0] = '\0';
 }
 

@@ -21,8 +21,6 @@ const char *__tsan_default_options(void) {
 }
 
 JOB_TEST(a_job_forms_and_agrees) {
-        int fd;
-
         assert_int_equal(join(f, 1, 2, 0), 0);
         pass(f);
         assert_heard("");
@@ -30,11 +28,9 @@ JOB_TEST(a_job_forms_and_agrees) {
         assert_int_equal(join(f, 0, 2, 0), 0);
         pass(f);
         assert_heard("joined 0;joined 1;");
-        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        bring(f, 0, 0, 9);
         assert_heard("");
-        assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[1], 0, 9, &f->refusal), 0);
+        bring(f, 1, 0, 9);
         assert_heard("agreed 0;agreed 1;");
 }
 
@@ -77,8 +73,7 @@ JOB_TEST(different_plans_fail_for_all) {
         int fd;
 
         form(f, 3);
-        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        bring(f, 0, 0, 9);
         assert_int_equal(describe(f, 2, 0, "c", &fd), WIRE__CODE__PLAN_MISMATCH);
         assert_int_equal(f->refusal.rank, 2);
         assert_heard("refused 0 9 30;");
@@ -111,16 +106,14 @@ JOB_TEST(who_cannot_bring_a_plan_fails_it_for_all) {
         int fd;
 
         form(f, 2);
-        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        bring(f, 0, 0, 9);
         assert_int_equal(spoil(f, 1, 0), WIRE__CODE__INVALID);
         assert_heard("refused 0 9 30;");
         assert_null(plan_find(f->member[0]->job, 0));
         assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID); /* whoever comes later hears it too */
         assert_int_equal(describe(f, 0, 1, "b", &fd), WIRE__CODE__PLAN_MISMATCH);
         assert_int_equal(f->refusal.rank, 1);
-        assert_int_equal(describe(f, 0, 2, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 2, 9, &f->refusal), 0);
+        bring(f, 0, 2, 9);
         begin.generation = 1;
         begin.plan = 2;
         assert_int_equal(plan_begin(f->member[1], &begin, &f->refusal), WIRE__CODE__INVALID);
@@ -132,8 +125,7 @@ JOB_TEST(a_plan_given_up_fails_for_all) {
         int fd;
 
         form(f, 2);
-        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        bring(f, 0, 0, 9);
         assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
         assert_int_equal(plan_drop(f->member[1], 0, 10, &f->refusal), 0); /* it could not map the arena */
         assert_heard("refused 0 9 30;");
@@ -445,12 +437,9 @@ JOB_TEST(a_loss_after_all_were_ready_commits) {
 }
 
 JOB_TEST(a_loss_between_steps_is_only_told) {
-        int fd;
-
         form(f, 2);
         agree(f, 2);
-        assert_int_equal(describe(f, 0, 1, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 1, 11, &f->refusal), 0);
+        bring(f, 0, 1, 11);
         member_gone(f->member[1], WIRE__CAUSE__LEAVING);
         pass(f);
         assert_heard("refused 0 11 35;lost 1;"); /* the plan that waited for it, and the job */
@@ -480,12 +469,10 @@ JOB_TEST(the_end_of_a_lost_job_does_not_change_its_reason) {
 
 JOB_TEST(a_slower_plan_does_not_set_a_member_back) {
         struct ready message = { 0 };
-        int fd;
 
         form(f, 1);
         agree(f, 1);
-        assert_int_equal(describe(f, 0, 1, "b", &fd), 0);
-        assert_int_equal(plan_mapped(f->member[0], 1, 9, &f->refusal), 0);
+        bring(f, 0, 1, 9);
         f->fake.inline_results = true;
         for (uint64_t step = 1; step <= 3; step++) {
                 all_ready(f, 1, step, 0);
