@@ -7,22 +7,29 @@
 #include "job/plan/step.h"
 #include "job/private.h"
 
+static inline struct job_join join_request(struct fixture *f, const char *name, uint32_t rank, uint32_t world,
+                                           uint64_t incarnation) {
+        return (struct job_join){
+                .name = name,
+                .uid = 1000,
+                .pid = getpid(),
+                .program = "t",
+                .request = 7,
+                .token = &f->token,
+                .owner = f,
+                .owner_members = &f->members,
+                .membership = { .min_world = world,
+                                .max_world = world,
+                                .has_rank = true,
+                                .rank = rank,
+                                .incarnation = incarnation },
+        };
+}
+
 static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world,
                              uint64_t incarnation) {
-        struct job_join join = { .name = name,
-                                 .uid = 1000,
-                                 .pid = getpid(),
-                                 .program = "t",
-                                 .request = 7,
-                                 .token = &f->token,
-                                 .owner = f,
-                                 .owner_members = &f->members };
+        struct job_join join = join_request(f, name, rank, world, incarnation);
 
-        join.membership = (struct membership_request){ .min_world = world,
-                                                       .max_world = world,
-                                                       .has_rank = true,
-                                                       .rank = rank,
-                                                       .incarnation = incarnation };
         return jobs_join(f->jobs, &join, &f->refusal);
 }
 

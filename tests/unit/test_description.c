@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/description.h"
 
@@ -134,28 +135,33 @@ TEST(a_sound_plan_is_taken) {
 }
 
 TEST(wrong_counts_and_sizes_are_refused_at_once) {
-        struct description *d;
+        static const struct {
+                const char *what;
+                uint32_t params, buckets;
+                uint64_t arena_bytes, diagnosis_bytes;
+                unsigned reduce;
+        } rows[] = {
+                { "no parameters", 0, 1, 8192, 4096, WIRE__REDUCE__AVG },
+                { "too many parameters", LIMIT_PARAMS + 1, 1, 8192, 4096, WIRE__REDUCE__AVG },
+                { "more buckets than parameters", 2, 3, 8192, 4096, WIRE__REDUCE__AVG },
+                { "a part of a page", 2, 1, 8193, 4096, WIRE__REDUCE__AVG },
+                { "all memory", 2, 1, UINT64_MAX / 4096 * 4096, 4096, WIRE__REDUCE__AVG },
+                { "diagnosis pages behind the arena", 2, 1, 8192, 12288, WIRE__REDUCE__AVG },
+                { "no diagnosis pages", 2, 1, 8192, 0, WIRE__REDUCE__AVG },
+                { "no such reduction", 2, 1, 8192, 4096, 77 },
+        };
 
-        f->begin.params = 0;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.params = LIMIT_PARAMS + 1;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.params = 2;
-        f->begin.buckets = 3;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.buckets = 1;
-        f->begin.arena_bytes = 8193;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.arena_bytes = UINT64_MAX / 4096 * 4096;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.arena_bytes = 8192;
-        f->begin.diagnosis_bytes = 12288;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.diagnosis_bytes = 0;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.diagnosis_bytes = 4096;
-        f->begin.reduce = (Wire__Reduce)77;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        for (size_t i = 0; i < array_size(rows); i++) {
+                struct description *d;
+
+                f->begin.params = rows[i].params;
+                f->begin.buckets = rows[i].buckets;
+                f->begin.arena_bytes = rows[i].arena_bytes;
+                f->begin.diagnosis_bytes = rows[i].diagnosis_bytes;
+                f->begin.reduce = rows[i].reduce;
+                if (begin(f, &d) != WIRE__CODE__INVALID)
+                        fail_msg("taken: %s", rows[i].what);
+        }
 }
 
 TEST(the_announced_cost_is_charged) {
@@ -209,39 +215,39 @@ TEST(wrong_buckets_are_named) {
         description_free(d);
 }
 
-TEST(the_layout_must_hold_together) {
+TEST(two_parameters_have_two_names) {
         struct description *d;
-
-        assert_int_equal(begin(f, &d), 0);
-        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
-        add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
-        assert_int_equal(add_bucket(f, d, 4096, 128, 120), 0);
-        assert_int_equal(description_complete(d, &f->at.refusal),
-                         WIRE__CODE__INVALID); /* "b" starts at 64 and ends at 144 */
-        assert_non_null(strstr(f->at.refusal.text, "\"b\""));
-        description_free(d);
 
         assert_int_equal(begin(f, &d), 0);
         add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
         assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 4, 5, 0), WIRE__CODE__INVALID);
         assert_non_null(strstr(f->at.refusal.text, "two parameters are called \"a\""));
         description_free(d);
+}
 
-        assert_int_equal(begin(f, &d), 0);
-        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
-        add_param(f, d, "b", WIRE__DTYPE__F64, 4, 5, 0);
-        assert_int_equal(add_bucket(f, d, 4096, 256, 120), 0);
-        assert_int_equal(description_complete(d, &f->at.refusal),
-                         WIRE__CODE__INVALID); /* another dtype than its bucket */
-        description_free(d);
+TEST(the_layout_must_hold_together) {
+        static const struct {
+                const char *what, *said;
+                unsigned dtype; /* of "b" */
+                uint64_t bytes, payload;
+        } rows[] = {
+                { "\"b\" starts at 64 and ends at 144", "\"b\"", WIRE__DTYPE__F32, 128, 120 },
+                { "another dtype than its bucket", "\"b\"", WIRE__DTYPE__F64, 256, 120 },
+                { "a payload that is not theirs", "", WIRE__DTYPE__F32, 192, 124 },
+        };
 
-        assert_int_equal(begin(f, &d), 0);
-        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
-        add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
-        assert_int_equal(add_bucket(f, d, 4096, 192, 124), 0);
-        assert_int_equal(description_complete(d, &f->at.refusal),
-                         WIRE__CODE__INVALID); /* a payload that is not theirs */
-        description_free(d);
+        for (size_t i = 0; i < array_size(rows); i++) {
+                struct description *d;
+
+                assert_int_equal(begin(f, &d), 0);
+                add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
+                add_param(f, d, "b", rows[i].dtype, 4, 5, 0);
+                assert_int_equal(add_bucket(f, d, 4096, rows[i].bytes, rows[i].payload), 0);
+                if (description_complete(d, &f->at.refusal) != WIRE__CODE__INVALID ||
+                    strstr(f->at.refusal.text, rows[i].said) == NULL)
+                        fail_msg("%s: %s", rows[i].what, f->at.refusal.text);
+                description_free(d);
+        }
 }
 
 TEST(differences_are_told) {

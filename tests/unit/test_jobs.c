@@ -206,6 +206,8 @@ JOB_TEST(what_steps_need_is_there_from_the_agreement_on) {
         plan = plan_find(f->member[0]->job, 0);
         assert_int_equal(plan->charge.amount, buckets_bytes(plan->reference, &f->fake.backend, 2));
         assert_true(plan->charge.amount >= 2 * (sizeof(struct bucket) + 2 * FAKE_ROOM));
+        for (unsigned b = 0; b < 2; b++) /* a byte of it is the map of what is absent */
+                assert_true((uintptr_t)plan->bucket[b].room > (uintptr_t)plan->bucket[b].absent);
         for (uint64_t step = 1; step <= 2; step++) {
                 all_ready(f, 2, step, 0);
                 all_ready(f, 2, step, 1);
@@ -401,6 +403,30 @@ JOB_TEST(unused_parameters_are_told) {
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
         message.absent_bytes = 0;
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
+}
+
+static void ready_without(struct fixture *f, uint32_t rank, uint64_t step, uint8_t absent) {
+        struct ready message = {
+                .generation = 1, .step = step, .has_absent = true, .absent = &absent, .absent_bytes = 1
+        };
+
+        assert_int_equal(step_ready(f->member[rank], &message, &f->refusal), 0);
+}
+
+/* Used by all, by none, and by one of them. */
+JOB_TEST(each_step_has_its_unused_parameters) {
+        static const uint8_t absent[3][2] = { { 0, 0 }, { 1, 1 }, { 1, 0 } };
+
+        form(f, 2);
+        agree(f, 2);
+        for (uint64_t step = 1; step <= 3; step++) {
+                ready_without(f, 0, step, absent[step - 1][0]);
+                ready_without(f, 1, step, absent[step - 1][1]);
+                all_ready(f, 2, step, 1);
+                end_tasks(f);
+        }
+        assert_heard("bucket 0;bucket 1;committed 1;bucket 0 unused;bucket 1;committed 2;"
+                     "bucket 0;bucket 1;committed 3;");
 }
 
 JOB_TEST(a_loss_in_a_step_voids_it_after_the_last_access) {

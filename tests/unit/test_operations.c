@@ -94,6 +94,47 @@ JOB_TEST(different_operations_fail_for_all_and_the_next_one_works) {
         assert_heard("operation 0 1;operation 1 1;operation 2 1;");
 }
 
+static void join_for_generations(struct fixture *f, uint32_t rank) {
+        struct job_join join = join_request(f, "j", rank, 2, 0);
+
+        join.membership.adapts = true;
+        join.membership.grace = 3600 * USEC_PER_SEC;
+        assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
+        pass(f);
+}
+
+JOB_TEST(what_failed_is_forgotten_in_the_next_generation) {
+        join_for_generations(f, 0);
+        join_for_generations(f, 1);
+        give_staging(f, 2);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__OPERATION_MISMATCH);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        join_for_generations(f, 1);
+        heard[0] = '\0';
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("operation 0 0;operation 1 0;");
+}
+
+/* They are as long here, but not in all. */
+JOB_TEST(parts_of_different_operations_are_told_apart) {
+        struct operation_request part = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
+                                          .dtype = WIRE__DTYPE__F32,
+                                          .reduce = WIRE__REDUCE__SUM,
+                                          .bytes = 64,
+                                          .total = 128,
+                                          .output = 32768 };
+
+        form(f, 2);
+        give_staging(f, 2);
+        assert_int_equal(operation_call(f->member[0], 20, &part, &f->refusal), 0);
+        part.total = 192;
+        assert_int_equal(operation_call(f->member[1], 21, &part, &f->refusal),
+                         WIRE__CODE__OPERATION_MISMATCH);
+        assert_heard("refused 0 20 31;");
+}
+
 JOB_TEST(who_is_far_behind_fails_each_operation_that_failed) {
         form(f, 3);
         give_staging(f, 3);
@@ -136,6 +177,22 @@ JOB_TEST(an_operation_does_not_wait_for_ever) {
         assert_heard("stall j 0;");
         stall_check(job, now + 3601 * USEC_PER_SEC);
         assert_heard("evict 0;");
+}
+
+JOB_TEST(a_stall_after_an_operation_that_failed_is_told) {
+        struct job *job;
+
+        form(f, 2);
+        give_staging(f, 2);
+        job = f->member[0]->job;
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        stall_check(job, clock_now() + 61 * USEC_PER_SEC);
+        assert_heard("stall j 1;");
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__OPERATION_MISMATCH);
+        assert_heard("refused 0 20 31;");
+        assert_int_equal(call(f, 0, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        stall_check(job, clock_now() + 61 * USEC_PER_SEC);
+        assert_heard("stall j 1;");
 }
 
 /* A stall of one job must not make the results of others wait for the notices of many. */
