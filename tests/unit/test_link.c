@@ -510,6 +510,28 @@ TEST(the_silent_give_way) {
                 close(sock[i]);
 }
 
+/* So it gets one from those that have more. */
+TEST(a_source_that_has_left_holds_no_places) {
+        static const uint8_t garbage[64] = { 0x17 };
+        int sock[DOOR_PLACES], last;
+
+        limits.patience = 3600 * USEC_PER_SEC;
+        listen_alone();
+        for (unsigned i = 0; i < DOOR_PLACES; i++) {
+                last = stranger("127.0.0.2", garbage, sizeof(garbage));
+                await_end(last);
+                close(last);
+        }
+        for (unsigned i = 0; i < DOOR_PLACES; i++)
+                sock[i] = stranger("127.0.0.3", NULL, 0);
+        last = stranger("127.0.0.2", NULL, 0);
+        await_end(sock[0]);
+        assert_true(is_open(last));
+        for (unsigned i = 0; i < DOOR_PLACES; i++)
+                close(sock[i]);
+        close(last);
+}
+
 /* Strangers wait for their turns, of which there is one a second; a node comes before most of them. */
 TEST(turns_go_round_addresses) {
         static const uint8_t garbage[64] = { 0x17 };
