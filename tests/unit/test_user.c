@@ -89,5 +89,6 @@ TEST(strangers_alone_are_counted) {
         for (uid_t i = 0; i < 3 * USERS_STRANGERS; i++)
                 charge_release(&charge[i]);
         assert_null(user_find(users, 5));
-        assert_non_null(user_find(users, 1000 + 3 * USERS_STRANGERS - 1));
+        assert_null(user_find(users, 1000 + 2 * USERS_STRANGERS - 1));
+        assert_non_null(user_find(users, 1000 + 2 * USERS_STRANGERS));
 }
