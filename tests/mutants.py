@@ -7,7 +7,6 @@ list if it does not compile, or if one of its tests fails without it, which is t
 import argparse
 import collections
 import concurrent.futures
-import contextlib
 import datetime
 import json
 import os
@@ -174,9 +173,12 @@ def at_once(copies, things, work):
     left = collections.deque(things)
 
     def worker(copy):
-        while left:
-            with contextlib.suppress(IndexError):       # another one has taken the last
-                work(copy, left.popleft())
+        while True:
+            try:
+                thing = left.popleft()
+            except IndexError:
+                return
+            work(copy, thing)
 
     with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
         try:
