@@ -17,8 +17,10 @@ SLIPS = mutants.read_lists()
 
 
 def unit_programs():
+    """Those with a line in meson.build, and those that are made of a script."""
     text = (TREE / "tests/unit/meson.build").read_text("utf-8")
-    return set(re.findall(r"'(test_\w+)': *\[", text))
+    scripts = (TREE / "tests/unit/scripts").glob("*.txt")
+    return {*re.findall(r"'(test_\w+)': *\[", text), *(f"test_{path.stem}" for path in scripts)}
 
 
 def test_there_are_enough():
