@@ -241,10 +241,10 @@ def accumulation_with_unused(side):
     return outcome(model, optimiser, unset=unset)
 
 
-def uneven(side, **options):
+def uneven(side, more=7, **options):
     model = side.wrap(models.Cnn())
     optimiser = sgd(model)
-    steps = 10 + 7 * ((side.rank + 1) % side.world)
+    steps = 10 + more * ((side.rank + 1) % side.world)
     with model.join(**options):
         for step in range(steps):
             made = torch.Generator().manual_seed(1000 * step + side.rank)
@@ -260,6 +260,11 @@ def uneven(side, **options):
 
 def uneven_inputs(side):
     return uneven(side)
+
+
+def even_inputs(side):
+    """All ranks are among the last that train: the model of the highest one stays."""
+    return uneven(side, more=0)
 
 
 def uneven_by_live(side):

@@ -39,7 +39,7 @@ def pytest_collection_finish(session):
         if "group" in params:
             chosen.setdefault(params["group"], set()).add(params["case"])
     for group, names in chosen.items():
-        group.names = [name for name in group.names if name in names]
+        group.chosen = [name for name in group.names if name in names]
 
 
 @pytest.fixture

@@ -87,18 +87,17 @@ def trained(folder, *more):
 
 class Group:
     """Cases of a script, by default of cases.py, that run one after the other in the same processes. These
-    are started for the first test that asks. With twice=True the cases run in double precision, too. Cases
-    after one that has failed have no result."""
+    are started for the first test that asks. Cases after one that has failed have no result."""
 
-    def __init__(self, names, ranks=2, twice=False, script="worker.py", heavy=True):
+    def __init__(self, names, ranks=2, script="worker.py", heavy=True):
         self.names, self.ranks, self.script, self.heavy = names.split(), ranks, script, heavy
-        if twice:
-            self.names += [f"{name}.f64" for name in self.names]
+        #: those that this run of pytest asks for
+        self.chosen = self.names
         self._ended = None
 
     def _run(self):
         with tempfile.TemporaryDirectory() as folder:
-            return run(self.ranks, self.script, folder, *self.names)
+            return run(self.ranks, self.script, folder, *self.chosen)
 
     def check(self, name):
         """Each rank has run the case, and none complains."""

@@ -3,6 +3,7 @@
 # The tests of the Python package, with torch, in a virtual environment below build-test/ that is kept.
 #
 #   sh tests/torch/run.sh [ARGUMENT of pytest]...
+#   sh tests/torch/run.sh tests/torch -m "not heavy"        some of everything, in a minute or two
 #
 # GRADSYNC_BUILD   the build under test (default: build-test/gcc)
 # PIP_FIND_LINKS   a folder of wheels, if there is one of torch for the CPU

@@ -10,7 +10,8 @@ from conftest import ENVIRONMENT
 from gradsync import _alone
 from launch import HERE, TAG, results_of
 
-METHODS = ["spawn", "fork"]
+#: A forked process need not import torch again.
+METHODS = [pytest.param("spawn", marks=pytest.mark.heavy), "fork"]
 NOWHERE = {"GRADSYNC_DEVICE": "cpu:nowhere"}
 TRAINS_ALONE = "trains alone, as rank 0 of 1"
 
@@ -49,7 +50,7 @@ def test_a_spawned_process_does_not_train_alone(spawn, method):
 
 
 def test_beside_a_daemon_it_is_told_the_same(spawn, daemon):
-    made = spawn("spawn", 2, "nothing", socket=daemon().socket)
+    made = spawn("fork", 2, "nothing", socket=daemon().socket)
     assert made.status == 1 and TAG not in made.out
     check_refused(made.err, "which job?")
 
@@ -69,19 +70,19 @@ def test_ranks_that_a_script_knows(spawn, daemon, method):
 
 
 def test_a_name_that_a_script_chooses(spawn, daemon):
-    assert {each["job"] for each in results(spawn("spawn", 2, "name", socket=daemon().socket))} == {"mine"}
+    assert {each["job"] for each in results(spawn("fork", 2, "name", socket=daemon().socket))} == {"mine"}
 
 
 def test_run_gives_them_a_daemon(spawn, build):
     """As the error advises."""
-    made = spawn("spawn", 2, "rank", prefix=(build / harness.CTL, "run", "--private", "-n", "1", "--"))
+    made = spawn("fork", 2, "rank", prefix=(build / harness.CTL, "run", "--private", "-n", "1", "--"))
     first, second = results(made)
     assert first["place"] == [0, 2] and second["place"] == [1, 2] and first["sum"] == second["sum"]
     assert first["job"] == second["job"] and first["job"].startswith("run-")
 
 
 def test_without_a_daemon_the_advice_fits_the_script(spawn):
-    made = spawn("spawn", 2, "rank")
+    made = spawn("fork", 2, "rank")
     assert made.status == 1 and "wants 2 members, but no gradsyncd is reachable" in made.err
     assert "gradsyncctl run -n 1 -- python SCRIPT" in made.err and "run -n 2" not in made.err
 
@@ -89,7 +90,7 @@ def test_without_a_daemon_the_advice_fits_the_script(spawn):
 def test_a_rank_that_was_inherited(spawn, build):
     """It is that of the process that has started them, and no rank of theirs."""
     prefix = (build / harness.CTL, "run", "--private", "-n", "1", "--")
-    made = spawn("spawn", 1, "nothing", prefix=prefix)
+    made = spawn("fork", 1, "nothing", prefix=prefix)
     assert made.status == 1 and TAG not in made.out
     check_refused(made.err,
                   "its job and its rank are those of that process, rank 0 of 1: it would train alone")
@@ -107,16 +108,16 @@ def test_torch_distributed_knows_of_other_ranks(script):
             print(error, flush=True)
         print(gradsync.torch.DistributedDataParallel(torch.nn.Linear(2, 2), world_size=1).job.world_size)
     """, env=NOWHERE)
-    told = made.line()
+    told = made.line(harness.LONG)
     for each in ("torch.distributed says rank 1 of 2", "has 1 rank", "world_size=1 if it is meant",
                  "rank=torch.distributed.get_rank()"):
         assert each in told, told
-    assert made.line() == "1" and made.wait() == 0, made.told()
+    assert made.line(harness.LONG) == "1" and made.wait() == 0, made.told()
 
 
 @pytest.mark.parametrize("served", [False, True], ids=["alone", "daemon"])
 def test_jobs_of_one_process_that_are_asked_for(spawn, daemon, served):
-    made = spawn("spawn", 2, "one", **({"socket": daemon().socket} if served else {}))
+    made = spawn("fork", 2, "one", **({"socket": daemon().socket} if served else {}))
     first, second = results(made)
     assert first["place"] == second["place"] == [0, 1] and first["job"] != second["job"]
     assert TRAINS_ALONE not in made.err
@@ -130,7 +131,7 @@ def test_a_process_that_is_alone_says_so_once(script):
         with gradsync.Connection() as gs, gs.join() as job:
             print(job.world_size)
     """, env=NOWHERE)
-    assert made.line() == "1" and made.wait() == 0, made.told()
+    assert made.line(harness.LONG) == "1" and made.wait() == 0, made.told()
     assert made.err.count(TRAINS_ALONE) == 1 and "gradsyncctl run -n N" in made.err
 
 
@@ -140,7 +141,7 @@ def test_one_that_has_asked_for_it_does_not(script):
         with gradsync.Connection() as gs, gs.join("mine", world_size=1) as job:
             print(job.world_size)
     """, env=NOWHERE)
-    assert made.line() == "1" and made.wait() == 0 and made.err == "", made.told()
+    assert made.line(harness.LONG) == "1" and made.wait() == 0 and made.err == "", made.told()
 
 
 def test_what_is_said_too_late(script):

@@ -36,6 +36,7 @@ def test_steps_of_comparison():
         due = following(due, 100)
     assert steps == [1, 10, 100, 200, 300]
     assert [following(step, 1) for step in (1, 9, 10, 11)] == [2, 10, 11, 12]
+    assert [following(step, 100) for step in (8, 9)] == [10, 10]
 
 
 def test_settings(monkeypatch):

@@ -61,7 +61,7 @@ def passes(script):
     """passes(text, **options): the script ends well."""
     def run(text, **options):
         made = script(DRIVER + text, **options)
-        assert made.wait() == 0, made.err
+        assert made.wait(harness.LONG) == 0, made.err
     return run
 
 
@@ -359,15 +359,17 @@ def test_an_exception_on_its_way_is_not_lost():
     assert not _dlpack._exports
 
 
-@pytest.mark.parametrize("hold", [
-    "",
-    "gc.disable(); cycle = [tensors]; cycle.append(cycle); del cycle, tensors",
-    "builtins.kept = tensors; del tensors",
-    "ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensors))",
-    "kept = [some_floats().__dlpack__() for _ in range(8)]",
-], ids=["globals", "cycle", "builtins", "for_ever", "capsules"])
-def test_the_interpreter_ends_while_tensors_live(hold, passes):
-    """Each child of the script ends in order, one after the other."""
+HOLD = {
+    "globals": "",
+    "cycle": "gc.disable(); cycle = [tensors]; cycle.append(cycle); del cycle, tensors",
+    "builtins": "builtins.kept = tensors; del tensors",
+    "for_ever": "ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensors))",
+    "capsules": "kept = [some_floats().__dlpack__() for _ in range(8)]",
+}
+
+
+def test_the_interpreter_ends_while_tensors_live(passes):
+    """Several children of the script, for each way to hold them, end in order."""
     pytest.importorskip("torch")
     passes(f"""
 import builtins, gc
@@ -381,15 +383,15 @@ class Lent:
     def __dlpack__(self, **_):
         return _dlpack.capsule(ctypes.addressof(self.buffer), DType.F32, 10, (_dlpack.CPU, 0), self)
 some_floats = Lent
-for _ in range(8):
+for name, hold in 4 * {list(HOLD.items())}:
     child = os.fork()
     if child == 0:
         break
-    assert os.waitpid(child, 0)[1] == 0
+    assert os.waitpid(child, 0)[1] == 0, name
 else:
     sys.exit()
 tensors = [torch.from_dlpack(some_floats()) for _ in range(8)]
-{hold}
+exec(hold)
 """)
 
 

@@ -11,6 +11,7 @@ import harness
 import launch
 from clusters import Cluster
 
+pytestmark = pytest.mark.heavy
 CASES = ("unused_by_some unused_by_some.f64 unused_by_all unused_by_all.f64 unused_keeps_zeros "
          "unused_all_used unused_output unused_not_cleared unused_shared undefined_gradients "
          "accumulation_with_unused uneven_from_nothing static_unused_by_some")

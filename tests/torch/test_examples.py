@@ -9,6 +9,7 @@ import pytest
 from conftest import BUILD, ENVIRONMENT, TREE
 from harness import CTL, LONG, Program
 
+pytestmark = pytest.mark.heavy
 EXAMPLES = TREE / "client/examples/torch"
 PROGRESS = re.compile(r"step (\d+)/(\d+)  loss (\d+\.\d+)  (\d+\.\d) ms a step")
 

@@ -5,6 +5,8 @@ import os
 import re
 import signal
 
+import pytest
+
 from harness import LONG, wait_until
 
 TRAIN = """
@@ -39,6 +41,7 @@ def wait_for_stopped(served):
     return [each for each in (job["waiting_for"] if job else []) if each["process_state"] == "stopped"]
 
 
+@pytest.mark.heavy
 def test_names(daemon, script):
     served = daemon(settings={"stall_notice": "1s"})
     ranks = start(served, script, TRAIN)
@@ -100,6 +103,7 @@ ALONE = """
 """
 
 
+@pytest.mark.heavy
 def test_a_batch_that_one_rank_skips(daemon, script):
     """One rank is in a backward pass, the other one in the next forward pass, which broadcasts buffers."""
     served = daemon(settings={"stall_notice": "100ms", "deadlock_timeout": "500ms"})

@@ -6,7 +6,7 @@ from launch import HERE, ROOT, Group, cases
 
 #: One configuration of each feature, in the form that shows most; the other groups are heavy.
 QUICK = Group("small_buckets cnn transformer.copied mixed_types unused_by_some unused_output accumulation "
-              "two_forwards two_backwards uneven_inputs checkpoints static_graph scaler gan "
+              "two_forwards two_backwards uneven_inputs even_inputs checkpoints static_graph scaler gan "
               "hooks_of_the_user ignored_replaced odd_shapes different_beginnings saved_and_loaded "
               "wrapped_again nested_outputs kinds_of_inputs outputs_without_graph checkpoints_in_turn "
               "undefined_gradients buffers_replaced join_that_raises raises_unused raises_twice "

@@ -64,6 +64,7 @@ def test_each_rank_finds_the_daemon_of_its_gpu(gpus, script):
         assert each.wait() == 0, each.told()
 
 
+@pytest.mark.heavy
 def test_three_lines_as_on_a_gpu_over_two_daemons(daemon, build, scratch, processes):
     cluster = Cluster(daemon, build, f"unix:{scratch}/link", 2)
     ranks = [Program(sys.executable, "-u", launch.HERE / "worker.py", scratch, *CASES.split(),

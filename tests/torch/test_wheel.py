@@ -128,6 +128,7 @@ def test_the_commands_are_the_programs(bare):
     assert "no-such-command" in bare.run("gradsyncctl no-such-command 2>&1", code=2)
 
 
+@pytest.mark.heavy
 def test_the_demo_runs(bare):
     """The trainer, its data and the story are there too."""
     assert json.loads(bare.run("gradsyncctl demo --json"))

@@ -26,8 +26,9 @@ from streams import pretended
 
 #: Cases whose ranks drift apart: an optimiser's step in no_sync(), an embedding that is normalised by the
 #: rank's own input, and an optimiser that follows the loss.
-DRIFTS = {"uneven_inputs": {"gradients", "parameters"}, "uneven_by_live": {"gradients", "parameters"},
-          "uneven_thrown": {"gradients", "parameters"}, "lbfgs": {"losses"}, "layers": {"parameters"}}
+DRIFTS = {"uneven_inputs": {"gradients", "parameters"}, "even_inputs": {"gradients", "parameters"},
+          "uneven_by_live": {"gradients", "parameters"}, "uneven_thrown": {"gradients", "parameters"},
+          "lbfgs": {"losses"}, "layers": {"parameters"}}
 
 
 class Torchs:
