@@ -8,8 +8,8 @@ BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config protobuf-c-compiler l
         zlib1g-dev g++ libgloo-dev scdoc"
 TEST_PACKAGES="g++ clang clang-format-14 llvm libclang-rt-14-dev libcmocka-dev mandoc python3
         python3-pip python3-venv python3-pytest python3-pytest-timeout python3-pytest-xdist
-        python3-protobuf protobuf-compiler libnss-wrapper systemd systemd-container debootstrap util-linux procps iproute2
-        nftables openssl openmpi-bin git zsh fish"
+        python3-protobuf protobuf-compiler libnss-wrapper systemd systemd-container debootstrap util-linux
+        procps iproute2 nftables openssl openmpi-bin git zsh fish"
 BENCH_PACKAGES="g++ libgloo-dev libopenmpi-dev openmpi-bin python3"
 
 # Installs what is missing of the given packages, as root or through sudo. Where there is no apt it names

@@ -55,9 +55,9 @@ def test_cases_of_cmocka_count_one_by_one(tmp_path):
     assert [case.outcome for case in cases] == ["passed", "passed", "skipped"]
 
 
-@pytest.mark.parametrize("name, shown", [("differs", ["0x3 != 0x4", ">    13         assert_int_equal(three, 4);",
-                                                      "int three = 3;"]),
-                                         ("crashes", ["Segmentation fault"])])
+@pytest.mark.parametrize("name, shown", [
+    ("differs", ["0x3 != 0x4", ">    13         assert_int_equal(three, 4);", "int three = 3;"]),
+    ("crashes", ["Segmentation fault"])])
 def test_a_failed_case_shows_its_assertion(tmp_path, name, shown):
     cases = ran(tmp_path, f"cmocka_unit_test({name})")
     assert outcomes(cases) == {"adds_up": "passed", "lacks": "skipped", name: "failed"}
@@ -79,8 +79,8 @@ def test_a_failed_python_test_shows_its_assertion(tmp_path):
                                          "def test_deep():\n    inner()\n\n"
                                          "def test_good():\n    pass\n")
     written = tmp_path / "it.xml"
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={written}",
-                    "-o", "junit_family=xunit1", "test_it.py"], cwd=tmp_path, check=False, capture_output=True)
+    subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={written}", "-o",
+                    "junit_family=xunit1", "test_it.py"], cwd=tmp_path, check=False, capture_output=True)
     cases = reports.of_pytest(written, "folder")
     assert outcomes(cases) == {"test_it.py::test_values": "failed", "test_it.py::test_deep": "failed",
                                "test_it.py::test_good": "passed"}

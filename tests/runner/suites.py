@@ -29,16 +29,19 @@ class Suite:
 
 
 # What members do is the same wherever their gradients are, so a part of it is tried again on a fake GPU.
-ON_GPU = ["client_again", "collectives", "replace", "restart", "spares", "void_plan"]
+ON_GPU = ["client_again", "restart", "void_plan", "replace"]
 # Where bytes, memory and descriptors come from others: again under ASan and UBSan.
-OUTSIDE = ["answered", "bad_frames", "bad_operations", "bad_plans", "chaos", "client", "cluster_wire", "cuda",
-           "cuda_corners", "descriptors", "hello", "holes", "instance", "jobs", "pieces", "registered",
-           "restart", "shares", "socket", "states", "token", "walk"]
+OUTSIDE = ["bad_frames", "bad_operations", "bad_plans", "client", "cluster_wire", "control_memory", "cuda",
+           "cuda_corners", "descriptors", "jobs", "metrics_listen", "pieces", "proof", "registered", "rejoin",
+           "restart", "state", "states", "token", "trace", "versions", "waiting", "walk"]
 # Where a process has several threads at work: again under TSan.
-THREADED = ["client", "client_again", "cluster", "cluster_gloo", "collectives", "deadlock", "jobs", "loss",
-            "registered_members", "replace", "restart", "state", "void_plan"]
-THREADED_UNITS = ["test_closer", "test_cuda", "test_fdpass", "test_gloo", "test_host_pool",
-                  "test_host_reduce", "test_loop", "test_nodes", "test_record"]
+THREADED = ["answered", "client", "client_again", "cluster", "cluster_gloo", "collectives", "deadlock",
+            "descriptors", "loss", "metrics", "nonfinite", "registered", "registered_restart", "replace",
+            "restart", "walk"]
+THREADED_UNITS = ["test_absent", "test_client_parts", "test_client_promises", "test_client_steps",
+                  "test_closer", "test_gloo", "test_gloo_loss", "test_host_holes", "test_host_pool",
+                  "test_host_reduce", "test_link", "test_nodes", "test_nodes_agree", "test_nodes_left",
+                  "test_nodes_staging", "test_proc"]
 QUICK = ("-m", "not heavy")
 HEAVY = ("-m", "heavy")
 

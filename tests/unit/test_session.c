@@ -766,22 +766,6 @@ TEST(one_connection_has_one_place_in_a_job) {
         assert_false(f->wire[0].hung_up);
 }
 
-TEST(one_connection_has_places_in_so_many_jobs) {
-        Wire__Join join = WIRE__JOIN__INIT;
-        char name[16];
-
-        hello(f, 0, -1);
-        SET(join, min_world, 2);
-        SET(join, max_world, 2);
-        join.job = name;
-        for (unsigned i = 0; i <= 64; i++) {
-                assert_int_equal(f->wire[0].code, 0);
-                snprintf(name, sizeof(name), "job %u", i);
-                send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
-        }
-        assert_int_equal(f->wire[0].code, WIRE__CODE__QUOTA);
-}
-
 TEST(users_see_their_own_jobs) {
         struct session_peer peer = { .uid = 1001, .gid = 1001, .pid = getpid() };
         Wire__Hello greeting = WIRE__HELLO__INIT;
