@@ -11,13 +11,16 @@
 #define NODES MACHINES_NODES
 #define SECOND 1000000u
 
-static const struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS, .nodes = NODES };
+#define ROOM                                                                                                 \
+        { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS, .nodes = NODES }
+
+static const struct room room = ROOM;
 static const struct node_config of_node = { .candidates = 1,
                                             .instance = MACHINES_INSTANCE,
                                             .n_lanes = 2,
                                             .window = 2,
                                             .incarnation = 1,
-                                            .room = room };
+                                            .room = ROOM };
 static const struct membership_request wish = {
         .min_world = 1, .max_world = 3, .adapts = true, .grace = SECOND, .last_call = SECOND, .incarnation = 1
 };

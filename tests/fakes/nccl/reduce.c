@@ -110,14 +110,24 @@ static uint16_t combine_bfloat16(uint16_t a, uint16_t b, int operation) {
         return float_to_bfloat(combine_float32(bfloat_to_float(a), bfloat_to_float(b), operation));
 }
 
+/* One loop for each operation, which is a constant in it: it becomes vector instructions. */
+#define LOOP(name, operation)                                                                                \
+        case operation:                                                                                      \
+                for (size_t i = 0; i < count; i++)                                                           \
+                        to[i] = combine_##name(to[i], from[i], operation);                                   \
+                break;
 #define REDUCE(number, name, element)                                                                        \
-        static void reduce_##name(element *to, const void *const *in, unsigned n, size_t count,              \
+        static void reduce_##name(element *restrict to, const void *const *in, unsigned n, size_t count,     \
                                   int operation) {                                                           \
-                for (size_t i = 0; i < count; i++) {                                                         \
-                        element value = ((const element *)in[0])[i];                                         \
-                        for (unsigned r = 1; r < n; r++)                                                     \
-                                value = combine_##name(value, ((const element *)in[r])[i], operation);       \
-                        to[i] = value;                                                                       \
+                memcpy(to, in[0], count * sizeof(element));                                                  \
+                for (unsigned r = 1; r < n; r++) {                                                           \
+                        const element *restrict from = in[r];                                                \
+                        switch (operation) {                                                                 \
+                                LOOP(name, NCCL_SUM)                                                         \
+                                LOOP(name, NCCL_PROD)                                                        \
+                                LOOP(name, NCCL_MAX)                                                         \
+                                LOOP(name, NCCL_MIN)                                                         \
+                        }                                                                                    \
                 }                                                                                            \
         }
 TYPES(REDUCE)
