@@ -58,22 +58,22 @@ def integration(*names):
     return [f"tests/integration/test_{name}.py" for name in names] or ["tests/integration"]
 
 
-@suite("default", 65, "the build with gcc, warnings are errors")
+@suite("default", 80, "the build with gcc, warnings are errors")
 def gcc(run):
     return True
 
 
-@suite("default", 25, "format, layers, links, manual pages, and other habits of the tree")
+@suite("default", 35, "format, layers, links, manual pages, and other habits of the tree")
 def lint(run):
     return run.pytest("lint", "gcc", "tests/lint", workers=run.jobs)
 
 
-@suite("default", 60, "functions of one module in one process; the corpus of the fuzzers is replayed")
+@suite("default", 55, "functions of one module in one process; the corpus of the fuzzers is replayed")
 def unit(run):
     return run.unit("unit", "gcc")
 
 
-@suite("default", 20, "100,000 schedules of the rules of membership in a world with faults")
+@suite("default", 30, "100,000 schedules of the rules of membership in a world with faults")
 def simulation(run):
     return schedules(run, "simulation", 100_000)
 
@@ -91,7 +91,7 @@ def schedules(run, name, count):
     return run.tell(name, cases, began, log)
 
 
-@suite("default", 200, "real daemons, clients, command lines and hosts, except for what takes long")
+@suite("default", 180, "real daemons, clients, command lines and hosts, except for what takes long")
 def _integration(run):
     return run.pytest("integration", "gcc", *QUICK, *integration())
 
@@ -102,7 +102,7 @@ def gpu(run):
     return run.pytest("gpu", "gcc", *QUICK, "tests/gpu", workers=4 * run.jobs)
 
 
-@suite("default", 100, "the Python package beside torch: each kind of case once; the wheel on a bare machine")
+@suite("default", 235, "the Python package beside torch: each kind of case once; the wheel on a bare machine")
 def torch(run):
     return with_torch(run, "torch", *QUICK)
 
@@ -113,7 +113,7 @@ def with_torch(run, name, *arguments):
                       workers=run.jobs)
 
 
-@suite("default", 10, "gradsyncctl demo, once")
+@suite("default", 15, "gradsyncctl demo, once")
 def demo(run):
     return run.pytest("demo", "gcc", "tests/integration/test_demo.py::test_the_story", workers=0)
 
@@ -123,7 +123,7 @@ def clang(run):
     return run.unit("unit clang", "clang")
 
 
-@suite("merge", 240, "what takes long of the integration tests and of the fake GPU")
+@suite("merge", 225, "what takes long of the integration tests and of the fake GPU")
 def heavy(run):
     return all([
         run.pytest("integration heavy", "gcc", *HEAVY, *integration()),
@@ -135,19 +135,19 @@ def on_gpu(run):
     return run.pytest("integration on a GPU", "gcc", "--on-gpu", *integration(*ON_GPU))
 
 
-@suite("merge", 560, "what takes long of the Python package")
+@suite("merge", 610, "what takes long of the Python package")
 def torch_heavy(run):
     return with_torch(run, "torch heavy", *HEAVY)
 
 
-@suite("merge", 420, "ASan and UBSan: unit tests, and where bytes and memory come from others", "asan")
+@suite("merge", 500, "ASan and UBSan: unit tests, and where bytes and memory come from others", "asan")
 def asan(run):
     return all([
         run.unit("unit asan", "asan"),
         run.pytest("integration asan", "asan", *QUICK, *integration(*OUTSIDE))])
 
 
-@suite("merge", 300, "TSan: where several threads are at work", "tsan")
+@suite("merge", 280, "TSan: where several threads are at work", "tsan")
 def tsan(run):
     return all([
         run.unit("unit tsan", "tsan", *THREADED_UNITS),
