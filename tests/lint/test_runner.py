@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/run.sh makes of results: how many there are, and which lines of a failure it shows."""
+"""What tests/run.sh makes of results: how many there are, which lines of a failure it shows, what it runs
+once more; and that its suites are listed."""
 import json
 import pathlib
 import subprocess
@@ -11,6 +12,8 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(TESTS / "runner"))
 
 import reports          # noqa: E402
+import steps            # noqa: E402
+import suites           # noqa: E402
 
 PROGRAM = """#include <stdarg.h>
 #include <stddef.h>
@@ -88,3 +91,61 @@ def test_a_failed_python_test_shows_its_assertion(tmp_path):
     assert "assert x == [1, 3]" in values.why and "x = [1, 2]" in values.why
     assert "inner()" in deep.why and "no such thing" in deep.why
     assert values.alone == "folder/test_it.py::test_values"
+
+
+@pytest.mark.parametrize("name", ["test_x", "test_x[a]", "test_x[a@b]"])
+@pytest.mark.parametrize("group", ["", "@group", "@worker.py 2 layers"])
+def test_a_test_is_known_without_its_group(tmp_path, name, group):
+    written = tmp_path / "it.xml"
+    written.write_text(f'<testsuite><testcase file="torch/test_it.py" name="{name}{group}"><failure/>'
+                       "</testcase></testsuite>")
+    (case,) = reports.of_pytest(written, "tests")
+    assert case.alone == f"tests/torch/test_it.py::{name}"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "OUT", tmp_path)
+    return steps.Run(1, 0)
+
+
+def failed(*names):
+    return [reports.Case(name, "failed", f"why {name}", name) for name in names]
+
+
+def test_what_passes_alone_is_flaky(run, tmp_path, capsys):
+    cases = failed("passes", "fails")
+    run.retry(cases, lambda test: ["sh", "-c", f"echo so {test}; test {test} = passes"], tmp_path / "it.log")
+    assert [case.outcome for case in cases] == ["passed", "failed"] and run.flaky == ["passes"]
+    told = capsys.readouterr().out
+    assert "FLAKY passes" in told and "why passes" in told and "so passes" in told
+    run.totals.add(cases)
+    assert not run.end(0)
+    told = capsys.readouterr().out
+    assert "FLAKY passes" in told and told.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_two_of_a_run_may_be_flaky(run, tmp_path):
+    cases, more = failed("a", "b"), failed("c")
+    for these in (cases, more):
+        run.retry(these, lambda test: ["true"], tmp_path / "it.log")
+    assert [case.outcome for case in cases + more] == ["passed", "passed", "failed"]
+    run = steps.Run(1, 0)
+    many = failed("a", "b", "c")
+    run.retry(many, lambda test: ["true"], tmp_path / "it.log")
+    assert {case.outcome for case in many} == {"failed"}
+
+
+def test_the_suites_are_listed():
+    told = subprocess.run(["sh", TESTS / "run.sh", "--help"], check=True, capture_output=True,
+                          text=True).stdout
+    readme = (TESTS / "README.md").read_text()
+    for name, suite in suites.SUITES.items():
+        assert f"| {name} | {suite.seconds} | {suite.what} |" in readme
+        assert f"  {name} " in told and suite.what in told
+
+
+def test_wrong_usage():
+    made = subprocess.run(["sh", TESTS / "run.sh", "no-such-suite"], check=False, capture_output=True,
+                          text=True, env={"NO_INSTALL": "1", "PATH": "/usr/bin:/bin"})
+    assert made.returncode == 2 and "no suite no-such-suite" in made.stderr

@@ -68,8 +68,10 @@ def of_pytest(path, folder):
     """The cases of a JUnit file that pytest wrote in its xunit1 form; folder: what its paths begin at."""
     cases = []
     for made in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
-        name = f"{pathlib.Path(made.get('file') or '?').name}::{made.get('name')}"
-        alone = f"{folder}/{made.get('file')}::{made.get('name')}" if made.get("file") else None
+        # Where tests of a group stay together, pytest-xdist writes "test[parameters]@group".
+        own = re.sub(r"^(\w+(?:\[.*\])?)@.*$", r"\1", made.get("name"))
+        name = f"{pathlib.Path(made.get('file') or '?').name}::{own}"
+        alone = f"{folder}/{made.get('file')}::{own}" if made.get("file") else None
         bad = [child for child in made if child.tag in ("failure", "error")]
         if bad:
             text = "\n".join(child.text or child.get("message") or "" for child in bad)
