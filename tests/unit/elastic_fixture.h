@@ -11,17 +11,9 @@
 
 /* 2 to 3 members, who form with 2. */
 static inline struct job_join elastic(struct fixture *f) {
-        return (struct job_join){
-                .name = "j",
-                .uid = 1000,
-                .pid = getpid(),
-                .program = "t",
-                .request = 7,
-                .token = &f->token,
-                .owner = f,
-                .owner_members = &f->members,
-                .membership = { .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true },
-        };
+        return join_of(f, "j",
+                       (struct membership_request){
+                               .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true });
 }
 
 static inline void join(struct fixture *f) {

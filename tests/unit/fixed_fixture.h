@@ -9,21 +9,12 @@
 
 static inline struct job_join join_request(struct fixture *f, const char *name, uint32_t rank, uint32_t world,
                                            uint64_t incarnation) {
-        return (struct job_join){
-                .name = name,
-                .uid = 1000,
-                .pid = getpid(),
-                .program = "t",
-                .request = 7,
-                .token = &f->token,
-                .owner = f,
-                .owner_members = &f->members,
-                .membership = { .min_world = world,
-                                .max_world = world,
-                                .has_rank = true,
-                                .rank = rank,
-                                .incarnation = incarnation },
-        };
+        return join_of(f, name,
+                       (struct membership_request){ .min_world = world,
+                                                    .max_world = world,
+                                                    .has_rank = true,
+                                                    .rank = rank,
+                                                    .incarnation = incarnation });
 }
 
 static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world,

@@ -219,6 +219,19 @@ static inline void set_limit(struct fixture *f, enum account_slot slot, uint64_t
         accounts_set_limits(f->accounts, limits);
 }
 
+static inline struct job_join join_of(struct fixture *f, const char *name,
+                                      struct membership_request membership) {
+        return (struct job_join){ .name = name,
+                                  .uid = 1000,
+                                  .pid = getpid(),
+                                  .program = "t",
+                                  .request = 7,
+                                  .token = &f->token,
+                                  .owner = f,
+                                  .owner_members = &f->members,
+                                  .membership = membership };
+}
+
 /* An average, with a page of diagnosis in the arena. */
 static inline struct offer offer_of(uint32_t ordinal, uint32_t buckets) {
         return (struct offer){ .generation = 1,
