@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons of a cluster that are stopped and started again, or killed: members stay, and so do ranks."""
 import os
+import pathlib
 import signal
 
 import pytest
@@ -38,6 +39,20 @@ def test_a_daemon_is_killed_between_two_steps(cluster, member, spread):
     assert team.step() == [4] * len(spread)
     assert places(team.members) == before
     assert [node.job("team")["void_steps"] for node in it.nodes] == [0] * len(it.nodes)
+
+
+def test_a_coordinator_that_has_lost_its_list_is_told_of_addresses(cluster):
+    """Each daemon claims that of before."""
+    it = cluster(3)
+    for made in (*it.nodes, it.coordinator):
+        made.finish()
+        made.program.destroy()
+    pathlib.Path(it.coordinator.socket + ".identity.nodes").unlink()
+    it.coordinator.start()
+    for number in (3, 1, 2):                                # the coordinator is node 0
+        made = it.nodes[number - 1].start()
+        known = f"the coordinator knows this gradsyncd as node {number}"
+        wait_until(lambda made=made, known=known: made.log.count(known) > 1, f"{known}, again")
 
 
 @pytest.mark.parametrize("first, outcome", [

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lists of planted slips (tests/mutants/) fit the tree: what each replaces is there once, and the tests
 that it names exist."""
+import functools
 import re
+import shlex
 import sys
 
 import pytest
@@ -43,13 +45,28 @@ def test_each_slip_changes_something():
     assert [slip.name for slip in SLIPS if slip.old == slip.new] == []
 
 
+def wanted(arguments):
+    """The words that tests are chosen by: pytest finds none if no name has them."""
+    words = re.findall(r"\w+", " ".join(arguments[arguments.index("-k") + 1:])) if "-k" in arguments else []
+    return [word for word in words if word not in ("and", "or", "not")]
+
+
+@functools.cache
+def words_of(path):
+    """The text of a file of tests and of what it imports from beside it, where parameters may stand."""
+    text = path.read_text("utf-8")
+    beside = [path.with_name(f"{name}.py") for name in re.findall(r"^(?:import|from) (\w+)", text, re.M)]
+    return text + "".join(each.read_text("utf-8") for each in beside if each.is_file())
+
+
 def missing(test, programs):
     """What is wrong with the name of a test."""
-    kind, *rest = test.split()
+    kind, *rest = shlex.split(test)
     if kind == "simulation":
         return [] if len(rest) == 1 and rest[0].isdigit() else ["simulation and a number of schedules"]
     if "/" in kind:
-        return [] if (TREE / "tests" / kind).is_file() else [kind]
+        path = TREE / "tests" / kind
+        return [word for word in wanted(rest) if word not in words_of(path)] if path.is_file() else [kind]
     return [] if kind in programs and not rest else [kind]
 
 

@@ -506,7 +506,7 @@ def names():
         def __init__(self):
             super().__init__()
             self.all = nn.ParameterDict({name: nn.Parameter(torch.full((3,), float(RANK))) for name in (
-                "x" * 300 + "1", "x" * 300 + "2", "a b\tc", "\udc80", "ü" * 200)})
+                "1" + "x" * 300, "2" + "x" * 300, "a b\tc", "\udc80", "ü" * 200)})
 
         def forward(self, x):
             return sum(param.sum() for param in self.all.values()) * x.sum()
