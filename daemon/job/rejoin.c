@@ -12,6 +12,7 @@
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
+#define LEAST_TELLING (10 * USEC_PER_SEC)    /* for a member that comes back near the deadline or after it */
 #define MOST_GENERATIONS (UINT32_C(1) << 31) /* so that the generations that follow can still be counted */
 #define MOST_OPERATIONS (UINT64_C(1) << 62)  /* so that operations can still be counted */
 /* The ids of members that join later are counted from the highest known one on. */
@@ -261,6 +262,7 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         uint32_t local = takeover_find(job, wish->rank);
         struct member *member = job->local[local];
         struct returned *part = &takeover->part[local];
+        uint64_t now = clock_now();
 
         member_set_state(member, MEMBER_ACTIVE);
         member_take(member, &rejoin->join);
@@ -273,6 +275,7 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
                 takeover->ticket = rejoin->ticket;
         *part = rejoin->said;
         part->here = true;
+        part->due = takeover->deadline > now + LEAST_TELLING ? takeover->deadline : now + LEAST_TELLING;
         part->request = request_of(job, rejoin);
         takeover->ended |= part->word.ended;
         takeover->proven |= rejoin->proven;
@@ -280,7 +283,7 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         if (rejoin->has_lost)
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
-                rejoin_check_joins(job, clock_now());
+                rejoin_check_joins(job, now);
 }
 
 /* A process without the job's token has been faster. Nobody but a former member can show that it was one;
@@ -348,13 +351,12 @@ void rejoin_check(struct job *job, uint64_t now) {
                 rejoin_check_joins(job, now);
         if (takeover_is_awaiting(job) && !takeover_any_expected(job))
                 loop_defer(job->table->config.loop, &job->settle);
-        if (now < job->takeover->deadline)
-                return;
         for (uint32_t local = 0; local < job->n_local; local++) {
                 struct member *member = job->local[local];
+                const struct returned *part = &job->takeover->part[local];
 
-                if (!takeover_is_telling(job, local) ||
-                    (job->takeover->part[local].word.told && member->spurned == 0))
+                if (!takeover_is_telling(job, local) || now < part->due ||
+                    (part->word.told && member->spurned == 0))
                         continue; /* the memory that it has brought is the backend's concern */
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, member->rank, (int32_t)member->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "

@@ -165,6 +165,21 @@ JOB_TEST(however_many_come_too_early) {
         assert_non_null(strstr(heard, "generation 4 0;generation 4 1;joined 2;"));
 }
 
+/* The daemon no longer waits for members that are missing. */
+JOB_TEST(a_member_that_is_back_has_time_to_tell) {
+        struct member *first = come_back(f, 0, 2, true);
+        struct job *job = first->job;
+
+        assert_int_equal(takeover_told(first, 40, &f->refusal), 0);
+        job->takeover->deadline = clock_now();
+        come_back(f, 1, 2, true);
+        rejoin_check(job, clock_now());
+        assert_heard("");
+        rejoin_check(job, clock_now() + 60 * USEC_PER_SEC);
+        assert_heard("evict 1;");
+        assert_int_equal(takeover_told(f->member[1], 40, &f->refusal), 0);
+}
+
 /* One came back, a new process took the other place, and then the first was lost before the new one had its
  * state. */
 JOB_TEST(nobody_has_a_state_any_more) {

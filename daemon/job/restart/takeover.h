@@ -24,6 +24,7 @@ struct returned {       /* by local index in the generation before */
         bool here;      /* it has come back; it may be lost again */
         bool forgotten; /* nobody waits for it */
         bool history;   /* it knows of committed steps, so it has a state */
+        uint64_t due;   /* it is evicted if it has not told all by then */
         struct word word;
         struct membership_request request;
         bool operation_failed;
@@ -37,14 +38,14 @@ struct returned {       /* by local index in the generation before */
 struct takeover {
         uint32_t generation;             /* the latest one that any member knows */
         struct membership_request first; /* of the one that came first */
-        uint64_t deadline; /* after it missing members are lost, those that have not told all evicted */
-        bool proven;       /* some member has shown that it was in the job */
-        bool ended;        /* some member knows that this generation was at its end */
-        bool restored;     /* the machine has got all of it, and has judged */
-        bool voided;       /* some step is void */
-        bool resumed;      /* nothing is void, and nobody is missing; known when the next generation begins */
-        bool behind;       /* some member lacks the results of a committed step */
-        bool began;        /* some member had sent a READY of an open step */
+        uint64_t deadline;               /* after it missing members are lost */
+        bool proven;                     /* some member has shown that it was in the job */
+        bool ended;                      /* some member knows that this generation was at its end */
+        bool restored;                   /* the machine has got all of it, and has judged */
+        bool voided;                     /* some step is void */
+        bool resumed; /* nothing is void, and nobody is missing; known when the next generation begins */
+        bool behind;  /* some member lacks the results of a committed step */
+        bool began;   /* some member had sent a READY of an open step */
         uint64_t operations;   /* that have ended in the generation before */
         bool operation_failed; /* the last of them did */
         struct ticket ticket;  /* of that generation, or the latest one that has been brought */
