@@ -171,6 +171,15 @@ def test_a_node_that_is_none_is_not_found(spread, asker):
         assert not client.ask("TRACE", "TRACE_END", job="other", nodes=True).found
 
 
+def test_a_silent_coordinator_is_not_waited_for(spread, asker):
+    it, _ = spread
+    client = asker(it.nodes[0])
+    gamma = node_of(client, "gamma")
+    it.coordinator.program.stop()
+    assert not client.ask("TRACE", "TRACE_END", job="job", node=gamma).found
+    it.coordinator.program.resume()
+
+
 @needs_root
 def test_other_users_have_no_part_of_it(cluster, member):
     it = cluster(settings={"socket_mode": "0666"})

@@ -258,13 +258,17 @@ def test_sigterm_lets_an_open_step_finish(serve):
                 peer.receive()
 
 
-def test_sigterm_voids_what_does_not_finish(serve):
-    served = serve(settings={"drain_timeout": "200ms"})
+@pytest.mark.parametrize("drain, signals", [("200ms", 1), ("1h", 2)], ids=["in time", "before a second signal"])
+def test_sigterm_voids_what_does_not_finish(serve, drain, signals):
+    served = serve(settings={"drain_timeout": drain})
     served.judged = False
     crew = served.crew("last", 2)
     crew.peers[0].ready(crew.plans[0][0], 0)
     crew.peers[0].status()
     served.daemon.signal(signal.SIGTERM)
+    if signals == 2:
+        served.daemon.wait_notice(lambda text: "STOPPING=1" in text)
+        served.daemon.signal(signal.SIGTERM)
     for peer, plan in zip(crew.peers, crew.plans[0]):
         outcome, message, _ = peer.outcome(plan)
         assert outcome == "VOID" and message.cause == wire.pb.SHUTDOWN, message

@@ -114,15 +114,17 @@ def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first)
         old = new
 
 
-def test_operations_that_had_ended(daemon, pair, peers):
-    """One has heard that the operation is done: it is for the other one, too, and the sequence goes on."""
+@pytest.mark.parametrize("failed", [False, True], ids=["done", "failed"])
+def test_operations_that_had_ended(daemon, pair, peers, failed):
+    """One has heard how the operation ended: it is so for the other one, too, and the sequence goes on."""
     served = daemon()
     old = pair(served)
     again(served)
-    new = [back(peers, served, each, 0, 0, operations=5 - each.rank) for each in old]
+    new = [back(peers, served, each, 0, 0, operations=5 - each.rank, operation_failed=failed and each.rank == 0)
+           for each in old]
     for each in new:
         resumed = each.expect("RESUMED")
-        assert (resumed.operations, resumed.operation_failed) == (5, False)
+        assert (resumed.operations, resumed.operation_failed) == (5, failed)
         each.generation = resumed.generation
         each.sequence = iter(range(5, 7))
     requests = [each.operation("BARRIER") for each in new]
