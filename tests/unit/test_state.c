@@ -3,6 +3,7 @@
  */
 #include "state_fixture.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -140,10 +141,12 @@ TEST(only_what_is_meant_is_found) {
         past_free(past);
 }
 
-/* Each bit of it turned over: never more than nothing, or the truth. */
+/* A bit of each byte turned over: never more than nothing, or the truth. A slot follows the 24
+ * bytes of the file's head. It begins with its size and the step, which may be any; padding ends its head. */
 TEST(damage_is_found_out) {
         struct state_plan *plan = state_add(ours, &key, MOST);
         uint64_t bytes = 24 + state_bytes(&key, MOST);
+        uint64_t head = 24 + state_bytes(&(struct state_key){ 0 }, MOST);
         int fd = state_fd(ours);
 
         state_generation(plan, 1, WORLD);
@@ -160,6 +163,7 @@ TEST(damage_is_found_out) {
                         const uint8_t *unused;
 
                         found = past_find(past, &key, 1, WORLD);
+                        assert_true(found == NULL || at < 24 || (at >= 32 && at < 40) || at >= head - 8);
                         for (uint32_t b = 0; b < BUCKETS && found != NULL; b++)
                                 past_result(found, b, bucket[b].first, &result, &unused);
                         verdict_of(found, 1);
@@ -168,6 +172,14 @@ TEST(damage_is_found_out) {
                 assert_int_equal(pwrite(fd, &was, 1, (off_t)at), 1);
         }
         assert_int_equal(verdict(1, 1), PAST_UNTOUCHED);
+}
+
+TEST(a_file_that_ends_early_is_refused) {
+        struct past *past;
+
+        state_generation(state_add(ours, &key, MOST), 1, WORLD);
+        assert_int_equal(ftruncate(state_fd(ours), (off_t)(24 + state_bytes(&key, MOST) - 1)), 0);
+        assert_int_equal(past_new(state_fd(ours), &past), -EPROTO);
 }
 
 TEST(room_is_used_again) {
@@ -191,6 +203,23 @@ TEST(room_is_used_again) {
                 assert_non_null(state_add(ours, &key, MOST));
         fstat(state_fd(ours), &after);
         assert_int_equal(before.st_size, after.st_size);
+}
+
+/* In place of many small plans there is room for a large one. */
+TEST(room_at_the_end_is_given_back) {
+        struct state_key large = key;
+        struct state_plan *plan[40];
+        struct stat before, after;
+
+        large.params = 65536;
+        for (unsigned i = 0; i < 40; i++)
+                plan[i] = state_add(ours, &key, MOST);
+        fstat(state_fd(ours), &before);
+        for (unsigned i = 0; i < 40; i++)
+                state_drop(ours, plan[i]);
+        assert_non_null(state_add(ours, &large, MOST));
+        fstat(state_fd(ours), &after);
+        assert_true(after.st_size <= before.st_size);
 }
 
 TEST(what_does_not_fit_is_left_out) {
