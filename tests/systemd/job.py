@@ -1,44 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of a machine that work together: member.c of the integration tests, driven line by line."""
+import json
+import re
 
+from harness import wait_until
+from trainers import join, together
 
-def ask(member, command):
-    """What the member answers after the result, which must be OK."""
-    line = member.ask(command)
-    assert line is not None, f"{command}: the member has ended: {member.err}"
-    name, _, rest = line.partition(" ")
-    assert name == "OK", f"{command}: {line}"
-    return rest
-
-
-def together(members, command):
-    """The command on all members at once; `{rank}` in it is each one's own."""
-    for rank, each in enumerate(members):
-        each.say(command.format(rank=rank))
-    lines = [each.line() for each in members]
-    assert all(line is not None and line.startswith("OK") for line in lines), f"{command}: {lines}"
+#: While it is not there trainers go on, at the machine of rank 0.
+END = "/var/tmp/end-of-training"
+#: What systemctl is told.
+RESTART, KILL = ("restart",), ("kill", "--kill-who=main", "--signal=KILL")
 
 
 def form(members, name, elements=4096):
     """A job with a plan of two parameters."""
     together(members, "open")
-    together(members, f"join name={name} world={len(members)} rank={{rank}}")
+    join(members, name)
     for parameter in ("embed.weight", "body.weight"):
         together(members, f"param {parameter} f32 {elements}")
     together(members, "plan first=4096 bucket=4096")
     return members
 
 
-def step(members):
-    """One step: rank r brings r+1 everywhere, and each gets the same average."""
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-    together(members, "ready")
-    together(members, "finish")
-    for each in members:
-        assert ask(each, f"check {(len(members) + 1) / 2}") == "right"
-
-
 def leave(members):
     together(members, "leave")
     together(members, "close")
+
+
+def next_processes(machine, units, command=RESTART):
+    """Tells systemctl to do that to the units, and waits for the processes that follow."""
+    before = [machine.main_pid(unit) for unit in units]
+    machine.systemctl(*command, *units)
+    for unit, pid in zip(units, before):
+        wait_until(lambda unit=unit, pid=pid: machine.follows(unit, pid),
+                   f"another process of {unit} on {machine.hostname}")
+
+
+def daemons_of(machine, *flags):
+    """What `gradsyncctl status` shows of each daemon; one that is just starting may be missing."""
+    told = machine.run("gradsyncctl", "status", "--json", *flags, user="alice", check=False).stdout
+    told = json.loads(told or '{"daemons": []}')
+    return told.get("daemons", [told])
+
+
+def step_of(daemon, name="spread"):
+    """How far the job is, as that daemon says. One that has just begun may not know of it yet."""
+    return max((job["step"] for job in daemon["jobs"] if job["name"] == name), default=0)
+
+
+def go_on(steps, more=20):
+    """That many more steps, as all daemons say. steps(): what each says."""
+    wanted = max(steps()) + more
+    wait_until(lambda: min(steps()) >= wanted, f"step {wanted}")
+
+
+def training(machine, members, steps, meanwhile):
+    """The members train on, rank 0 on that machine, while things happen: arguments of next_processes(). How
+    many steps were void for each."""
+    machine.run("rm", "-f", END)
+    for each in members:
+        each.say(f"train until={END} collect=1")
+    go_on(steps)
+    for what in meanwhile:
+        next_processes(*what)
+        go_on(steps)
+    machine.run("touch", END)
+    lines = [each.line() for each in members]
+    found = [re.fullmatch(r"OK .*\bvoid=(\d+)\b.* wrong=0", line or "") for line in lines]
+    assert all(found), lines
+    return [int(match[1]) for match in found]

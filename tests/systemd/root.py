@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 
-PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "passwd", "util-linux", "procps",
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "passwd", "util-linux", "procps", "man-db",
             "libevent-core-2.1-7", "libinih1", "libprotobuf-c1", "libsystemd0", "libjansson4", "libgloo0",
             "libsmartcols1")
 FALLBACK = "http://deb.debian.org/debian"

@@ -2,7 +2,6 @@
 """Hosts with several GPUs, set up by the commands of docs/GPU_HOSTS.md: a daemon for each GPU, all of them
 fake, on one machine and on two. A job with a member on each GPU goes on while a daemon, or all of a host, are
 restarted, and while one is killed."""
-import json
 import pathlib
 import re
 
@@ -10,15 +9,12 @@ import pytest
 
 import fakes
 from clusters import PATIENT, STAY, cluster_text
-from harness import wait_until
-from job import form, leave
+from job import KILL, RESTART, daemons_of, form, leave, step_of, training
 from machine import cable
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/GPU_HOSTS.md"
 ADDRESSES = ("10.79.1.1", "10.79.1.2")
-END = "/var/tmp/end-of-training"
 UNIT = "gradsyncd@cuda:{}.service"
-RESTART, KILL = ("restart",), ("kill", "--kill-who=main", "--signal=KILL")
 
 
 def commands(heading, interface, address, gpus):
@@ -66,64 +62,21 @@ class Hosts:
         return made
 
 
-def daemons_of(machine):
-    """{device: what status shows of that daemon}; one that is just starting is not there."""
-    told = machine.run("gradsyncctl", "status", "--json", user="alice", check=False).stdout
-    return {each["daemon"]["device"]: each for each in json.loads(told or '{"daemons": []}')["daemons"]}
+def by_device(machine):
+    return {each["daemon"]["device"]: each for each in daemons_of(machine)}
 
 
 def steps(hosts):
-    found = []
-    for machine in hosts.machines:
-        daemons = daemons_of(machine)
-        for device in (f"cuda:{gpu}" for where, gpu in hosts.nodes if where is machine):
-            jobs = daemons.get(device, {"jobs": []})["jobs"]
-            found.append(max((job["step"] for job in jobs if job["name"] == "spread"), default=0))
-    return found
-
-
-def goes_on(hosts, more=10):
-    """That many steps more, as all daemons say."""
-    wanted = max(steps(hosts)) + more
-    try:
-        wait_until(lambda: min(steps(hosts)) >= wanted, f"step {wanted}")
-    except AssertionError:
-        for machine in hosts.machines:
-            print(machine.run("gradsyncctl", "status", check=False).stdout)
-            print(machine.run("journalctl", "--boot", "--no-pager", "--lines=100", "-u", "gradsyncd*").stdout)
-        raise
-
-
-def next_daemons(machine, gpus, command):
-    """Tells systemctl to do this to the daemons of these GPUs: one, or all of them."""
-    units = [UNIT.format(gpu) for gpu in gpus]
-    before = [machine.main_pid(unit) for unit in units]
-    machine.systemctl(*command, units[0] if len(units) == 1 else UNIT.format("*"))
-    for unit, pid in zip(units, before):
-        wait_until(lambda unit=unit, pid=pid: machine.follows(unit, pid), f"another process of {unit}")
-
-
-def training(hosts, members, *meanwhile):
-    """How many steps were void for each; `meanwhile` are arguments of next_daemons()."""
-    hosts.machines[0].run("rm", "-f", END)        # where rank 0 is
-    for each in members:
-        each.say(f"train until={END} collect=1")
-    goes_on(hosts)
-    for what in meanwhile:
-        next_daemons(*what)
-        goes_on(hosts)
-    hosts.machines[0].run("touch", END)
-    lines = [each.line() for each in members]
-    found = [re.fullmatch(r"OK .*\bvoid=(\d+)\b.* wrong=0", line or "") for line in lines]
-    assert all(found), lines
-    return [int(match[1]) for match in found]
+    """What each daemon says."""
+    found = {machine: by_device(machine) for machine in hosts.machines}
+    return [step_of(found[machine].get(f"cuda:{gpu}", {"jobs": []})) for machine, gpu in hosts.nodes]
 
 
 def check_status(hosts):
     """Each daemon has NCCL, serves its GPU, and reaches all others, those of its host directly."""
     gpus = hosts.words[2]
     for machine in hosts.machines:
-        daemons = daemons_of(machine)
+        daemons = by_device(machine)
         uuids = {daemons[f"cuda:{gpu}"]["daemon"]["gpu"]["uuid"] for gpu in range(gpus)}
         assert len(uuids) == gpus
         for gpu in range(gpus):
@@ -141,10 +94,15 @@ def check_status(hosts):
 
 def trains(hosts, trainers, shared):
     members = form(hosts.members(trainers), "spread")
-    last, gpus = hosts.machines[-1], range(hosts.words[2])
-    assert training(hosts, members, (last, [1], RESTART), (last, gpus, RESTART)) == [0] * len(members)
+    first, last = hosts.machines[0], hosts.machines[-1]
+    units = [UNIT.format(gpu) for gpu in range(hosts.words[2])]
+
+    def train(*meanwhile):
+        return training(first, members, lambda: steps(hosts), [(last, *what) for what in meanwhile])
+
+    assert train((units[1:2], RESTART), (units, RESTART)) == [0] * len(members)
     check_status(hosts)
-    void = training(hosts, members, (last, [0], KILL))
+    void = train((units[:1], KILL))
     assert max(void) <= 2, void         # the open step, and its repetition if that came too early
     leave(members)
     assert fakes.broken_rules(shared) == ""

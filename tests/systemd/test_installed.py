@@ -60,7 +60,13 @@ def test_others_are_refused_and_told_what_to_do(installed):
 
 
 def test_manual_pages_are_found(installed):
-    """By name below the prefix; the reader itself is not part of so small a system."""
-    for page in ("man1/gradsyncctl.1", "man3/gradsync.3", "man3/gradsync_ready.3", "man3/gradsync_finish.3",
-                 "man5/gradsyncd.conf.5", "man7/gradsync.7", "man8/gradsyncd.8"):
-        installed.run("test", "-s", f"/usr/local/share/man/{page}")
+    """By name, below the prefix, and the reader shows them. A page of several calls has a link for each."""
+    for section, page, file in ((1, "gradsyncctl", "gradsyncctl"), (3, "gradsync", "gradsync"),
+                                (3, "gradsync_ready", "gradsync_ready"),
+                                (3, "gradsync_finish", "gradsync_ready"),
+                                (5, "gradsyncd.conf", "gradsyncd.conf"), (7, "gradsync", "gradsync"),
+                                (8, "gradsyncd", "gradsyncd")):
+        found = installed.run("man", "-w", section, page).stdout
+        assert re.fullmatch(rf"/usr/local(/share)?/man/man{section}/{file}\.{section}\n", found), found
+        shown = installed.run("man", section, page).stdout
+        assert "\nNAME\n" in shown and page in shown, shown[:500]

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from job import ask, form, step
+from job import form
 from machine import SERVICE
+from trainers import ask, step
 
 
 @pytest.fixture

@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service is restarted, or killed, under trainers that do step after step: none of them ends."""
-import json
-
 from harness import wait_until
-from job import form, leave
+from job import END, KILL, daemons_of, form, leave
 from machine import SERVICE
-
-END = "/var/tmp/end-of-training"
 
 
 def does_steps(machine):
     """Whether the daemon that runs now has the job, and has done some step of it."""
-    told = json.loads(machine.run("gradsyncctl", "status", "--json", user="alice", check=False).stdout or '{"jobs": []}')
-    return any(job["bytes_reduced"] > 0 for job in told["jobs"])
+    return any(job["bytes_reduced"] > 0 for daemon in daemons_of(machine) for job in daemon["jobs"])
 
 
 def loaded(machine, trainers):
@@ -54,7 +49,7 @@ def test_a_crash_costs_one_step_at_most(machine, trainers):
     members = loaded(machine, trainers)
     crashes = 8                         # more than a manager allows unless it is told otherwise
     for _ in range(crashes):
-        next_daemon(machine, lambda: machine.systemctl("kill", "--kill-who=main", "--signal=KILL", SERVICE))
+        next_daemon(machine, lambda: machine.systemctl(*KILL, SERVICE))
     assert all(count <= crashes for count in void_steps(machine, members))
     leave(members)
 

@@ -7,8 +7,11 @@ import re
 import pytest
 
 from harness import wait_until
-from job import ask, form, leave, step, together
+from job import form, leave
 from machine import SERVICE, SOCKET
+from trainers import ask, step, together
+
+COORDINATOR = "gradsyncd-coordinator.service"
 PATH = "/run/gradsync/cpu/socket"
 LOG = f"_SYSTEMD_UNIT={SERVICE}"
 DROP_IN = "/etc/gradsync/gradsyncd.conf.d/10-test.conf"
@@ -179,6 +182,12 @@ def test_a_crash_is_followed_by_a_restart(machine):
     machine.run(*HELLO, user="alice")                   # waits at the socket for as long as that takes
     wait_until(lambda: machine.follows(SERVICE, before), "the service, restarted")
     assert machine.wait_journal("Failed with result 'signal'", f"UNIT={SERVICE}")
+
+
+def test_a_coordinator_without_a_key_says_so(machine):
+    machine.write("/etc/gradsync/coordinator.conf", "[cluster]\nlisten = lo:7700\n")
+    assert machine.systemctl("start", COORDINATOR, check=False).returncode != 0
+    machine.wait_journal("[Cc]redentials", f"UNIT={COORDINATOR}")
 
 
 def test_two_instances_do_not_touch_each_other(machine, trainers):
