@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon's other end, in Python and apart from the C code: frames between daemons, right or wrong ones,
-over a Unix socket or through openssl(1), which knows how to show a key; and ends that repeat what they have
-heard."""
-import selectors
+over a Unix socket or through openssl(1), which knows how to show a key."""
 import socket
 import subprocess
-import threading
 import time
 
 from harness import DEADLINE
@@ -98,10 +95,6 @@ def over_unix(path):
     return Plain(sock)
 
 
-def over_tcp(port, source="127.0.0.1", host="127.0.0.1"):
-    return Plain(socket.create_connection((host, port), DEADLINE, (source, 0)))
-
-
 class OverTls(Plain):
     """Through openssl(1): what it says, and hears, are the bytes within TLS. `key` is (name, secret in hex),
     or None."""
@@ -119,66 +112,3 @@ class OverTls(Plain):
         super().close()
         self.process.kill()
         self.process.communicate()
-
-
-class Between:
-    """Listens on a port. Each connection is answered by what `serve(sock)` does, on a thread of its own."""
-
-    def __init__(self, serve):
-        self.serve, self.open, self.threads = serve, True, []
-        self.sock = socket.create_server(("127.0.0.1", 0))
-        self.port = self.sock.getsockname()[1]
-        self.thread = threading.Thread(target=self.run)
-        self.thread.start()
-
-    def run(self):
-        while True:
-            sock, _ = self.sock.accept()
-            if not self.open:
-                sock.close()
-                return
-            self.threads.append(threading.Thread(target=self.one, args=(sock,)))
-            self.threads[-1].start()
-
-    def one(self, sock):
-        with sock:
-            try:
-                self.serve(sock)
-            except OSError:
-                pass                # either end has gone
-
-    def close(self):
-        """Whoever is connected has gone, or is about to."""
-        self.open = False
-        socket.create_connection(("127.0.0.1", self.port)).close()
-        for thread in (self.thread, *self.threads):
-            thread.join()
-        self.sock.close()
-
-
-def mirror(sock):
-    """Says what it hears."""
-    while data := sock.recv(65536):
-        sock.sendall(data)
-
-
-class Recorder:
-    """serve() for Between: passes everything on to a port, and keeps what the end that has connected says."""
-
-    def __init__(self, port):
-        self.port, self.heard = port, []
-
-    def __call__(self, sock):
-        heard = bytearray()
-        self.heard.append(heard)
-        with socket.create_connection(("127.0.0.1", self.port)) as there, selectors.DefaultSelector() as both:
-            both.register(sock, selectors.EVENT_READ, there)
-            both.register(there, selectors.EVENT_READ, sock)
-            while True:
-                for key, _ in both.select():
-                    data = key.fileobj.recv(65536)
-                    if not data:
-                        return
-                    if key.fileobj is sock:
-                        heard += data
-                    key.data.sendall(data)

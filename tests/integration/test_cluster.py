@@ -5,9 +5,8 @@ import signal
 
 import pytest
 
-import harness
 from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
-                      restart, team_on, write_key)
+                      restart, team_on)
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from trainers import OK, ask, crew, join, step, together
@@ -139,15 +138,6 @@ def test_a_host_job_needs_no_coordinator(cluster, member):
     assert step(members) == 1
 
 
-def test_scopes_are_refused_by_name(cluster, member, daemon):
-    alone = member(daemon(), env={"GRADSYNC_SCOPE": "cluster"})
-    ask(alone, "open")
-    assert "no coordinator" in ask(alone, "join name=j world=1 rank=0", "UNSUPPORTED")
-    strange = member(cluster().nodes[0], env={"GRADSYNC_SCOPE": "planet"})
-    ask(strange, "open")
-    assert "GRADSYNC_SCOPE=planet" in ask(strange, "join name=j world=1 rank=0", "INVALID")
-
-
 def test_the_scope_is_an_option_of_the_join(cluster, member, daemon):
     """It goes before the environment, and is the same for all members of a job."""
     it = cluster()
@@ -171,21 +161,3 @@ def test_the_scope_is_an_option_of_the_join(cluster, member, daemon):
     ask(alone, "open")
     assert "no coordinator" in ask(alone, "join name=j world=1 rank=0 scope=cluster", "UNSUPPORTED")
     ask(alone, "join name=j world=1 rank=0 scope=host")
-
-
-@pytest.mark.parametrize("settings, said", [
-    ({"listen": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
-    ({"coordinator": "127.0.0.1:7733"}, "there is no TCP between daemons without a key"),
-    ({"listen": "127.0.0.1:7733", "key_file": "/nowhere"}, "key_file /nowhere: No such file"),
-    ({"listen": "127.0.0.1:7733", "key_file": "of all"}, "by others than its owner: chmod 0600"),
-    ({"listen": "somewhere"}, "'somewhere' is no address"),
-    ({"listen": "nothere0:7733", "insecure_no_auth": "yes"}, "neither an address nor an interface"),
-    ({"coordinator": "self", "heartbeat": "3s"}, "must each be longer than the one before"),
-])
-def test_what_cannot_be_is_refused_at_the_start(build, scratch, settings, said):
-    if settings.get("key_file") == "of all":
-        settings = {**settings, "key_file": write_key(scratch / "key", mode=0o640)}
-    made = harness.Daemon(build, scratch / "d", device="none", config=cluster_text(**settings))
-    made.spawn()
-    assert made.program.wait() != 0
-    assert said in made.log, made.log

@@ -117,21 +117,6 @@ def test_a_stopped_trainer_on_another_host_is_named(hosts, member, world):
         wait_until(lambda served=served: not shown(served)["waiting_for"], "the end of the wait")
 
 
-def test_a_trainer_that_computes_on_another_host_is_named(hosts, member):
-    it = hosts("alpha", "beta", "gamma")
-    members = formed(it, member, 3)
-    bring_all_but(members, 2)
-    for served in (*it.nodes, it.coordinator):
-        wait = wait_until(lambda served=served: is_named(served, rank=2, host="gamma", bucket=0), "the name")
-        assert wait["process_state"] in ("sleeping", "running") and wait["parameter"] == "body.weight"
-        assert [each["rank"] for each in shown(served)["waiting_for"]] == [2]
-    for node in it.nodes[:2]:
-        node.wait_log(r"step 2: waiting [\d.]+ s for rank 2 on host gamma \(pid")
-    finish_all_but(members, 2)
-    for each in members[:2]:
-        assert fields(ask(each, "stall"))["host"] == "gamma"
-
-
 def test_a_stopped_daemon_is_named(hosts, member):
     it = hosts("alpha", "beta")
     members = formed(it, member)

@@ -16,13 +16,11 @@ import linkpeer
 from clusters import SWIFT, Cluster, cluster_text, listeners_of, members_of, reconnecting, write_key
 from harness import free_port, wait_until
 from hosts import Hosts, needed
-from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, MESSAGE, NODE, PAYLOAD_MOST, TABLE, Between,
-                      OverTls, Recorder, arrival, frame, hello, mirror, over_tcp, over_unix, post)
+from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, MESSAGE, NODE, PAYLOAD_MOST, TABLE, OverTls,
+                      arrival, frame, hello, over_unix, post)
 from trainers import ask, crew, step
 
 pytestmark = pytest.mark.host
-
-UNKNOWN = "it has no key that is known here, or another one by that name"
 
 
 class Going:
@@ -91,11 +89,6 @@ class Target(Cluster):
             assert "void" not in node.log, node.log
 
 
-def end(daemon):
-    daemon.expect_clean = False
-    assert daemon.program.kill(signal.SIGTERM) == 0
-
-
 @pytest.fixture
 def target(daemon, build, scratch, member):
     """target(**options) -> a Target, whose job has to be undisturbed until the test ends."""
@@ -108,96 +101,6 @@ def target(daemon, build, scratch, member):
     yield start
     for each in made:
         each.undisturbed()
-
-
-@pytest.fixture
-def between():
-    """between(serve) -> linkpeer.Between."""
-    made = []
-
-    def start(serve):
-        made.append(Between(serve))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
-
-
-def test_keys_that_are_not_the_key(target):
-    """Each stranger has an address of its own, by which the log names it."""
-    it = target()
-    name, secret = it.key[:2]
-    it.key_file.write_text(f"{name} {secret}\nold {'ab' * 16} until=2020-01-01T00:00:00Z\n")
-    it.coordinator.program.signal(signal.SIGHUP)
-    it.coordinator.wait_log("configuration reloaded")
-    shown = "it has shown a key that is not known here, or over"
-    for number, (key, said) in enumerate([((name, "cd" * 32), UNKNOWN), (("foreign", secret), shown),
-                                          (("old", "ab" * 16), shown), (None, UNKNOWN)]):
-        source = f"127.0.1.{number + 1}"
-        stranger = OverTls(it.port, key, source)
-        assert stranger.ended()
-        stranger.close()
-        it.refuses(rf"{source}:\d+", said)
-    with_key = it.tls("127.0.1.9")
-    with_key.send(hello())
-    assert with_key.hello().role == linkpeer.COORDINATOR
-    it.coordinator.wait_log(r"a gradsyncd has connected from 127\.0\.1\.9:")
-    with_key.close()
-
-
-def test_what_is_no_handshake(target):
-    it = target()
-    large = bytes([22, 3, 1, 16, 0, 1, 1, 255, 0, 3, 3]) + bytes(4090)     # a ClientHello of 128 KiB begins
-    more = bytes([22, 3, 1, 16, 0]) + bytes(4096)
-    for number, (said, why) in enumerate([
-            (b"GET / HTTP/1.1\r\n\r\n", UNKNOWN), (bytes(1000), UNKNOWN), (hello(), UNKNOWN),
-            (large + 8 * more, "it says too much before it has proved itself")]):
-        source = f"127.0.2.{number + 1}"
-        stranger = over_tcp(it.port, source)
-        stranger.send(said)
-        assert stranger.ended()
-        stranger.close()
-        it.refuses(rf"{source}:\d+", why)
-    over_tcp(it.port, "127.0.2.9").close()
-    it.refuses(r"127\.0\.2\.9:\d+", "it has hung up")
-
-
-def test_what_was_recorded_cannot_be_said_again(target, between):
-    it = target()
-    recorder = Recorder(it.port)
-    way = between(recorder)
-    third = it.daemon(config=it.config(coordinator=f"127.0.0.1:{way.port}"))
-    third.wait_log("knows this gradsyncd as node")
-    end(third)
-    for cut in (None, 600):         # all at once, and in pieces
-        stranger = over_tcp(it.port, "127.0.3.1")
-        said = bytes(recorder.heard[0])
-        stranger.send(said[:cut])
-        stranger.send(said[cut or len(said):])
-        assert stranger.ended()
-        stranger.close()
-        it.refuses(r"127\.0\.3\.1:\d+", UNKNOWN)
-    assert "a gradsyncd has connected from 127.0.3.1" not in it.coordinator.log
-
-
-def test_what_is_reflected(target, between, daemon):
-    """To the end that dials, its own handshake; to both, their own greeting."""
-    it = target()
-    tls = between(mirror)
-    victim = daemon(config=cluster_text(coordinator=f"127.0.0.1:{tls.port}", key_file=it.key_file))
-    victim.wait_log(f"no connection to the coordinator at 127.0.0.1:{tls.port}: {UNKNOWN}")
-    plain = between(mirror)
-    open_one = daemon(config=cluster_text(coordinator=f"127.0.0.1:{plain.port}", insecure_no_auth="yes"))
-    own = "it has this daemon's own id: this is a connection with itself, or the id was copied"
-    open_one.wait_log(f"no connection to the coordinator at 127.0.0.1:{plain.port}: {own}")
-    stranger = over_unix(it.path)
-    kind, payload = stranger.frame()
-    stranger.send(frame(kind, payload))
-    assert stranger.ended()
-    it.refuses(r"pid \d+ of uid \d+ on a Unix socket", own)
-    for each in (victim, open_one):
-        end(each)
 
 
 GREETINGS = [
@@ -263,17 +166,6 @@ def test_frames_that_are_wrong(target, tls, rows):
         stranger.close()
         it.coordinator.wait_log(f"the connection to {who} has ended: {re.escape(why)}")
         it.job.on()
-
-
-def test_types_of_a_newer_release_are_skipped(target):
-    """Also before the first one that is known."""
-    it = target()
-    newer = over_unix(it.path)
-    newer.send(hello(minor=1))
-    newer.hello()
-    newer.send(frame(200, b"\xff" * 9, 1) + arrival() + frame(201))
-    assert newer.frame()[0] == linkpeer.PLACE
-    it.job.on()
 
 
 def test_an_earlier_run_of_a_daemon_is_refused(target):
@@ -365,24 +257,6 @@ def test_without_a_key_it_is_said_what_that_means(daemon):
     made = daemon(device="none", config=cluster_text(listen=address, insecure_no_auth="yes"))
     made.wait_log("insecure_no_auth: whoever reaches this gradsyncd over TCP can read and spoil jobs")
     node = daemon(config=cluster_text(coordinator=address, insecure_no_auth="yes"))
-    node.wait_log("knows this gradsyncd as node")
-
-
-@pytest.mark.parametrize("setting", [None, "credential:other"])
-def test_a_key_can_be_a_credential(daemon, scratch, setting):
-    """What systemd passes lies in a directory that it names, and may be readable for a group by its mode."""
-    directory = scratch / "credentials"
-    directory.mkdir()
-    key = write_key(directory / (setting or "credential:gradsync-key").partition(":")[2], mode=0o440)
-    how = {"key_file": setting} if setting else {}
-    port = free_port()
-    env = {"CREDENTIALS_DIRECTORY": directory}
-    made = daemon(device="none", config=cluster_text(listen=f"127.0.0.1:{port}", **how), env=env)
-    assert ("key_file is not set: the key is the credential gradsync-key" in made.log) == (setting is None)
-    own = scratch / "own"
-    own.write_text(key.read_text())
-    own.chmod(0o600)
-    node = daemon(config=cluster_text(coordinator=f"127.0.0.1:{port}", key_file=own))
     node.wait_log("knows this gradsyncd as node")
 
 

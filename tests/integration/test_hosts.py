@@ -9,7 +9,7 @@ import pytest
 from clusters import PATIENT, members_of, team_on
 from harness import wait_until
 from hosts import hosts, needed, on_network  # noqa: F401
-from namespaces import BOTH, DROP, RESET, Routed
+from namespaces import BOTH, RESET, Routed
 from teams import Team
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
@@ -71,20 +71,6 @@ def test_a_cable_is_out_for_a_moment(hosts, member):  # noqa: F811
         it.plug(1, True)
         goes_on(members)
     assert step(members) == 4
-
-
-@on_network
-@pytest.mark.parametrize("ways", [["in"], ["out"]])
-def test_packets_are_lost_one_way(hosts, member, ways):  # noqa: F811
-    """They are sent again; nothing is void."""
-    it = hosts(2, Routed)
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    with it.filtered(1, DROP, ways, "data") as lost:
-        begin(members)
-        wait_until(lost.hits, "a lost packet")
-    goes_on(members)
-    assert step(members) == 3
 
 
 @on_network
@@ -150,26 +136,3 @@ def test_a_successor_comes_while_nodes_do_not_reach_each_other(hosts, member, fi
     assert ask(new, "sync 0").startswith("step=1 value=1")
     assert team.members[0].line().startswith("OK step=1 value=1")
     assert team.step() == [2, 2]
-
-
-@on_network
-@pytest.mark.parametrize("only", ["control", "data"])
-def test_packets_take_their_time(hosts, member, only):  # noqa: F811
-    """Shorter than `patience`: nobody is lost by it, and sums are right."""
-    it = hosts(2, Routed)
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    with it.slow(1, 0.1, only=only) as late:
-        assert [step(members) for _ in range(5)] == [2, 3, 4, 5, 6]
-        wait_until(lambda: late.hits() > 10, "delayed packets")
-    assert step(members) == 7
-
-
-@on_network
-def test_some_packets_get_lost(hosts, member):  # noqa: F811
-    it = hosts(2, Routed)
-    members = crew(members_of(it, member), None, 2, params=("a f32 300000", "b f32 5"))
-    with it.slow(1, 0.005, lost=0.05) as late:
-        assert [step(members) for _ in range(5)] == [1, 2, 3, 4, 5]
-        assert late.hits() > 1000
-    assert step(members) == 6

@@ -76,50 +76,6 @@ def communicators(it, name="team", nodes=None):
     return [node.job(name)["communicators"] for node in it.nodes[:nodes]]
 
 
-def test_a_member_is_killed_and_replaced(cluster, member):
-    """The communicator is the same afterwards."""
-    it = cluster(settings={"rejoin_grace": "60s"})
-    team = Team(members_of(it, member), None, world=3)
-    team.served = it.nodes[0]
-    assert team.step() == [1, 1, 1]
-    before = communicators(it)
-    stay = [team.members[0], team.members[2]]
-    team.bring(stay)
-    for each in stay:
-        each.say("finish")
-    team.kill(1)
-    new = team.replace(1)
-    for each in stay:
-        name, _, rest = each.line().partition(" ")
-        assert name in ("VOID_RETRY", "VOID_BEHIND"), (name, rest)
-    takes_state(new, stay, 1)
-    assert team.step() == [2, 2, 2]
-    assert communicators(it) == before
-
-
-def test_a_node_is_lost_with_its_members(cluster, member):
-    """The others go on without it, with a new communicator."""
-    it = cluster(3, settings=SHORT, times=SWIFT)
-    team = Team(members_of(it, member, [0, 1, 2, 2]), None, world=4, least=2, ranks=False)
-    assert team.step() == [1, 1, 1, 1]
-    before = communicators(it)
-    team.bring(team.members[:2])
-    for each in team.members[:2]:
-        each.say("finish")
-    it.nodes[2].expect_clean = False
-    it.nodes[2].program.kill()
-    for each in team.members[:2]:
-        name, _, rest = each.line().partition(" ")
-        assert name.startswith("VOID"), (name, rest)
-    for _ in range(2):
-        team.members.pop().destroy()
-    for rest in together(team.members, "sync 1"):
-        assert rest.startswith("step=1 value=1")
-    assert team.step() == [2, 2]
-    it.nodes.pop()
-    assert communicators(it) == [number + 1 for number in before[:2]]
-
-
 def entered(members, generation):
     """All of them have heard of it."""
     for each in members:
