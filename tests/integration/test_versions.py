@@ -7,7 +7,6 @@ import threading
 
 import fake
 import harness
-import make_transcript
 import pytest
 import transcript
 import wire
@@ -27,11 +26,6 @@ def test_there_are_transcripts_of_each_minor_version():
 def test_this_version_is_the_one_of_the_header():
     text = (pathlib.Path(__file__).resolve().parents[2] / "proto/frame.h").read_text()
     assert f"#define FRAME_MAJOR {wire.MAJOR}u" in text and f"#define FRAME_MINOR {wire.MINOR}u" in text
-
-
-def test_what_clients_of_this_version_say_is_frozen():
-    for name, data in make_transcript.build().items():
-        assert (make_transcript.FOLDER / name).read_bytes() == data, f"{name} would change: count the minor version up"
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading, writing and replaying the files of transcripts/, whose README describes the format."""
+"""Replays the files of transcripts/, whose README describes the format."""
 import fcntl
 import mmap
 import os
@@ -27,63 +27,6 @@ def read_varint(data, at):
         shift += 7
         if byte < 0x80:
             return value, at
-
-
-def find_number(payload, field):
-    """(offset, length) of the value of a varint field at the top of a payload."""
-    at = 0
-    while at < len(payload):
-        tag, start = read_varint(payload, at)
-        if tag & 7 == 0:
-            _, at = read_varint(payload, start)
-            if tag >> 3 == field:
-                return start, at - start
-        elif tag & 7 == 2:
-            length, start = read_varint(payload, start)
-            at = start + length
-        else:
-            at = start + (8 if tag & 7 == 1 else 4)
-    raise ValueError(f"no field {field}")
-
-
-class Writer:
-    """Builds a transcript. Every message that names a job gets patches for the numbers that the daemon chooses."""
-
-    def __init__(self):
-        self.data = bytearray()
-
-    def record(self, kind, body):
-        self.data += RECORD.pack(ord(kind), len(body)) + body
-
-    def send(self, kind, request, /, carries=(), **fields):
-        """With the descriptors of the memories that are given."""
-        made = wire.message(kind, **fields)
-        payload = made.SerializeToString()
-        numbers = made.DESCRIPTOR.fields_by_name
-        for name, what in (("job", JOB), ("generation", GENERATION), ("member", MEMBER)):
-            if name in fields and numbers[name].cpp_type != numbers[name].CPPTYPE_STRING:
-                self.record("P", PATCH.pack(*find_number(payload, numbers[name].number), what))
-        for which in carries:
-            self.record("D", WHICH.pack(which))
-        self.record("F", wire.frame(kind, payload, request, len(carries)))
-
-    def expect(self, kind, request):
-        self.record("E", EXPECT.pack(wire.number(kind), request))
-
-    def memory(self, at, data):
-        self.record("M", AT.pack(at) + data)
-
-    def result(self, at, data):
-        self.record("R", AT.pack(at) + data)
-
-    def own(self, size):
-        self.record("O", SIZE.pack(size))
-
-    def use(self, which):
-        self.record("U", WHICH.pack(which))
-
-    def restart(self):
-        self.record("X", b"")
 
 
 def records(data):
