@@ -79,11 +79,6 @@ def test_variables_of_torchrun_that_are_set(runner):
     assert lines_of(made.out, 0) == ["0 1 0 1 ::1 4711 3 x"]
 
 
-def test_the_job_can_be_named(runner):
-    made = runner.run("-n", "1", "--job", "späte schicht", "sh", "-c", TELL)
-    assert lines_of(made.out, 0)[0].startswith("0 1 0 späte schicht ")
-
-
 def test_members_join_one_job_on_the_private_daemon(runner, build):
     """Each process is a member of the job, as status sees it from inside."""
     script = f"""
@@ -219,16 +214,6 @@ def test_a_member_that_will_not_end_is_killed(runner):
     assert re.search(r"rank 0 \(pid \d+\) has not ended: killed", made.err)
 
 
-def test_a_stopped_member_ends_too(runner):
-    made = runner.start("--grace", "1000", "-n", "1", "sh", "-c", "echo $$; exec sleep 1000")
-    pid = int(lines_of(made.line(), 0)[0])
-    os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: process_state(pid) == "T", "a stopped member")
-    made.signal(signal.SIGTERM)
-    assert made.wait() == 128 + signal.SIGTERM
-    runner.nothing_left()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_signals_reach_all_members(runner, number):
     made = runner.start("-n", "2", "sh", "-c", f'trap "echo caught; exit 0" {number.value}; echo up; while :; do sleep 1000 & wait $!; done')
@@ -236,16 +221,6 @@ def test_signals_reach_all_members(runner, number):
     made.signal(number)
     assert made.wait() == 128 + number
     assert sorted(made.out.splitlines()) == ["[0] caught", "[1] caught"]
-    runner.nothing_left()
-
-
-def test_a_second_interrupt_kills(runner):
-    made = runner.start("-n", "2", "sh", "-c", 'trap "echo caught" INT; echo up; while :; do sleep 1000 & wait $!; done')
-    assert sorted((made.line(), made.line())) == ["[0] up", "[1] up"]
-    made.signal(signal.SIGINT)
-    assert sorted((made.line(), made.line())) == ["[0] caught", "[1] caught"]
-    made.signal(signal.SIGINT)
-    assert made.wait() == 128 + signal.SIGINT
     runner.nothing_left()
 
 

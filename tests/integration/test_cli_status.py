@@ -479,17 +479,6 @@ def test_a_silent_daemon_may_have_the_job(daemon, program, scratch):
 
 # -- usage
 
-@pytest.mark.parametrize("arguments", [
-    ["nonsense"], ["status", "a", "b"], ["status", ""], ["--unknown"], ["status", "--json=1"], ["status", "-x"], ["--watch=0"],
-    ["--watch=no"], ["--watch=1e9"], ["--socket"], ["list"], ["list", "nonsense"], ["list", "jobs", "clients"], ["doctor", "x"],
-    ["help", "nonsense"], ["run"], ["run", "-n", "2"], ["run", "-n", "0", "true"], ["run", "-n", "257", "true"],
-    ["run", "-n", "x", "true"], ["run", "true"], ["run", "-n", "1", "--job", "a/b", "true"], ["run", "-n", "1", "--job", "", "true"],
-    ["run", "-n", "1", "--grace", "-1", "true"],
-], ids=" ".join)
-def test_wrong_usage(ctl, arguments):
-    made = ctl(*arguments, code=2)
-    assert made.out == "" and made.err.startswith("gradsyncctl: ") and "gradsyncctl help" in made.err
-
 
 def test_options_in_front_of_the_command(fake, ctl, scratch):
     """They mean what they mean behind it: no word that follows them is taken for a job."""
@@ -505,16 +494,6 @@ def test_options_in_front_of_the_command(fake, ctl, scratch):
     assert ctl("-s", scratch / "nowhere", "help").out == ctl("help").out
     assert ctl("--help", "list").out == ctl("-s", "/x", "list", "--help").out == ctl("help", "list").out
     assert ctl("-s", "/x", "--help").out == ctl("--help").out and ctl("-j", "-V").out == ctl("--version").out
-
-
-@pytest.mark.parametrize("arguments, told", [
-    (["--json", "resnet"], 'there is no command "resnet"'), (["-n", "2", "top"], "option -n cannot stand in front of the command"),
-    (["--token", "x", "evict", "job", "0"], "option --token cannot stand in front of the command"),
-    (["--json", "run", "-n", "1", "true"], "option --json is unknown"), (["--socket"], "option --socket needs a value"),
-    (["--json=yes", "status"], "option --json=yes cannot stand")], ids=lambda each: " ".join(each) if isinstance(each, list) else "")
-def test_what_cannot_stand_in_front_is_told(ctl, arguments, told):
-    made = ctl(*arguments, code=2)
-    assert made.out == "" and made.err.startswith(f"gradsyncctl: {told}"), made.err
 
 
 @pytest.mark.parametrize("arguments", ["status", "status --json", "list jobs", "list clients --json", "metrics", "doctor", "help", "--version"])

@@ -69,14 +69,6 @@ def workers_of(pid):
     return sorted(name for name in names if name.startswith("gs-worker-"))
 
 
-def test_affinity_is_that_of_the_workers(daemon):
-    first = min(os.sched_getaffinity(0))
-    made = daemon("--workers=2", f"--affinity={first}")
-    for task in pathlib.Path(f"/proc/{made.pid}/task").iterdir():
-        if (task / "comm").read_text().startswith("gs-worker-"):
-            assert os.sched_getaffinity(int(task.name)) == {first}
-
-
 def test_reload_changes_what_can_change(daemon, peers):
     made = daemon(config="[limits]\nclients_per_uid = 5\n")
     peers(Peer(made.socket))

@@ -85,9 +85,3 @@ def test_what_does_not_fit_leaves_the_old_file(daemon, program, scratch):
                    served.build / harness.CTL, path, served.socket)
     assert made.wait() == 1 and "cannot write" in made.err
     assert path.read_text() == "old" and not list(scratch.glob("gradsync.prom.*"))
-
-
-def test_usage(program):
-    for arguments in (["-o", ""], ["-o"], ["job"]):
-        made = program(harness.CTL, "metrics", *arguments)
-        assert made.wait() == 2 and made.out == ""

@@ -131,11 +131,6 @@ def test_counters_that_begin_anew(scratch, program):
     served.close()
 
 
-def test_usage(daemon, program):
-    served = daemon()
-    for arguments, said in ((["top"], "no terminal"), (["top", "-b", "-n", "0"], "needs a number"), (["top", "-b", "-i", "x"], "needs a number"),
-                            (["top", "-b", "a", "b"], "one job at most"), (["top", "-b", ""], "never empty")):
-        made = program(harness.CTL, *arguments, socket=served.socket)
-        assert made.wait() == 2 and said in made.err, (arguments, made.err)
-    made = program(harness.CTL, "top", "-b", "-n", "1", "nobody", socket=served.socket)
-    assert made.wait() == 4 and "there is no job" in made.err and made.out == ""
+def test_a_job_that_is_not_there(daemon, ctl):
+    made = ctl("top", "-b", "-n", "1", "nobody", socket=daemon().socket, code=4)
+    assert "there is no job" in made.err and made.out == ""

@@ -151,20 +151,6 @@ def test_an_open_step_and_a_void_one(daemon, peers, trace):
     assert [(event["name"], event["args"]["outcome"]) for event in found.steps()] == [("step 1", "committed"), ("step 2, void", "void")]
 
 
-def test_who_was_late(daemon, peers, trace):
-    served = daemon()
-    crew = peers(Crew(served.socket, "late", 3))
-    for rank in (2, 0, 1):
-        crew.peers[rank].ready(crew.plans[0][rank], 0)
-        crew.peers[rank].silent()
-    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "COMMITTED"
-    found = trace(served, "late")
-    reduction, = found.on("X", "plan 0: bucket 0")
-    assert reduction["args"]["last"]["rank"] == 1
-    moments = {event["tid"]: event["ts"] for event in found.kinds["i"]}
-    assert reduction["args"]["last"]["us"] == max(moments.values()) - min(moments.values())
-
-
 def test_nonfinite_inputs_are_counted_by_rank(daemon, peers, trace):
     served = daemon()
     crew = peers(Crew(served.socket, "nans", 2))
@@ -325,17 +311,11 @@ def test_users_trace_their_own_jobs(daemon, peers, trace):
     trace(served, f"{BOB}/over", uid=ALICE, code=4)
 
 
-def test_usage(program, daemon, scratch):
+def test_a_file_that_cannot_be_made(daemon, peers, ctl, scratch):
     served = daemon()
-    for arguments, said in ((["trace"], "wants to know one job"), (["trace", "j"], "where to write"),
-                            (["trace", "a", "b", "-o", "x"], "wants to know one job"), (["trace", "", "-o", "x"], "wants to know one job"),
-                            (["trace", "j", "-o"], "needs a value")):
-        made = program(harness.CTL, *arguments, socket=served.socket)
-        assert made.wait() == 2 and said in made.err, (arguments, made.err)
-    crew = Crew(served.socket, "j", 1)
-    made = program(harness.CTL, "trace", "j", "-o", scratch / "no" / "such", socket=served.socket)
-    assert made.wait() == 1 and "cannot write" in made.err
-    crew.close()
+    peers(Crew(served.socket, "j", 1))
+    made = ctl("trace", "j", "-o", scratch / "no" / "such", socket=served.socket, code=1)
+    assert "cannot write" in made.err
 
 
 def test_frames_that_make_no_sense(scratch, program):
