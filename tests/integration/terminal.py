@@ -5,11 +5,13 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
+import time
 
-from harness import environment, wait_until
+from harness import DEADLINE, environment, wait_until
 
 TOKEN = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
@@ -119,3 +121,64 @@ class Terminal:
             self.process.kill()
         self.process.wait()
         os.close(self.parent)
+
+
+class Controlled:
+    """A program with a terminal of its own, which it controls: keys in, and out what it writes, page by page."""
+
+    def __init__(self, command, env, cwd="."):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.chdir(cwd)
+                os.execvpe(str(command[0]), [str(word) for word in command], environment({"TERM": "xterm", **env}))
+            finally:
+                os._exit(127)
+        self.text = ""
+        self.code = None
+
+    def key(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def take(self, timeout):
+        """More of what it has written; False when it has ended, or nothing came."""
+        if not select.select([self.fd], [], [], timeout)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:                 # its end
+            return False
+        self.text += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        return bool(data)
+
+    def page(self, pattern):
+        """Waits for a whole page in which this is found, among those that begin from now on."""
+        begun = self.text.count("\x1b[J")
+        end = time.monotonic() + DEADLINE
+        while time.monotonic() < end:
+            for page in self.text.split("\x1b[J")[begun + 1:]:
+                if re.search(pattern, page) and ("\x1b[?7h" in page):
+                    return page
+            self.take(0.2)
+        raise AssertionError(f"no page with {pattern!r}; the last: {self.text[-1500:]}")
+
+    def ended(self):
+        self.take(0.05)
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            self.code = os.waitstatus_to_exitcode(status)
+        return pid
+
+    def wait(self):
+        """The exit status, and all that was written has been taken."""
+        if self.code is None:
+            wait_until(self.ended, "the end of the program")
+        while self.take(0):
+            pass
+        return self.code
+
+    def close(self):
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion in zsh and fish: what the real shells offer for a line of gradsyncctl."""
+"""Completion in bash, zsh and fish: what the real shells offer for a line of gradsyncctl."""
+import contextlib
+import functools
 import json
 import os
 import pathlib
-import pty
 import re
-import select
 import shutil
 import subprocess
-import time
 
 import pytest
 
 import harness
 from peer import Crew
+from terminal import Controlled
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "client/cli/completion"
+
+BASH = FOLDER / "gradsyncctl.bash"
 
 # What the shell would offer is written to $FOUND instead. The line editor runs once, on the line of the test.
 ZSHRC = r"""
@@ -62,28 +64,28 @@ def in_zsh(line, env, scratch, place):
     found, done = place / "found", place / "found.done"
     found.write_text("")
     done.unlink(missing_ok=True)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        try:
-            os.chdir(scratch)
-            os.execvpe("zsh", ["zsh", "-d", "-i"], harness.environment(
-                {**env, "ZDOTDIR": place, "FOUND": found, "LINE": line, "TERM": "xterm"}))
-        finally:
-            os._exit(127)
-    said, end = b"", time.monotonic() + harness.DEADLINE
-    try:
-        while time.monotonic() < end and select.select([terminal], [], [], max(end - time.monotonic(), 0))[0]:
-            said += os.read(terminal, 65536)
-    except OSError:                     # its end
-        pass
-    finally:
-        if time.monotonic() >= end:
-            os.kill(pid, 9)
-        os.waitpid(pid, 0)
-        os.close(terminal)
-    assert done.exists() and done.read_text() == "_gradsyncctl\n", said.decode("utf-8", "replace")
-    assert not re.search(rb"_gradsyncctl\w*:|not found|bad ", said), said.decode("utf-8", "replace")
+    with contextlib.closing(Controlled(["zsh", "-d", "-i"], {
+            **env, "ZDOTDIR": place, "FOUND": found, "LINE": line}, scratch)) as shell:
+        shell.wait()
+    assert done.exists() and done.read_text() == "_gradsyncctl\n", shell.text
+    assert not re.search(r"_gradsyncctl\w*:|not found|bad ", shell.text), shell.text
     return found.read_text().split("\n")[:-1]
+
+
+def broken(line):
+    """COMP_WORDS for the line, as bash makes them: blanks and COMP_WORDBREAKS part it, but not in quotes."""
+    words = re.findall(r"""[:=@]+|(?:\\.|'[^']*'|"[^"]*"|[^\s:=@'"])+""", line)
+    return words + [""] * (line[-1] == " ")
+
+
+def in_bash(line, env, scratch, _):
+    """What replaces the last piece of the line."""
+    script = (f"source {BASH}\n" 'COMP_LINE=$1\nshift\nCOMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n'
+              '_gradsyncctl\nprintf "%s\\n" "${COMPREPLY[@]}"')
+    made = subprocess.run(["bash", "--norc", "-c", script, "bash", line, *broken(line)], cwd=scratch,
+                          env=harness.environment(env), capture_output=True, text=True, check=True)
+    assert made.stderr == ""
+    return [each for each in made.stdout.split("\n")[:-1] if each]
 
 
 def in_fish(line, env, scratch, _):
@@ -95,27 +97,37 @@ def in_fish(line, env, scratch, _):
     return [each.split("\t")[0] for each in made.stdout.split("\n")[:-1]]
 
 
-@pytest.fixture(params=[in_zsh, in_fish], ids=["zsh", "fish"])
-def offered(request, build, scratch, place):
-    """offered(line, socket=None) -> the words that the shell offers at the end of the line, sorted."""
-    name = request.param.__name__.removeprefix("in_")
-    if not shutil.which(name):
-        pytest.skip(f"there is no {name}")
-
-    def run(line, socket=None):
+@pytest.fixture
+def offer(build, scratch, place):
+    """offer(in_bash, line, socket=None) -> the words that the shell offers at the end of the line, sorted."""
+    def run(shell, line, socket=None):
         env = {"PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": scratch,
                "TMPDIR": scratch, **({"GRADSYNC_SOCKET": socket} if socket else {})}
-        return sorted(set(request.param(f"gradsyncctl {line}", env, scratch, place)))
+        return sorted(set(shell(f"gradsyncctl {line}", env, scratch, place)))
 
     return run
 
 
-def test_commands(offered, program):
+@pytest.fixture(params=[in_bash, in_zsh, in_fish], ids=["bash", "zsh", "fish"])
+def offered(request, offer):
+    """offered(line, socket=None), in each of the shells."""
+    name = request.param.__name__.removeprefix("in_")
+    if not shutil.which(name):
+        pytest.skip(f"there is no {name}")
+    return functools.partial(offer, request.param)
+
+
+def commands_of(program):
     told = program(harness.CTL, "--help")
     assert told.wait() == 0
-    commands = sorted(re.findall(r"^  ([a-z]+) ", told.out, re.M))
+    return sorted(re.findall(r"^  ([a-z]+) ", told.out, re.M))
+
+
+def test_commands(offered, program):
+    commands = commands_of(program)
     assert len(commands) >= 8 and offered("") == commands == offered("help ")
-    assert offered("t") == ["top", "trace"] and offered("-s /x --json me") == ["metrics"]
+    assert offered("t") == ["top", "trace"] and offered("q") == []
+    assert offered("-s /x --json me") == offered("--socket=/x me") == ["metrics"]
 
 
 def test_options_are_those_of_the_help(offered, program):
@@ -142,6 +154,9 @@ def test_jobs_and_ranks(offered, daemon, peers):
     assert offered("evict resnet ", **here) == ["0", "1", "2"]
     assert offered("evict --token x bert ", **here) == ["0"]
     assert offered("evict resnet 0 ", **here) == offered("evict nobody ", **here) == []
+    assert offered("pause resnet ", **here) == []
+    assert offered("pause --token be", **here) == []            # a secret is no job
+    assert offered("doctor ", **here) == []
     assert offered("--device ", **here) == ["cpu", "cpu:x"]
 
 
@@ -170,7 +185,21 @@ def test_values(offered, scratch):
     assert offered(f"-s {scratch}/nowhere status ") == []
 
 
-@pytest.mark.parametrize("shell, check", [("zsh", ["zsh", "-n"]), ("fish", ["fish", "--no-execute"])])
+def test_options_and_values_are_those_of_the_help(offer, program):
+    """In bash, of every command. No option with a value is taken for one that stands alone: nothing else is
+    offered in its place."""
+    for command in commands_of(program):
+        told = program(harness.CTL, "help", command)
+        assert told.wait() == 0
+        options = sorted(re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", told.out, re.M))
+        assert "--help" in options and offer(in_bash, f"{command} --") == options
+        for letter, name in re.findall(r"^  (-\w, |    )(--[a-z-]+) [A-Z]", told.out, re.M):
+            for option in filter(None, [letter.strip(" ,"), name]):
+                assert offer(in_bash, f"{command} {option} he") == [], (command, option)
+
+
+@pytest.mark.parametrize("shell, check", [("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]),
+                                          ("fish", ["fish", "--no-execute"])])
 def test_the_syntax(shell, check):
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell}")
@@ -184,4 +213,8 @@ def test_they_are_installed(build):
     assert installed[str(FOLDER / "gradsyncctl.zsh")].endswith("/share/zsh/site-functions/_gradsyncctl")
     fish = installed[str(FOLDER / "gradsyncctl.fish")]
     assert fish.endswith("/share/fish/vendor_completions.d/gradsyncctl.fish")
+    assert installed[str(BASH)].endswith("/share/bash-completion/completions/gradsyncctl")
+    told = subprocess.run(["bash", "--norc", "-c", f"source {BASH} && complete -p gradsyncctl"],
+                          capture_output=True, text=True, check=True)
+    assert told.stdout == "complete -F _gradsyncctl gradsyncctl\n"
     assert (FOLDER / "gradsyncctl.zsh").read_text().startswith("#compdef gradsyncctl\n")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradsyncctl demo: the story is told in the order in which it happens, its times are those of what happened, and whatever
 ends it, nothing is left."""
+import contextlib
 import json
 import os
 import pathlib
-import pty
 import re
 import shutil
 import signal
@@ -15,6 +15,7 @@ import pytest
 import harness
 from clusters import HELPER
 from harness import wait_until
+from terminal import Controlled
 
 NUMBER = r"\d+(\.\d+)?"
 
@@ -233,13 +234,7 @@ def test_wrong_usage(demo, wrong):
 
 
 def test_colours_are_for_terminals(build, temporary):
-    parent, child = pty.openpty()
-    with subprocess.Popen([build / harness.CTL, "demo"], stdin=subprocess.DEVNULL, stdout=child, stderr=child,
-                          env=harness.environment({"TMPDIR": temporary, "TERM": "xterm"})) as run:
-        os.close(child)
-        said = b""
-        while b"\x1b[1m1  Training, undisturbed\x1b[0m" not in said:
-            said += os.read(parent, 4096)
-        run.send_signal(signal.SIGINT)
-        assert run.wait(harness.LONG) == 130
-    os.close(parent)
+    with contextlib.closing(Controlled([build / harness.CTL, "demo"], {"TMPDIR": temporary})) as run:
+        wait_until(lambda: run.take(0.1) and "\x1b[1m1  Training, undisturbed\x1b[0m" in run.text, "the first act")
+        run.key("\x03")
+        assert run.wait() == 130

@@ -3,18 +3,16 @@
 import contextlib
 import json
 import os
-import pty
 import re
-import select
 import signal
 import socket
 import termios
-import time
 
 import harness
 import wire
 from fake import FakeDaemon
 from peer import Crew, small_plan
+from terminal import Controlled
 
 GONE = "gradsyncctl: the daemon is gone, waiting for the next one\n"
 
@@ -222,69 +220,10 @@ def test_a_daemon_that_hangs_up_in_an_answer_is_gone(scratch, program):
 
 # -- on a terminal
 
-class Terminal:
-    """A program with a terminal of its own, which it controls: keys in, pages out."""
-
-    def __init__(self, command, env, lines=40):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            try:
-                os.execve(str(command[0]), [str(word) for word in command],
-                          harness.environment({"TERM": "xterm", **env}))
-            finally:
-                os._exit(127)
-        self.text = ""
-        self.code = None
-
-    def key(self, keys):
-        os.write(self.fd, keys.encode())
-
-    def take(self, timeout):
-        """More of what it has written; False when it has ended, or nothing came."""
-        if not select.select([self.fd], [], [], timeout)[0]:
-            return False
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:                 # its end
-            return False
-        self.text += data.decode("utf-8", "replace").replace("\r\n", "\n")
-        return bool(data)
-
-    def page(self, pattern):
-        """Waits for a whole page in which this is found, among those that begin from now on."""
-        begun = self.text.count("\x1b[J")
-        end = time.monotonic() + harness.DEADLINE
-        while time.monotonic() < end:
-            for page in self.text.split("\x1b[J")[begun + 1:]:
-                if re.search(pattern, page) and ("\x1b[?7h" in page):
-                    return page
-            self.take(0.2)
-        raise AssertionError(f"no page with {pattern!r}; the last: {self.text[-1500:]}")
-
-    def wait(self):
-        while self.code is None:
-            self.take(0.05)
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-        while self.take(0):
-            pass
-        return self.code
-
-    def close(self):
-        if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self.fd)
-
-
 @contextlib.contextmanager
 def on_terminal(build, *arguments, path):
-    made = Terminal([build / harness.CTL, *arguments], {"GRADSYNC_SOCKET": path})
-    try:
+    with contextlib.closing(Controlled([build / harness.CTL, *arguments], {"GRADSYNC_SOCKET": path})) as made:
         yield made
-    finally:
-        made.close()
 
 
 def several_jobs():
@@ -320,6 +259,7 @@ def test_keys_of_top(build, scratch):
                                  ("r", "by rank, reversed", BY_RANK[::-1]), ("R", "by rank ", BY_RANK)):
             top.key(key)
             assert pids(top.page(rf"waited for; {said}.*\(h: help, q: quit\)\n")) == order, key
+        assert len(served.asked) == 1       # a key needs no look
         for opens, closes in (("h", "h"), ("?", "?"), ("h", "x")):
             top.key(opens)
             page = top.page("Keys of gradsyncctl top")
@@ -333,25 +273,13 @@ def test_keys_of_top(build, scratch):
     served.close()
 
 
-def test_a_key_needs_no_look(build, scratch):
-    """The page comes at once, however long the interval is, and by what was seen already."""
-    served = FakeDaemon(scratch / "socket", answer=several_jobs())
-    with on_terminal(build, "top", "-i", "100000", path=served.path) as top:
-        top.page("by rank")
-        top.key("j")
-        assert pids(top.page("by job")) == BY_JOB and len(served.asked) == 1
-        top.key("q")
-        assert top.wait() == 0
-    served.close()
-
-
 def test_the_terminal_is_put_right(build, scratch):
     """Whether a key or a signal ends it. Meanwhile keys are not echoed, and need no newline."""
     served = FakeDaemon(scratch / "socket")
     script = 'before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo "the same, $code"'
     for end in (lambda top: top.key("q"), lambda top: top.key("\x03"), lambda top: top.key("\x1c")):
-        top = Terminal(["/bin/sh", "-c", "trap : INT QUIT; " + script, "sh", build / harness.CTL, "top",
-                        "-i", "0.05"], {"GRADSYNC_SOCKET": served.path})
+        top = Controlled(["/bin/sh", "-c", "trap : INT QUIT; " + script, "sh", build / harness.CTL, "top",
+                          "-i", "0.05"], {"GRADSYNC_SOCKET": served.path})
         top.page("by rank")
         top.key("jjj")
         assert "jjj" not in top.page("by job")
