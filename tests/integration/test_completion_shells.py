@@ -2,7 +2,6 @@
 """Completion in bash, zsh and fish: what the real shells offer for a line of gradsyncctl."""
 import contextlib
 import functools
-import json
 import os
 import pathlib
 import re
@@ -208,12 +207,7 @@ def test_the_syntax(shell, check):
     assert (made.returncode, made.stderr) == (0, "")
 
 
-def test_they_are_installed(build):
-    installed = json.loads((build / "meson-info/intro-installed.json").read_text())
-    assert installed[str(FOLDER / "gradsyncctl.zsh")].endswith("/share/zsh/site-functions/_gradsyncctl")
-    fish = installed[str(FOLDER / "gradsyncctl.fish")]
-    assert fish.endswith("/share/fish/vendor_completions.d/gradsyncctl.fish")
-    assert installed[str(BASH)].endswith("/share/bash-completion/completions/gradsyncctl")
+def test_they_are_registered():
     told = subprocess.run(["bash", "--norc", "-c", f"source {BASH} && complete -p gradsyncctl"],
                           capture_output=True, text=True, check=True)
     assert told.stdout == "complete -F _gradsyncctl gradsyncctl\n"

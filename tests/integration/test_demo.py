@@ -171,23 +171,15 @@ def test_what_happens_on_another_host(demo):
     assert run.err == ""
 
 
-@pytest.mark.host
 @pytest.mark.heavy
-def test_nothing_is_left_of_two_hosts(demo):
-    run = demo("--hosts", 2)
-    until(run, f"{STEPS} steps in")
-    run.signal(signal.SIGINT)
-    assert run.wait(harness.LONG) == 128 + signal.SIGINT, run.told()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("word, pause, number", [
-    ("1  Training", None, signal.SIGINT), (f"{STEPS} steps in", 1000, signal.SIGINT),
-    ("2  The same", None, signal.SIGTERM),
-    ("It stays stopped", 3, signal.SIGINT), ("3  A trainer dies", None, signal.SIGINT), ("back in", None, signal.SIGTERM)])
-def test_interrupted_in_each_act(demo, word, pause, number):
+@pytest.mark.parametrize("word, options, number", [
+    ("1  Training", [], signal.SIGINT), (f"{STEPS} steps in", ["--pause", 1000], signal.SIGINT),
+    ("2  The same", [], signal.SIGTERM), ("It stays stopped", ["--pause", 3], signal.SIGINT),
+    ("3  A trainer dies", [], signal.SIGINT), ("back in", [], signal.SIGTERM),
+    pytest.param(f"{STEPS} steps in", ["--hosts", 2], signal.SIGINT, marks=pytest.mark.host)])
+def test_interrupted_in_each_act(demo, word, options, number):
     """The fixtures see that nothing is left."""
-    run = demo(*(["--pause", pause] if pause else []))
+    run = demo(*options)
     until(run, word)
     run.signal(number)
     assert run.wait(harness.LONG) == 128 + number, run.told()

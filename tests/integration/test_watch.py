@@ -8,6 +8,8 @@ import signal
 import socket
 import termios
 
+import pytest
+
 import harness
 import wire
 from fake import FakeDaemon
@@ -39,42 +41,25 @@ def next_document(watching, wanted):
             return document
 
 
-def test_documents_go_on_with_the_next_daemon(daemon, program, peers):
+@pytest.mark.parametrize("words", [["--json", "--watch=0.05"], ["status", "--watch", "0.05"],
+                                   ["top", "-b", "-i", "0.05"]], ids=["documents", "pages", "top"])
+def test_it_goes_on_with_the_next_daemon(daemon, program, peers, words):
+    """That the daemon is gone is said once, not at each look."""
     served = daemon()
     crew = run_job(peers, served, "one", 2)
-    watching = program(harness.CTL, "--json", "--watch=0.05", socket=served.socket)
-    first = next_document(watching, lambda document: document["jobs"][0]["step"] == 2)
-    restart(served, crew)
-    harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
-    assert f"  tried {served.socket}: " in watching.err
-    served.start()
-    run_job(peers, served, "two", 3)
-    second = next_document(watching, lambda document: [job["step"] for job in document["jobs"]] == [3])
-    assert second["jobs"][0]["name"] == "two"
-    assert second["daemon"]["pid"] == served.pid != first["daemon"]["pid"]
+    watching = program(harness.CTL, *words, socket=served.socket)
+    for name in ("one", "two"):
+        shown = rf'"name": ?"{name}"' if "--json" in words else f"^{name} "
+        harness.wait_until(lambda shown=shown: re.search(shown, watching.line()), f"the job {name}")
+        if name == "one":
+            restart(served, crew)
+            harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
+            assert f"  tried {served.socket}: " in watching.err
+            served.start()
+            run_job(peers, served, "two", 3)
     watching.signal(signal.SIGINT)
     assert watching.wait() == 0
-    assert watching.err.count("waiting") == 1, watching.err         # once, not at each look
-
-
-def test_pages_go_on_with_the_next_daemon(daemon, program, peers):
-    served = daemon()
-    crew = run_job(peers, served, "one", 2)
-    watching = program(harness.CTL, "status", "--watch", "0.05", socket=served.socket)
-    top = program(harness.CTL, "top", "-b", "-i", "0.05", socket=served.socket)
-    for each in (watching, top):
-        while not each.line().startswith("one "):
-            pass
-    restart(served, crew)
-    for each in (watching, top):
-        harness.wait_until(lambda each=each: GONE in each.err, "it says that the daemon is gone")
-    served.start()
-    run_job(peers, served, "two", 3)
-    for each in (watching, top):
-        while not each.line().startswith("two "):
-            pass
-        each.signal(signal.SIGTERM)
-        assert each.wait() == 0
+    assert watching.err.count("waiting") == 1, watching.err
 
 
 def test_pages_of_top_are_counted_without_those_that_were_not_there(scratch, program):
@@ -138,28 +123,21 @@ def watch_among_others(daemon, program, peers, scratch):
     yield watching, home, crew, other
 
 
-def test_other_daemons_do_not_stand_for_that_of_the_job(daemon, program, peers, scratch):
-    """It is gone, and was not followed by the one that answers still; at its next one the job goes on."""
+@pytest.mark.parametrize("why", ["nobody listens there", "no such socket"])
+def test_other_daemons_do_not_stand_for_that_of_the_job(daemon, program, peers, scratch, why):
+    """It is gone, and was not followed by the one that answers still; at its next one the job goes on. The socket
+    of a private one goes with it: no place is left where it could be looked for."""
+    place = scratch / "run/gradsync/cpu/socket"
     with watch_among_others(daemon, program, peers, scratch) as (watching, home, crew, _):
+        if why == "no such socket":
+            place.unlink()
         restart(home, crew)
         harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
-        assert f"  tried {scratch}/run/gradsync/cpu/socket: nobody listens there\n" in watching.err
-        assert "begun anew" not in watching.err
+        assert f"  tried {place}: {why}\n" in watching.err and "begun anew" not in watching.err
         home.start()
         run_job(peers, home, "wanted", 4)
-        next_document(watching, lambda document: document["jobs"][0]["step"] == 4)
-
-
-def test_a_daemon_whose_socket_went_with_it_is_gone(daemon, program, peers, scratch):
-    """As a private one: no place is left where it could be looked for."""
-    with watch_among_others(daemon, program, peers, scratch) as (watching, home, crew, _):
-        os.unlink(scratch / "run/gradsync/cpu/socket")
-        restart(home, crew)
-        harness.wait_until(lambda: GONE in watching.err, "it says that the daemon is gone")
-        assert f"  tried {scratch}/run/gradsync/cpu/socket: no such socket\n" in watching.err
-        home.start()
-        run_job(peers, home, "wanted", 4)
-        (scratch / "run/gradsync/cpu/socket").symlink_to(home.socket)
+        if not place.is_symlink():
+            place.symlink_to(home.socket)
         next_document(watching, lambda document: document["jobs"][0]["step"] == 4)
 
 

@@ -175,15 +175,6 @@ def test_a_mistake_in_the_settings_stops_the_start(machine):
     machine.run(*HELLO, user="alice")
 
 
-def test_a_crash_is_followed_by_a_restart(machine):
-    machine.systemctl("start", SERVICE)
-    before = machine.main_pid(SERVICE)
-    machine.systemctl("kill", "--kill-who=main", "--signal=KILL", SERVICE)
-    machine.run(*HELLO, user="alice")                   # waits at the socket for as long as that takes
-    wait_until(lambda: machine.follows(SERVICE, before), "the service, restarted")
-    assert machine.wait_journal("Failed with result 'signal'", f"UNIT={SERVICE}")
-
-
 def test_a_coordinator_without_a_key_says_so(machine):
     machine.write("/etc/gradsync/coordinator.conf", "[cluster]\nlisten = lo:7700\n")
     assert machine.systemctl("start", COORDINATOR, check=False).returncode != 0
