@@ -9,12 +9,12 @@ import re
 import pytest
 
 import harness
-from clusters import STAY, SWIFT, Cluster, members_of, restart
+from clusters import STAY, SWIFT, Cluster, ended, members_of, opened, restart
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from test_cli_doctor import Doctor
 from test_cluster_statistics import check_statistics
-from trainers import ask, bring, crew, fields, join, step, together
+from trainers import OK, ask, bring, crew, fields, join, step, together
 
 NCCL = "tests/fakes/nccl/libnccl.so.2"
 FLOATS = ("a f32 5", "b f32 300 20", "c bf16 70000")
@@ -145,27 +145,19 @@ def test_a_daemon_is_restarted_between_two_steps(cluster, member, orderly):
 # ---- what cannot be ----
 
 def test_min_of_floats_is_refused(cluster, member):
-    members = [start() for start in [members_of(cluster(2), member)] for _ in range(2)]
-    for each in members:
-        ask(each, "open")
+    members = opened(cluster(2), member, 0, 1)
     join(members, "least")
-    for each in members:
-        ask(each, "param a f32 10")
-        each.say("plan reduce=min")
-    for each in members:
-        name, _, rest = each.line().partition(" ")
-        assert name == "UNSUPPORTED" and "the min of f32 cannot be computed: NCCL hides" in rest, (name, rest)
+    together(members, "param a f32 10")
+    for rest in together(members, "plan reduce=min", "UNSUPPORTED"):
+        assert "the min of f32 cannot be computed: NCCL hides" in rest, rest
 
 
 def refusals(it, member, job="mixed"):
     """One member comes to each of the daemons: the first one waits. What is said to the second."""
-    members = [start() for start in [members_of(it, member)] for _ in range(2)]
-    for rank, each in enumerate(members):
-        ask(each, "open")
-        each.say(f"join name={job} world=2 rank={rank}")
-        if rank == 0:
-            wait_until(lambda: it.nodes[0].job(job), "the first member waits")
-    return members[1].line()
+    first, second = opened(it, member, 0, 1)
+    first.say(f"join name={job} world=2 rank=0")
+    wait_until(lambda: it.nodes[0].job(job), "the first member waits")
+    return second.ask(f"join name={job} world=2 rank=1")
 
 
 def test_unequal_versions_are_refused(cluster, member):
@@ -185,19 +177,14 @@ def test_gpus_and_cpus_are_not_mixed(cluster, member, monkeypatch):
 
 def test_more_jobs_than_the_gpu_has_room_for_are_refused(cluster, member):
     it = cluster(1, common={"nccl_ctas": 32})  # of 132 multiprocessors
-    members = [start() for start in [members_of(it, member)] for _ in range(3)]
-    for each in members:
-        ask(each, "open")
-    for number, each in enumerate(members[:2]):
-        each.say(f"join name=j{number} world=1")
-        assert each.line().startswith("OK ")
-    members[2].say("join name=j2 world=1")
-    said = members[2].line()
-    assert said.startswith("QUOTA ") and "this GPU has 2 jobs that span several daemons" in said
-    ask(members[0], "leave")
+    first, second, third = opened(it, member, 0, 0, 0)
+    ask(first, "join name=j0 world=1")
+    ask(second, "join name=j1 world=1")
+    said = ask(third, "join name=j2 world=1", "QUOTA")
+    assert "this GPU has 2 jobs that span several daemons" in said
+    ask(first, "leave")
     wait_until(lambda: not it.nodes[0].job("j0"), "its job to end")
-    members[2].say("join name=j2 world=1")
-    assert members[2].line().startswith("OK ")
+    ask(third, "join name=j2 world=1")
 
 
 @pytest.mark.parametrize("library, why", [
@@ -208,13 +195,10 @@ def test_without_nccl_jobs_stay_on_their_daemon(cluster, member, build, library,
     it = cluster(1, common={"nccl_library": (build / NCCL).with_name(library)})
     it.nodes[0].wait_log(f"jobs stay on this node: .*{why}")
     assert re.search(why, it.nodes[0].status()["daemon"]["engine"]["missing"])
-    one = members_of(it, member)()
-    ask(one, "open")
-    one.say("join name=alone world=1")
-    said = one.line()
-    assert said.startswith("UNSUPPORTED ") and re.search(why, said) and "join with the scope 'host'" in said
-    one.say("join name=alone world=1 scope=host")
-    assert one.line().startswith("OK ")
+    one, = opened(it, member, 0)
+    said = ask(one, "join name=alone world=1", "UNSUPPORTED")
+    assert re.search(why, said) and "join with the scope 'host'" in said
+    ask(one, "join name=alone world=1 scope=host")
 
 
 def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
@@ -234,9 +218,8 @@ def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
 
 def waiting(it, member, job="team"):
     """Two members, one with each daemon, whose job is to form."""
-    members = [start() for start in [members_of(it, member)] for _ in range(2)]
+    members = opened(it, member, 0, 1)
     for rank, each in enumerate(members):
-        ask(each, "open")
         each.say(f"join name={job} world=2 rank={rank}")
     return members
 
@@ -265,8 +248,7 @@ def test_an_init_that_does_not_end_is_ended(cluster, member):
     stuck.config.write_text(stuck.config.read_text().replace("build = 2s", ""))     # as long as it takes
     stuck.start()
     one_more()
-    for each in members:
-        assert each.line().startswith("OK ")
+    ended(members, OK)
 
 
 def test_what_the_host_does_not_give_is_named(cluster, member):
@@ -278,8 +260,7 @@ def test_what_the_host_does_not_give_is_named(cluster, member):
     it.nodes[1].wait_log("job .*team.*: NCCL does not connect this node; NCCL makes no communicator: "
                          "unhandled system error.*FAKE_NCCL_FAIL")
     one_more()
-    for each in members:
-        assert each.line().startswith("OK ")
+    ended(members, OK)
 
 
 def test_a_collective_that_does_not_end_is_given_up(cluster, member):
@@ -338,23 +319,18 @@ def test_status_tells_how_gpus_are_connected(cluster, member, build):
     assert job["communicator_us"] > 0 and peer["same_host"] and peer["transport"] == "P2P/CUMEM"
 
 
-@pytest.mark.parametrize("said, shown", [("P2P/CUMEM/read", "P2P/CUMEM+NVLS"),
-                                         ("NET/IB/0(1)/GDRDMA/Shared", "NET/IB/GDRDMA")])
-def test_status_tells_what_hardware_does_by_itself(cluster, member, monkeypatch, said, shown):
+@pytest.mark.parametrize("said, shown, warned", [
+    ("P2P/CUMEM/read", "P2P/CUMEM+NVLS", None), ("NET/IB/0(1)/GDRDMA/Shared", "NET/IB/GDRDMA", None),
+    ("NET/Socket/0", "NET/Socket", "is in this host, but NCCL goes to it over the network .NET/Socket.")])
+def test_status_tells_what_hardware_does_by_itself(cluster, member, monkeypatch, said, shown, warned):
+    """The network between GPUs of one host is warned of."""
     monkeypatch.setenv("FAKE_NCCL_TRANSPORT", said)
     monkeypatch.setenv("FAKE_NCCL_NVLS", "1")
     it = cluster(2)
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
+    assert step(crew(members_of(it, member), None, 2)) == 1
     assert it.nodes[0].job("job")["peers"][0]["transport"] == shown
-
-
-def test_the_network_between_gpus_of_a_host_is_warned_of(cluster, member, monkeypatch):
-    monkeypatch.setenv("FAKE_NCCL_TRANSPORT", "NET/Socket/0")
-    it = cluster(2)
-    members = crew(members_of(it, member), None, 2)
-    assert step(members) == 1
-    it.nodes[0].wait_log("is in this host, but NCCL goes to it over the network .NET/Socket.")
+    if warned:
+        it.nodes[0].wait_log(warned)
 
 
 def test_other_settings_of_nccl_are_not_used(cluster, monkeypatch):

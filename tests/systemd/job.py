@@ -8,8 +8,9 @@ from trainers import join, together
 
 #: While it is not there trainers go on, at the machine of rank 0.
 END = "/var/tmp/end-of-training"
-#: What systemctl is told.
-RESTART, KILL = ("restart",), ("kill", "--kill-who=main", "--signal=KILL")
+#: What systemctl is told, one after the other.
+RESTART, STOP_START = ("restart",), ("stop", "start")
+KILL = ("kill --kill-who=main --signal=KILL",)
 
 
 def form(members, name, elements=4096):
@@ -27,10 +28,11 @@ def leave(members):
     together(members, "close")
 
 
-def next_processes(machine, units, command=RESTART):
+def next_processes(machine, units, commands):
     """Tells systemctl to do that to the units, and waits for the processes that follow."""
     before = [machine.main_pid(unit) for unit in units]
-    machine.systemctl(*command, *units)
+    for command in commands:
+        machine.systemctl(*command.split(), *units)
     for unit, pid in zip(units, before):
         wait_until(lambda unit=unit, pid=pid: machine.follows(unit, pid),
                    f"another process of {unit} on {machine.hostname}")
