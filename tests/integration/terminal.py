@@ -124,14 +124,15 @@ class Terminal:
 
 
 class Controlled:
-    """A program with a terminal of its own, which it controls: keys in, and out what it writes, page by page."""
+    """A program with a terminal of its own, which it controls: keys in, pages out."""
 
     def __init__(self, command, env, cwd="."):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
                 os.chdir(cwd)
-                os.execvpe(str(command[0]), [str(word) for word in command], environment({"TERM": "xterm", **env}))
+                os.execvpe(str(command[0]), [str(word) for word in command],
+                           environment({"TERM": "xterm", **env}))
             finally:
                 os._exit(127)
         self.text = ""

@@ -95,8 +95,8 @@ def test_on_a_terminal(build, scratch, daemon, peers, typed, completed):
     (scratch / "rc").write_text(f"source {BASH}\n{WATCHED}")
     line = scratch / "line"
     with contextlib.closing(Controlled(["bash", "--noprofile", "--rcfile", "rc", "-i"], {
-            "PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": scratch, "HOME": scratch,
-            "INPUTRC": "/dev/null", "TERM": "dumb"}, scratch)) as shell:
+            "PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": scratch,
+            "HOME": scratch, "INPUTRC": "/dev/null", "TERM": "dumb"}, scratch)) as shell:
         harness.wait_until(line.exists, "the shell is ready")
         line.unlink()
         shell.key(f"{typed}\t\x18p")

@@ -125,8 +125,8 @@ def watch_among_others(daemon, program, peers, scratch):
 
 @pytest.mark.parametrize("why", ["nobody listens there", "no such socket"])
 def test_other_daemons_do_not_stand_for_that_of_the_job(daemon, program, peers, scratch, why):
-    """It is gone, and was not followed by the one that answers still; at its next one the job goes on. The socket
-    of a private one goes with it: no place is left where it could be looked for."""
+    """It is gone, and was not followed by the one that answers still; at its next one the job goes on.
+    The socket of a private one goes with it: no place is left where it could be looked for."""
     place = scratch / "run/gradsync/cpu/socket"
     with watch_among_others(daemon, program, peers, scratch) as (watching, home, crew, _):
         if why == "no such socket":

@@ -8,8 +8,11 @@ def void_steps(machine, trainers, commands):
     """Of each of two trainers, over these changes of daemons."""
     machine.systemctl("start", SERVICE)
     members = form(trainers("alice", 2), "loaded")
-    void = training(machine, members, lambda: [step_of(each, "loaded") for each in daemons_of(machine)] or [0],
-                    [(machine, [SERVICE], command) for command in commands])
+
+    def steps():
+        return [step_of(each, "loaded") for each in daemons_of(machine)] or [0]
+
+    void = training(machine, members, steps, [(machine, [SERVICE], command) for command in commands])
     leave(members)
     return void
 
