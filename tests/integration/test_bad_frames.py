@@ -28,21 +28,11 @@ def test_garbage(serve, size, greeted):
 
 BROKEN = {
     "magic": header(magic=0x4753),
-    "flags": header(kind=50, flags=1),
-    "truncated": header(kind=50, length=10) + b"\x0a\x02",
     "trailing": header(kind=50, length=0) + b"xyz",
-    "longest-length": header(kind=50, length=0xFFFFFFFF),
-    "too-long": header(kind=50, length=65536 - 16 + 1) + bytes(65536 - 16 + 1),
-    "short": header(kind=50)[:15],
     "announced-fds": header(kind=50, fds=1),
-    "announced-many-fds": header(kind=50, fds=0xFFFF),
     "unknown-type": header(kind=999),
-    "type-zero": header(kind=0),
     "type-of-the-daemon": header(kind=2),
     "tag-without-value": wire.frame("HELLO", b"\x08"),
-    "length-beyond-the-end": wire.frame("HELLO", b"\x0a\xff\xff\xff\xff\x0f"),
-    "endless-tag": wire.frame("HELLO", b"\xff" * 11),
-    "unknown-encoding": wire.frame("HELLO", b"\x0b\x0b\x0b"),
 }
 
 
@@ -70,38 +60,6 @@ def test_empty_packet(serve):
     peer.hangup()
 
 
-@pytest.mark.parametrize("major", [0, 2, 255])
-def test_wrong_major_version(serve, major):
-    peer = serve().peer(hello=False)
-    peer.send_raw(header(major=major))
-    reason = rejected(peer, "VERSION")
-    assert str(wire.MAJOR) in reason.text and str(major) in reason.text
-
-
-@pytest.mark.parametrize("name", [b"", b"a/b", b"x" * 256, b"\xff\xfe", b"a\nb", b"a\x1b[2Jb", b"\xc0\x80",
-                                  b"\xed\xa0\x80", b"a\x00b", b"\xc2\x9b1m"],
-                         ids=["empty", "slash", "long", "no-utf8", "newline", "escape", "overlong",
-                              "surrogate", "nul", "c1"])
-def test_bad_job_name(serve, name):
-    peer = serve().peer()
-    fields = wire.message("JOIN", min_world=1, max_world=1).SerializeToString()
-    peer.send_raw(wire.frame("JOIN", b"\x0a" + wire.varint(len(name)) + name + fields, request=9))
-    assert peer.refusal(9).code in ("INVALID", "PROTOCOL")
-
-
-@pytest.mark.parametrize("fields", [
-    {"min_world": 0, "max_world": 0}, {"min_world": 3, "max_world": 2}, {"min_world": 257, "max_world": 257},
-    {"min_world": 1, "max_world": 0xFFFFFFFF}, {"min_world": 2, "max_world": 2, "rank": 2},
-    {"min_world": 2, "max_world": 2, "rank": 0xFFFFFFFF},
-    {"min_world": 2, "max_world": 2, "slot": 0xFFFFFFFF},
-])
-def test_bad_world(serve, fields):
-    peer = serve().peer()
-    request = peer.send("JOIN", job="odd", **fields)
-    assert peer.refusal(request).code == "INVALID"
-    assert peer.status()["STATUS_DAEMON"][0].jobs == 1          # and the connection goes on
-
-
 # -- fds
 
 def spare_fds(count):
@@ -125,19 +83,6 @@ def test_fds_nobody_asked_for(serve, announced, sent):
     finally:
         for fd in fds:
             os.close(fd)
-
-
-@pytest.mark.parametrize("what", ["/dev/null", "/proc/self/mem", "/", "another process"])
-def test_hello_with_something_else_than_its_own_pidfd(serve, program, what):
-    """Neither a file nor the end of an unrelated process says anything of this client."""
-    if what == "another process":
-        fd = os.pidfd_open(program("/bin/cat").pid)
-    else:
-        fd = os.open(what, os.O_RDONLY | os.O_CLOEXEC)
-    peer = serve().peer(hello=False)
-    peer.send("HELLO", fds=[fd], minor=0, program="liar")
-    os.close(fd)
-    rejected(peer, "INVALID")
 
 
 def test_control_data_cut_by_the_open_files_limit(serve):
@@ -283,17 +228,3 @@ def test_a_member_that_never_reads_its_notices(serve):
     if other.step < taken:
         assert listener.outcome(other)[0] == "COMMITTED"
     deaf.go(3)
-
-
-def test_two_jobs_of_one_connection(serve):
-    """One connection may be a member of several jobs; leaving one keeps the other."""
-    peer = serve().peer()
-    first = peer.joined(peer.join_send("one", 1))
-    second = peer.joined(peer.join_send("two", 1))
-    assert first.job != second.job
-    peer.ask("LEAVE", "LEFT", job=first.job)
-
-    def left():
-        return {job.name for job in peer.status()["STATUS_JOB"]} == {"two", "healthy"}
-
-    wait_until(left, "the end of job 'one'")  # it goes as the loop pass ends, after the answer

@@ -2,7 +2,6 @@
 """Members that wait for each other, on one daemon and on several: the job ends, and each is told why."""
 import json
 import os
-import re
 
 import pytest
 
@@ -76,43 +75,6 @@ def test_a_step_and_a_barrier(daemon, member):
     assert (ended["reason"], ended["text"]) == ("given up", text.removeprefix("job 'job': ")), ended
     again = crew(member, served, 2)
     assert step(again) == 1
-
-
-def test_a_plan_and_a_collective(daemon, member):
-    members = opened(daemon(settings=SHORT), member)
-    join(members)
-    ask(members[0], "param a f32 4")
-    members[0].say("plan")
-    members[1].say("barrier")
-    code, text = answers(members)
-    assert code == "DEADLOCK"
-    assert text == circle((0, members[0].pid, "", "in the making of plan 0", 1, "make the same plan"),
-                          (1, members[1].pid, "", "in operation 0, barrier", 0, "make the same call"))
-
-
-def test_one_of_three(daemon, member):
-    """All hear of it, also the one that is no part of the circle."""
-    members = crew(member, daemon(settings=SHORT), 3)
-    enter(members[0], 1)
-    enter(members[1], 2)
-    members[2].say("barrier")
-    code, text = answers(members)
-    assert code == "DEADLOCK" and f"rank 2 (pid {members[2].pid}) is in operation 0, barrier" in text
-    assert len(re.findall(r"\(pid", text)) == 2
-
-
-def test_what_ends_by_itself_is_no_circle(daemon, member):
-    """One waits, and one is at something else for longer than it takes to end a circle beside it."""
-    served = daemon(settings=SHORT)
-    busy = crew(member, served, 2)
-    assert step(busy) == 1
-    enter(busy[0], 1)
-    end_another(served, member)
-    ask(busy[1], "fill 2")
-    ask(busy[1], "ready")
-    busy[1].say("finish")
-    ended(busy, OK)
-    assert step(busy) == 3
 
 
 def test_it_is_not_ended_while_it_is_switched_off(daemon, member):

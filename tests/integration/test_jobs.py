@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which place in which job: ranks, names, users, incarnations, time-outs and quotas."""
+"""Jobs that several users or plans make at once, and the quotas of a user."""
 import os
 import select
 
@@ -13,21 +13,6 @@ from peer import Refused, small_plan
 ALICE, BOB = 61001, 61002
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
-
-
-def forming(served, name, world, ranks, **join):
-    """Peers that wait in a job which is not full yet: [(peer, request)]."""
-    made = []
-    for rank in ranks:
-        peer = served.peer()
-        made.append((peer, peer.join_send(name, world, rank, **join)))
-    peer = made[-1][0]
-
-    def waiting():
-        return sum(member.unranked for member in peer.status().get("STATUS_MEMBER", []))
-
-    wait_until(lambda: waiting() == len(ranks), "members that wait")
-    return made
 
 
 # -- ranks
@@ -55,65 +40,6 @@ def test_another_world_size_in_the_same_moment(serve):
         wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
     served.go()
 
-
-def test_gone_while_the_job_forms(serve):
-    """A member that goes away before the job has formed leaves its place free."""
-    served = serve()
-    (first, request), (second, _) = forming(served, "fickle", 3, [0, 1])
-    second.close()
-    replacement, third = served.peer(), served.peer()
-    wait_until(lambda: served.holdings()["clients"] == 2 + 3, "the end of the connection")
-    requests = [replacement.join_send("fickle", 3, 1), third.join_send("fickle", 3, 2)]
-    assert first.joined(request).rank == 0
-    assert [replacement.joined(requests[0]).rank, third.joined(requests[1]).rank] == [1, 2]
-    served.go()
-
-
-# -- users
-
-@needs_root
-def test_half_a_job_of_each_user_is_no_job(serve):
-    """Same name, different users: neither completes the other's."""
-    served = serve(settings={"socket_mode": "0666"})
-    alice, bob = served.peer(uid=ALICE), served.peer(uid=BOB)
-    requests = [alice.join_send("split", 2, 0, timeout_ms=200), bob.join_send("split", 2, 1, timeout_ms=200)]
-    for peer, request in zip((alice, bob), requests):
-        assert peer.refusal(request).code == "TIMEOUT"
-    served.go()
-
-
-@needs_root
-def test_another_users_handle_is_worthless(serve):
-    """Handles of jobs are small numbers; guessing one gives nothing."""
-    served = serve(settings={"socket_mode": "0666"})
-    alice = served.crew("guarded", 2, uid=ALICE)
-    bob = served.peer(uid=BOB)
-    for kind, fields in (("LEAVE", {}), ("STAGING", {}), ("PLAN_COMMIT", {"plan": 0}),
-                         ("PLAN_DROP", {"plan": 0})):
-        request = bob.send(kind, job=alice.peers[0].job, **fields)
-        assert bob.refusal(request).code in ("INVALID", "STATE"), kind
-    alice.go(2)
-    served.go()
-
-
-# -- incarnations
-
-def test_newer_incarnation_supersedes(serve):
-    served = serve()
-    old = served.crew("restarted", 2, incarnation=1)
-    old.go(1)
-    old.peers[0].ready(old.plans[0][0], 0)              # and in the middle of a step
-    new = served.crew("restarted", 2, incarnation=2)
-    for peer in old.peers:
-        outcome, message, _ = peer.outcome(old.plans[0][peer.rank])
-        assert outcome == "VOID" and message.cause == wire.pb.SUPERSEDED
-        lost = peer.expect("LOST")
-        assert lost.cause == wire.pb.SUPERSEDED and lost.text
-    line, = [line for line in served.daemon.log.splitlines() if "a newer incarnation of the job" in line]
-    assert " rank=" not in line and " pid=" not in line, "nobody in particular was lost"
-    new.go(3)
-    assert {peer.job for peer in old.peers}.isdisjoint(peer.job for peer in new.peers)
-    served.go()
 
 
 # -- quotas
@@ -156,23 +82,6 @@ def test_quota_of_jobs(serve):
     assert answer.code == "QUOTA" and "jobs_per_uid" in answer.text and "3" in answer.text, answer
     crews[0].leave()
     peer.joined(peer.join_send("fits", 1))
-    served.go()
-
-
-def test_quota_of_arenas(serve):
-    served = serve(settings={"arenas_per_uid": 4})
-    crew = served.crew("greedy", 1, plan=None)
-    peer = crew.peers[0]
-    for ordinal in range(2):
-        plan = small_plan(1, ordinal=ordinal)
-        peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
-    answer = peer.refusal(peer.plan_send(small_plan(1, ordinal=2)))
-    assert answer.code == "QUOTA" and "arenas_per_uid" in answer.text, answer
-    answer = peer.refusal(peer.send("STAGING", job=peer.job))
-    assert answer.code == "QUOTA" and "arenas_per_uid" in answer.text, answer
-    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
-    plan = small_plan(1, ordinal=3)
-    peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
     served.go()
 
 

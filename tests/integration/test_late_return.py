@@ -96,22 +96,6 @@ def test_a_newcomer_hears_that_too_few_are_left(daemon, peers):
     assert "too few members are left" in fresh.refusal(request).text
 
 
-def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
-    """A newcomer that comes before it has told everything gets another one."""
-    served = daemon()
-    old = formed(peers, served, 3, 2, 3, grace=HOUR)
-    restart(served)
-    options = {"asked_rank": False, "min_world": 2, "max_world": 3, "rejoin_grace_ms": HOUR}
-    back_unawaited(peers, served, old[0], 0, 0, **options).silent()
-    late = peers(Returning(served.socket))
-    late.rejoin(old[2], **options)
-    fresh, request = newcomer(peers, served, 2, 3)
-    fresh.silent()
-    late.tell(old[2], 0, 0)
-    assert late.expect("NEWGEN").rank == 2
-    assert fresh.joined(request).rank == 1
-
-
 def test_a_late_member_may_have_freed_a_plan(daemon, peers):
     """The other one hears so; it does not wait for a step that can never be complete."""
     served = daemon()

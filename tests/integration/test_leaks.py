@@ -10,7 +10,7 @@ import pathlib
 
 import pytest
 
-from harness import anonymous_of, sanitized, wait_until
+from harness import anonymous_of, wait_until
 from peer import PAGE, Arena, Crew, Own, Plan, small_plan
 from trainers import join, together
 
@@ -132,24 +132,6 @@ def test_steps_of_the_library_leave_nothing(serve, member):
 
 
 @pytest.mark.heavy
-def test_small_steps_leave_nothing(serve):
-    served = serve()
-    crew = served.crew("steady", 2)
-    crew.go(2000)
-    before = served.daemon.anonymous()
-    peers, plans = crew.peers, crew.plans[0]
-    for _ in range(STEPS):
-        for peer, plan in zip(peers, plans):
-            peer.ready(plan, 0)
-        for peer, plan in zip(peers, plans):
-            assert peer.outcome(plan)[0] == "COMMITTED"
-    tidied(served, before)
-    assert served.daemon.anonymous() < ANONYMOUS
-    job = served.daemon.job("steady")
-    assert job["step"] == 2000 + STEPS
-
-
-@pytest.mark.heavy
 def test_operations_leave_nothing(serve):
     served = serve()
     crew = served.crew("collective", 2, plan=None)
@@ -260,36 +242,3 @@ def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, pro
     assert group.shared() - before < MIB
     together(members, "leave")
     together(members, "close")
-
-
-@pytest.mark.heavy
-@pytest.mark.cgroup
-def test_arenas_are_charged_to_their_members(group, serve, build, program):
-    """The daemon lives in a memory cgroup of its own: large plans, parameters that are never written, and the
-    outputs of steps and operations add nothing to it."""
-    served = serve(cgroup=group.path)
-    assert str(served.daemon.pid) in (group.path / "cgroup.procs").read_text().split()
-    charged(group, program)
-    before = group.shared()
-    # 128 MiB each
-    crew = served.crew("large", 2, lambda ordinal: small_plan(4, elements=8 * MIB, ordinal=ordinal))
-    # nothing is written: the pages hold what populating left
-    for peer, plan in zip(crew.peers, crew.plans[0]):
-        for bucket in range(4):
-            peer.ready(plan, bucket)
-    crew.commits()
-    memories = [peer.staging() for peer in crew.peers]
-    for kind, fields in (("BROADCAST", {"root": 0, "bytes": 4 * MIB, "input": 0, "output": 0}),
-                         ("ALLGATHER", {"bytes": 2 * MIB, "input": 0, "output": 4 * MIB}),
-                         ("REDUCE_SCATTER", {"bytes": MIB, "input": 0, "output": 4 * MIB, "dtype": 1,
-                                             "reduce": 2}),
-                         ("ALLREDUCE", {"bytes": 4 * MIB, "input": 0, "output": 4 * MIB, "dtype": 1,
-                                        "reduce": 2})):
-        requests = [peer.operation(kind, **fields) for peer in crew.peers]
-        for peer, request in zip(crew.peers, requests):
-            peer.expect("OPERATION_DONE", request)
-    assert group.shared() - before < MIB
-    for memory in memories:
-        memory.close()
-    if not sanitized(build):
-        assert served.daemon.anonymous() < ANONYMOUS

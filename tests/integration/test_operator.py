@@ -158,7 +158,8 @@ def test_nobody_is_blamed_during_a_pause(serve):
     stalling.peers[0].status()
     before = re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'")
     served.daemon.change(stall_notice="50ms", step_deadline="1s")
-    assert stalling.peers[1].hangup().code == "MEMBER_LOST"     # the deadline
+    reason = stalling.peers[1].hangup()
+    assert reason.code == "MEMBER_LOST" and "the step deadline of 1.0 s has passed" in reason.text, reason
     assert re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'") == before
     served.daemon.change()
     resumed = time.monotonic()
@@ -168,14 +169,6 @@ def test_nobody_is_blamed_during_a_pause(serve):
     halted.peers[1].ready(halted.plans[0][1], 0)
     halted.commits()
     halted.go(2)
-
-
-def test_a_step_that_is_not_is_void(serve):
-    crew = serve().crew("halted", 2)
-    order(crew.peers[0], "PAUSE", job="halted")
-    crew.peers[0].ready(crew.plans[0][0], 0)
-    crew.peers[1].sock.close()
-    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
 
 
 def test_collectives_wait_for_the_end_of_a_pause(serve):
@@ -195,15 +188,6 @@ def test_collectives_wait_for_the_end_of_a_pause(serve):
     late = crew.peers[1].operation("BARRIER")
     crew.peers[0].expect("OPERATION_DONE", early)
     crew.peers[1].expect("OPERATION_DONE", late)
-
-
-def test_a_collective_of_a_paused_job_that_loses_a_member(serve):
-    crew = serve().crew("halted", 2, plan=None)
-    order(crew.peers[0], "PAUSE", job="halted")
-    requests = [peer.operation("BARRIER") for peer in crew.peers]
-    crew.peers[1].status()
-    crew.peers[1].sock.close()
-    assert crew.peers[0].refusal(requests[0]).code == "MEMBER_LOST"
 
 
 def test_the_end_of_the_daemon_ends_a_pause(daemon, peers):

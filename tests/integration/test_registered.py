@@ -216,28 +216,6 @@ def on_memory(peer, own, places, sizes=None, handle=None, ordinal=0):
     return plan, request
 
 
-WRONG_PLACES = {
-    "beyond": ([16 * PAGE - 192], [256], "do not lie in memory"),
-    "far-beyond": ([1 << 40], [256], "do not lie in memory"),
-    "overlap": ([0, 192], [256, 256], "buckets 0 and 1 overlap"),
-    "within": ([0, 4096], [16384, 64], "buckets 0 and 1 overlap"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_PLACES)
-def test_wrong_places(serve, name):
-    places, sizes, why = WRONG_PLACES[name]
-    served = serve()
-    crew = served.crew("wrong", 1, plan=None)
-    peer = crew.peers[0]
-    own = peer.register(served.adopt(Own(16 * PAGE)))
-    plan, request = on_memory(peer, own, places, sizes)
-    refused = peer.refusal(request)
-    assert refused.code == "INVALID" and why in refused.text, refused
-    plan, request = on_memory(peer, own, [0, 256], [256, 256], ordinal=1)       # touching is fine
-    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
-
-
 def test_memory_that_is_not_there(serve):
     served = serve()
     crew = served.crew("wrong", 2, plan=None)
@@ -335,27 +313,6 @@ def test_quota(serve):
     assert served.steady() == before
     peer.register(own)
     crew.leave()
-
-
-@pytest.mark.parametrize("setting, most", [({"bytes_per_uid": 64 << 20}, 1), ({"fds_per_uid": 9}, 4)], ids=["bytes", "descriptors"])
-def test_quota_of_bytes_and_descriptors(serve, setting, most):
-    """Of descriptors there is room for 4 where the kernel gives the daemon no pidfds of its clients, else for 1."""
-    served = serve(settings=setting)
-    crew = served.crew("quota", 1, plan=None)
-    peer = crew.peers[0]
-    own = served.adopt(Own(40 << 20))
-    made, refusal = 0, None
-    while refusal is None:
-        answer = peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=own.size)
-        try:
-            peer.expect("REGISTERED", answer)
-            made += 1
-        except Refused as problem:
-            refusal = problem
-    assert refusal.code == "QUOTA" and list(setting)[0] in refusal.text and made in (1, most), (made, refusal)
-    for _ in range(5):                  # too much is an answer, and no reason to hang up on anybody of this user
-        assert peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=own.size)).code == "QUOTA"
-    served.go()
 
 
 # -- pages that are given back

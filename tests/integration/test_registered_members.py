@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that members bring, as trainers see it: the calls of the library."""
 import os
-import pathlib
 import resource
-import signal
 
 import pytest
 
@@ -185,26 +183,6 @@ def test_alone(program, scratch):
     ask(one, "close")
 
 
-def test_in_a_loop_of_the_caller(daemon, member):
-    served = daemon()
-    each = member(served)
-    ask(each, "open nonblocking=1")
-    ask(each, "poll join name=loop world=1")
-    with served.at_once():
-        ask(each, "register 0 65536", "AGAIN")
-        ask(each, "register 1 65536", "STATE")          # another file
-    ask(each, "poll register 0 65536")
-    ask(each, "param_at 0 0 a f32 100")
-    ask(each, "poll plan")
-    ask(each, "fill 3")
-    ask(each, "ready")
-    ask(each, "poll finish")
-    assert ask(each, "check 3") == "right"
-    ask(each, "poll plan_free")
-    ask(each, "poll unregister 0")
-    ask(each, "poll leave")
-
-
 def test_no_descriptor_to_keep(daemon, member):
     """Known at once, and not when there is another daemon."""
     each = member(daemon())
@@ -213,16 +191,6 @@ def test_no_descriptor_to_keep(daemon, member):
     used = {int(name) for name in os.listdir(f"/proc/{each.pid}/fd")}
     resource.prlimit(each.pid, resource.RLIMIT_NOFILE, (min(set(range(len(used) + 1)) - used) + 1,) * 2)
     assert "ulimit -n" in ask(each, "register 0 65536", "SYSTEM")
-
-
-def test_children_do_not_inherit_it(daemon, member):
-    each = pair(member, daemon(), 1)[0]
-    ask(each, "register 0 65536")
-    ask(each, "register 1 65536 map=1")
-    child = int(ask(each, "linger"))
-    assert pathlib.Path(f"/proc/{each.pid}/maps").read_text().count("memfd:own") == 2
-    assert pathlib.Path(f"/proc/{child}/maps").read_text().count("memfd:own") == 1     # the one that the trainer mapped
-    os.kill(child, signal.SIGKILL)
 
 
 def test_a_trainer_that_punches_is_told(daemon, member):

@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that members bring, when the daemon ends and another one takes its place: it is offered again, with the plans that lie
 in it."""
-import os
-import pathlib
-import signal
-
 import pytest
 
-from harness import LONG, kill, stop, wait_until
-from trainers import ask, fields, join, opened, restart, step, together
+from harness import kill, stop, wait_until
+from trainers import ask, join, opened, restart, step, together
 
 PLAN = "plan first=64 bucket=64"
 
@@ -103,35 +99,3 @@ def wait_for_loss(member):
         if not line.startswith("OK"):
             assert line.startswith("MEMBER_LOST"), line
             return line
-
-
-def test_children_have_no_descriptor_of_it(daemon, pair):
-    members = pair(daemon())
-    child = int(ask(members[0], "linger"))
-    mine, its = ([os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()] for pid in (members[0].pid, child))
-    assert mine.count("/memfd:own (deleted)") == 2      # the trainer's and the library's
-    assert its.count("/memfd:own (deleted)") == 1       # the trainer's
-    os.kill(child, signal.SIGKILL)
-
-
-def test_steps_under_way(daemon, pair, scratch):
-    """Killed again and again while steps go on; every result that is there is right.
-
-    The members are trainers that go on after each answer. One that has its answer and is in no call does not
-    come back to the next daemon, and the others wait for it.
-    """
-    served = daemon()
-    members = pair(served)
-    restarts = 6
-    for each in members:
-        each.say(f"train until={scratch / 'end'}")
-    for _ in range(restarts):
-        wait_until(lambda: served.job("job") and served.job("job")["bytes_reduced"] > 0, "steps")
-        restart(served, kill)
-    (scratch / "end").touch()
-    for each in members:
-        line = each.line(LONG)
-        assert line.startswith("OK ") and fields(line)["wrong"] == "0", line
-        assert int(fields(line)["void"]) <= restarts, line
-    assert step(members) > 2
-    together(members, "leave")

@@ -63,36 +63,6 @@ def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
     served.settled()
 
 
-@pytest.mark.parametrize("orderly", [[False, False], [True, False]])
-def test_begun(daemon, pair, peers, orderly):
-    """All had brought a bucket, and not all have heard of an orderly end: what the daemon did with it is not known."""
-    served = daemon()
-    old = pair(served)
-    again(served)
-    new = [back(peers, served, each, 0, 1, orderly=orderly[each.rank]) for each in old]
-    for each in new:
-        newgen = each.expect("NEWGEN")
-        assert (newgen.generation, newgen.behind, newgen.cause) == (2, False, wire.pb.RESTARTED)
-        each.generation = 2
-    go(new, 1)
-    assert served.job("pair")["void_steps"] == 1
-
-
-def test_one_has_heard_of_the_commit(daemon, pair, peers):
-    """It is committed, then; the other one has not the results, and takes the state."""
-    served = daemon()
-    old = pair(served)
-    again(served)
-    new = [back(peers, served, each, 1 if each.rank == 0 else 0, 0 if each.rank == 0 else 2) for each in old]
-    assert new[1].expect("PLAN_STEP").step == 1
-    for each in new:
-        newgen = each.expect("NEWGEN")
-        assert (newgen.generation, newgen.behind) == (2, True)
-        each.generation = 2
-    assert not [frame for frame in new[0].early if frame.kind == "PLAN_STEP"]
-    go(new, 2)
-
-
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first):
     """The daemon was killed while it told of a generation: void if it was a new one for who was told, else
@@ -168,21 +138,6 @@ def test_places_that_cannot_be(daemon, pair, peers):
     refused(stranger, stranger.send("REJOIN_END", job=1), "INVALID", "no member")
 
 
-def test_anothers_job(daemon, pair, peers):
-    """A name belongs to a uid: who claims another one's place claims one of his own."""
-    served = daemon()
-    old = pair(served)
-    again(served)
-    os.chmod(served.socket, 0o666)
-    thief = peers(Returning(served.socket, 1234))
-    thief.rejoin(old[0])
-    new = [back(peers, served, each, 0, 0) for each in old]
-    for each in new:
-        each.generation = each.expect("RESUMED").generation
-    go(new, 1)
-    assert served.job("pair", uid=1234)["state"] == "replacing"
-
-
 def memfd(size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):
     fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
@@ -239,21 +194,6 @@ def test_memory_that_another_member_has_brought(daemon, pair, peers):
     second = peers(Returning(served.socket))
     second.rejoin(old[1])
     refused(second, second.offer(old[1].plans[0], first.memory[0], 0, 0), "INVALID", "brought back already")
-
-
-def test_plans_that_differ_after_a_restart(daemon, pair, peers):
-    served = daemon()
-    old = pair(served)
-    again(served)
-    first = back(peers, served, old[0], 0, 0)
-    second = peers(Returning(served.socket))
-    second.rejoin(old[1])
-    other = small_plan(2, elements=512)
-    fd = populated(other.bytes, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    refused(second, second.offer(other, fd, 0, 0), "PLAN_MISMATCH", "rank 0", "rank 1")
-    os.close(fd)
-    second.close()
-    assert first.expect("LOST").rank == 1
 
 
 def test_a_place_that_stays_empty(daemon, pair, peers):

@@ -104,26 +104,6 @@ def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
     assert it.step() == [2, 2, 2], "and the newcomer, which has marked nothing, is told nothing"
 
 
-def test_two_lost_at_once(team):
-    it = team()
-    it.step()
-    it.kill(1)
-    it.kill(2)
-    wait_until(lambda: len(it.status()["waiting_for"]) == 2, "both losses")
-    second = it.fresh()
-    second.say(it.join_line(2))         # waits for the other place
-    first = it.fresh()
-    assert "rank=1" in ask(first, it.join_line(1))
-    assert "rank=2" in second.line()
-    for rank, each in ((1, first), (2, second)):
-        it.register(each)
-        ask(each, "plan")
-        ask(each, f"state {it.state} 50")
-        it.members[rank] = each
-    assert set(together(it.members, "sync 1")) == {"step=1 value=1 strange=0"}
-    assert it.step() == [2, 2, 2]
-
-
 def test_lost_while_the_others_synchronise(team):
     """A synchronisation that cannot end starts again with whoever comes."""
     it = team()
@@ -155,38 +135,6 @@ def test_no_state_is_left(team):
         assert name == "MEMBER_LOST" and "no up-to-date rank is left: restart from a checkpoint" in rest, (name, rest)
 
 
-def test_everybody_dies(team):
-    """Who came for a place in a job that nobody survived is told so, and a new job can have the name."""
-    it = team()
-    it.step()
-    it.kill(1)
-    it.kill(2)
-    wait_until(lambda: len(it.status()["waiting_for"]) == 2, "both losses")
-    waiting = it.fresh()
-    waiting.say(it.join_line(1))
-    wait_until(lambda: len(it.status()["waiting_for"]) == 1, "the one who came")
-    it.kill(0)
-    answer = waiting.line()
-    assert answer.startswith("MEMBER_LOST ") and "checkpoint" in answer, answer
-    again = [it.fresh() for _ in range(3)]
-    for rank, each in enumerate(again):
-        each.say(it.join_line(rank))
-    for each in again:
-        assert "generation=1" in each.line()
-
-
-def test_nobody_is_left_to_wait(team):
-    """The job ends at once, and the log does not say that the grace is over."""
-    it = team()
-    it.step()
-    it.kill(1)
-    wait_until(lambda: it.status()["waiting_for"], "the loss")
-    it.kill(0)
-    it.kill(2)
-    it.served.wait_log(r"warning: job 'team' has ended after the loss of rank \d: too few members are left")
-    assert "nobody took" not in it.served.log
-
-
 def test_an_eviction_that_changes_nothing_is_logged(team):
     """Its job waits for another member's successor already, so it has no line about a loss."""
     it = team()
@@ -200,23 +148,6 @@ def test_an_eviction_that_changes_nothing_is_logged(team):
     it.kill(0)
     wait_until(lambda: it.served.ctl("list", "jobs", "--plain") == "", "the end of the job")
     assert it.served.log.count("was evicted") == 1, it.served.log
-
-
-def test_grace_runs_out_in_a_fixed_world(team):
-    it = team(settings=SHORT)
-    it.step()
-    stay = it.members[:2]
-    it.bring(stay)
-    for each in stay:
-        each.say("finish")
-    it.kill(2)
-    for each in stay:
-        name, _, rest = each.line().partition(" ")
-        assert name == "VOID_RETRY" and fields(rest)["lost_rank"] == "2", (name, rest)
-        assert each.ask("finish").startswith("MEMBER_LOST ")
-        ask(each, "leave")
-    it.served.wait_log("warning: job 'team' has ended after the loss of rank 2: "
-                       "nobody took the place within 0.1 s")
 
 
 def test_the_others_close_ranks(team):

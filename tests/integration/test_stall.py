@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from harness import process_state, wait_until
-from peer import Plan, small_plan
+from peer import Plan, agree, small_plan
 from traced import Traced
 
 ALICE, BOB = 61001, 61002
@@ -46,10 +46,7 @@ def stalling(served, how=halt, uid=None, also=None):
     peers = [served.peer(uid=uid) for _ in range(2)]
     for peer, request in [(peer, peer.join_send("stalling", 3, rank)) for rank, peer in enumerate(peers)]:
         peer.joined(request)
-    plans = [Plan(PARAMS) for _ in peers]
-    mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
-    for peer, request in zip(peers, mapped):
-        peer.expect("PLAN_AGREED", request)
+    plans = agree(peers, [Plan(PARAMS) for _ in peers])
     go(peers, plans)
     commit(peers, plans)
     child.reached()
@@ -77,49 +74,30 @@ def commit(peers, plans):
 
 
 def test_a_stopped_member_is_named(serve):
+    """To the others, in the log, and there once more when it goes on. How status shows it: the next test."""
     served = serve(settings={"stall_notice": "100ms"})
     child, peers, plans = stalling(served)
     child.stop()
     before = len(stall_lines(served.daemon, child.pid))
     wait_for_the_child(served, peers, plans)
+    words = ("rank 2", str(child.pid), "stopped", "body.weight")
     for peer in peers:
         stall = peer.expect("STALL")
-        assert (stall.rank, stall.pid, stall.process_state) == (2, child.pid, "stopped")
-        assert (stall.bucket, stall.step) == (0, plans[0].step)
-        assert stall.parameter == "body.weight"
-        assert stall.since_ms >= 100
-        for word in ("rank 2", str(child.pid), "stopped", "body.weight"):
-            assert word in stall.text, stall.text
-    waits = [wait for wait in served.healthy.peers[0].status()["STATUS_WAIT"] if wait.what == "step"]
-    assert len(waits) == 1
-    assert (waits[0].rank, waits[0].pid, waits[0].process_state) == (2, child.pid, "stopped")
-    assert (waits[0].bucket, waits[0].parameter, waits[0].step) == (0, "body.weight", plans[0].step)
-    job = served.daemon.job("stalling")
-    assert len(job["waiting_for"]) == 1, job
-    wait = job["waiting_for"][0]
-    assert (wait["rank"], wait["pid"], wait["process_state"]) == (2, child.pid, "stopped")
-    assert (wait["bucket"], wait["parameter"]) == (0, "body.weight") and wait["since_ms"] >= 100
-    states = {member["rank"]: member["state"] for member in job["members"]}
+        assert (stall.bucket, stall.step) == (0, plans[0].step) and stall.since_ms >= 100
+        assert all(word in stall.text for word in words), stall.text
+    states = {member["rank"]: member["state"] for member in served.daemon.job("stalling")["members"]}
     assert states[2] == "stopped" and states[0] == states[1] == "waiting", states
     assert served.daemon.job("healthy")["waiting_for"] == []
-    text = served.daemon.ctl("status")
-    for word in (str(child.pid), "stopped", "body.weight"):
-        assert word in text
     served.go()
     lines = stall_lines(served.daemon, child.pid)
     assert len(lines) == before + 1, served.daemon.log
-    for word in ("stalling", "rank 2", "stopped", "body.weight"):
-        assert word in lines[-1], lines[-1]
+    assert all(word in lines[-1] for word in ("stalling", *words)), lines[-1]
     child.signal(signal.SIGCONT)
     child.proceed()
     commit(peers, plans)
     over = rf"notice: job 'stalling', step {plans[0].step - 1}: goes on after waiting \d+\.\d s for rank 2 " \
            rf"\(pid {child.pid}\) \["
     assert len(re.findall(over, served.daemon.log)) == 1, served.daemon.log
-    go(peers, plans)
-    commit(peers, plans)
-    child.reached()
-    assert served.daemon.job("stalling")["waiting_for"] == []
 
 
 def compute(turn):
@@ -215,21 +193,6 @@ def stall_lines(daemon, pid):
             if ": waiting " in line and re.search(rf"\b{pid}\b", line)]
 
 
-def test_status_names_a_wait_at_once(serve):
-    """Long before anything is logged."""
-    served = serve(settings={"stall_notice": "1h"})
-    child, peers, plans = stalling(served)
-    go(peers, plans)
-    peers[1].status()                   # answered: its READY has been read
-    waits = peers[0].status()["STATUS_WAIT"]
-    assert [(wait.rank, wait.pid, wait.parameter) for wait in waits] == [(2, child.pid, "body.weight")]
-    assert waits[0].process_state in ("running", "sleeping")
-    assert all(frame.kind == "STEP" for peer in peers for frame in peer.silent())
-    assert stall_lines(served.daemon, child.pid) == []
-    child.proceed()
-    commit(peers, plans)
-
-
 def test_each_stall_is_told_once(serve):
     """A second stall of the same member is news again; a lasting one is not."""
     served = serve(settings={"stall_notice": "50ms"})
@@ -252,10 +215,12 @@ def test_each_stall_is_told_once(serve):
 
 
 def test_only_a_wait_that_was_logged_ends_in_the_log(serve):
+    """Status names it at once, long before that."""
     served = serve(settings={"stall_notice": "1h"})
     child, peers, plans = stalling(served)
     go(peers, plans)
     wait_until(lambda: served.daemon.job("stalling")["waiting_for"], "the wait")
+    assert stall_lines(served.daemon, child.pid) == []
     child.proceed()
     commit(peers, plans)
     assert "goes on after" not in served.daemon.log
@@ -285,16 +250,6 @@ def test_a_member_that_a_debugger_holds_has_no_deadline(serve):
     release()
     child.proceed()
     commit(peers, plans)
-
-
-def test_everybody_missing_is_listed(serve):
-    served = serve()
-    crew = served.crew("lonely", 4)
-    crew.peers[2].ready(crew.plans[0][2], 0)
-    waits = crew.peers[2].status()["STATUS_WAIT"]       # asked behind its READY
-    assert [wait.rank for wait in waits] == [0, 1, 3]
-    assert {wait.what for wait in waits} == {"step"}
-    served.go()
 
 
 @needs_root
@@ -335,25 +290,6 @@ def test_a_stall_of_many_names_some(serve, world, told):
     served.go()
 
 
-def test_waits_outside_steps_are_listed(serve):
-    """Joins, plans and operations wait by name, too."""
-    served = serve()
-    joiner = served.peer()
-    joiner.join_send("half", 2, 0)
-    crew = served.crew("other", 2, plan=None)
-    peer, plan = crew.peers[0], small_plan(1)
-    peer.plan_arena(plan, peer.plan_send(plan))
-
-    def waits():
-        return {(wait.what, wait.rank) for wait in served.healthy.peers[0].status().get("STATUS_WAIT", [])}
-
-    wait_until(lambda: waits() == {("join", 1), ("plan", 1)}, "both waits")
-    crew = served.crew("third", 2, plan=None)
-    crew.peers[1].operation("BARRIER")
-    wait_until(lambda: ("operation", 0) in waits(), "the operation's wait")
-    served.go()
-
-
 def test_a_collective_that_waits_is_told(serve):
     """To the members and in the log, once."""
     served = serve(settings={"stall_notice": "50ms"})
@@ -361,6 +297,7 @@ def test_a_collective_that_waits_is_told(serve):
     sequence = crew.peers[1].operation("BARRIER")
     stall = crew.peers[1].expect("STALL")
     assert (stall.rank, stall.pid, stall.step, stall.bucket, stall.parameter) == (0, os.getpid(), 0, 0, "")
+    assert served.daemon.job("third")["waiting_for"][0]["what"] == "operation"
     assert f"for rank 0 (pid {os.getpid()}, " in stall.text and "barrier" in stall.text, stall.text
     crew.peers[0].expect("STALL")
     crew.peers[0].operation("BARRIER")
@@ -382,6 +319,8 @@ def test_a_plan_that_waits_is_told(serve):
     assert (stall.pid, stall.step) == (os.getpid(), 0) and stall.since_ms >= 200
     assert re.search(r"agreement on plan 0: waiting \d+\.\d s for rank 1 \(pid", stall.text), stall.text
     wait_until(lambda: served.daemon.job("other")["waiting_for"][0]["since_ms"] > 600, "a wait that lasts")
+    wait, = served.daemon.job("other")["waiting_for"]
+    assert (wait["what"], wait["rank"]) == ("plan", 1)
     named = r"job 'other', agreement on plan 0: waiting \d+\.\d s for rank 1"
     assert len(re.findall(named, served.daemon.log)) == 1, served.daemon.log
 
@@ -395,13 +334,6 @@ def test_a_job_that_waits_for_members_is_logged(serve):
     assert len(re.findall("job 'half': waiting", served.daemon.log)) == 1, served.daemon.log
 
 
-def test_no_wait_no_words(serve):
-    served = serve()
-    served.go(10)
-    assert "STATUS_WAIT" not in served.healthy.peers[0].status()
-    assert all(job["waiting_for"] == [] for job in served.daemon.status()["jobs"])
-
-
 def test_the_patience_is_three_usual_steps(serve):
     """Where steps take long by themselves, a wait is named when it has lasted three of them, however early a
     notice is wanted.
@@ -412,10 +344,7 @@ def test_the_patience_is_three_usual_steps(serve):
     peers = [served.peer() for _ in range(2)]
     for peer, request in [(peer, peer.join_send("slow", 2, rank)) for rank, peer in enumerate(peers)]:
         peer.joined(request)
-    plans = [Plan(PARAMS) for _ in peers]
-    mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
-    for peer, request in zip(peers, mapped):
-        peer.expect("PLAN_AGREED", request)
+    plans = agree(peers, [Plan(PARAMS) for _ in peers])
 
     def lasts(least):
         waits = [wait for wait in peers[0].status().get("STATUS_WAIT", []) if wait.what == "step"]

@@ -158,22 +158,6 @@ def test_nothing_was_begun(kept, pair, peers):
     go(new, 1)
 
 
-def test_a_void_step_is_not_remembered(kept, pair, peers):
-    """Marks are of the generation and the step in which they were made."""
-    old = pair(kept)
-    for each in old:
-        each.ready(each.plans[0], 0)
-    for each in old:
-        each.expect("STEP")
-    harness.restart(kept)
-    new = [back(peers, kept, each, 0, 1) for each in old]
-    enter(new, "NEWGEN")
-    harness.restart(kept)
-    newer = [back(peers, kept, each, 0, 1) for each in new]
-    enter(newer)
-    go(newer, 1)
-
-
 @pytest.mark.parametrize("damage", [(0, b"\0" * 8), (8, b"\xff"), (12, b"\1"), (24, b"\xff" * 8), (16, b"\xff" * 8), None])
 def test_a_state_that_cannot_be_read(kept, pair, peers, damage):
     """The members' word is enough, then."""
@@ -193,20 +177,6 @@ def test_a_state_that_cannot_be_read(kept, pair, peers, damage):
         assert newgen.behind
         each.generation = newgen.generation
     go(new, 2)
-
-
-def test_plans_come_and_go(kept, pair, peers):
-    """The state does not grow with what is gone."""
-    pair(kept)[0].silent()
-    size = os.fstat(kept.stored[0]).st_size
-    for number in range(30):
-        made = pair(kept, f"job{number}")
-        reduce_all(kept, made)
-        for each in made:
-            each.leave()
-            each.close()
-    pair(kept, "last")
-    assert os.fstat(kept.stored[0]).st_size <= size + 8192
 
 
 def test_nothing_is_stored_without_a_manager(daemon):
