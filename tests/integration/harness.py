@@ -174,9 +174,6 @@ class Program:
                 self.ended.add(fd)
         return bool(ready)
 
-    def _end_of(self, fd):
-        return fd in self.ended
-
     @property
     def out(self):
         """Standard output not yet taken by line()."""

@@ -25,6 +25,7 @@ from octets import send_packet
 PAGE = 4096
 MADV_POPULATE_WRITE = 23
 libc = ctypes.CDLL(None, use_errno=True)
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 NOTICES = ("LOST", "NEWGEN", "PLAN_STEP", "RESTARTING", "RESUMED", "STALL", "STEP")
 
 
@@ -98,15 +99,26 @@ class Arena:
         self.map.close()
 
 
+def memfd(size, seals=SEALS, fill=0, hidden=0, name="offered"):
+    """Shared memory with so many bytes of pages in it, and behind its end, which no seal takes away."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    if fill:
+        os.posix_fallocate(fd, 0, fill)
+    if hidden:
+        assert libc.fallocate(fd, 1, ctypes.c_long(size), ctypes.c_long(hidden)) == 0       # KEEP_SIZE
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
 class Own(Arena):
     """Memory of a member's own: a sealed memfd, mapped and populated. Plans lie in it after placed()."""
 
-    def __init__(self, size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, populate=True):
-        self.fd = os.memfd_create("own", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+    def __init__(self, size):
+        self.fd = memfd(size, name="own")
         self.handle = None
-        super().__init__(self.fd, size, populate)
+        super().__init__(self.fd, size)
 
     def place(self, plan, at=0):
         """The plan's buckets are in this memory, one behind the other from `at`."""

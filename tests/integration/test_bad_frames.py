@@ -120,25 +120,6 @@ def test_control_data_cut_by_the_open_files_limit(serve):
     served.peer()                       # and there is room again
 
 
-def test_more_connections_than_open_files(serve):
-    """Whoever comes when no fd is left is turned away or waits; those inside go on, and later there is room
-    again."""
-    served = serve(nofile=40, settings={"clients_per_uid": 1000, "fds_per_uid": 1000})
-    crowd = []
-    for _ in range(100):
-        sock = socket.socket(socket.AF_UNIX,
-                             socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        crowd.append(sock)
-        try:
-            sock.connect(served.path)
-        except BlockingIOError:         # the queue of the listener is full
-            break
-    served.go()
-    for sock in crowd:
-        sock.close()
-    served.admitted()
-
-
 # -- time
 
 def test_handshake_deadline(serve):
@@ -179,21 +160,6 @@ def test_a_peer_that_never_reads(serve, build):
     while ends < sent:
         if flood.receive().kind == "STATUS_END":
             ends += 1
-
-
-def test_a_flood_of_answered_requests(serve):
-    """Someone who asks without end takes turns with the others."""
-    served = serve()
-    flood = served.peer()
-    for _ in range(20):
-        requests = [flood.send("STATUS") for _ in range(20)]
-        served.go(1)
-        done = []
-        while len(done) < len(requests):
-            frame = flood.receive()
-            if frame.kind == "STATUS_END":
-                done.append(frame.request)
-        assert done == requests
 
 
 def test_a_member_that_never_reads_its_notices(serve):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control memory of a plan: the diagnosis page in a memfd of its own, beside the arena."""
-import ctypes
 import fcntl
 import functools
 import os
@@ -9,10 +8,9 @@ import struct
 import pytest
 
 from harness import restart, wait_until
-from peer import PAGE, Own, Peer, Plan, Refused, libc, punch, small_plan
+from peer import PAGE, Own, Peer, Plan, Refused, memfd, punch, small_plan
 from returning import Returning, back, enter, go
 
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 ours = functools.partial(Plan, [("a", [256], 0), ("b", [256], 0)], control=True)
 
 
@@ -210,16 +208,6 @@ def test_it_is_no_memory_for_gradients(serve):
     assert refusal.code == "INVALID" and "has its use already" in refusal.text, refusal
 
 
-def offered(size, seals=SEALS, hidden=0):
-    """With so many bytes of pages behind its end, which no seal takes away."""
-    fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    if hidden:
-        assert libc.fallocate(fd, 1, ctypes.c_long(size), ctypes.c_long(hidden)) == 0        # KEEP_SIZE
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
 def test_after_a_restart(daemon, pair, peers):
     """It is offered with the arena again, and says what it said before."""
     served = daemon()
@@ -253,10 +241,10 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
     made.rejoin(old[0])
     plan, arena = old[0].plans[0], old[0].memory[0]
     (tmp_path / "file").write_bytes(bytes(PAGE))
-    offers = [(offered(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
-              (offered(PAGE, hidden=64 << 20), "without room behind its end"),
-              (offered(2 * PAGE), "8192 bytes instead of 4096"),
-              (offered(0), "do not lie"),
+    offers = [(memfd(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
+              (memfd(PAGE, hidden=64 << 20), "without room behind its end"),
+              (memfd(2 * PAGE), "8192 bytes instead of 4096"),
+              (memfd(0), "do not lie"),
               (os.open(tmp_path / "file", os.O_RDWR), "memfd"),
               (os.pipe()[0], "pipe"),
               (os.open("/dev/zero", os.O_RDWR), "memfd"),
@@ -267,7 +255,7 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
         if fd is not None:
             os.close(fd)
     wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
-    with os.fdopen(offered(PAGE)) as other:     # as good as the one from before
+    with os.fdopen(memfd(PAGE)) as other:     # as good as the one from before
         made.offer(plan, arena, 0, 0, other.fileno())
     made.plans, made.memory, made.control = old[0].plans, old[0].memory, old[0].control
     old[0].plans, old[0].memory, old[0].control = {}, {}, {}
@@ -284,6 +272,6 @@ def test_a_control_memory_where_none_was_described(daemon, pair, peers):
     restart(served)
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
-    with os.fdopen(offered(PAGE)) as control:
+    with os.fdopen(memfd(PAGE)) as control:
         refusal = made.refusal(made.offer(old[0].plans[0], old[0].memory[0], 0, 0, control.fileno()))
     assert refusal.code == "INVALID" and "2 file descriptors came for 1 memories" in refusal.text, refusal

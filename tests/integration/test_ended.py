@@ -142,29 +142,6 @@ def test_a_member_that_was_lost(daemon, peers):
     assert job["step"] == 2
 
 
-def test_a_process_that_ended(serve):
-    served = serve()
-
-    def script(peer, turn):
-        request = peer.join_send("mourned", 2, 1, rejoin_grace_ms=0)
-        turn()
-        peer.joined(request)
-        turn()
-
-    child = served.child(script)
-    child.reached()
-    peer = served.peer()
-    request = peer.join_send("mourned", 2, 0, rejoin_grace_ms=0)
-    child.proceed()
-    peer.joined(request)
-    child.reached()
-    child.kill()
-    peer.expect("LOST")
-    peer.close()
-    lost = f"lost rank 1 (pid {child.pid}): its process ended"
-    assert why(end_of(served.daemon, "mourned")) == ("lost", lost, 1, child.pid)
-
-
 def test_nobody_took_the_place(daemon, peers):
     served = daemon()
     made = peers(Crew(served.socket, "awaited", 2, minor=3, rejoin_grace_ms=200))

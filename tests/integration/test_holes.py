@@ -2,19 +2,18 @@
 """Members that give pages of shared memory back to the kernel, where the kernel's count of pages does not
 show it: the daemon allocates none in their place, and lives in a memory cgroup without room for them. And
 what else a client can make it allocate."""
-import fcntl
 import os
 
 import pytest
 
 import wire
 from harness import guarded, sanitized
-from peer import PAGE, Arena, Own, Plan, Refused, libc, punch, small_plan
-from test_registered import MIB, agree
+from peer import PAGE, Arena, Own, Plan, Refused, agree, memfd, punch, small_plan
 
 pytestmark = pytest.mark.skipif(not guarded(), reason="userfaultfd(2) is not allowed here")
 
 MEMORIES = 30
+MIB = 1 << 20
 
 
 class Padded(Own):
@@ -23,10 +22,7 @@ class Padded(Own):
 
     def __init__(self):
         size = 2 * MIB + PAGE
-        self.fd = os.memfd_create("padded", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        assert libc.fallocate(self.fd, 1, size, 4 * MIB - size) == 0        # KEEP_SIZE
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        self.fd = memfd(size, hidden=4 * MIB - size, name="padded")
         self.handle = None
         Arena.__init__(self, self.fd, size)
 

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that members bring: plans on it beside plans in arenas, what is refused, and what it costs a member
 that gives pages back which the daemon uses. Peers speak single frames; members are trainers on the public API."""
-import fcntl
 import os
-import random
-import struct
 import threading
 
 import pytest
 
 import wire
 from harness import guarded, sanitized, wait_until
-from peer import PAGE, Hangup, Own, Plan, Refused, libc, punch, small_plan
+from peer import PAGE, Hangup, Own, Plan, Refused, agree, memfd, punch, small_plan
 from teams import GRACE, Team, takes_state, void_behind
 from trainers import ask, together
 
 MIB = 1 << 20
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 # -- peers
@@ -32,53 +28,15 @@ def buckets_of(elements, n):
     return lambda ordinal: small_plan(n, elements=elements, ordinal=ordinal)
 
 
-def agree(peers, plans, sent=None):
-    """All members bring their plans."""
-    sent = sent or [peer.plan_send(plan) for peer, plan in zip(peers, plans)]
-    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(peers, plans, sent)]
-    for peer, request in zip(peers, mapped):
-        peer.expect("PLAN_AGREED", request)
-
-
-def mixed(served, crew, make=several, at=0, room=64 * PAGE, own=None):
+def mixed(served, crew, make=several, at=0, room=64 * PAGE):
     """One more plan for a crew: rank 0's lies in memory of its own from `at`, the others' in arenas."""
     ordinal = len(crew.plans)
-    own = own or crew.peers[0].register(served.adopt(Own(room)))
+    own = crew.peers[0].register(served.adopt(Own(room)))
     plans = [make(ordinal) for _ in crew.peers]
     own.place(plans[0], at)
     agree(crew.peers, plans)
     crew.plans.append(plans)
     return own, plans
-
-
-def bits(count, seed):
-    chance = random.Random(seed)
-    return [struct.unpack("<f", struct.pack("<f", chance.gauss(0, 10 ** chance.randrange(-6, 7))))[0] for _ in range(count)]
-
-
-def run_bits(peers, plans, seed):
-    """One step of random numbers; what each member holds afterwards, as bytes."""
-    for rank, (peer, plan) in enumerate(zip(peers, plans)):
-        for param, (_, shape, _) in enumerate(plan.params):
-            peer.write(plan, param, bits(plan.size_of(shape) // 4, (seed, rank, param).__repr__()))
-    for bucket in range(len(plans[0].buckets)):
-        for peer, plan in zip(peers, plans):
-            peer.ready(plan, bucket)
-    for peer, plan in zip(peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
-    return [[struct.pack(f"<{len(values)}f", *values) for values in (peer.read(plan, param) for param in range(len(plan.params)))]
-            for peer, plan in zip(peers, plans)]
-
-
-def test_the_same_bits_as_in_arenas(serve):
-    served = serve()
-    arenas = served.crew("arenas", 3, lambda ordinal: several(ordinal))
-    crew = served.crew("mixed", 3, plan=None)
-    _, plans = mixed(served, crew, at=64)
-    for seed in range(5):
-        there = run_bits(arenas.peers, arenas.plans[0], seed)
-        here = run_bits(crew.peers, plans, seed)
-        assert here[0] == here[1] == here[2] == there[0]
 
 
 def test_buckets_need_not_lie_where_an_arena_has_them(serve):
@@ -106,24 +64,6 @@ def test_buckets_need_not_lie_where_an_arena_has_them(serve):
     assert set(rest) == {0xaa}
 
 
-def test_several_plans_in_one_file(serve):
-    served = serve()
-    crew = served.crew("several", 2, plan=None)
-    own = served.adopt(Own(16 * PAGE))
-    crew.peers[0].register(own)
-    mixed(served, crew, at=0, own=own)
-    mixed(served, crew, at=2 * PAGE, own=own)
-    crew.go(2, 0)
-    again = crew.peers[0].register(own, offset=8 * PAGE, size=8 * PAGE)      # the same file once more
-    plans = [several(2) for _ in crew.peers]
-    again.place(plans[0])
-    plans[0].places = [(at + 8 * PAGE, size) for at, size in plans[0].places]
-    agree(crew.peers, plans)
-    crew.plans.append(plans)
-    for ordinal in (1, 2, 0, 2, 1):
-        crew.go(1, ordinal)
-
-
 def test_large_buckets(serve):
     """Reduced by workers, in memory that is given back by a thread of its own."""
     served = serve()
@@ -135,47 +75,14 @@ def test_large_buckets(serve):
     wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
 
 
-def test_a_value_that_is_not_finite_is_named(serve):
-    served = serve()
-    crew = served.crew("nan", 2, plan=None)
-    _, plans = mixed(served, crew, at=64)
-    for peer, plan in zip(crew.peers, plans):
-        for param, (_, shape, _) in enumerate(plan.params):
-            peer.write(plan, param, [1.0] * (plan.size_of(shape) // 4))
-    crew.peers[0].write(plans[0], 1, [float("inf")] * 21)
-    for bucket in range(2):
-        for peer, plan in zip(crew.peers, plans):
-            peer.ready(plan, bucket)
-    for peer, plan in zip(crew.peers, plans):
-        assert peer.outcome(plan)[0] == "COMMITTED"
-    served.daemon.wait_log(r"rank 0 \(pid \d+\) brought 21 values that are not finite: bucket 1, parameter \"b\"")
-
-
 # -- what the daemon refuses
 
 
-def memfd(size=4 * PAGE, seals=SEALS, fill=True):
-    fd = os.memfd_create("own", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    if fill:
-        os.posix_fallocate(fd, 0, size)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def room_behind():
-    fd = memfd(4 * MIB, seals=0, fill=False)
-    assert libc.fallocate(fd, 1, 4 * MIB, 8 * MIB) == 0         # KEEP_SIZE
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
-    return fd
-
-
 WRONG_FILES = {
-    "unsealed": (lambda: memfd(seals=0), "lacks the seals F_SEAL_SHRINK F_SEAL_GROW"),
-    "short": (lambda: memfd(PAGE), "do not lie in a memory of 4096"),
-    "untouched": (lambda: memfd(fill=False), "only 0 of them were touched"),
-    "room-behind": (room_behind, "room behind its end"),
+    "unsealed": (lambda: memfd(4 * PAGE, seals=0, fill=4 * PAGE), "lacks the seals F_SEAL_SHRINK F_SEAL_GROW"),
+    "short": (lambda: memfd(PAGE, fill=PAGE), "do not lie in a memory of 4096"),
+    "untouched": (lambda: memfd(4 * PAGE), "only 0 of them were touched"),
+    "room-behind": (lambda: memfd(4 * MIB, hidden=8 * MIB), "room behind its end"),
     "device": (lambda: os.open("/dev/zero", os.O_RDWR | os.O_CLOEXEC), "is a file, directory or device"),
 }
 
@@ -200,77 +107,15 @@ def test_wrong_files(serve):
     served.settled()
 
 
-def on_memory(peer, own, places, sizes=None, handle=None, ordinal=0):
-    """A plan with one parameter of `sizes[i]` bytes at each place, sent."""
-    sizes = sizes or [256] * len(places)
-    plan = Plan([(f"p{number}", [size // 4], number) for number, size in enumerate(sizes)], ordinal)
-    own.place(plan)
-    for bucket, at in zip(plan.buckets, places):
-        bucket[0] = at
-    request = next(peer.requests)
-    keep, own.handle = own.handle, handle or own.handle
-    try:
-        request = peer.plan_send(plan)
-    finally:
-        own.handle = keep
-    return plan, request
-
-
-def test_memory_that_is_not_there(serve):
-    served = serve()
-    crew = served.crew("wrong", 2, plan=None)
-    first, second = crew.peers
-    own = first.register(served.adopt(Own(16 * PAGE)))
-    for peer, handle in ((first, 9), (second, own.handle)):     # one that nobody has, and another member's
-        _, request = on_memory(peer, own, [0], handle=handle, ordinal=handle)
-        assert f"rank {peer.rank} of job 'wrong' has registered none of that number" in peer.refusal(request).text
-    first.ask("UNREGISTER", "UNREGISTERED", job=first.job, memory=own.handle)
-    _, request = on_memory(first, own, [0], ordinal=20)
-    assert "has registered none" in first.refusal(request).text
-    first.register(own)
-    assert own.handle == 2, "handles are not used again"
-
-
-def test_plans_do_not_share_bytes(serve):
-    """Of the same registration, of another one of the same file, and of other jobs."""
-    served = serve()
-    crew = served.crew("first", 1, plan=None)
-    peer = crew.peers[0]
-    own = peer.register(served.adopt(Own(16 * PAGE)))
-    plan, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256])
-    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
-    _, request = on_memory(peer, own, [0, 3 * PAGE + 192], ordinal=1)
-    refused = peer.refusal(request)
-    assert refused.code == "STATE"
-    assert f"bytes {3 * PAGE + 192} to {3 * PAGE + 256} of the file of a registered memory belong to plan 0 of rank 0 of job 'first'" \
-        in refused.text
-    handle = own.handle
-    peer.register(own, offset=PAGE, size=PAGE)
-    _, request = on_memory(peer, own, [64], ordinal=2)
-    assert f"bytes {PAGE + 64} to {PAGE + 320}" in peer.refusal(request).text
-    other = served.crew("second", 1, plan=None)
-    other.peers[0].register(own)
-    _, request = on_memory(other.peers[0], own, [PAGE])
-    assert "plan 0 of rank 0 of job 'first'" in other.peers[0].refusal(request).text
-    third, request = on_memory(other.peers[0], own, [0, 2 * PAGE], [PAGE, PAGE], ordinal=1)    # beside it
-    other.peers[0].expect("PLAN_AGREED", other.peers[0].plan_arena(third, request))
-    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
-    own.handle = handle
-    again, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256], ordinal=3)
-    peer.expect("PLAN_AGREED", peer.plan_arena(again, request))
-
-
 def test_another_users_plan_is_not_named(serve):
+    """Whose bytes they are already."""
     served = serve(settings={"socket_mode": "0666"})
     own = served.adopt(Own(4 * PAGE))
-    crews = [served.crew(f"job{uid}", 1, plan=None, uid=uid) for uid in (1001, 1002)]
-    for crew in crews:
-        crew.peers[0].register(own)
-    plan, request = on_memory(crews[0].peers[0], own, [0])
-    crews[0].peers[0].expect("PLAN_AGREED", crews[0].peers[0].plan_arena(plan, request))
-    _, request = on_memory(crews[1].peers[0], own, [0])
-    refused = crews[1].peers[0].refusal(request)
-    assert "belong to another user's plan" in refused.text and "job1001" not in refused.text
+    first, second = (served.crew(f"job{uid}", 1, plan=None, uid=uid).peers[0] for uid in (1001, 1002))
+    plan = first.register(own).place(small_plan())
+    first.expect("PLAN_AGREED", first.plan_arena(plan, first.plan_send(plan)))
+    refused = second.refusal(second.plan_send(second.register(own).place(small_plan())))
+    assert "belong to another user's plan" in refused.text and "job1001" not in refused.text, refused
 
 
 def test_unregistering_what_a_plan_uses(serve):
@@ -422,13 +267,10 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
         own, plans = mixed(served, crew, make, room=room)
         fd = os.dup(own.fd)
     else:
-        plans = [make(0) for _ in crew.peers]
-        sent = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
-        crew.peers[0].early.append(crew.peers[0].receive())     # to get at its fd before it is closed
-        fd = os.dup(crew.peers[0].early[0].fds[0])
-        crew.peers[0].fds = crew.peers[0].early[0].fds
-        agree(crew.peers, plans, sent)
-        room = plans[0].bytes
+        kept = []
+        crew.peers[0].keep = lambda plan: kept.append(os.dup(crew.peers[0].fds[0]))
+        plans = agree(crew.peers, [make(0) for _ in crew.peers])
+        fd, room = kept[0], plans[0].bytes
     anonymous = served.daemon.anonymous()
     puncher = Puncher(fd, room)
     try:

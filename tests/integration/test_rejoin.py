@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon that ends, and members that come back to the next one, frame by frame: what they say of the past is the test's."""
-import fcntl
 import os
 import signal
 
@@ -8,7 +7,7 @@ import pytest
 
 import wire
 from harness import kill
-from peer import Peer, small_plan
+from peer import Peer, memfd, small_plan
 from returning import Returning, back, go
 
 
@@ -138,21 +137,6 @@ def test_places_that_cannot_be(daemon, pair, peers):
     refused(stranger, stranger.send("REJOIN_END", job=1), "INVALID", "no member")
 
 
-def memfd(size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):
-    fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    if seals:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    return fd
-
-
-def populated(size, *seals):
-    fd = memfd(size, 0)
-    os.posix_fallocate(fd, 0, size)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, *seals)
-    return fd
-
-
 def test_memory_that_cannot_be(daemon, pair, peers):
     """The daemon maps nothing that could take its pages away, or that it would be the first to touch."""
     served = daemon()
@@ -162,7 +146,7 @@ def test_memory_that_cannot_be(daemon, pair, peers):
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     offers = [(memfd(size, 0), "F_SEAL"), (memfd(size - 4096), str(size)), (memfd(size), "touched"),
-              (populated(size + 4096, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), str(size)),
+              (memfd(size + 4096, fill=size + 4096), str(size)),
               (os.open("/dev/null", os.O_RDWR), "memfd")]
     for fd, word in offers:
         request = made.offer(old[0].plans[0], fd, 0, 0)

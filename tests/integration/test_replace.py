@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lost members and those who come in their place: what the others are told, who has which rank, and that nothing is averaged
 that should not be. Members are real trainers on the public API, driven line by line."""
-import json
 import os
-import signal
 
 import pytest
 
@@ -390,49 +388,6 @@ def test_whether_a_place_is_kept(member, daemon, setting, wish, kept):
         ask(successor, "open")
         ask(successor, "join name=pair world=2 rank=1")
     assert members[0].line().startswith("VOID_BEHIND " if kept else "MEMBER_LOST ")
-
-
-def trained(program, build, victims=()):
-    """What 60 epochs by three members come to, and how many of them were started again. `victims`: after
-    which epoch, and who."""
-    left = list(victims)
-    made = program(harness.CTL, "run", "--private", "-n", "3", "--restart", "20", build / harness.DIGITS,
-                   "--json", "--epochs", "60")
-    ends = set()
-    while (line := made.line()) is not None:
-        event = json.loads(line.partition(" ")[2])
-        if event["event"] == "end":
-            ends.add(event["hash"])
-        while left and event["event"] == "epoch" and event["epoch"] >= left[0][0]:
-            kill_rank(made.pid, left.pop(0)[1])
-    assert made.wait() == 0, made.err
-    return ends, made.err.count("; started again")
-
-
-@pytest.mark.heavy
-def test_a_training_job_survives_kills(program, build):
-    """Whoever is killed, whenever: the parameters at the end are those of the undisturbed run."""
-    undisturbed, restarts = trained(program, build)
-    assert len(undisturbed) == 1 and restarts == 0
-    for victims in ([(2, 0), (15, 1), (30, 2)], [(1, 2), (2, 2), (20, 0), (20, 1)]):
-        assert trained(program, build, victims) == (undisturbed, len(victims)), victims
-
-
-def kill_rank(parent, rank):
-    """Kills the living process of this rank among the children of `parent`, which may have to come first."""
-    def living():
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-                    state, father = f.read().rpartition(")")[2].split()[:2]
-                with open(f"/proc/{pid}/environ", "rb") as f:
-                    ours = f"GRADSYNC_RANK={rank}".encode() in f.read().split(b"\0")
-            except OSError:
-                continue
-            if int(father) == parent and state != "Z" and ours:
-                return int(pid)
-        return None
-    os.kill(wait_until(living, f"rank {rank}"), signal.SIGKILL)
 
 
 def test_a_broadcast_from_a_rank_that_is_no_more(team):

@@ -224,22 +224,6 @@ def looped(daemon, member):
     return served, members
 
 
-def test_a_caller_with_a_loop_of_its_own(daemon, member):
-    served, members = looped(daemon, member)
-    for each in members:
-        ask(each, "param weight f32 100")
-    together(members, "poll plan")
-    members[0].say("poll barrier")
-    wait_until(lambda: served.job("job")["waiting_for"], "the barrier to wait")
-    restart(served, kill)
-    ask(members[1], "poll barrier")
-    assert members[0].line().startswith("OK ")
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-        ask(each, "ready")
-    together(members, "poll finish")
-
-
 @pytest.mark.parametrize("end_daemon", [stop, kill])
 @pytest.mark.parametrize("taken", [0, 1], ids=["by-nobody", "by-one"])
 def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken):
