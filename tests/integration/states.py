@@ -666,6 +666,8 @@ def must_be_refused(scene, state, kind, fields):
         return not fields
     if fields.get("job") != scene.job or scene.job == MOST:         # none, or one of which it is no member
         return True
+    if state in ("spare", "growth"):        # it has no place yet, and nothing that it says counts for anybody
+        return kind != "LEAVE"
     return state == "member" and kind in LATER and fields.get("generation") in (None, scene.generation)
 
 

@@ -66,6 +66,7 @@ def test_registered_memory_is_told_of(alone, orderly):
     """Its number is another one at the daemon that follows: what is registered there next does not get its place."""
     served, made = alone
     answered(served, made, "register 0 65536")
+    ask(made, "register 1 65536", "STATE")      # another file, though the first one's call has not returned
     restart(served, orderly)
     back(served, [made])
     ask(made, "poll register 0 65536")

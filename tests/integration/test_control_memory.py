@@ -261,8 +261,7 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
     old[0].plans, old[0].memory, old[0].control = {}, {}, {}
     made.told()
     other = back(peers, served, old[1], 0, 0)
-    for each in (made, other):
-        each.generation = each.expect("RESUMED").generation
+    enter([made, other])
     go([made, other], 1)
 
 

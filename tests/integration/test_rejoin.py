@@ -6,21 +6,23 @@ import signal
 import pytest
 
 import wire
-from harness import kill
+from harness import restart
 from peer import Peer, memfd, small_plan
-from returning import Returning, back, go
+from returning import Returning, back, enter, go
 
 
-def again(served):
-    kill(served)
-    served.start()
-
-
-def test_a_plan_that_comes_back_is_refused_once(daemon, pair, peers):
-    """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
+@pytest.fixture
+def gone(daemon, pair):
+    """A daemon, and a pair of members of the one before, which was killed."""
     served = daemon()
     old = pair(served)
-    again(served)
+    restart(served)
+    return served, old
+
+
+def test_a_plan_that_comes_back_is_refused_once(gone, peers):
+    """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
+    served, old = gone
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     request = made.plan_send(small_plan(2), commit=False, arena_bytes=1)
@@ -72,7 +74,7 @@ def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first)
     served = daemon()
     old = pair(served)
     for resumed in (False, True):
-        again(served)
+        restart(served)
         new = [back(peers, served, each, 0, 2, generation=each.generation + each.rank,
                     resumed=resumed and each.rank == 1) for each in (reversed(old) if newest_first else old)]
         new.sort(key=lambda each: each.rank)
@@ -84,11 +86,9 @@ def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first)
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["done", "failed"])
-def test_operations_that_had_ended(daemon, pair, peers, failed):
+def test_operations_that_had_ended(gone, peers, failed):
     """One has heard how the operation ended: it is so for the other one, too, and the sequence goes on."""
-    served = daemon()
-    old = pair(served)
-    again(served)
+    served, old = gone
     new = [back(peers, served, each, 0, 0, operations=5 - each.rank, operation_failed=failed and each.rank == 0)
            for each in old]
     for each in new:
@@ -108,11 +108,9 @@ def refused(peer, request, code, *words):
         assert word in said.text, (word, said.text)
 
 
-def test_places_that_cannot_be(daemon, pair, peers):
+def test_places_that_cannot_be(gone, peers):
     """Wrong claims are refused by name, and the job goes on with those who were right."""
-    served = daemon()
-    old = pair(served)
-    again(served)
+    served, old = gone
     liar = peers(Returning(served.socket))
     for changes, code, word in (({"rank": 2}, "INVALID", "rank 2 of 2"), ({"generation": 0}, "INVALID", "generation 0"),
                                 ({"generation": 1 << 31}, "INVALID", "generation 2147483648"),
@@ -129,8 +127,7 @@ def test_places_that_cannot_be(daemon, pair, peers):
                                 ({"rank": 1, "token": "other"}, "DENIED", "token")):
         refused(liar, liar.rejoin_send(old[0], **changes), code, word)
     second = back(peers, served, old[1], 0, 0)
-    for each in (first, second):
-        each.generation = each.expect("RESUMED").generation
+    enter([first, second])
     refused(liar, liar.rejoin_send(first, generation=1), "STALE", "gone on without")
     go([first, second], 1)
     stranger = peers(Returning(served.socket))
@@ -142,7 +139,7 @@ def test_memory_that_cannot_be(daemon, pair, peers):
     served = daemon()
     old = pair(served)
     size = old[0].plans[0].bytes
-    again(served)
+    restart(served)
     made = peers(Returning(served.socket))
     made.rejoin(old[0])
     offers = [(memfd(size, 0), "F_SEAL"), (memfd(size - 4096), str(size)), (memfd(size), "touched"),
@@ -164,27 +161,22 @@ def test_memory_that_cannot_be(daemon, pair, peers):
     made.plans, made.memory, old[0].plans, old[0].memory = old[0].plans, old[0].memory, {}, {}
     made.told()
     other = back(peers, served, old[1], 0, 0)
-    for each in (made, other):
-        each.generation = each.expect("RESUMED").generation
+    enter([made, other])
     go([made, other], 1)
 
 
-def test_memory_that_another_member_has_brought(daemon, pair, peers):
+def test_memory_that_another_member_has_brought(gone, peers):
     """Both would write their gradients there."""
-    served = daemon()
-    old = pair(served)
-    again(served)
+    served, old = gone
     first = back(peers, served, old[0], 0, 0)
     second = peers(Returning(served.socket))
     second.rejoin(old[1])
     refused(second, second.offer(old[1].plans[0], first.memory[0], 0, 0), "INVALID", "brought back already")
 
 
-def test_a_place_that_stays_empty(daemon, pair, peers):
+def test_a_place_that_stays_empty(gone, peers):
     """Whoever does not come back in time is lost as if it had died."""
-    served = daemon()
-    old = pair(served)
-    again(served)
+    served, old = gone
     first = back(peers, served, old[0], 0, 2, wait_ms=5000)    # it has to say by then what it has, itself
     lost = first.expect("LOST")
     assert "restarted" in lost.text
@@ -192,10 +184,8 @@ def test_a_place_that_stays_empty(daemon, pair, peers):
     late.rejoin(old[1])                # nobody is left: it is a job of its own, which it waits in
 
 
-def test_a_place_that_an_operator_gives_up(daemon, pair, peers):
-    served = daemon()
-    old = pair(served)
-    again(served)
+def test_a_place_that_an_operator_gives_up(gone, peers):
+    served, old = gone
     first = back(peers, served, old[0], 0, 2)
     waits, = served.job("pair")["waiting_for"]
     assert (waits["rank"], waits["what"]) == (1, "join")
@@ -204,10 +194,8 @@ def test_a_place_that_an_operator_gives_up(daemon, pair, peers):
     served.wait_log("has nobody wait any longer for a member that did not come back to")
 
 
-def test_who_comes_and_does_not_say_what_it_has(daemon, pair, peers):
-    served = daemon()
-    old = pair(served)
-    again(served)
+def test_who_comes_and_does_not_say_what_it_has(gone, peers):
+    served, old = gone
     silent = peers(Returning(served.socket))
     silent.rejoin(old[1], wait_ms=100)
     assert silent.hangup().code == "TIMEOUT"
@@ -219,7 +207,7 @@ def test_a_newcomer_takes_the_place_of_the_dead(daemon, pair, peers):
     for before in (True, False):
         name = f"pair{before}"
         old = pair(served, name)
-        again(served)
+        restart(served)
         fresh = peers(Returning(served.socket))
         if before:
             request = fresh.join_send(name, 2, 1, rejoin_grace_ms=0)
@@ -235,10 +223,8 @@ def test_a_newcomer_takes_the_place_of_the_dead(daemon, pair, peers):
             each.leave()
 
 
-def test_a_newcomer_does_not_push_anybody_out(daemon, pair, peers):
-    served = daemon()
-    old = pair(served)
-    again(served)
+def test_a_newcomer_does_not_push_anybody_out(gone, peers):
+    served, old = gone
     fresh = peers(Returning(served.socket))
     request = fresh.join_send("pair", 2, 0, rejoin_grace_ms=0)
     fresh.silent()
@@ -272,13 +258,12 @@ def test_a_plan_that_one_had_freed(daemon, pair, peers):
     served = daemon()
     old = pair(served)
     old[0].ask("PLAN_DROP", "PLAN_DROPPED", job=old[0].job, plan=0)
-    again(served)
+    restart(served)
     first = peers(Returning(served.socket))
     first.rejoin(old[0], next_plan=1)
     first.told()
     second = back(peers, served, old[1], 0, 0, next_plan=1)
-    for each in (first, second):
-        each.generation = each.expect("RESUMED").generation
+    enter([first, second])
     second.plans[0].step = 1
     second.ready(second.plans[0], 0)
     reason = second.hangup()
