@@ -61,7 +61,7 @@ struct fabric_event {
         struct fabric_comm *comm;
         uint32_t lane;
         struct fabric_collective *collective;
-        uint32_t node[FABRIC_NODES], n;
+        uint32_t lost; /* unreachable: whom it does not reach */
 };
 
 struct fabric;
@@ -76,9 +76,7 @@ struct fake_engine {
         bool slow; /* memory is there, and let go of, when the test says so */
         uint64_t coming[FABRIC_MEMORIES], going[FABRIC_MEMORIES];
         unsigned n_coming, n_going;
-        int build_error;                     /* what build() fails with, */
-        int launch_error;                    /* and launch() */
-        uint32_t unreachable, n_unreachable; /* what the next one that is built does not reach */
+        int launch_error; /* what launch() fails with */
         struct engine_memory memory[FABRIC_MEMORIES];
         uint64_t memory_id[FABRIC_MEMORIES]; /* 0: free */
         struct fabric_event event[FABRIC_EVENTS];
@@ -90,10 +88,9 @@ struct fabric {
         struct fake_engine node[FABRIC_NODES];
         struct fabric_comm comm[FABRIC_COMMS];
         unsigned n_comms;
-        bool publishes; /* a communicator works once each node has learned of all the others */
-        bool hangs;     /* no collective ends */
+        bool hangs; /* no collective ends */
         unsigned complaints;
-        bool forgiving; /* complaints are counted only */
+        bool forgiving; /* complaints are only counted */
 };
 
 static void fabric_complain(struct fabric *fabric, const char *text) {
@@ -341,10 +338,10 @@ static void fake_deliver(struct fake_engine *fake, const struct fabric_event *ev
         }
         case FABRIC_BUILT:
                 comm->state[fake->node] = FABRIC_WORKING;
-                events->built(fake->engine.owner, id, event->node, event->n);
+                events->built(fake->engine.owner, id, NULL, 0);
                 break;
         case FABRIC_DONE: fake_deliver_done(fake, event); break;
-        case FABRIC_UNREACHABLE: events->unreachable(fake->engine.owner, id, event->node, event->n); break;
+        case FABRIC_UNREACHABLE: events->unreachable(fake->engine.owner, id, &event->lost, 1); break;
         case FABRIC_ABORTED:
                 comm->state[fake->node] = FABRIC_GONE;
                 events->aborted(fake->engine.owner, id);
@@ -471,22 +468,16 @@ static bool fabric_is_joined(const struct fabric *fabric, const struct fabric_co
                 uint32_t node = comm->peer[rank];
 
                 if (comm->state[node] != FABRIC_BUILDING || fabric->node[node].lost ||
-                    (fabric->publishes && (comm->learned[node] | UINT64_C(1) << node) != all))
+                    (comm->learned[node] | UINT64_C(1) << node) != all)
                         return false;
         }
         return true;
 }
 
 static void fabric_join(struct fabric *fabric, struct fabric_comm *comm) {
-        for (uint32_t rank = 0; rank < comm->n_peers && fabric_is_joined(fabric, comm); rank++) {
-                struct fake_engine *peer = &fabric->node[comm->peer[rank]];
-
-                fake_post(peer, &(struct fabric_event){ .kind = FABRIC_BUILT,
-                                                        .comm = comm,
-                                                        .node = { peer->unreachable },
-                                                        .n = peer->n_unreachable });
-                peer->n_unreachable = 0;
-        }
+        for (uint32_t rank = 0; rank < comm->n_peers && fabric_is_joined(fabric, comm); rank++)
+                fake_post(&fabric->node[comm->peer[rank]],
+                          &(struct fabric_event){ .kind = FABRIC_BUILT, .comm = comm });
 }
 
 static int fake_build(struct engine *engine, const struct engine_build *build) {
@@ -494,17 +485,12 @@ static int fake_build(struct engine *engine, const struct engine_build *build) {
         struct fabric *fabric = fake->fabric;
         struct fabric_comm *comm = fabric_named(fabric, build);
 
-        if (fake->build_error < 0)
-                return fake->build_error;
         if (comm->n_peers != build->n_nodes || comm->n_lanes != build->n_lanes ||
             comm->peer[build->self] != fake->node || comm->state[fake->node] != FABRIC_NONE)
                 fabric_complain(fabric, "nodes build different communicators under one name");
         comm->state[fake->node] = FABRIC_BUILDING;
         comm->id[fake->node] = build->comm;
-        if (fabric->publishes)
-                fake_post(fake, &(struct fabric_event){ .kind = FABRIC_PUBLISH, .comm = comm });
-        else
-                fabric_join(fabric, comm);
+        fake_post(fake, &(struct fabric_event){ .kind = FABRIC_PUBLISH, .comm = comm });
         return 0;
 }
 
@@ -568,8 +554,7 @@ static inline void fake_accuse(struct fake_engine *fake, uint32_t node) {
                     fabric->comm[i].state[node] == FABRIC_WORKING)
                         fake_post(fake, &(struct fabric_event){ .kind = FABRIC_UNREACHABLE,
                                                                 .comm = &fabric->comm[i],
-                                                                .node = { node },
-                                                                .n = 1 });
+                                                                .lost = node });
 }
 
 /* The node is gone without a word: what it has not launched is never done, and the others are told. */

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "unit.h"
+#include "tests.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -747,7 +747,7 @@ static void setup_station(struct station *station) {
         assert_true(remote_is_placed(station->remote));
 }
 
-static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
+static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10,
                                                         4,
                                                         64,
@@ -768,7 +768,6 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         cluster->due = UINT64_MAX;
         list_init(&cluster->letters);
         users_new(limits, &cluster->accounts);
-        cluster->fabric->publishes = true;
         assert_int_equal(coordinators_new(&(struct coordinators_config){ .cluster = &unhurried,
                                                                          .accounts = cluster->accounts,
                                                                          .clock = clock_now,
@@ -808,7 +807,6 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 assert_int_equal(backend_host.open(&backend, &station->backend), 0);
                 station->jobs->config.backend = station->jobs->config.staging = station->backend;
         }
-        return 0;
 }
 
 static void free_station(struct station *station) {
@@ -885,44 +883,72 @@ static inline void fence_off(uint32_t at) {
         order(attachment, &fence);
 }
 
-static inline int one_node_avg(void **state) {
-        return setup_cluster(1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
-}
+/* ---- on which clusters a test runs ---- */
 
-static inline int two_nodes_avg(void **state) {
-        return setup_cluster(2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
-}
+enum kind {
+        ONE_AVG,
+        TWO_AVG,
+        TWO_MAX,
+        THREE_AVG,
+        THREE_SUM,
+        THREE_MIN,
+        THREE_FOR_TWO, /* two members are enough after a while */
+        THREE_MIN_FOR_TWO,
+        EIGHT,
+        MOST,
+        KINDS
+};
 
-static inline int three_nodes_avg(void **state) {
-        return setup_cluster(3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
-}
+static const struct {
+        const char *name;
+        uint32_t nodes;
+        unsigned dtype, reduce;
+        uint32_t least;
+} kinds[KINDS] = {
+        [ONE_AVG] = { "one node, average", 1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
+        [TWO_AVG] = { "two nodes, average", 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
+        [TWO_MAX] = { "two nodes, maximum", 2, WIRE__DTYPE__F32, WIRE__REDUCE__MAX },
+        [THREE_AVG] = { "three nodes, average", 3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
+        [THREE_SUM] = { "three nodes, sum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM },
+        [THREE_MIN] = { "three nodes, minimum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN },
+        [THREE_FOR_TWO] = { "three nodes for two, sum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 2 },
+        [THREE_MIN_FOR_TWO] = { "three nodes for two, minimum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN, 2 },
+        [EIGHT] = { "eight nodes", 8, WIRE__DTYPE__F32, WIRE__REDUCE__SUM },
+        [MOST] = { "as many nodes as there may be", MOST_NODES, WIRE__DTYPE__F32, WIRE__REDUCE__SUM },
+};
 
-static inline int three_nodes_sum(void **state) {
-        return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM);
-}
-
-static inline int three_nodes_min(void **state) {
-        return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN);
-}
-
-static inline int two_nodes_max(void **state) {
-        return setup_cluster(2, WIRE__DTYPE__F32, WIRE__REDUCE__MAX);
-}
-
-/* Two members are enough after a while. */
-static inline int three_nodes_for_two(void **state) {
-        three_nodes_sum(state);
-        cluster->least = 2;
+static inline void setup_kind(enum kind kind) {
+        setup_cluster(kinds[kind].nodes, kinds[kind].dtype, kinds[kind].reduce);
+        if (kinds[kind].least == 0)
+                return;
+        cluster->least = kinds[kind].least;
         cluster->grace = 300 * USEC_PER_MSEC;
+}
+
+static int setup_nodes(void **state) {
+        setup_kind((enum kind)(uintptr_t)*state);
         return 0;
 }
 
-static inline int three_nodes_min_for_two(void **state) {
-        three_nodes_min(state);
-        cluster->least = 2;
-        cluster->grace = 300 * USEC_PER_MSEC;
-        return 0;
+static inline void nodes_list(const char *name, CMUnitTestFunction run, const enum kind *on, size_t n) {
+        static char names[sizeof(tests) / sizeof(tests[0])][128];
+
+        for (size_t i = 0; i < n; i++) {
+                snprintf(names[n_tests], sizeof(names[0]), "%s: %s", name, kinds[on[i]].name);
+                tests_add(names[n_tests], run, setup_nodes, teardown);
+                tests[n_tests - 1].initial_state = (void *)(uintptr_t)on[i];
+        }
 }
 
-#define test_on(test, cluster)                                                                               \
-        { #test ", " #cluster, test, cluster, teardown, NULL }
+/* A test that runs on each of these kinds of clusters. */
+#define NODES_TEST(name, ...)                                                                                \
+        static void name(void);                                                                              \
+        static void name##_run(void **state) {                                                               \
+                name();                                                                                      \
+        }                                                                                                    \
+        __attribute__((constructor)) static void name##_list(void) {                                         \
+                static const enum kind on[] = { __VA_ARGS__ };                                               \
+                                                                                                             \
+                nodes_list(#name, name##_run, on, sizeof(on) / sizeof(on[0]));                               \
+        }                                                                                                    \
+        static void name(void)

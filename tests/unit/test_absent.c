@@ -123,7 +123,7 @@ static uint8_t whole_buckets(uint32_t rank, uint32_t bucket) {
         return bucket == 1 || (bucket == 2 && rank < 3) ? (1u << PARTS) - 1 : NO_MAP;
 }
 
-static void what_nobody_uses_is_known_to_all(void **state) {
+NODES_TEST(what_nobody_uses_is_known_to_all, ONE_AVG, TWO_AVG, THREE_AVG, THREE_SUM) {
         static const absent_fn steps[] = { none_said, on_one_node,   one_everywhere, none,
                                            different, whole_buckets, everything,     none_said };
 
@@ -136,7 +136,7 @@ static void what_nobody_uses_is_known_to_all(void **state) {
 }
 
 /* … and does not count as reduced, on any node. */
-static void what_nobody_uses_does_not_count(void **state) {
+NODES_TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
         uint64_t whole = 0, before;
 
         form();
@@ -150,7 +150,7 @@ static void what_nobody_uses_does_not_count(void **state) {
 }
 
 /* It has used nothing. The member of the last node has rank 2 then. */
-static void a_node_without_members_uses_nothing(void **state) {
+NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
         form();
         step_with(ALL, different);
         lose(2);
@@ -163,7 +163,7 @@ static void a_node_without_members_uses_nothing(void **state) {
 }
 
 /* What was absent in a void step is forgotten with it. */
-static void a_void_step_leaves_nothing(void **state) {
+NODES_TEST(a_void_step_leaves_nothing, TWO_AVG, THREE_SUM) {
         form();
         step_with(ALL, none_said);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -179,7 +179,7 @@ static void a_void_step_leaves_nothing(void **state) {
 }
 
 /* Whenever somebody is lost, nobody is told that a parameter is unused in a step that it keeps. */
-static void a_loss_at_any_moment_leaves_the_map_right(void **state) {
+NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
         unsigned committed = 0, voided = 0;
 
         form();
@@ -206,27 +206,8 @@ static void a_loss_at_any_moment_leaves_the_map_right(void **state) {
 }
 
 /* A minimum has nothing to say of what is not there. */
-static void a_minimum_has_no_absent_parameters(void **state) {
+NODES_TEST(a_minimum_has_no_absent_parameters, THREE_MIN) {
         form();
         assert_int_equal(give_with(0, 0, 1), WIRE__CODE__INVALID);
         assert_non_null(strstr(cluster->refusal.text, "to which an absent parameter contributes nothing"));
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                test_on(what_nobody_uses_is_known_to_all, one_node_avg),
-                test_on(what_nobody_uses_is_known_to_all, two_nodes_avg),
-                test_on(what_nobody_uses_is_known_to_all, three_nodes_avg),
-                test_on(what_nobody_uses_is_known_to_all, three_nodes_sum),
-                test_on(what_nobody_uses_does_not_count, one_node_avg),
-                test_on(what_nobody_uses_does_not_count, two_nodes_avg),
-                test_on(a_node_without_members_uses_nothing, three_nodes_for_two),
-                test_on(a_void_step_leaves_nothing, two_nodes_avg),
-                test_on(a_void_step_leaves_nothing, three_nodes_sum),
-                test_on(a_loss_at_any_moment_leaves_the_map_right, two_nodes_avg),
-                test_on(a_loss_at_any_moment_leaves_the_map_right, three_nodes_sum),
-                test_on(a_minimum_has_no_absent_parameters, three_nodes_min),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ static struct traffic change(void) {
         return most_since();
 }
 
-static void messages_do_not_grow_with_the_nodes(void **state) {
+NODES_TEST(messages_do_not_grow_with_the_nodes, TWO_AVG, EIGHT, MOST) {
         struct traffic forming = form(), changed = change();
 
         print_message("%u nodes: forming %u messages, %zu bytes; a change %u messages, %zu bytes\n",
@@ -95,22 +95,4 @@ static void messages_do_not_grow_with_the_nodes(void **state) {
         assert_in_range(forming.bytes, 1, FORMING_BYTES);
         assert_in_range(changed.messages, 1, CHANGE_MESSAGES);
         assert_in_range(changed.bytes, 1, CHANGE_BYTES);
-}
-
-static int eight_nodes(void **state) {
-        return setup_cluster(8, WIRE__DTYPE__F32, WIRE__REDUCE__SUM);
-}
-
-static int most_nodes(void **state) {
-        return setup_cluster(MOST_NODES, WIRE__DTYPE__F32, WIRE__REDUCE__SUM);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                test_on(messages_do_not_grow_with_the_nodes, two_nodes_avg),
-                test_on(messages_do_not_grow_with_the_nodes, eight_nodes),
-                test_on(messages_do_not_grow_with_the_nodes, most_nodes),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

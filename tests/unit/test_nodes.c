@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "job/view.h"
 #include "job/watch/stall.h"
 #include "job/watch/waits.h"
 
@@ -24,7 +25,7 @@ static void step_of(unsigned ranks, uint64_t step) {
         assert_sums(ranks, step);
 }
 
-static void members_get_the_sums_of_all(void **state) {
+NODES_TEST(members_get_the_sums_of_all, ONE_AVG, TWO_AVG, THREE_SUM, THREE_MIN) {
         form_four();
         for (uint64_t step = 1; step <= 3; step++)
                 step_of(ALL, step);
@@ -36,14 +37,14 @@ static void members_get_the_sums_of_all(void **state) {
 }
 
 /* The engine is asked for nothing where there is nobody to ask. */
-static void one_node_needs_no_engine(void **state) {
+NODES_TEST(one_node_needs_no_engine, ONE_AVG) {
         form_four();
         step_of(ALL, 1);
         assert_null(plan_of(0)->exchange);
         assert_int_equal(cluster->fabric->n_comms, 0);
 }
 
-static void statistics_are_of_what_all_hold(void **state) {
+NODES_TEST(statistics_are_of_what_all_hold, ONE_AVG, THREE_AVG) {
         double norm;
 
         form_four();
@@ -55,7 +56,7 @@ static void statistics_are_of_what_all_hold(void **state) {
 }
 
 /* Of whichever node its rank is. */
-static void inputs_are_measured_for_all(void **state) {
+NODES_TEST(inputs_are_measured_for_all, ONE_AVG, TWO_AVG, THREE_AVG) {
         form_four();
         for (uint64_t step = 1; step <= 2; step++) {
                 step_of(ALL, step);
@@ -85,7 +86,7 @@ static void give_with_nan(void) {
                 }
 }
 
-static void what_is_not_finite_is_named_on_each_node(void **state) {
+NODES_TEST(what_is_not_finite_is_named_on_each_node, ONE_AVG, TWO_AVG, THREE_AVG, TWO_MAX) {
         form_four();
         give_all(4);
         until(all_committed(1));
@@ -103,6 +104,10 @@ static void what_is_not_finite_is_named_on_each_node(void **state) {
                 assert_string_equal(blame->parameter, "p2");
                 assert_int_equal(blame->pid, n == cluster->n - 1 ? getpid() : 0);
                 assert_int_equal(job_on(n)->record->totals.nonfinite_steps, 1);
+                if (n == cluster->n - 1)
+                        assert_int_equal(record_nonfinite(record_next(job_on(n)->record, 1),
+                                                          2)[job_on(n)->n_local - 1],
+                                         2);
                 for (uint32_t b = 0; b < BUCKETS; b++)
                         for (uint32_t rank = 0; rank < 4; rank++)
                                 assert_int_equal(cluster->node[n].nonfinite[b][rank],
@@ -113,7 +118,7 @@ static void what_is_not_finite_is_named_on_each_node(void **state) {
         assert_int_equal(job_on(0)->nonfinite, 0);
 }
 
-static void nothing_is_decided_without_the_slowest_node(void **state) {
+NODES_TEST(nothing_is_decided_without_the_slowest_node, THREE_AVG) {
         form_four();
         cluster->fabric->node[1].held = true;
         give_all(4);
@@ -136,7 +141,7 @@ static void assert_waits(uint32_t node, const char *expected) {
 }
 
 /* Every wait has a name, also where no member is to blame. */
-static void what_hangs_between_nodes_is_named(void **state) {
+NODES_TEST(what_hangs_between_nodes_is_named, THREE_AVG) {
         uint64_t since = clock_now();
 
         form_four();
@@ -163,7 +168,7 @@ static void what_hangs_between_nodes_is_named(void **state) {
 }
 
 /* … the vote, too, on the nodes that have cast theirs. */
-static void a_vote_that_is_awaited_is_named(void **state) {
+NODES_TEST(a_vote_that_is_awaited_is_named, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
         form_four();
@@ -176,7 +181,7 @@ static void a_vote_that_is_awaited_is_named(void **state) {
 }
 
 /* … and a bucket of which some pieces are here. The others have all of them, or none. */
-static void a_piece_that_is_awaited_is_named(void **state) {
+NODES_TEST(a_piece_that_is_awaited_is_named, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
         const struct bucket *bucket;
 
@@ -193,7 +198,65 @@ static void a_piece_that_is_awaited_is_named(void **state) {
         assert_sums(ALL, 1);
 }
 
-static void divisors_are_compared_between_nodes(void **state) {
+/* ---- members of a node, and ranks of the world ---- */
+
+/* What the job keeps of its own members is by their place on the node: the second one has ranks 2 and 3. */
+NODES_TEST(places_on_a_node_are_no_ranks, TWO_AVG) {
+        const struct record_step *step;
+        struct job_view view;
+        struct job *job;
+
+        form_four();
+        job = job_on(1);
+        assert_int_equal(job->world, 4);
+        assert_int_equal(job->n_local, 2);
+        for (uint32_t local = 0; local < 2; local++) {
+                assert_ptr_equal(job->local[local], cluster->trainer[2 + local].member);
+                assert_int_equal(job->local[local]->local, local);
+                assert_ptr_equal(member_of_rank(job, 2 + local), job->local[local]);
+                assert_null(member_of_rank(job, local));
+        }
+        give(2);
+        view_job(job, clock_now(), &view);
+        assert_int_equal(view.n_waits, 1);
+        assert_int_equal(view.wait[0].rank, 3);
+        assert_string_equal(view_member(job->local[0], &view).state, "waiting");
+        assert_string_equal(view_member(job->local[1], &view).state, "late");
+        lose(2);
+        come_back(2, 1);
+        assert_int_equal(plan_of(1)->part[0].state, PART_NONE);
+        assert_int_equal(plan_of(1)->part[1].state, PART_MAPPED);
+        bring(2);
+        settle();
+        step_of(ALL, 1);
+        step = record_next(job->record, 1);
+        assert_int_equal(step->world, 4);
+        assert_int_equal(record_rank(step, 0), 2);
+        assert_int_equal(record_rank(step, 1), 3);
+        assert_true(record_ready_times(step, 0)[1] > 0);
+        assert_int_equal(job->record->pid[0], 0);
+        assert_int_equal(job->record->pid[3], getpid());
+}
+
+/* There would be a sum of two members, for four. */
+NODES_TEST(nothing_is_summed_without_the_other_nodes, TWO_AVG) {
+        struct offer begin = { .generation = 1, .plan = 1, .params = 1, .buckets = 1 };
+        struct jobs_config *config = &cluster->node[1].jobs->config;
+        struct engine *engine = config->engine;
+
+        form_four();
+        stage_all(4);
+        config->engine = NULL;
+        assert_int_equal(plan_begin(cluster->trainer[2].member, &begin, &cluster->refusal),
+                         WIRE__CODE__UNSUPPORTED);
+        assert_non_null(strstr(cluster->refusal.text, "only 2 of its 4 members are on this node"));
+        assert_int_equal(ready_of(2, 0, 0, 0), WIRE__CODE__UNSUPPORTED);
+        for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++)
+                assert_int_equal(call(2, kind, 64), WIRE__CODE__UNSUPPORTED);
+        config->engine = engine;
+}
+
+NODES_TEST(divisors_are_compared_between_nodes, TWO_AVG) {
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(ready_of(rank, 0, 0, rank < 2 ? 4 : 3), 0);
@@ -204,7 +267,7 @@ static void divisors_are_compared_between_nodes(void **state) {
 }
 
 /* As daemons of different releases might. */
-static void what_goes_between_nodes_is_compared(void **state) {
+NODES_TEST(what_goes_between_nodes_is_compared, TWO_AVG) {
         form_four();
         plan_of(1)->reference->bucket[3].n--;
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -214,7 +277,7 @@ static void what_goes_between_nodes_is_compared(void **state) {
         assert_non_null(strstr(cluster->node[0].text, "install the same release of gradsyncd on all nodes"));
 }
 
-static void how_buckets_are_cut_is_compared(void **state) {
+NODES_TEST(how_buckets_are_cut_is_compared, TWO_AVG) {
         cluster->node[1].jobs->config.piece_bytes = 64;
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -245,7 +308,7 @@ static void give_both(uint32_t rank, uint32_t first, uint32_t second) {
         give_to(rank, here ? second : first);
 }
 
-static void plans_take_turns_on_a_lane(void **state) {
+NODES_TEST(plans_take_turns_on_a_lane, TWO_AVG, THREE_SUM) {
         form_with_plans();
         for (uint64_t step = 1; step <= 3; step++) {
                 for (uint32_t rank = 0; rank < 4; rank++)
@@ -264,7 +327,7 @@ static void plans_take_turns_on_a_lane(void **state) {
 }
 
 /* A step may need another one before it can become full. */
-static void what_is_not_full_keeps_no_other_plan_from_the_lane(void **state) {
+NODES_TEST(what_is_not_full_keeps_no_other_plan_from_the_lane, TWO_AVG) {
         form_with_plans();
         for (uint32_t rank = 0; rank < 4; rank++)
                 fill(rank, 2, 0);
@@ -280,7 +343,7 @@ static void what_is_not_full_keeps_no_other_plan_from_the_lane(void **state) {
 }
 
 /* What was open on a shared lane ends everywhere alike, and the next generation has turns of its own. */
-static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
+NODES_TEST(a_loss_on_a_shared_lane_leaves_no_difference, TWO_AVG, THREE_SUM) {
         form_with_plans();
         for (unsigned moment = 0; moment < MOMENTS(24); moment++) {
                 for (uint32_t rank = 0; rank < 4; rank++)
@@ -307,7 +370,7 @@ static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
 
 /* ---- somebody is lost ---- */
 
-static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
+NODES_TEST(a_lost_member_costs_a_step_and_no_communicator, TWO_AVG, THREE_AVG) {
         uint32_t last = cluster->n - 1;
 
         form_four();
@@ -320,13 +383,20 @@ static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
                          pieces_of(last, BUCKETS) + pieces_of(last, 2));
         lose(3);
         until(cluster->node[0].voided == 1 && cluster->node[last].voided == 1);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                assert_non_null(strstr(job_on(n)->loss_text, "lost rank 3 (pid "));
+        assert_int_equal(member_check(cluster->trainer[0].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
+        assert_int_equal(cluster->refusal.rank, 3);
         replace(3, last);
+        assert_int_equal(job_on(0)->recovery.rank, 3);
+        assert_int_equal(job_on(0)->recovery.successor, 0); /* it is on another node */
+        assert_int_equal(job_on(last)->recovery.successor, getpid());
         step_of(ALL, 2);
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
 /* Another node has agreed on plans of which this one has not heard. */
-static void a_node_of_fewer_plans_hears_every_order(void **state) {
+NODES_TEST(a_node_of_fewer_plans_hears_every_order, TWO_AVG) {
         form_four();
         step_of(ALL, 1);
         for (uint32_t plan = 1; plan <= 3; plan++)
@@ -340,7 +410,7 @@ static void a_node_of_fewer_plans_hears_every_order(void **state) {
         step_of(ALL, 2);
 }
 
-static void lanes_are_filled_up_to_the_same_number(void **state) {
+NODES_TEST(lanes_are_filled_up_to_the_same_number, TWO_AVG) {
         form_four();
         cluster->fabric->node[1].held = true; /* it has not seen the others' comparison yet */
         give_all(3);
@@ -360,7 +430,7 @@ static void lanes_are_filled_up_to_the_same_number(void **state) {
 }
 
 /* Whenever it happens, what all have is what one has. */
-static void a_loss_at_any_moment_leaves_no_difference(void **state) {
+NODES_TEST(a_loss_at_any_moment_leaves_no_difference, TWO_AVG, THREE_SUM) {
         unsigned committed = 0, voided = 0;
 
         form_four();
@@ -387,7 +457,7 @@ static void a_loss_at_any_moment_leaves_no_difference(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
-static void a_lost_node_costs_the_communicator(void **state) {
+NODES_TEST(a_lost_node_costs_the_communicator, THREE_AVG) {
         struct trainer gone;
 
         form_four();
@@ -405,7 +475,7 @@ static void a_lost_node_costs_the_communicator(void **state) {
         member_gone(gone.member, WIRE__CAUSE__EXITED);
 }
 
-static void a_way_that_breaks_costs_a_communicator(void **state) {
+NODES_TEST(a_way_that_breaks_costs_a_communicator, THREE_AVG) {
         form_four();
         step_of(ALL, 1);
         cluster->fabric->node[2].launch_error = -EIO;
@@ -420,7 +490,7 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
-static void a_fenced_node_tells_its_members(void **state) {
+NODES_TEST(a_fenced_node_tells_its_members, THREE_AVG) {
         form_four();
         step_of(ALL, 1);
         for (uint32_t rank = 0; rank < 3; rank++)
@@ -447,7 +517,7 @@ static void commit_without_the_last(void) {
 }
 
 /* The others have committed what it has not: its members hear of the number, and that they need the state. */
-static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
+NODES_TEST(a_node_that_lacks_a_step_counts_on_with_the_others, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
         commit_without_the_last();
@@ -467,7 +537,7 @@ static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
 }
 
 /* … also where the plan is not open yet in the generation in which they meet: a member has to bring it. */
-static void a_node_that_lacks_a_step_counts_on_before_the_plan_is_open(void **state) {
+NODES_TEST(a_node_that_lacks_a_step_counts_on_before_the_plan_is_open, THREE_AVG) {
         commit_without_the_last();
         fence_off(1);
         lose(2);
@@ -487,7 +557,7 @@ static void a_node_that_lacks_a_step_counts_on_before_the_plan_is_open(void **st
 }
 
 /* The node has said that it is not prepared: what it leaves to the next daemon must not say more. */
-static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
+NODES_TEST(what_ends_after_the_freeze_is_not_kept_as_done, TWO_AVG) {
         struct fake_engine *first = &cluster->fabric->node[0];
         struct state *left;
 
@@ -510,7 +580,7 @@ static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
 }
 
 /* What the others fill up is no other plan. */
-static void whoever_has_begun_alone_is_not_blamed(void **state) {
+NODES_TEST(whoever_has_begun_alone_is_not_blamed, TWO_AVG) {
         form_four();
         give(0);
         give(1);
@@ -524,7 +594,7 @@ static void whoever_has_begun_alone_is_not_blamed(void **state) {
 }
 
 /* The engine is still at it when the last member frees the plan. */
-static void staging_outlives_its_plan(void **state) {
+NODES_TEST(staging_outlives_its_plan, THREE_AVG) {
         struct job *job;
 
         form_four();
@@ -547,7 +617,7 @@ static void staging_outlives_its_plan(void **state) {
 }
 
 /* The daemon ends while the engine works: the engine's hands are off its memory first. */
-static void an_engine_at_work_is_ended_before_its_memory(void **state) {
+NODES_TEST(an_engine_at_work_is_ended_before_its_memory, THREE_AVG) {
         struct station *last = &cluster->node[2];
 
         form_four();
@@ -565,7 +635,7 @@ static void an_engine_at_work_is_ended_before_its_memory(void **state) {
         settle();
 }
 
-static void what_hangs_is_aborted(void **state) {
+NODES_TEST(what_hangs_is_aborted, TWO_AVG) {
         form_four();
         cluster->fabric->hangs = true;
         give_all(4);
@@ -618,7 +688,7 @@ static double sum_of(uint64_t i) {
         return cluster->reduce == WIRE__REDUCE__AVG ? sum / 4 : sum;
 }
 
-static void operations_go_between_nodes(void **state) {
+NODES_TEST(operations_go_between_nodes, ONE_AVG, TWO_AVG, THREE_SUM) {
         form_four();
         stage_all(4);
         call_all(WIRE__OPERATION_KIND__BROADCAST, N_PART);
@@ -641,7 +711,7 @@ static void operations_go_between_nodes(void **state) {
         step_of(ALL, 1);
 }
 
-static void a_barrier_waits_for_all_nodes(void **state) {
+NODES_TEST(a_barrier_waits_for_all_nodes, THREE_AVG) {
         form_four();
         for (uint32_t rank = 0; rank < 3; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
@@ -652,7 +722,7 @@ static void a_barrier_waits_for_all_nodes(void **state) {
               cluster->node[1].operations + cluster->node[2].operations == 2);
 }
 
-static void calls_that_differ_are_refused_everywhere(void **state) {
+NODES_TEST(calls_that_differ_are_refused_everywhere, TWO_AVG) {
         form_four();
         stage_all(4);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -667,7 +737,7 @@ static void calls_that_differ_are_refused_everywhere(void **state) {
 }
 
 /* … and where members of one node differ, the others hear it, too. */
-static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state) {
+NODES_TEST(calls_that_differ_on_one_node_are_refused_on_the_others, TWO_AVG) {
         form_four();
         stage_all(4);
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -677,7 +747,7 @@ static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state
         call_all(WIRE__OPERATION_KIND__BARRIER, 0);
 }
 
-static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
+NODES_TEST(an_operation_at_a_loss_ends_everywhere_alike, TWO_AVG) {
         form_four();
         stage_all(4);
         for (unsigned moment = 0; moment < 14; moment++) {
@@ -712,7 +782,7 @@ static void empty_a_node(void) {
         assert_int_equal(job_on(1)->world, 3);
 }
 
-static void a_node_without_members_gives_what_changes_nothing(void **state) {
+NODES_TEST(a_node_without_members_gives_what_changes_nothing, THREE_FOR_TWO, THREE_MIN_FOR_TWO) {
         empty_a_node();
         for (uint64_t step = 2; step <= 4; step++)
                 step_of(0x7, step);
@@ -720,7 +790,7 @@ static void a_node_without_members_gives_what_changes_nothing(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
-static void operations_pass_a_node_without_members(void **state) {
+NODES_TEST(operations_pass_a_node_without_members, THREE_FOR_TWO, THREE_MIN_FOR_TWO) {
         unsigned before;
 
         empty_a_node();
@@ -738,7 +808,7 @@ static void operations_pass_a_node_without_members(void **state) {
         step_of(0x7, 2);
 }
 
-static void a_node_that_stays_empty_is_left_out(void **state) {
+NODES_TEST(a_node_that_stays_empty_is_left_out, THREE_FOR_TWO) {
         empty_a_node();
         step_of(0x7, 2);
         until(cluster->fabric->n_comms == 2 && job_on(1) == NULL);
@@ -747,7 +817,7 @@ static void a_node_that_stays_empty_is_left_out(void **state) {
         assert_int_equal(cluster->fabric->comm[1].n_peers, 2);
 }
 
-static void a_member_comes_to_an_empty_node(void **state) {
+NODES_TEST(a_member_comes_to_an_empty_node, THREE_FOR_TWO) {
         empty_a_node();
         step_of(0x7, 2);
         join(1, 3, 4);
@@ -759,7 +829,7 @@ static void a_member_comes_to_an_empty_node(void **state) {
 }
 
 /* Its plan goes on where the others are, and all of them hear that somebody lacks the state. */
-static void a_node_that_comes_later_counts_on_with_the_others(void **state) {
+NODES_TEST(a_node_that_comes_later_counts_on_with_the_others, THREE_FOR_TWO) {
         cluster->least = 3;
         join(0, 0, 4);
         join(0, 1, 4);
@@ -785,7 +855,7 @@ static void a_node_that_comes_later_counts_on_with_the_others(void **state) {
 }
 
 /* A later plan on a track that has been used counts from the beginning, on every node. */
-static void a_track_that_is_used_again_begins_anew(void **state) {
+NODES_TEST(a_track_that_is_used_again_begins_anew, THREE_FOR_TWO) {
         cluster->least = 3;
         join(0, 0, 4);
         join(0, 1, 4);
@@ -817,7 +887,7 @@ static void a_track_that_is_used_again_begins_anew(void **state) {
         assert_true(job_on(2)->machine.node.track[TRACK_STEP + 1].committed == 2);
 }
 
-static void a_loss_beside_an_empty_node(void **state) {
+NODES_TEST(a_loss_beside_an_empty_node, THREE_FOR_TWO) {
         empty_a_node();
         give(0);
         give(1);
@@ -829,69 +899,4 @@ static void a_loss_beside_an_empty_node(void **state) {
         assert_int_equal(cluster->node[0].voided, 1);
         assert_int_equal(cluster->node[2].voided, 0); /* it had not begun */
         step_of(0x3, 2);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                test_on(members_get_the_sums_of_all, one_node_avg),
-                test_on(members_get_the_sums_of_all, two_nodes_avg),
-                test_on(members_get_the_sums_of_all, three_nodes_sum),
-                test_on(members_get_the_sums_of_all, three_nodes_min),
-                test_on(one_node_needs_no_engine, one_node_avg),
-                test_on(statistics_are_of_what_all_hold, one_node_avg),
-                test_on(statistics_are_of_what_all_hold, three_nodes_avg),
-                test_on(inputs_are_measured_for_all, one_node_avg),
-                test_on(inputs_are_measured_for_all, two_nodes_avg),
-                test_on(inputs_are_measured_for_all, three_nodes_avg),
-                test_on(what_is_not_finite_is_named_on_each_node, one_node_avg),
-                test_on(what_is_not_finite_is_named_on_each_node, two_nodes_avg),
-                test_on(what_is_not_finite_is_named_on_each_node, three_nodes_avg),
-                test_on(what_is_not_finite_is_named_on_each_node, two_nodes_max),
-                test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
-                test_on(what_hangs_between_nodes_is_named, three_nodes_avg),
-                test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),
-                test_on(a_piece_that_is_awaited_is_named, three_nodes_avg),
-                test_on(divisors_are_compared_between_nodes, two_nodes_avg),
-                test_on(what_goes_between_nodes_is_compared, two_nodes_avg),
-                test_on(how_buckets_are_cut_is_compared, two_nodes_avg),
-                test_on(plans_take_turns_on_a_lane, two_nodes_avg),
-                test_on(plans_take_turns_on_a_lane, three_nodes_sum),
-                test_on(what_is_not_full_keeps_no_other_plan_from_the_lane, two_nodes_avg),
-                test_on(a_loss_on_a_shared_lane_leaves_no_difference, two_nodes_avg),
-                test_on(a_loss_on_a_shared_lane_leaves_no_difference, three_nodes_sum),
-                test_on(a_lost_member_costs_a_step_and_no_communicator, two_nodes_avg),
-                test_on(a_lost_member_costs_a_step_and_no_communicator, three_nodes_avg),
-                test_on(a_node_of_fewer_plans_hears_every_order, two_nodes_avg),
-                test_on(lanes_are_filled_up_to_the_same_number, two_nodes_avg),
-                test_on(a_loss_at_any_moment_leaves_no_difference, two_nodes_avg),
-                test_on(a_loss_at_any_moment_leaves_no_difference, three_nodes_sum),
-                test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
-                test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
-                test_on(a_fenced_node_tells_its_members, three_nodes_avg),
-                test_on(a_node_that_lacks_a_step_counts_on_with_the_others, three_nodes_avg),
-                test_on(a_node_that_lacks_a_step_counts_on_before_the_plan_is_open, three_nodes_avg),
-                test_on(what_ends_after_the_freeze_is_not_kept_as_done, two_nodes_avg),
-                test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
-                test_on(staging_outlives_its_plan, three_nodes_avg),
-                test_on(an_engine_at_work_is_ended_before_its_memory, three_nodes_avg),
-                test_on(what_hangs_is_aborted, two_nodes_avg),
-                test_on(operations_go_between_nodes, one_node_avg),
-                test_on(operations_go_between_nodes, two_nodes_avg),
-                test_on(operations_go_between_nodes, three_nodes_sum),
-                test_on(a_barrier_waits_for_all_nodes, three_nodes_avg),
-                test_on(calls_that_differ_are_refused_everywhere, two_nodes_avg),
-                test_on(calls_that_differ_on_one_node_are_refused_on_the_others, two_nodes_avg),
-                test_on(an_operation_at_a_loss_ends_everywhere_alike, two_nodes_avg),
-                test_on(a_node_without_members_gives_what_changes_nothing, three_nodes_for_two),
-                test_on(a_node_without_members_gives_what_changes_nothing, three_nodes_min_for_two),
-                test_on(operations_pass_a_node_without_members, three_nodes_for_two),
-                test_on(operations_pass_a_node_without_members, three_nodes_min_for_two),
-                test_on(a_node_that_stays_empty_is_left_out, three_nodes_for_two),
-                test_on(a_member_comes_to_an_empty_node, three_nodes_for_two),
-                test_on(a_node_that_comes_later_counts_on_with_the_others, three_nodes_for_two),
-                test_on(a_track_that_is_used_again_begins_anew, three_nodes_for_two),
-                test_on(a_loss_beside_an_empty_node, three_nodes_for_two),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,13 +181,13 @@ static const struct {
           "" },
 };
 
-static void a_difference_is_told_to_all_by_name(void **state) {
+NODES_TEST(a_difference_is_told_to_all_by_name, TWO_AVG) {
         size_t n = sizeof(differences) / sizeof(differences[0]);
 
         for (size_t i = 0; i < n; i++) {
                 if (i > 0) {
                         teardown(NULL);
-                        two_nodes_avg(NULL);
+                        setup_kind(TWO_AVG);
                 }
                 form();
                 bring_version(0, 0, &usual);
@@ -204,7 +204,7 @@ static void a_difference_is_told_to_all_by_name(void **state) {
 }
 
 /* However many parameters there are, a few questions find the one that differs. */
-static void a_difference_is_found_in_a_few_messages(void **state) {
+NODES_TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
         struct version many = { .params = MANY, .per = 100, .other = UINT32_MAX }, last = many;
         unsigned before;
 
@@ -226,7 +226,7 @@ static void a_difference_is_found_in_a_few_messages(void **state) {
 }
 
 /* A node that comes later than the difference hears of it, too. */
-static void who_brings_it_later_hears_the_same(void **state) {
+NODES_TEST(who_brings_it_later_hears_the_same, THREE_AVG) {
         struct version other = usual;
 
         other.other = 3;
@@ -247,7 +247,7 @@ static void who_brings_it_later_hears_the_same(void **state) {
 }
 
 /* Members of one node differ, and those of the others hear it. */
-static void what_fails_on_one_node_fails_on_all(void **state) {
+NODES_TEST(what_fails_on_one_node_fails_on_all, TWO_AVG) {
         struct version other = usual;
 
         other.other = 5;
@@ -268,7 +268,7 @@ static void what_fails_on_one_node_fails_on_all(void **state) {
         agree_on(1, &usual);
 }
 
-static void what_a_member_gives_up_nobody_waits_for(void **state) {
+NODES_TEST(what_a_member_gives_up_nobody_waits_for, TWO_AVG) {
         form();
         for (uint32_t rank = 0; rank < 2; rank++)
                 bring_version(rank, 0, &usual);
@@ -292,7 +292,7 @@ static void let_pass(uint64_t time) {
                         plan_expire(plan_of(n), clock_now());
 }
 
-static void members_that_are_late_are_named_on_all_nodes(void **state) {
+NODES_TEST(members_that_are_late_are_named_on_all_nodes, THREE_AVG) {
         struct version timed = usual;
 
         timed.timeout = 5 * USEC_PER_SEC;
@@ -323,7 +323,7 @@ static void members_that_are_late_are_named_on_all_nodes(void **state) {
 }
 
 /* A plan that comes just in time is agreed on, whatever has been asked meanwhile. */
-static void what_comes_meanwhile_counts(void **state) {
+NODES_TEST(what_comes_meanwhile_counts, TWO_AVG) {
         struct version timed = usual;
 
         timed.timeout = 5 * USEC_PER_SEC;
@@ -340,7 +340,7 @@ static void what_comes_meanwhile_counts(void **state) {
 
 /* ---- a plan that others go on with ---- */
 
-static void who_comes_later_and_differs_is_refused_alone(void **state) {
+NODES_TEST(who_comes_later_and_differs_is_refused_alone, THREE_SUM) {
         cluster->least = 3;
         for (uint32_t rank = 0; rank < 3; rank++)
                 join(rank < 2 ? 0 : 1, rank, 4);
@@ -365,19 +365,4 @@ static void who_comes_later_and_differs_is_refused_alone(void **state) {
         assert_true(plan_of(2)->agreed);
         give_all(4);
         until(cluster->node[0].committed == 2 && cluster->node[2].committed == 1);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                test_on(a_difference_is_told_to_all_by_name, two_nodes_avg),
-                test_on(a_difference_is_found_in_a_few_messages, two_nodes_avg),
-                test_on(who_brings_it_later_hears_the_same, three_nodes_avg),
-                test_on(what_fails_on_one_node_fails_on_all, two_nodes_avg),
-                test_on(what_a_member_gives_up_nobody_waits_for, two_nodes_avg),
-                test_on(members_that_are_late_are_named_on_all_nodes, three_nodes_avg),
-                test_on(what_comes_meanwhile_counts, two_nodes_avg),
-                test_on(who_comes_later_and_differs_is_refused_alone, three_nodes_sum),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

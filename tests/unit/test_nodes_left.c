@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job over several nodes one of whose daemons ends, and leaves its part to the next one; and one that is
  * cut off, and loses a member meanwhile. */
-#include "tests.h"
-
 #include "nodes_fixture.h"
 
 /* Members of the last node are about to go to the next daemon. */
@@ -20,7 +18,7 @@ static void end_last(void) {
         settle();
 }
 
-#define TEST(name) TEST_WITH(name, three_nodes_avg, teardown)
+#define TEST(name) NODES_TEST(name, THREE_AVG)
 
 TEST(it_begins_no_operation) {
         form_four();
@@ -105,7 +103,7 @@ TEST(it_stays_for_nobody_else) {
 }
 
 /* The others go on without it at once. */
-TEST_WITH(a_node_without_members_is_not_awaited, three_nodes_for_two, teardown) {
+NODES_TEST(a_node_without_members_is_not_awaited, THREE_FOR_TWO) {
         struct jobs *jobs = cluster->node[2].jobs;
 
         form_four();

@@ -61,7 +61,7 @@ static void make(int error) {
 
 /* ---- it comes ---- */
 
-static void steps_wait_for_it(void **state) {
+NODES_TEST(steps_wait_for_it, THREE_AVG, THREE_MIN) {
         make_slow();
         form_four();
         assert_int_equal(n_slow, 1);
@@ -80,7 +80,7 @@ static void steps_wait_for_it(void **state) {
         assert_int_equal(n_slow, 0);
 }
 
-static void it_comes_before_the_first_step(void **state) {
+NODES_TEST(it_comes_before_the_first_step, THREE_MIN) {
         make_slow();
         form_four();
         make(0);
@@ -91,7 +91,7 @@ static void it_comes_before_the_first_step(void **state) {
 }
 
 /* A loss meanwhile is no reason to ask again. */
-static void a_member_is_lost_before_it_comes(void **state) {
+NODES_TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
         make_slow();
         form_four();
         give_all(4);
@@ -112,7 +112,7 @@ static void a_member_is_lost_before_it_comes(void **state) {
 }
 
 /* The node's only member has gone meanwhile: it gives what changes nothing all the same. */
-static void a_node_without_members_waits_for_it(void **state) {
+NODES_TEST(a_node_without_members_waits_for_it, THREE_FOR_TWO, THREE_MIN_FOR_TWO) {
         make_slow();
         form_four();
         lose(2);
@@ -127,7 +127,7 @@ static void a_node_without_members_waits_for_it(void **state) {
 }
 
 /* The backend has made it, and the engine has yet to get ready for it. */
-static void steps_wait_for_the_engine(void **state) {
+NODES_TEST(steps_wait_for_the_engine, THREE_AVG) {
         struct fake_engine *fake = &cluster->fabric->node[1];
 
         fake->slow = true;
@@ -143,7 +143,7 @@ static void steps_wait_for_the_engine(void **state) {
 }
 
 /* It is charged, and not given back, as long as the engine has it. */
-static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
+NODES_TEST(it_stays_until_the_engine_has_let_go_of_it, THREE_AVG) {
         struct fake_engine *fake = &cluster->fabric->node[1];
         struct users *accounts = cluster->node[1].accounts;
 
@@ -164,7 +164,7 @@ static void it_stays_until_the_engine_has_let_go_of_it(void **state) {
 
 /* ---- it does not ---- */
 
-static void the_members_go_where_there_is_no_room(void **state) {
+NODES_TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
         make_slow();
         form_four();
         give_all(4);
@@ -188,7 +188,7 @@ static void the_members_go_where_there_is_no_room(void **state) {
         assert_sums(0xf, 1);
 }
 
-static void the_engine_does_not_take_it(void **state) {
+NODES_TEST(the_engine_does_not_take_it, THREE_AVG) {
         struct fake_engine *fake = &cluster->fabric->node[1];
 
         make_slow();
@@ -205,7 +205,7 @@ static void the_engine_does_not_take_it(void **state) {
 }
 
 /* The job ends before it comes: it is given back. */
-static void nobody_wants_it_any_more(void **state) {
+NODES_TEST(nobody_wants_it_any_more, THREE_AVG) {
         make_slow();
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -216,22 +216,4 @@ static void nobody_wants_it_any_more(void **state) {
         assert_true(slow[0].cancelled);
         slow[0].cancelled = false; /* it had been made by then */
         make(0);
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                test_on(steps_wait_for_it, three_nodes_avg),
-                test_on(steps_wait_for_it, three_nodes_min),
-                test_on(it_comes_before_the_first_step, three_nodes_min),
-                test_on(a_member_is_lost_before_it_comes, three_nodes_avg),
-                test_on(a_node_without_members_waits_for_it, three_nodes_for_two),
-                test_on(a_node_without_members_waits_for_it, three_nodes_min_for_two),
-                test_on(steps_wait_for_the_engine, three_nodes_avg),
-                test_on(it_stays_until_the_engine_has_let_go_of_it, three_nodes_avg),
-                test_on(the_members_go_where_there_is_no_room, three_nodes_avg),
-                test_on(the_engine_does_not_take_it, three_nodes_avg),
-                test_on(nobody_wants_it_any_more, three_nodes_avg),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

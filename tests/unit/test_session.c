@@ -17,8 +17,9 @@
 #include "coordinating.h"
 #include "fake_backend.h"
 #include "job/plan/plan.h"
-#include "partly_fixture.h"
 #include "session/private.h"
+
+#define WORLD 5 /* of a trace */
 
 struct wire { /* one fake connection */
         struct session *session;
@@ -33,8 +34,7 @@ struct wire { /* one fake connection */
         uint64_t step;
         unsigned outcome;
         bool unused;
-        size_t n_by_rank; /* values in the last result, or bucket of a trace: */
-        double sums[WORLD];
+        size_t n_by_rank; /* values in the last bucket of a trace: */
         uint64_t counts[WORLD];
         bool ready[WORLD];
         int32_t pid[WORLD];
@@ -55,18 +55,7 @@ struct fixture {
         uint8_t frame[FRAME_MAX];
 };
 
-/* proto2: a field travels only if it is said to be there. */
-
 static struct fixture *fixture;
-
-static void note_result(struct wire *wire, const Wire__BucketResult *result) {
-        wire->unused = wire->unused || result->has_unused;
-        wire->n_by_rank = result->n_rank_sum_squares;
-        for (size_t i = 0; i < WORLD && i < result->n_rank_sum_squares; i++)
-                wire->sums[i] = result->rank_sum_squares[i];
-        for (size_t i = 0; i < WORLD && i < result->n_rank_nonfinite; i++)
-                wire->counts[i] = result->rank_nonfinite[i];
-}
 
 static void note_trace(struct wire *wire, const Wire__TraceStep *step) {
         const Wire__TraceBucket *bucket = step->bucket[0];
@@ -118,7 +107,7 @@ static void on_send(void *link, const void *frame, size_t size, const int *fds, 
                 wire->step = step->step;
                 wire->outcome = step->has_outcome ? step->outcome : 0;
                 for (size_t i = 0; i < step->n_result; i++)
-                        note_result(wire, step->result[i]);
+                        wire->unused = wire->unused || step->result[i]->has_unused;
         }
         if (header.type == WIRE__MESSAGE_TYPE__TRACE_STEP)
                 note_trace(wire, (const Wire__TraceStep *)message);
@@ -210,7 +199,6 @@ static int setup(void **state) {
         codec_init(&f->codec);
         f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
         fixture = f;
-        all_here();
         for (unsigned i = 0; i < 2; i++)
                 assert_int_equal(session_new(f->sessions, &ops, &f->wire[i], &peer, -1, &f->wire[i].session),
                                  0);
@@ -707,35 +695,30 @@ TEST(a_member_without_a_rank_gives_nothing) {
 }
 
 /* Members of this node have ranks 1 and 3: what is told by rank has a value for each of the world. */
-TEST(values_by_rank_are_those_of_the_rank) {
-        Wire__Trace trace = WIRE__TRACE__INIT;
+TEST(a_trace_has_values_of_ranks) {
+        const uint64_t counts[] = { 0, 7 };
+        const struct backend_result result = { .n_inputs = 2, .input_nonfinite = counts };
         const struct wire *wire = &f->wire[0];
+        Wire__Trace trace = WIRE__TRACE__INIT;
+        struct record *record;
+        struct record_step *step;
 
-        hello_1(f, 0);
-        hello_1(f, 1);
-        for (unsigned who = 0; who < 2; who++) {
-                Wire__Join join = join_of("j", WORLD, WORLD);
-
-                SET(join, rank, 1 + 2 * who);
-                assert_int_equal(send_join_of(f, who, &join), 0);
+        form(f);
+        for (unsigned who = 0; who < 2; who++)
+                send_plan(f, who, 1);
+        record = list_entry(f->jobs->list.next, struct job, link)->record;
+        record->world = WORLD;
+        record->pid[0] = 0;
+        record->pid[1] = record->pid[3] = getpid();
+        record_open(record, &step,
+                    &(struct record_step){
+                            .number = 1, .opened = 10, .world = WORLD, .n_local = 2, .buckets = 1 });
+        for (uint32_t local = 0; local < 2; local++) {
+                record_name(step, local, 1 + 2 * local);
+                record_ready(step, 0, local, 20);
         }
-        join_all_elsewhere(list_entry(f->jobs->list.next, struct job, link), 0);
-        pass(f);
-        assert_int_equal(wire->type, WIRE__MESSAGE_TYPE__JOINED);
-        carried = true;
-        send_plan(f, 0, 1);
-        send_plan(f, 1, 1);
-        f->fake.sums[0] = 25;
-        f->fake.sums[1] = 36;
-        f->fake.counts[1] = 7;
-        send_ready(f, 1, 0, false);
-        send_ready(f, 0, 0, false);
-        pass(f);
-        assert_int_equal(wire->outcome, WIRE__OUTCOME__COMMITTED);
-        assert_int_equal(wire->n_by_rank, WORLD);
-        assert_true(wire->sums[1] == 25 && wire->sums[3] == 36 && wire->sums[0] == 0 && wire->sums[4] == 0);
-        assert_true(wire->counts[1] == 0 && wire->counts[3] == 7);
-        memset(&f->wire[0].counts, 0, sizeof(wire->counts));
+        record_end(record, step, 0, 40, 30, &result);
+        record_close(record, step, true, 10, 40);
         trace.job = (char *)"j";
         send_message(f, 0, WIRE__MESSAGE_TYPE__TRACE, 6, &trace.base, -1);
         assert_int_equal(wire->n_by_rank, WORLD);
