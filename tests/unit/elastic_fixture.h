@@ -29,21 +29,10 @@ static inline void form(struct fixture *f) {
         assert_heard("joined 0;joined 1;");
 }
 
-/* One bucket of one parameter. */
+/* One bucket. */
 static inline void describe_named(struct fixture *f, struct member *member, uint32_t ordinal,
                                   const char *name) {
-        struct offer begin = offer_of(ordinal, 1);
-        struct offer_param param = { 0 };
-        struct offer_bucket bucket = { 0 };
-
-        begin.generation = member->job->generation;
-        param.name = name;
-        param.dtype = bucket.dtype = WIRE__DTYPE__F32;
-        bucket.offset = 4096;
-        bucket.bytes = bucket.payload = 4;
-        assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
-        assert_int_equal(plan_params(member, ordinal, &param, 1, &f->refusal), 0);
-        assert_int_equal(plan_buckets(member, ordinal, &bucket, 1, &f->refusal), 0);
+        assert_int_equal(describe_plan(f, member, ordinal, 1, name), 0);
 }
 
 static inline int commit_named(struct fixture *f, struct member *member, uint32_t ordinal, const char *name) {

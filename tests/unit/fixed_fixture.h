@@ -39,42 +39,13 @@ static inline void form(struct fixture *f, uint32_t world) {
         form_named(f, "j", world);
 }
 
-/* Two buckets of one f32 parameter each, up to PLAN_ARENA, with the diagnosis page in the arena or in a
- * control memory. */
-static inline int describe_with(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
-                                bool control) {
-        struct offer begin = offer_of(ordinal, 2);
-        struct offer_param param[2] = { 0 };
-        struct offer_bucket bucket[2] = { 0 };
-        struct member *member = f->member[rank];
-        uint64_t first = control ? 0 : 4096;
-        int r;
-
-        begin.arena_bytes = first + 2 * 4096;
-        begin.diagnosis_bytes = first;
-        begin.control_bytes = 4096 - first;
-        param[0].name = "a";
-        param[1].name = name;
-        for (unsigned i = 0; i < 2; i++) {
-                param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
-                param[i].bucket = i;
-                bucket[i].offset = first + 4096 * i;
-                bucket[i].bytes = bucket[i].payload = 4;
-        }
-        r = plan_begin(member, &begin, &f->refusal);
-        if (r == 0)
-                r = plan_params(member, ordinal, param, 2, &f->refusal);
-        if (r == 0)
-                r = plan_buckets(member, ordinal, bucket, 2, &f->refusal);
-        if (r == 0)
-                r = plan_commit(member, ordinal, 8, &f->refusal);
-        return r;
-}
-
+/* Two buckets. */
 static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
                            int *ret_fd) {
-        int r = describe_with(f, rank, ordinal, name, false);
+        int r = describe_plan(f, f->member[rank], ordinal, 2, name);
 
+        if (r == 0)
+                r = plan_commit(f->member[rank], ordinal, 8, &f->refusal);
         *ret_fd = r == 0 ? f->memory.fds[0] : -1;
         return r;
 }

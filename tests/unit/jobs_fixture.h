@@ -79,8 +79,8 @@ static void on_numbered(struct member *member, uint32_t request, uint32_t number
         on_answer(member, request);
 }
 
-static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                       uint64_t bytes) {
+static void on_staged(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                      uint64_t bytes) {
         assert_int_equal(n_fds, 1);
         assert_int_equal(bytes, fixture->jobs->config.staging_bytes);
         on_answer(member, request);
@@ -95,7 +95,7 @@ static void on_agreed(struct member *member, uint32_t request, const struct plan
         on_answer(member, request);
 }
 
-static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
+static void on_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
         hear("operation %u %u;", member->rank, (unsigned)sequence);
 }
 
@@ -166,12 +166,12 @@ static const struct jobs_events events = {
         .refused = on_refused,
         .plan_arena = on_plan_arena,
         .plan_dropped = on_numbered,
-        .staging = on_staging,
+        .staging = on_staged,
         .staging_ready = on_staging_ready,
         .registered = on_numbered,
         .unregistered = on_numbered,
         .plan_agreed = on_agreed,
-        .operation_done = on_operation,
+        .operation_done = on_operation_done,
         .result = on_result,
         .outcome = on_outcome,
         .lost = on_lost,
@@ -195,7 +195,7 @@ static void pass(struct fixture *f) {
         }
 }
 
-static void assert_heard(const char *what) {
+static inline void assert_heard(const char *what) {
         assert_string_equal(heard, what);
         heard[0] = '\0';
 }
@@ -243,6 +243,31 @@ static inline struct offer offer_of(uint32_t ordinal, uint32_t buckets) {
                                .reduce = WIRE__REDUCE__AVG };
 }
 
+/* Buckets of one f32 parameter each, of which all but the last are called "a". */
+static inline int describe_plan(struct fixture *f, struct member *member, uint32_t ordinal, uint32_t buckets,
+                                const char *name) {
+        struct offer begin = offer_of(ordinal, buckets);
+        int r;
+
+        begin.generation = member->job->generation;
+        r = plan_begin(member, &begin, &f->refusal);
+        for (uint32_t i = 0; r == 0 && i < buckets; i++) {
+                struct offer_param param = { .name = i + 1 < buckets ? "a" : name,
+                                             .dtype = WIRE__DTYPE__F32,
+                                             .bucket = i };
+
+                r = plan_params(member, ordinal, &param, 1, &f->refusal);
+        }
+        for (uint32_t i = 0; r == 0 && i < buckets; i++) {
+                struct offer_bucket bucket = {
+                        .dtype = WIRE__DTYPE__F32, .offset = 4096 * (i + 1), .bytes = 4, .payload = 4
+                };
+
+                r = plan_buckets(member, ordinal, &bucket, 1, &f->refusal);
+        }
+        return r;
+}
+
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = { .events = &events,
@@ -266,6 +291,20 @@ static int setup(void **state) {
         return 0;
 }
 
+/* The table goes, whatever is in it; nobody has anything after that. */
+static int close_jobs(struct fixture *f) {
+        jobs_free(f->jobs);
+        fake_backend_close(&f->fake);
+        assert_int_equal(f->fake.n_arenas, 0);
+        coordinating_end(&f->coordinating);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        users_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+        return 0;
+}
+
 static int teardown(void **state) {
         struct fixture *f = *state;
 
@@ -280,13 +319,7 @@ static int teardown(void **state) {
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
         assert_true(list_empty(&f->jobs->holdings.list));
-        jobs_free(f->jobs);
-        coordinating_end(&f->coordinating);
-        fake_backend_close(&f->fake);
-        users_free(f->accounts);
-        loop_free(f->loop);
-        free(f);
-        return 0;
+        return close_jobs(f);
 }
 
 /* For tests.h. */

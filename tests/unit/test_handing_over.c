@@ -20,14 +20,7 @@ static int teardown_left(void **state) {
         jobs_suspend(f->jobs);
         all_gone(f, WIRE__CAUSE__SHUTDOWN);
         pass(f);
-        jobs_free(f->jobs);
-        fake_backend_close(&f->fake);
-        coordinating_end(&f->coordinating);
-        assert_int_equal(f->fake.n_arenas, 0);
-        users_free(f->accounts);
-        loop_free(f->loop);
-        free(f);
-        return 0;
+        return close_jobs(f);
 }
 
 #define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown_left)

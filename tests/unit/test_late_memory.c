@@ -239,21 +239,6 @@ static void check_answers(const struct drama *d) {
                 assert_null(strstr(heard, "resumed"));
 }
 
-/* The backend is closed while it is still at work. */
-static void close_at_once(const struct drama *d) {
-        struct fixture *f = d->f;
-
-        jobs_free(f->jobs);
-        fake_backend_close(&f->fake);
-        assert_int_equal(f->fake.n_arenas, 0);
-        coordinating_end(&f->coordinating);
-        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
-                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
-        users_free(f->accounts);
-        loop_free(f->loop);
-        free(f);
-}
-
 static void play(struct drama *d) {
         void *state = NULL;
 
@@ -268,8 +253,8 @@ static void play(struct drama *d) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(d->f->answered[request_of(d->phase, rank)], 0);
         strike(d);
-        if (d->blow >= STOPPED) {
-                close_at_once(d);
+        if (d->blow >= STOPPED) { /* the backend is closed while it is still at work */
+                close_jobs(d->f);
                 return;
         }
         assert_null(strstr(heard, "resumed")); /* not before all memory is back */

@@ -12,11 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/user.h"
-#include "coordinating.h"
-#include "fake_backend.h"
-#include "job/plan/plan.h"
+#include "jobs_fixture.h"
 #include "session/private.h"
 
 #define WORLD 5 /* of a trace */
@@ -42,20 +38,10 @@ struct wire { /* one fake connection */
         int fd;
 };
 
-struct fixture {
-        struct loop *loop;
-        struct users *accounts;
-        struct coordinating coordinating;
-        struct fake_backend fake;
-        struct jobs *jobs;
-        struct sessions *sessions;
-        struct codec codec;
-        struct wire wire[2];
-        struct loop_deferred exit;
-        uint8_t frame[FRAME_MAX];
-};
-
-static struct fixture *fixture;
+static struct sessions *sessions;
+static struct wire wires[2];
+static struct codec codec;
+static uint8_t frame[FRAME_MAX];
 
 static void note_trace(struct wire *wire, const Wire__TraceStep *step) {
         const Wire__TraceBucket *bucket = step->bucket[0];
@@ -69,14 +55,14 @@ static void note_trace(struct wire *wire, const Wire__TraceStep *step) {
                 wire->pid[i] = step->pid[i];
 }
 
-static void on_send(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds) {
+static void on_send(void *link, const void *packet, size_t size, const int *fds, unsigned n_fds) {
         struct wire *wire = link;
         struct frame_header header;
         const ProtobufCMessage *message;
 
-        assert_int_equal(frame_decode(frame, size, &header), FRAME_OK);
-        message = codec_unpack(&fixture->codec, header.type, (const uint8_t *)frame + FRAME_HEADER,
-                               header.length, NULL);
+        assert_int_equal(frame_decode(packet, size, &header), FRAME_OK);
+        message = codec_unpack(&codec, header.type, (const uint8_t *)packet + FRAME_HEADER, header.length,
+                               NULL);
         assert_non_null(message);
         wire->n_frames++;
         wire->type = header.type;
@@ -120,11 +106,11 @@ static void on_hangup(void *link) {
 }
 
 static void ask(struct wire *wire, uint16_t type, const ProtobufCMessage *message) {
-        ssize_t size = codec_pack(fixture->frame, type, 7, 0, message);
+        ssize_t size = codec_pack(frame, type, 7, 0, message);
         int fd = -1;
 
         assert_true(size > 0);
-        session_packet(wire->session, fixture->frame, (size_t)size, &fd, 0);
+        session_packet(wire->session, frame, (size_t)size, &fd, 0);
 }
 
 static void on_drain(void *link) {
@@ -142,23 +128,12 @@ static const struct session_link ops = {
         .send = on_send, .room = on_room, .drain = on_drain, .hangup = on_hangup
 };
 
-static void leave_loop(void *data) {
-        loop_exit(data, 0);
-}
-
-static void pass(struct fixture *f) {
-        for (unsigned i = 0; i < 3; i++) {
-                loop_defer(f->loop, &f->exit);
-                assert_int_equal(loop_run(f->loop), 0);
-        }
-}
-
 static void send_message(struct fixture *f, unsigned who, uint16_t type, uint32_t request,
                          const ProtobufCMessage *message, int fd) {
-        ssize_t size = codec_pack(f->frame, type, request, fd >= 0 ? 1 : 0, message);
+        ssize_t size = codec_pack(frame, type, request, fd >= 0 ? 1 : 0, message);
 
         assert_true(size > 0);
-        session_packet(f->wire[who].session, f->frame, (size_t)size, &fd, fd >= 0 ? 1 : 0);
+        session_packet(wires[who].session, frame, (size_t)size, &fd, fd >= 0 ? 1 : 0);
         fd_close(fd); /* what it has not kept */
 }
 
@@ -175,82 +150,65 @@ static void hello_1(struct fixture *f, unsigned who) {
         send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
 }
 
-static int setup(void **state) {
+static int setup_sessions(void **state) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
-        struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config jobs = { .step_deadline = 3600 * USEC_PER_SEC,
-                                    .stall_notice = 3600 * USEC_PER_SEC,
-                                    .staging_bytes = 65536 };
-        struct sessions_config sessions = {
+        struct sessions_config config = {
                 .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
         };
+        struct fixture *f;
 
-        loop_new(&f->loop);
-        users_new(fake_limits, &f->accounts);
-        jobs.loop = sessions.loop = f->loop;
-        jobs.accounts = sessions.accounts = f->accounts;
-        jobs.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
-        jobs_new(&jobs, &f->jobs);
-        fake_backend_init(&f->fake, f->jobs);
+        setup(state);
+        f = *state;
         f->fake.inline_results = true;
-        f->jobs->config.backend = f->jobs->config.staging = sessions.backend = &f->fake.backend;
-        sessions.jobs = f->jobs;
-        sessions_new(&sessions, &f->sessions);
-        codec_init(&f->codec);
-        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
-        fixture = f;
+        config.loop = f->loop;
+        config.accounts = f->accounts;
+        config.jobs = f->jobs;
+        config.backend = &f->fake.backend;
+        sessions_new(&config, &sessions);
+        codec_init(&codec);
+        memset(wires, 0, sizeof(wires));
         for (unsigned i = 0; i < 2; i++)
-                assert_int_equal(session_new(f->sessions, &ops, &f->wire[i], &peer, -1, &f->wire[i].session),
-                                 0);
-        *state = f;
+                assert_int_equal(session_new(sessions, &ops, &wires[i], &peer, -1, &wires[i].session), 0);
         return 0;
 }
 
-static int teardown(void **state) {
+static int teardown_sessions(void **state) {
         struct fixture *f = *state;
 
         for (unsigned i = 0; i < 2; i++)
-                session_closed(f->wire[i].session);
+                session_closed(wires[i].session);
         pass(f);
         for (unsigned i = 0; i < 2; i++) {
-                assert_true(f->wire[i].hung_up);
-                session_free(f->wire[i].session);
+                assert_true(wires[i].hung_up);
+                session_free(wires[i].session);
         }
         pass(f);
-        jobs_free(f->jobs);
-        fake_backend_close(&f->fake);
-        coordinating_end(&f->coordinating);
-        sessions_free(f->sessions);
-        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
-                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
-        users_free(f->accounts);
-        loop_free(f->loop);
-        codec_deinit(&f->codec);
-        free(f);
-        return 0;
+        sessions_free(sessions);
+        codec_deinit(&codec);
+        return teardown(state);
 }
 
-#define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
+#define TEST(name) TEST_OF(name, struct fixture *f, setup_sessions, teardown_sessions)
 
 static void assert_ends(struct fixture *f, unsigned code) {
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
-        assert_int_equal(f->wire[0].code, code);
-        assert_false(f->wire[0].hung_up); /* not inside the call */
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__REFUSED);
+        assert_int_equal(wires[0].code, code);
+        assert_false(wires[0].hung_up); /* not inside the call */
         pass(f);
-        assert_true(f->wire[0].hung_up);
-        assert_false(f->wire[1].hung_up);
+        assert_true(wires[0].hung_up);
+        assert_false(wires[1].hung_up);
 }
 
 TEST(the_handshake_comes_first_and_once) {
         Wire__Status status = WIRE__STATUS__INIT;
 
         hello(f, 1, -1);
-        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__WELCOME);
-        assert_int_equal(f->wire[1].request, 1);
+        assert_int_equal(wires[1].type, WIRE__MESSAGE_TYPE__WELCOME);
+        assert_int_equal(wires[1].request, 1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);
         assert_ends(f, WIRE__CODE__PROTOCOL);
         hello(f, 0, -1); /* whatever follows is not heard */
-        assert_int_equal(f->wire[0].n_frames, 1);
+        assert_int_equal(wires[0].n_frames, 1);
 }
 
 TEST(a_name_is_cut_between_characters) {
@@ -262,8 +220,8 @@ TEST(a_name_is_cut_between_characters) {
         message.program = program;
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1); /* on_send() unpacks it */
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
-        assert_string_equal(f->wire[0].program,
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
+        assert_string_equal(wires[0].program,
                             "b cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
 }
 
@@ -272,8 +230,8 @@ static void meet(struct fixture *f, struct wire *wire, bool says_hello) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         Wire__Hello message = WIRE__HELLO__INIT;
 
-        sessions_set_handshake_timeout(f->sessions, 1);
-        assert_int_equal(session_new(f->sessions, &ops, wire, &peer, -1, &wire->session), 0);
+        sessions_set_handshake_timeout(sessions, 1);
+        assert_int_equal(session_new(sessions, &ops, wire, &peer, -1, &wire->session), 0);
         if (says_hello)
                 ask(wire, WIRE__MESSAGE_TYPE__HELLO, &message.base);
 }
@@ -302,9 +260,9 @@ TEST(the_older_one_says_how_they_speak) {
 
         SET(message, minor, FRAME_MINOR + 1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
-        assert_int_equal(f->wire[0].minor, FRAME_MINOR);
+        assert_int_equal(wires[0].minor, FRAME_MINOR);
         hello_1(f, 1);
-        assert_int_equal(f->wire[1].minor, FRAME_MINOR_1);
+        assert_int_equal(wires[1].minor, FRAME_MINOR_1);
 }
 
 TEST(clients_of_minor_0_do_not_come_back) {
@@ -312,10 +270,10 @@ TEST(clients_of_minor_0_do_not_come_back) {
 
         hello(f, 0, -1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__UNSUPPORTED);
+        assert_int_equal(wires[0].code, WIRE__CODE__UNSUPPORTED);
         hello_1(f, 1);
         send_message(f, 1, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
-        assert_int_equal(f->wire[1].code, WIRE__CODE__INVALID); /* it names no job */
+        assert_int_equal(wires[1].code, WIRE__CODE__INVALID); /* it names no job */
 }
 
 TEST(a_second_hello_ends_it) {
@@ -328,7 +286,7 @@ TEST(another_major_version_is_named) {
         uint8_t packet[FRAME_HEADER];
 
         frame_encode(packet, &(struct frame_header){ .major = 9, .type = WIRE__MESSAGE_TYPE__HELLO });
-        session_packet(f->wire[0].session, packet, sizeof(packet), NULL, 0);
+        session_packet(wires[0].session, packet, sizeof(packet), NULL, 0);
         assert_ends(f, WIRE__CODE__VERSION);
 }
 
@@ -383,7 +341,7 @@ static void end_process(struct fixture *f, struct wire *wire, bool member) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = pid };
         int fd = (int)syscall(SYS_pidfd_open, pid, 0);
         assert_true(fd >= 0);
-        assert_int_equal(session_new(f->sessions, &ops, wire, &peer, fd, &wire->session), 0);
+        assert_int_equal(session_new(sessions, &ops, wire, &peer, fd, &wire->session), 0);
         ask(wire, WIRE__MESSAGE_TYPE__HELLO, &hello.base);
         join.job = (char *)"ended";
         SET(join, min_world, 2);
@@ -414,11 +372,11 @@ TEST(an_own_pidfd_is_kept) {
         int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
         hello(f, 0, fd);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__WELCOME);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__WELCOME);
         assert_true(fcntl(fd, F_GETFD) >= 0);
 }
 
-static Wire__Join join_of(const char *job, uint32_t min_world, uint32_t max_world) {
+static Wire__Join wire_join_of(const char *job, uint32_t min_world, uint32_t max_world) {
         Wire__Join join = WIRE__JOIN__INIT;
 
         join.job = (char *)job;
@@ -429,13 +387,13 @@ static Wire__Join join_of(const char *job, uint32_t min_world, uint32_t max_worl
 
 /* The code with which it is refused; else 0. */
 static unsigned send_join_of(struct fixture *f, unsigned who, const Wire__Join *join) {
-        f->wire[who].code = 0;
+        wires[who].code = 0;
         send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join->base, -1);
-        return f->wire[who].code;
+        return wires[who].code;
 }
 
 static unsigned send_join(struct fixture *f, unsigned who) {
-        Wire__Join join = join_of("j", 2, 2);
+        Wire__Join join = wire_join_of("j", 2, 2);
 
         return send_join_of(f, who, &join);
 }
@@ -446,8 +404,8 @@ static void form(struct fixture *f) {
                 send_join(f, who);
         }
         pass(f);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__JOINED);
-        assert_int_equal(f->wire[0].request, 5);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__JOINED);
+        assert_int_equal(wires[0].request, 5);
 }
 
 TEST(wrong_joins_are_answered) {
@@ -466,16 +424,16 @@ TEST(wrong_joins_are_answered) {
 
         hello(f, 0, -1);
         for (size_t i = 0; i < array_size(rows); i++) {
-                Wire__Join join = join_of(rows[i].job, rows[i].min_world, rows[i].max_world);
+                Wire__Join join = wire_join_of(rows[i].job, rows[i].min_world, rows[i].max_world);
                 unsigned code = send_join_of(f, 0, &join);
 
                 if (code != rows[i].code)
                         fail_msg("job '%s', %u to %u members: code %u", rows[i].job, rows[i].min_world,
                                  rows[i].max_world, code);
-                assert_true(code == 0 || f->wire[0].request == 5);
+                assert_true(code == 0 || wires[0].request == 5);
         }
         pass(f);
-        assert_false(f->wire[0].hung_up);
+        assert_false(wires[0].hung_up);
 }
 
 TEST(a_connection_is_in_some_jobs_at_most) {
@@ -488,13 +446,13 @@ TEST(a_connection_is_in_some_jobs_at_most) {
         hello(f, 0, -1);
         for (unsigned i = 0; i <= SESSION_MEMBERS; i++) {
                 snprintf(name, sizeof(name), "j%u", i);
-                Wire__Join join = join_of(name, 2, 2);
+                Wire__Join join = wire_join_of(name, 2, 2);
                 assert_int_equal(send_join_of(f, 0, &join), i < SESSION_MEMBERS ? 0 : WIRE__CODE__QUOTA);
         }
 }
 
 static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool identified, uint64_t instance) {
-        Wire__Join join = join_of("j", 3, 3);
+        Wire__Join join = wire_join_of("j", 3, 3);
 
         join.has_rank = ranked;
         join.has_instance = identified;
@@ -512,7 +470,7 @@ TEST(an_instance_belongs_to_a_rank) {
         assert_int_equal(join_as(f, 1, true, true, 0), WIRE__CODE__STALE);
         assert_int_equal(join_as(f, 1, true, false, 0), WIRE__CODE__RANK_TAKEN);
         pass(f);
-        assert_false(f->wire[0].hung_up);
+        assert_false(wires[0].hung_up);
 }
 
 TEST(who_says_no_instance_keeps_its_rank) {
@@ -530,7 +488,7 @@ TEST(clients_of_minor_0_have_no_instance) {
 }
 
 static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
-        Wire__Join join = join_of("j", 1, 1);
+        Wire__Join join = wire_join_of("j", 1, 1);
 
         SET(join, spare, true);
         join.has_rank = ranked;
@@ -556,7 +514,7 @@ static void send_plan_as(struct fixture *f, unsigned who, uint32_t plan, uint32_
         Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
 
-        SET(begin, job, f->wire[who].job);
+        SET(begin, job, wires[who].job);
         SET(commit, job, begin.job);
         SET(mapped, job, begin.job);
         SET(begin, generation, 1);
@@ -595,9 +553,9 @@ static void send_plan_as(struct fixture *f, unsigned who, uint32_t plan, uint32_
                 send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, 8, &places.base, -1);
         }
         send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_COMMIT, 8, &commit.base, -1);
-        assert_int_equal(f->wire[who].type, WIRE__MESSAGE_TYPE__PLAN_ARENA);
-        assert_int_equal(f->wire[who].request, 8);
-        assert_true(f->wire[who].fd >= 0);
+        assert_int_equal(wires[who].type, WIRE__MESSAGE_TYPE__PLAN_ARENA);
+        assert_int_equal(wires[who].request, 8);
+        assert_true(wires[who].fd >= 0);
         send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_MAPPED, 9, &mapped.base, -1);
 }
 
@@ -608,7 +566,7 @@ static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
 static Wire__Ready ready_of(struct fixture *f, unsigned who, uint32_t bucket) {
         Wire__Ready ready = WIRE__READY__INIT;
 
-        SET(ready, job, f->wire[who].job);
+        SET(ready, job, wires[who].job);
         SET(ready, generation, 1);
         SET(ready, step, 1);
         SET(ready, bucket, bucket);
@@ -638,19 +596,19 @@ TEST(many_results_of_one_pass_take_few_frames) {
         form(f);
         send_plan(f, 0, buckets);
         send_plan(f, 1, buckets);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__PLAN_AGREED);
-        before = f->wire[0].n_frames;
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__PLAN_AGREED);
+        before = wires[0].n_frames;
         for (unsigned bucket = 0; bucket < buckets; bucket++)
                 for (unsigned who = 0; who < 2; who++)
                         send_ready(f, who, bucket, bucket == 7);
         pass(f);
         for (unsigned who = 0; who < 2; who++) {
-                assert_int_equal(f->wire[who].results, buckets);
-                assert_int_equal(f->wire[who].step, 1);
-                assert_int_equal(f->wire[who].outcome, WIRE__OUTCOME__COMMITTED);
-                assert_true(f->wire[who].unused);
+                assert_int_equal(wires[who].results, buckets);
+                assert_int_equal(wires[who].step, 1);
+                assert_int_equal(wires[who].outcome, WIRE__OUTCOME__COMMITTED);
+                assert_true(wires[who].unused);
         }
-        assert_true(f->wire[0].n_frames - before <= 4);
+        assert_true(wires[0].n_frames - before <= 4);
 }
 
 TEST(results_of_two_plans_are_told_apart) {
@@ -662,8 +620,8 @@ TEST(results_of_two_plans_are_told_apart) {
                 for (unsigned who = 0; who < 2; who++)
                         send_ready_of(f, who, plan, 0);
         pass(f);
-        assert_int_equal(f->wire[0].results_of[0], 1);
-        assert_int_equal(f->wire[0].results_of[1], 1);
+        assert_int_equal(wires[0].results_of[0], 1);
+        assert_int_equal(wires[0].results_of[1], 1);
 }
 
 /* What comes of the first frame concerns all of the plan's; the same number may be another plan's later. */
@@ -673,23 +631,23 @@ TEST(a_wrong_plan_is_refused_once) {
         Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
 
         form(f);
-        SET(begin, job, f->wire[0].job);
+        SET(begin, job, wires[0].job);
         SET(params, job, begin.job);
         SET(commit, job, begin.job);
         SET(begin, generation, 1);
-        unsigned before = f->wire[0].n_frames;
+        unsigned before = wires[0].n_frames;
         send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_BEGIN, 8, &begin.base, -1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_PARAMS, 8, &params.base, -1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__PLAN_COMMIT, 8, &commit.base, -1);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
-        assert_int_equal(f->wire[0].n_frames, before + 1);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__REFUSED);
+        assert_int_equal(wires[0].n_frames, before + 1);
         send_plan_as(f, 0, 1, 1); /* with that number */
 }
 
 TEST(a_member_without_a_rank_gives_nothing) {
         hello(f, 0, -1);
         send_join(f, 0);
-        f->wire[0].job = list_entry(f->jobs->list.next, struct job, link)->id;
+        wires[0].job = list_entry(f->jobs->list.next, struct job, link)->id;
         send_ready(f, 0, 0, false);
         assert_ends(f, WIRE__CODE__STATE);
 }
@@ -698,7 +656,7 @@ TEST(a_member_without_a_rank_gives_nothing) {
 TEST(a_trace_has_values_of_ranks) {
         const uint64_t counts[] = { 0, 7 };
         const struct backend_result result = { .n_inputs = 2, .input_nonfinite = counts };
-        const struct wire *wire = &f->wire[0];
+        const struct wire *wire = &wires[0];
         Wire__Trace trace = WIRE__TRACE__INIT;
         struct record *record;
         struct record_step *step;
@@ -736,9 +694,9 @@ TEST(a_wrong_ready_evicts_and_the_others_hear_of_it) {
         send_ready(f, 0, 1, false);
         send_ready(f, 0, 1, false);
         assert_ends(f, WIRE__CODE__STATE);
-        assert_int_equal(f->wire[1].outcome, WIRE__OUTCOME__VOID);
-        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
-        assert_non_null(strstr(f->wire[1].lost, "second READY for bucket 1"));
+        assert_int_equal(wires[1].outcome, WIRE__OUTCOME__VOID);
+        assert_int_equal(wires[1].type, WIRE__MESSAGE_TYPE__LOST);
+        assert_non_null(strstr(wires[1].lost, "second READY for bucket 1"));
 }
 
 TEST(one_connection_has_one_place_in_a_job) {
@@ -746,7 +704,7 @@ TEST(one_connection_has_one_place_in_a_job) {
         assert_int_equal(send_join(f, 0), 0);
         assert_int_equal(send_join(f, 0), WIRE__CODE__STATE);
         pass(f);
-        assert_false(f->wire[0].hung_up);
+        assert_false(wires[0].hung_up);
 }
 
 TEST(users_see_their_own_jobs) {
@@ -758,8 +716,8 @@ TEST(users_see_their_own_jobs) {
         hello(f, 0, -1);
         send_join(f, 0);
         send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 6, &status.base, -1);
-        assert_int_equal(f->wire[0].n_jobs, 1);
-        assert_int_equal(session_new(f->sessions, &ops, &other, &peer, -1, &other.session), 0);
+        assert_int_equal(wires[0].n_jobs, 1);
+        assert_int_equal(session_new(sessions, &ops, &other, &peer, -1, &other.session), 0);
         ask(&other, WIRE__MESSAGE_TYPE__HELLO, &greeting.base);
         ask(&other, WIRE__MESSAGE_TYPE__STATUS, &status.base);
         assert_int_equal(other.type, WIRE__MESSAGE_TYPE__STATUS_END);
@@ -771,14 +729,14 @@ TEST(leaving_is_answered_and_told) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
         form(f);
-        SET(leave, job, f->wire[0].job);
+        SET(leave, job, wires[0].job);
         send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 11, &leave.base, -1);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__LEFT);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__LEFT);
         pass(f);
-        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
+        assert_int_equal(wires[1].type, WIRE__MESSAGE_TYPE__LOST);
         send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 12, &leave.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID); /* no member any more */
-        assert_false(f->wire[0].hung_up);
+        assert_int_equal(wires[0].code, WIRE__CODE__INVALID); /* no member any more */
+        assert_false(wires[0].hung_up);
 }
 
 /* It hears how its last step has ended before it hears that it has left. */
@@ -790,10 +748,10 @@ TEST(the_last_outcome_comes_before_the_end) {
         send_plan(f, 1, 1);
         send_ready(f, 1, 0, false);
         send_ready(f, 0, 0, false);
-        SET(leave, job, f->wire[0].job);
+        SET(leave, job, wires[0].job);
         send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 11, &leave.base, -1);
-        assert_int_equal(f->wire[0].outcome, WIRE__OUTCOME__COMMITTED);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__LEFT);
+        assert_int_equal(wires[0].outcome, WIRE__OUTCOME__COMMITTED);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__LEFT);
 }
 
 TEST(a_shutdown_is_told_to_all) {
@@ -803,19 +761,19 @@ TEST(a_shutdown_is_told_to_all) {
         SET(returns, returns, true);
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &returns.base, -1);
         hello(f, 1, -1);
-        sessions_shutdown(f->sessions, "stopping");
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__RESTARTING); /* it may come back */
-        assert_int_equal(f->wire[1].code, WIRE__CODE__DAEMON_LOST);
+        sessions_shutdown(sessions, "stopping");
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__RESTARTING); /* it may come back */
+        assert_int_equal(wires[1].code, WIRE__CODE__DAEMON_LOST);
         pass(f);
-        assert_true(f->wire[0].hung_up && f->wire[1].hung_up);
+        assert_true(wires[0].hung_up && wires[1].hung_up);
 }
 
 static struct job *job_alone(struct fixture *f, const char *name, uint64_t operations) {
-        Wire__Join join = join_of(name, 1, 1);
+        Wire__Join join = wire_join_of(name, 1, 1);
 
         assert_int_equal(send_join_of(f, 0, &join), 0);
         pass(f);
-        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__JOINED);
+        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__JOINED);
         struct job *job = list_entry(f->jobs->list.prev, struct job, link);
         assert_string_equal(job->name, name);
         job->operations = operations;
@@ -833,7 +791,7 @@ static void leave_job(struct fixture *f, uint32_t job) {
 }
 
 static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *ret_running) {
-        while (sessions_sum_go_on(f->sessions, sum))
+        while (sessions_sum_go_on(sessions, sum))
                 ;
         *ret_running = sum->sum.jobs[1];
         return sum->sum.operations;
@@ -849,18 +807,18 @@ TEST(a_sum_over_jobs_never_falls) {
         counted = job_alone(f, "counted", 1)->id;
         ending = job_alone(f, "ending", 10)->id;
         job_alone(f, "stays", 100);
-        sessions_sum_begin(f->sessions, &sum);
-        assert_true(sessions_sum_go_on(f->sessions, &sum));
+        sessions_sum_begin(sessions, &sum);
+        assert_true(sessions_sum_go_on(sessions, &sum));
         leave_job(f, counted);
         leave_job(f, ending);
         uint32_t young = job_alone(f, "young", 1000)->id;
         leave_job(f, young);
         assert_int_equal(summed(f, &sum, &running), 111);
         assert_int_equal(running, 2); /* with the one that was there when it was counted */
-        sessions_sum_begin(f->sessions, &later);
+        sessions_sum_begin(sessions, &later);
         assert_int_equal(summed(f, &later, &running), 1111);
         assert_int_equal(running, 1);
-        sessions_sum_begin(f->sessions, &sum);
+        sessions_sum_begin(sessions, &sum);
         sessions_sum_end(&sum); /* given up: what happens from here on is none of its business */
         sessions_sum_end(&sum);
         sessions_sum_end(&other);
