@@ -40,6 +40,11 @@
 #define ARENA_BYTES ((1 + BUCKETS + (LARGE * 4u + 4095u) / 4096u) * 4096u)
 #define STAGING 65536u
 
+#define NO_MAP 0xffu /* a member says nothing of absent parameters */
+
+/* Bits of the parameters of a bucket that a rank has no gradient of, or NO_MAP. */
+typedef uint8_t (*absent_fn)(uint32_t rank, uint32_t bucket);
+
 struct station { /* a node */
         struct cluster *cluster;
         struct remote *remote; /* leads to the coordinators */
@@ -85,7 +90,8 @@ struct cluster {
         struct token token;
         struct refusal refusal;
         unsigned dtype, reduce;
-        uint32_t parts; /* parameters of a bucket */
+        uint32_t parts;   /* parameters of a bucket */
+        absent_fn absent; /* of plan 0; NULL: nothing is said of any */
         uint64_t grace;
         uint32_t least; /* members that are enough; 0: all */
 };
@@ -566,16 +572,34 @@ static inline double get(unsigned dtype, const unsigned char *at, uint64_t i) {
         return dtype == WIRE__DTYPE__F32 ? (double)((const float *)at)[i] : ((const int32_t *)at)[i];
 }
 
+static inline uint8_t absent_of(uint32_t rank, uint32_t plan, uint32_t bucket) {
+        return cluster->absent != NULL && plan == 0 ? cluster->absent(rank, bucket) : NO_MAP;
+}
+
+static inline bool is_absent(uint32_t rank, uint32_t plan, uint32_t bucket, uint32_t part) {
+        uint8_t absent = absent_of(rank, plan, bucket);
+
+        return absent != NO_MAP && (absent >> part & 1) != 0;
+}
+
 static inline int ready_of(uint32_t rank, uint32_t plan, uint32_t bucket, uint32_t divisor) {
         struct trainer *trainer = &cluster->trainer[rank];
+        uint8_t absent = absent_of(rank, plan, bucket);
 
         return step_ready(trainer->member,
                           &(struct ready){ .generation = trainer->member->job->generation,
                                            .plan = plan,
                                            .step = trainer->step[plan],
                                            .bucket = bucket,
-                                           .divisor = divisor },
+                                           .divisor = divisor,
+                                           .has_absent = absent != NO_MAP,
+                                           .absent = &absent,
+                                           .absent_bytes = 1 },
                           &cluster->refusal);
+}
+
+static inline uint64_t part_bytes(uint32_t bucket) {
+        return bucket_bytes(bucket) / cluster->parts;
 }
 
 #define PERIOD 5u /* elements, after which values come again */
@@ -593,6 +617,9 @@ static inline void fill(uint32_t rank, uint32_t plan, uint32_t bucket) {
         for (uint64_t i = 0; i < PERIOD; i++)
                 put(cluster->dtype, at, i, value_of(rank, plan, trainer->step[plan], bucket, i));
         repeat(at, PERIOD * dtype_size(cluster->dtype), bucket_bytes(bucket));
+        for (uint32_t part = 0; part < cluster->parts; part++)
+                if (is_absent(rank, plan, bucket, part))
+                        memset(at + part * part_bytes(bucket), 0, part_bytes(bucket));
         assert_int_equal(ready_of(rank, plan, bucket, 0), 0);
 }
 
@@ -632,8 +659,9 @@ static inline void replace(uint32_t rank, uint32_t node) {
         cluster->trainer[rank].step[0] = cluster->trainer[0].step[0];
 }
 
-/* What the ranks in `from` make of that element. */
-static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint32_t bucket, uint64_t i) {
+/* What the ranks in `from` make of that element, which is in that part of the bucket. */
+static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint32_t bucket, uint32_t part,
+                              uint64_t i) {
         double whole = cluster->reduce == WIRE__REDUCE__MIN ? 1e9 : 0;
         uint32_t world = 0;
 
@@ -641,7 +669,7 @@ static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint3
                 double value = value_of(rank, plan, step, bucket, i);
 
                 world += cluster->trainer[rank].member != NULL;
-                if ((from >> rank & 1) == 0)
+                if ((from >> rank & 1) == 0 || is_absent(rank, plan, bucket, part))
                         continue;
                 if (cluster->reduce != WIRE__REDUCE__MIN)
                         whole += value;
@@ -651,14 +679,34 @@ static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint3
         return cluster->reduce == WIRE__REDUCE__AVG ? whole / world : whole;
 }
 
+/* Each node with members has heard which parameters no rank in `from` has used. */
+static inline void assert_unused(unsigned from, uint32_t bucket) {
+        uint8_t unused = (uint8_t)((1u << cluster->parts) - 1);
+
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
+                if ((from >> rank & 1) != 0)
+                        unused &= absent_of(rank, 0, bucket) == NO_MAP ? 0 : absent_of(rank, 0, bucket);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (job_on(n) != NULL)
+                        assert_int_equal(cluster->node[n].unused[bucket],
+                                         job_on(n)->n_local > 0 ? unused : 0);
+}
+
 /* `step` is over, and all ranks of `from` have what came of their inputs. */
 static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
         static unsigned char whole[LARGE * 4];
 
         for (uint32_t b = 0; b < BUCKETS; b++) {
-                for (uint64_t i = 0; i < PERIOD; i++)
-                        put(cluster->dtype, whole, i, whole_of(from, plan, step, b, i));
-                repeat(whole, PERIOD * dtype_size(cluster->dtype), bucket_bytes(b));
+                for (uint32_t part = 0; part < cluster->parts; part++) {
+                        unsigned char *at = whole + part * part_bytes(b);
+                        uint64_t first = part * part_bytes(b) / dtype_size(cluster->dtype);
+
+                        for (uint64_t i = 0; i < PERIOD; i++)
+                                put(cluster->dtype, at, i, whole_of(from, plan, step, b, part, first + i));
+                        repeat(at, PERIOD * dtype_size(cluster->dtype), part_bytes(b));
+                }
+                if (plan == 0)
+                        assert_unused(from, b);
                 for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
                         if ((from >> rank & 1) == 0)
                                 continue;
@@ -672,6 +720,41 @@ static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
 
 static inline void assert_sums(unsigned from, uint64_t step) {
         assert_sums_of(from, 0, step);
+}
+
+#define ALL 0xfu
+
+static inline bool all_committed(unsigned steps) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (!cluster->node[n].gone && job_on(n) != NULL && cluster->node[n].committed != steps)
+                        return false;
+        return true;
+}
+
+static inline bool all_voided(unsigned steps) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (!cluster->node[n].gone && cluster->node[n].voided != steps)
+                        return false;
+        return true;
+}
+
+static inline bool all_entered(uint32_t generation) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (!cluster->node[n].gone && (job_on(n) == NULL || job_on(n)->generation != generation))
+                        return false;
+        return true;
+}
+
+static inline void step_of(unsigned ranks, uint64_t step) {
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
+                if (ranks >> rank & 1)
+                        give(rank);
+        until(all_committed((unsigned)step));
+        assert_sums(ranks, step);
+}
+
+static inline bool has_said(uint32_t node, const char *text) {
+        return strstr(cluster->node[node].text, text) != NULL;
 }
 
 /* ---- operations ---- */

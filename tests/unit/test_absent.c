@@ -2,93 +2,29 @@
 /* Parameters without a gradient in a job over several nodes: what nobody has used is known to everybody. */
 #include "nodes_fixture.h"
 
-#define ALL 0xfu
 #define PARTS MOST_PARTS
-#define NO_MAP 0xffu /* the member says nothing of absent ones */
-
-typedef uint8_t (*absent_fn)(uint32_t rank, uint32_t bucket);
 
 static void form(void) {
         cluster->parts = PARTS;
         form_four();
 }
 
-static uint64_t part_bytes(uint32_t bucket) {
-        return bucket_bytes(bucket) / PARTS;
+static void give_step(absent_fn absent) {
+        cluster->absent = absent;
+        give_all(4);
 }
 
-/* Zeros where the map says absent. 0, or the code of a refusal. */
-static int give_with(uint32_t rank, uint32_t bucket, uint8_t absent) {
-        struct trainer *trainer = &cluster->trainer[rank];
-        unsigned char *at = trainer->arena[0] + bucket_offset(bucket);
-        struct ready ready = { .generation = trainer->member->job->generation,
-                               .step = trainer->step[0],
-                               .bucket = bucket,
-                               .has_absent = absent != NO_MAP,
-                               .absent = &absent,
-                               .absent_bytes = 1 };
-
-        for (uint64_t i = 0; i < PERIOD; i++)
-                put(cluster->dtype, at, i, value_of(rank, 0, trainer->step[0], bucket, i));
-        repeat(at, PERIOD * dtype_size(cluster->dtype), bucket_bytes(bucket));
-        for (uint32_t part = 0; part < PARTS; part++)
-                if (absent != NO_MAP && (absent >> part & 1) != 0)
-                        memset(at + part * part_bytes(bucket), 0, part_bytes(bucket));
-        return step_ready(trainer->member, &ready, &cluster->refusal);
-}
-
-static void assert_part_right(unsigned from, uint64_t step, absent_fn absent, uint32_t b, uint32_t part) {
-        static unsigned char whole[LARGE * 4];
-        uint64_t first = part * part_bytes(b) / dtype_size(cluster->dtype);
-
-        for (uint64_t i = 0; i < PERIOD; i++) {
-                double sum = 0;
-
-                for (uint32_t rank = 0; rank < 4; rank++)
-                        if ((from >> rank & 1) != 0 &&
-                            (absent(rank, b) == NO_MAP || (absent(rank, b) >> part & 1) == 0))
-                                sum += value_of(rank, 0, step, b, first + i);
-                if (cluster->reduce == WIRE__REDUCE__AVG)
-                        sum /= job_on(0)->world;
-                put(cluster->dtype, whole, i, sum);
-        }
-        repeat(whole, PERIOD * dtype_size(cluster->dtype), part_bytes(b));
-        for (uint32_t rank = 0; rank < 4; rank++)
-                if ((from >> rank & 1) != 0)
-                        assert_memory_equal(cluster->trainer[rank].arena[0] + bucket_offset(b) +
-                                                    part * part_bytes(b),
-                                            whole, part_bytes(b));
-}
-
-static void assert_right(unsigned from, uint64_t step, absent_fn absent) {
-        for (uint32_t b = 0; b < BUCKETS; b++) {
-                uint8_t unused = (1u << PARTS) - 1;
-
-                for (uint32_t rank = 0; rank < 4; rank++)
-                        if ((from >> rank & 1) != 0)
-                                unused &= absent(rank, b) == NO_MAP ? 0 : absent(rank, b);
-                for (uint32_t n = 0; n < cluster->n; n++)
-                        assert_int_equal(cluster->node[n].unused[b], job_on(n)->n_local > 0 ? unused : 0);
-                for (uint32_t part = 0; part < PARTS; part++)
-                        assert_part_right(from, step, absent, b, part);
-        }
-}
-
-static void give_step(unsigned from, absent_fn absent) {
-        for (uint32_t rank = 0; rank < 4; rank++)
-                for (uint32_t b = 0; b < BUCKETS && (from >> rank & 1) != 0; b++)
-                        assert_int_equal(give_with(rank, (b + rank) % BUCKETS,
-                                                   absent(rank, (b + rank) % BUCKETS)),
-                                         0);
-}
-
+/* The next one; from now on `absent` says what is absent. */
 static void step_with(unsigned from, absent_fn absent) {
         uint64_t step = cluster->trainer[0].step[0];
 
-        give_step(from, absent);
+        cluster->absent = absent;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                if (from >> rank & 1)
+                        give(rank);
         until(cluster->trainer[0].step[0] == step + 1);
         settle();
-        assert_right(from, step, absent);
+        assert_sums(from, step);
 }
 
 static uint8_t none_said(uint32_t rank, uint32_t bucket) {
@@ -166,9 +102,10 @@ NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
 NODES_TEST(a_void_step_leaves_nothing, TWO_AVG, THREE_SUM) {
         form();
         step_with(ALL, none_said);
-        for (uint32_t rank = 0; rank < 4; rank++)
-                for (uint32_t b = 0; b < BUCKETS - (rank == 3); b++)
-                        assert_int_equal(give_with(rank, b, everything(rank, b)), 0);
+        cluster->absent = everything;
+        give_all(3);
+        for (uint32_t b = 0; b < BUCKETS - 1; b++)
+                ready(3, b);
         settle();
         assert_int_equal(cluster->node[0].unused[0], everything(0, 0));
         lose(2);
@@ -186,7 +123,7 @@ NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
         for (unsigned moment = 0; moment < MOMENTS(20); moment++) {
                 uint64_t step = cluster->trainer[0].step[0];
 
-                give_step(ALL, different);
+                give_step(different);
                 for (unsigned i = 0; i < moment; i++)
                         pass();
                 lose(2);
@@ -208,6 +145,7 @@ NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
 /* A minimum has nothing to say of what is not there. */
 NODES_TEST(a_minimum_has_no_absent_parameters, THREE_MIN) {
         form();
-        assert_int_equal(give_with(0, 0, 1), WIRE__CODE__INVALID);
+        cluster->absent = everything;
+        assert_int_equal(ready_of(0, 0, 0, 0), WIRE__CODE__INVALID);
         assert_non_null(strstr(cluster->refusal.text, "to which an absent parameter contributes nothing"));
 }

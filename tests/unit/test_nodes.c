@@ -8,23 +8,6 @@
 #include "job/watch/stall.h"
 #include "job/watch/waits.h"
 
-#define ALL 0xfu
-
-static bool all_committed(unsigned steps) {
-        for (uint32_t n = 0; n < cluster->n; n++)
-                if (!cluster->node[n].gone && job_on(n) != NULL && cluster->node[n].committed != steps)
-                        return false;
-        return true;
-}
-
-static void step_of(unsigned ranks, uint64_t step) {
-        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
-                if (ranks >> rank & 1)
-                        give(rank);
-        until(all_committed((unsigned)step));
-        assert_sums(ranks, step);
-}
-
 NODES_TEST(members_get_the_sums_of_all, ONE_AVG, TWO_AVG, THREE_SUM, THREE_MIN) {
         form_four();
         for (uint64_t step = 1; step <= 3; step++)
@@ -154,8 +137,8 @@ NODES_TEST(what_hangs_between_nodes_is_named, THREE_AVG) {
                                 : n == 1 ? "the exchange of bucket 0 with nodes 0, 2"
                                          : "the exchange of bucket 0 with nodes 0, 1");
         stall_check(job_on(0), since + 4000 * USEC_PER_SEC);
-        assert_non_null(strstr(cluster->node[0].text, "job 'j', step 1: waiting 39"));
-        assert_non_null(strstr(cluster->node[0].text, " s for the exchange of bucket 0 with nodes 1, 2"));
+        assert_true(has_said(0, "job 'j', step 1: waiting 39"));
+        assert_true(has_said(0, " s for the exchange of bucket 0 with nodes 1, 2"));
         assert_false(cluster->trainer[0].evicted);
         fabric_go_on(cluster->fabric);
         until(all_committed(1));
@@ -262,8 +245,8 @@ NODES_TEST(divisors_are_compared_between_nodes, TWO_AVG) {
                 assert_int_equal(ready_of(rank, 0, 0, rank < 2 ? 4 : 3), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
-        assert_non_null(strstr(cluster->node[0].text, "divides by 4, members of another node by 3"));
-        assert_non_null(strstr(cluster->node[1].text, "divides by 3, members of another node by 4"));
+        assert_true(has_said(0, "divides by 4, members of another node by 3"));
+        assert_true(has_said(1, "divides by 3, members of another node by 4"));
 }
 
 /* As daemons of different releases might. */
@@ -274,7 +257,7 @@ NODES_TEST(what_goes_between_nodes_is_compared, TWO_AVG) {
                 assert_int_equal(ready_of(rank, 0, 0, 0), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
-        assert_non_null(strstr(cluster->node[0].text, "install the same release of gradsyncd on all nodes"));
+        assert_true(has_said(0, "install the same release of gradsyncd on all nodes"));
 }
 
 NODES_TEST(how_buckets_are_cut_is_compared, TWO_AVG) {
@@ -284,7 +267,7 @@ NODES_TEST(how_buckets_are_cut_is_compared, TWO_AVG) {
                 assert_int_equal(ready_of(rank, 0, 0, 0), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
-        assert_non_null(strstr(cluster->node[1].text, "install the same release of gradsyncd on all nodes"));
+        assert_true(has_said(1, "install the same release of gradsyncd on all nodes"));
 }
 
 /* ---- plans that share a lane: the third one and all after it ---- */
@@ -480,12 +463,11 @@ NODES_TEST(a_way_that_breaks_costs_a_communicator, THREE_AVG) {
         step_of(ALL, 1);
         cluster->fabric->node[2].launch_error = -EIO;
         give_all(4);
-        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
+        until(all_voided(1));
         for (uint32_t n = 0; n < 3; n++)
-                assert_non_null(
-                        strstr(cluster->node[n].text, "the way between its nodes broke after step 1"));
+                assert_true(has_said(n, "the way between its nodes broke after step 1"));
         cluster->fabric->node[2].launch_error = 0;
-        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        until(all_entered(2));
         step_of(ALL, 2);
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
@@ -499,7 +481,7 @@ NODES_TEST(a_fenced_node_tells_its_members, THREE_AVG) {
         settle();
         fence_off(2);
         until(cluster->node[2].voided == 1);
-        assert_non_null(strstr(cluster->node[2].text, "the way between its nodes broke after step 1"));
+        assert_true(has_said(2, "the way between its nodes broke after step 1"));
         assert_int_equal(member_check(cluster->trainer[3].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
         until(job_on(2)->generation == 2 && cluster->node[0].voided == 1); /* it is taken again */
         step_of(ALL, 2);
@@ -728,8 +710,8 @@ NODES_TEST(calls_that_differ_are_refused_everywhere, TWO_AVG) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 assert_int_equal(call(rank, WIRE__OPERATION_KIND__BROADCAST, rank < 2 ? PART : 2 * PART), 0);
         until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
-        assert_non_null(strstr(cluster->node[0].text, "members of another node call something else than the "
-                                                      "broadcast of 128 bytes from rank 2"));
+        assert_true(has_said(0, "members of another node call something else than the "
+                                "broadcast of 128 bytes from rank 2"));
         assert_int_equal(cluster->node[0].operations, 0);
         call_all(WIRE__OPERATION_KIND__ALLREDUCE, N_PART); /* the next one is the same for all */
         for (uint64_t i = 0; i < N_PART; i++)
@@ -777,7 +759,7 @@ static void empty_a_node(void) {
         step_of(ALL, 1);
         stage_all(4);
         lose(2);
-        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        until(all_entered(2));
         assert_int_equal(job_on(1)->n_local, 0);
         assert_int_equal(job_on(1)->world, 3);
 }
@@ -821,7 +803,7 @@ NODES_TEST(a_member_comes_to_an_empty_node, THREE_FOR_TWO) {
         empty_a_node();
         step_of(0x7, 2);
         join(1, 3, 4);
-        until(job_on(0)->generation == 3 && job_on(1)->generation == 3 && job_on(2)->generation == 3);
+        until(all_entered(3));
         bring(3);
         cluster->trainer[3].step[0] = 3;
         step_of(ALL, 3);

@@ -108,7 +108,7 @@ NODES_TEST(a_node_without_members_is_not_awaited, THREE_FOR_TWO) {
 
         form_four();
         lose(3);
-        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        until(all_entered(2));
         assert_int_equal(job_on(2)->n_local, 0);
         jobs_drain(jobs);
         assert_true(jobs_depart(jobs));

@@ -72,9 +72,8 @@ NODES_TEST(steps_wait_for_it, THREE_AVG, THREE_MIN) {
                 assert_int_equal(cluster->fabric->node[n].n_payloads, 0);
         }
         make(0);
-        until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
-              cluster->node[2].committed == 1);
-        assert_sums(0xf, 1);
+        until(all_committed(1));
+        assert_sums(ALL, 1);
         give_all(4);
         until(cluster->node[1].committed == 2 && cluster->node[0].committed == 2);
         assert_int_equal(n_slow, 0);
@@ -85,9 +84,8 @@ NODES_TEST(it_comes_before_the_first_step, THREE_MIN) {
         form_four();
         make(0);
         give_all(4);
-        until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
-              cluster->node[2].committed == 1);
-        assert_sums(0xf, 1);
+        until(all_committed(1));
+        assert_sums(ALL, 1);
 }
 
 /* A loss meanwhile is no reason to ask again. */
@@ -97,7 +95,7 @@ NODES_TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
         give_all(4);
         settle();
         lose(0);
-        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
+        until(all_voided(1));
         join(0, 0, 4);
         until(cluster->trainer[0].member != NULL && job_on(1)->generation == 2);
         bring(0);
@@ -108,7 +106,7 @@ NODES_TEST(a_member_is_lost_before_it_comes, THREE_AVG) {
         assert_int_equal(cluster->node[1].committed, 0);
         make(0);
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1);
-        assert_sums(0xf, 1);
+        assert_sums(ALL, 1);
 }
 
 /* The node's only member has gone meanwhile: it gives what changes nothing all the same. */
@@ -116,7 +114,7 @@ NODES_TEST(a_node_without_members_waits_for_it, THREE_FOR_TWO, THREE_MIN_FOR_TWO
         make_slow();
         form_four();
         lose(2);
-        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        until(all_entered(2));
         assert_int_equal(job_on(1)->n_local, 0);
         give_all(3);
         settle();
@@ -138,7 +136,7 @@ NODES_TEST(steps_wait_for_the_engine, THREE_AVG) {
         assert_int_equal(cluster->fabric->node[0].n_payloads, 0);
         fake_take_shared(fake);
         until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1);
-        assert_sums(0xf, 1);
+        assert_sums(ALL, 1);
         fake->slow = false;
 }
 
@@ -173,8 +171,8 @@ NODES_TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
         assert_true(cluster->trainer[2].evicted);
         assert_false(cluster->trainer[0].evicted || cluster->trainer[1].evicted ||
                      cluster->trainer[3].evicted);
-        assert_non_null(strstr(cluster->node[1].text, "plan 0 of job 'j': what goes to other nodes"));
-        assert_non_null(strstr(cluster->node[1].text, "has no room for"));
+        assert_true(has_said(1, "plan 0 of job 'j': what goes to other nodes"));
+        assert_true(has_said(1, "has no room for"));
         lose(2);
         until(cluster->node[0].voided == 1 && cluster->node[2].voided == 1);
         is_slow = false; /* the next one finds room */
@@ -183,9 +181,8 @@ NODES_TEST(the_members_go_where_there_is_no_room, THREE_AVG) {
         bring(2);
         settle();
         give_all(4);
-        until(cluster->node[0].committed == 1 && cluster->node[1].committed == 1 &&
-              cluster->node[2].committed == 1);
-        assert_sums(0xf, 1);
+        until(all_committed(1));
+        assert_sums(ALL, 1);
 }
 
 NODES_TEST(the_engine_does_not_take_it, THREE_AVG) {
@@ -198,7 +195,7 @@ NODES_TEST(the_engine_does_not_take_it, THREE_AVG) {
                         fake->memory_id[i] = UINT64_MAX - i;
         make(0);
         assert_true(cluster->trainer[2].evicted);
-        assert_non_null(strstr(cluster->node[1].text, "the engine does not take the staging: No space left"));
+        assert_true(has_said(1, "the engine does not take the staging: No space left"));
         for (unsigned i = 0; i < FABRIC_MEMORIES; i++)
                 if (fake->memory_id[i] == UINT64_MAX - i)
                         fake->memory_id[i] = 0;
