@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes and coordinators among noise, and random lives of a job on one node, which come to an end. Single
- * cases are in scripts. */
+/* Nodes and coordinators among noise. Single cases are in scripts, random lives in tests/simulation. */
 #include "rig/machines.h"
+#include "tests.h"
 
 #include <string.h>
 
@@ -87,11 +87,17 @@ static struct message noisy(uint32_t to) {
         return m;
 }
 
+static int end(void **state) {
+        machines_end();
+        return 0;
+}
+
+#define TEST(name) TEST_WITH(name, NULL, end)
+
 /* Whatever comes: numbers never go back, and nothing is prepared beyond what is open. */
-static void noise_breaks_no_node(void **state) {
+TEST(noise_breaks_no_node) {
         for (unsigned run = 0; run < 300; run++) {
                 uint64_t term = 0;
-
                 struct node *node;
 
                 machines_reach(NODE_RUNNING + run % (NODE_SETTLED - NODE_RUNNING + 1), of_node, &wish);
@@ -110,7 +116,7 @@ static void noise_breaks_no_node(void **state) {
         }
 }
 
-static void noise_breaks_no_coordinator(void **state) {
+TEST(noise_breaks_no_coordinator) {
         for (unsigned run = 0; run < 300; run++) {
                 const struct coordinator *c = &w.job[0].coordinator;
                 uint64_t term = 0;
@@ -134,152 +140,4 @@ static void noise_breaks_no_coordinator(void **state) {
                         forget();
                 }
         }
-}
-
-/* ---- lives ---- */
-
-static struct node *const node = &w.job[0].at[0].node;
-static struct coordinator *const coordinator = &w.job[0].coordinator;
-static const uint64_t planned[LIMIT_LANES] = { 1 };
-
-static uint32_t below(uint32_t n) {
-        return noise() % n;
-}
-
-static void join(uint64_t count) {
-        struct membership_request request = wish;
-
-        request.member = count;
-        node_join(node, w.now, &request, &(struct tag){ 0 });
-        machines_pump();
-}
-
-static void form_two(void) {
-        struct coordinator_config config = { .candidates = 1, .nonce = 7, .incarnation = 1, .alone = true };
-
-        machines_begin(1, 1, &machines_never);
-        config.room = room;
-        config.room.nodes = 1;
-        machines_start_coordinator(0, config);
-        machines_start_node(0, 0, of_node);
-        w.quiets = true;
-        join(1);
-        join(2);
-        w.now = membership_deadline(&coordinator->membership);
-        coordinator_tick(coordinator, w.now);
-        machines_pump();
-        assert_int_equal(node->phase, NODE_RUNNING);
-}
-
-/* What the caller would do next with that unit; false: nothing. */
-static bool carry_on(uint32_t track) {
-        switch (node->track[track].state) {
-        case UNIT_OPEN:
-                if (node->phase != NODE_RUNNING || node->missing || node->track[track].spoilt)
-                        return false;
-                node_full(node, w.now, node->generation, track);
-                break;
-        case UNIT_COMMITTING: node_landed(node, w.now, node->generation, track); break;
-        case UNIT_VOIDING: node_quiet(node, w.now, node->generation, track); break;
-        default: return false;
-        }
-        machines_pump();
-        return true;
-}
-
-static void move(uint64_t *next) {
-        uint32_t track = below(3), some = node->n > 0 ? below(node->n) : 0;
-
-        switch (below(14)) {
-        case 0: join(++*next); break;
-        case 1:
-                if (node->n > 1)
-                        node_lose(node, w.now, node->member[some].request.member, WIRE__CAUSE__EXITED);
-                break;
-        case 2:
-                if (node->n > 1) {
-                        node_leave(node, w.now, node->member[some].request.member);
-                        machines_pump();
-                }
-                break;
-        case 3:
-                if (node->n < 2 || !node->member[some].in || node->track[track].state == UNIT_IDLE)
-                        break; /* who takes memory away has given some */
-                node_spoil(node, w.now, node->generation, track);
-                node_lose(node, w.now, node->member[some].request.member, WIRE__CAUSE__EVICTED);
-                break;
-        case 4:
-                node_differ(node, w.now, node->generation, TRACK_OPERATION);
-                machines_pump();
-                break;
-        case 5:
-                node_wait(node, w.now, !node->wait);
-                machines_pump();
-                break;
-        case 6:
-                w.now += below(SECOND);
-                coordinator_tick(coordinator, w.now);
-                machines_pump();
-                break;
-        default:
-                if (!carry_on(track) && node_open(node, w.now, node->generation, track, planned))
-                        machines_pump();
-        }
-        machines_pump();
-        forget();
-}
-
-/* Everything that was begun comes to an end, and waits only for the time of the membership. */
-static void whatever_happens_comes_to_an_end(void **state) {
-        unsigned ended = 0;
-
-        for (unsigned run = 0; run < 2000; run++) {
-                uint64_t next = 2;
-                bool going = true;
-
-                form_two();
-                for (unsigned i = below(60); i > 0; i--)
-                        move(&next);
-                node_wait(node, w.now, false);
-                machines_pump();
-                for (unsigned i = 0; going; i++) {
-                        assert_true(i < 100);
-                        w.now += SECOND;
-                        coordinator_tick(coordinator, w.now);
-                        machines_pump();
-                        going = carry_on(0) || carry_on(1) || carry_on(2);
-                        forget();
-                }
-                w.now += SECOND;
-                coordinator_tick(coordinator, w.now);
-                machines_pump();
-                if (coordinator_order(coordinator) ==
-                    ORDER_END) { /* nobody is left who was there before, or has the state */
-                        assert_true(coordinator->end == JOB_END_TOO_FEW ||
-                                    coordinator->end == JOB_END_NO_STATE);
-                        assert_int_equal(node->phase, NODE_ENDED);
-                        ended++;
-                        continue;
-                }
-                assert_int_equal(node->phase, NODE_RUNNING);
-                assert_int_equal(coordinator_order(coordinator), ORDER_RUN);
-                assert_int_equal(coordinator->membership.n, node->n);
-                assert_int_equal(coordinator->membership.n_waiting, 0);
-        }
-        assert_in_range(ended, 1, 1000);
-}
-
-static int end(void **state) {
-        machines_end();
-        return 0;
-}
-
-int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_teardown(noise_breaks_no_node, end),
-                cmocka_unit_test_teardown(noise_breaks_no_coordinator, end),
-                cmocka_unit_test_teardown(whatever_happens_comes_to_an_end, end),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }
