@@ -75,7 +75,6 @@ struct fake_backend {
         int arena_error;                        /* what new() fails with */
         int submit_error;                       /* and submit() */
         size_t room;                            /* what room() says; 0: FAKE_ROOM */
-        double sums[LIMIT_LOCAL];
         uint64_t counts[LIMIT_LOCAL];
         uint64_t found; /* by a task that looks for something */
 };
@@ -254,12 +253,14 @@ static int fake_memory_check(struct backend_memory *memory, uint64_t bytes, stru
 
 static void fake_result(struct fake_backend *fake, const struct backend_task *task, bool cancelled,
                         struct backend_result *ret) {
+        static const double none[LIMIT_LOCAL];
+
         *ret = (struct backend_result){ .id = task->id,
                                         .cancelled = cancelled,
                                         .n_inputs = task->n_inputs,
                                         .found = task->find && !cancelled ? fake->found : BACKEND_NOWHERE,
                                         .sum_squares = 4,
-                                        .input_sum_squares = fake->sums,
+                                        .input_sum_squares = none,
                                         .input_nonfinite = fake->counts };
 }
 

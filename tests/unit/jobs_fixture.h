@@ -17,6 +17,7 @@
 #include "job/job.h"
 #include "job/plan/plan.h"
 #include "job/watch/waits.h"
+#include "quiet_events.h"
 
 #define MEMBERS 5    /* of a world, at most */
 #define REQUESTS 64u /* numbers of requests that are counted */
@@ -113,9 +114,6 @@ static void on_lost(struct job *job, const struct membership_loss *loss, const c
         hear("lost %u;", loss->rank);
 }
 
-/* Nothing is kept back here. */
-static void on_flush(struct job *job) {}
-
 static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         fixture->member[member->rank] = member;
         hear("generation %u %u;", member->job->generation, member->rank);
@@ -139,29 +137,8 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
         hear("evict %u;", member->rank);
 }
 
-static bool on_inquire(struct job *job, uint64_t after) {
-        return true;
-}
-
-static unsigned on_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
-        return 0;
-}
-
-static void on_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
-        text[0] = '\0';
-}
-
-static void on_missing(struct job *job, char *text, size_t size) {
-        text[0] = '\0';
-}
-
-static void on_ended(const struct job *job) {}
-
 static const struct jobs_events events = {
-        .inquire = on_inquire,
-        .blame = on_blame,
-        .host_of = on_host_of,
-        .missing = on_missing,
+        QUIET_EVENTS,
         .joined = on_joined,
         .refused = on_refused,
         .plan_arena = on_plan_arena,
@@ -175,8 +152,6 @@ static const struct jobs_events events = {
         .result = on_result,
         .outcome = on_outcome,
         .lost = on_lost,
-        .ended = on_ended,
-        .flush = on_flush,
         .regenerated = on_regenerated,
         .resumed = on_resumed,
         .stall = on_stall,

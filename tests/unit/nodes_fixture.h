@@ -19,6 +19,7 @@
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "quiet_events.h"
 #include "rendezvous/remote.h"
 #include "rendezvous/stations.h"
 
@@ -213,8 +214,6 @@ static void on_outcome(struct plan *plan, uint64_t step, const struct membership
 
 static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
 
-static void on_flush(struct job *job) {}
-
 /* Ranks close up where nobody has come in time. */
 static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         uint32_t before = 0;
@@ -243,29 +242,8 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
         snprintf(station->text, sizeof(station->text), "%s", refusal->text);
 }
 
-static bool on_inquire(struct job *job, uint64_t after) {
-        return true;
-}
-
-static unsigned on_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
-        return 0;
-}
-
-static void on_host_of(struct job *job, const struct membership_loss *loss, char *text, size_t size) {
-        text[0] = '\0';
-}
-
-static void on_missing(struct job *job, char *text, size_t size) {
-        text[0] = '\0';
-}
-
-static void on_ended(const struct job *job) {}
-
 static const struct jobs_events events = {
-        .inquire = on_inquire,
-        .blame = on_blame,
-        .host_of = on_host_of,
-        .missing = on_missing,
+        QUIET_EVENTS,
         .joined = on_joined,
         .refused = on_refused,
         .plan_arena = on_plan_arena,
@@ -279,8 +257,6 @@ static const struct jobs_events events = {
         .result = on_result,
         .outcome = on_outcome,
         .lost = on_lost,
-        .ended = on_ended,
-        .flush = on_flush,
         .regenerated = on_regenerated,
         .stall = on_stall,
         .evict = on_evict,
