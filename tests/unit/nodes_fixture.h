@@ -88,6 +88,7 @@ struct cluster {
         struct station node[MOST_NODES];
         uint32_t n;
         struct trainer trainer[MOST_TRAINERS]; /* by rank */
+        struct trainer gone;                   /* with its node */
         struct token token;
         struct refusal refusal;
         unsigned dtype, reduce;
@@ -879,6 +880,10 @@ static void free_station(struct station *station) {
 }
 
 static int teardown(void **state) {
+        if (cluster->gone.member != NULL) {
+                munmap(cluster->gone.arena[0], cluster->gone.arena_bytes[0]);
+                member_gone(cluster->gone.member, WIRE__CAUSE__EXITED);
+        }
         for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
                 if (cluster->trainer[rank].member != NULL)
                         lose(rank);
@@ -914,8 +919,10 @@ static inline void form_four(void) {
         settle(); /* all nodes hear that it has a track */
 }
 
-/* Its machine is gone, and its members join elsewhere. */
-static inline void lose_node(uint32_t node) {
+/* Its machine is gone, with its only member, which has that rank; another one may join elsewhere. */
+static inline void lose_node(uint32_t node, uint32_t rank) {
+        cluster->gone = cluster->trainer[rank];
+        cluster->trainer[rank] = (struct trainer){ 0 };
         cluster->node[node].gone = true;
         post_lose(&job_on(node)->machine.attachment);
         fake_lose(&cluster->fabric->node[node]);

@@ -162,20 +162,14 @@ TEST(the_others_enter_no_generation_without_it) {
 /* It is on its way back into the generation, as if its members were, when one of them is lost; and then the
  * others lose a node. */
 TEST(a_node_that_is_cut_off_hears_of_losses) {
-        struct trainer gone;
-
         form_four();
         fence_off(0);
         until(job_on(0)->state == JOB_REPLACING && job_on(0)->machine.node.phase == NODE_BUILDING);
-        gone = cluster->trainer[2];
-        cluster->trainer[2] = (struct trainer){ 0 };
         lose(0);
         until(job_on(0)->machine.node.phase == NODE_FROZEN);
         assert_false(job_on(0)->machine.node.interrupted);
-        lose_node(1);
+        lose_node(1, 2);
         until(job_on(0)->machine.node.interrupted);
         assert_int_equal(job_on(0)->state, JOB_REPLACING);
         settle();
-        munmap(gone.arena[0], ARENA_BYTES);
-        member_gone(gone.member, WIRE__CAUSE__EXITED);
 }
