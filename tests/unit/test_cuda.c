@@ -4,29 +4,24 @@
  * side. The tests play the members, through a second context of the same fake GPU in a process of its own
  * where they must be another process; else they look at memory through the daemon's own context.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "fake_gpu_fixture.h"
 
-#include <cmocka.h>
+#define TESTS_OWN_MAIN
+#include "tests.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "backend/backend.h"
 #include "backend/cuda/vmm.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "proto/cuda.h"
 
 #define MIB (1u << 20)
 #define SQUARES 3000u
@@ -45,8 +40,6 @@ struct seen {
 };
 
 static struct seen seen;
-static char error[512], folder[64];
-static struct cuda driver; /* the tests' own view of the GPU, in the same process */
 static cuda_context context;
 
 static void on_done(void *owner, const struct backend_result *result) {
@@ -93,12 +86,25 @@ static int try_open(const char *device, struct backend **ret) {
 
 static struct backend *open_backend(void) {
         struct backend *backend = NULL;
-        int r = try_open("cuda:0", &backend);
 
-        if (r != 0)
+        if (try_open("cuda:0", &backend) != 0)
                 fail_msg("%s", error);
         return backend;
 }
+
+static void run_open(void (*test)(struct backend *backend)) {
+        struct backend *backend = open_backend();
+
+        test(backend);
+        assert_int_equal(seen.n_failed, 0);
+        assert_null(backend->ops->close(backend));
+}
+
+/* A test with an open backend, which does not fail. */
+#define TEST(name)                                                                                           \
+        static void name(struct backend *backend);                                                           \
+        TEST_LIST(name, run_open(name), NULL, NULL)                                                          \
+        static void name(struct backend *backend)
 
 static void wait_until(struct backend *backend, const unsigned *count, unsigned n) {
         while (*count < n) {
@@ -175,20 +181,9 @@ static void run(struct backend *backend, const struct backend_task *task) {
         assert_int_equal(seen.done.id, task->id);
 }
 
-static void hold(bool holds) {
-        char path[96];
-
-        snprintf(path, sizeof(path), "%s/hold", folder);
-        if (holds)
-                assert_int_equal(close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
-        else
-                assert_int_equal(unlink(path), 0);
-}
-
 /* ---- tests ---- */
 
-static void test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others) {
         struct backend_memory *memory = make(backend, 3 * MIB);
         unsigned char *bytes = malloc(4 * MIB), *zeros = calloc(1, 4 * MIB);
         int fds[MEMORY_FDS];
@@ -212,11 +207,9 @@ static void test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others(v
         let_go(backend, again.memory);
         free(bytes);
         free(zeros);
-        assert_null(backend->ops->close(backend));
 }
 
-static void test_averages_and_statistics(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_averages_and_statistics) {
         struct backend_range ranges[3];
         float values[1000], out[1000];
 
@@ -257,13 +250,11 @@ static void test_averages_and_statistics(void **state) {
         assert_true(seen.done.found == BACKEND_NOWHERE);
         for (unsigned m = 0; m < 3; m++)
                 let_go(backend, ranges[m].memory);
-        assert_null(backend->ops->close(backend));
 }
 
 /* Many small tasks at once, in rooms of their own, of several turns. Those that have not begun may be called
  * off: they alone. */
-static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_many_tasks_are_done_in_the_order_of_their_turn) {
         struct backend_range ranges[2] = { { make(backend, MIB), 0 }, { make(backend, MIB), 0 } };
         struct backend_task task = task_of(ranges, 2, 16);
         unsigned char *rooms = malloc(200 * backend->compute->room(backend, &task));
@@ -288,7 +279,7 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         get(ranges[1].memory, 0, out, sizeof(out));
         for (unsigned i = 0; i < 16; i++)
                 assert_true(out[i] == 0x1p126f);
-        hold(true);                          /* of tasks of which no two share a launch, few are under way */
+        gpu_order("hold", true);             /* of tasks of which no two share a launch, few are under way */
         for (unsigned i = 0; i < 100; i++) { /* turns have no order among them: each has its own bytes */
                 const struct backend_range own[] = { { ranges[0].memory, i % 5 * 64 },
                                                      { ranges[1].memory, i % 5 * 64 } };
@@ -305,7 +296,7 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         task.id = 1999; /* behind what is left of its turn */
         task.room = rooms + 100 * backend->compute->room(backend, &task);
         assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
-        hold(false);
+        gpu_order("hold", false);
         wait_until(backend, &seen.n_done, before + 113);
         assert_int_equal(seen.n_cancelled, 50);
         assert_int_equal(seen.cancelled, 2050);
@@ -315,12 +306,10 @@ static void test_many_tasks_are_done_in_the_order_of_their_turn(void **state) {
         let_go(backend, ranges[0].memory);
         let_go(backend, ranges[1].memory);
         free(rooms);
-        assert_null(backend->ops->close(backend));
 }
 
 /* Some of a turn are launched, and some wait, when others come. None is lost. */
-static void test_tasks_come_behind_those_that_wait(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_tasks_come_behind_those_that_wait) {
         struct backend_range range = { make(backend, MIB), 0 };
         struct backend_task task = task_of(&range, 1, 16);
         struct backend_result ignored;
@@ -336,11 +325,10 @@ static void test_tasks_come_behind_those_that_wait(void **state) {
         wait_until(backend, &seen.n_done, 80);
         assert_int_equal(seen.done.id, 1079);
         let_go(backend, range.memory);
-        assert_null(backend->ops->close(backend));
 }
 
 /* A kernel of a daemon that was killed may still write there. */
-static void test_memory_of_a_former_daemon_is_left_alone_for_a_while(void **state) {
+TEST_ALONE(test_memory_of_a_former_daemon_is_left_alone_for_a_while) {
         struct backend *backend = open_backend();
         struct backend_memory *memory = make(backend, MIB);
         int fds[MEMORY_FDS];
@@ -366,8 +354,7 @@ static void test_memory_of_a_former_daemon_is_left_alone_for_a_while(void **stat
 }
 
 /* More than there are launches at a time, so several share one. */
-static void test_tasks_that_share_a_launch_have_their_own_statistics(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_tasks_that_share_a_launch_have_their_own_statistics) {
         struct backend_memory *memory = make(backend, MIB);
         unsigned before = seen.n_done;
         struct backend_result ignored;
@@ -390,7 +377,6 @@ static void test_tasks_that_share_a_launch_have_their_own_statistics(void **stat
         for (unsigned t = 0; t < array_size(seen.squares); t++)
                 assert_true(seen.squares[t] == 16. * (t + 1) * (t + 1));
         let_go(backend, memory);
-        assert_null(backend->ops->close(backend));
 }
 
 static void refused(struct backend *backend, const struct memory_request *request, int code,
@@ -403,8 +389,7 @@ static void refused(struct backend *backend, const struct memory_request *reques
                 fail_msg("\"%s\" is not in \"%s\"", text, result.refusal.text);
 }
 
-static void test_bad_memory_is_refused_by_name(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_bad_memory_is_refused_by_name) {
         int fd = memfd_create("no memory of a GPU", MFD_CLOEXEC);
         struct memory_request request = {
                 .id = 5, .kind = MEMORY_OFFERED, .bytes = 2 * MIB, .fds = &fd, .n_fds = 1
@@ -425,8 +410,6 @@ static void test_bad_memory_is_refused_by_name(void **state) {
         request = (struct memory_request){ .id = 7, .kind = MEMORY_SHARED, .bytes = UINT64_C(4) << 30 };
         refused(backend, &request, WIRE__CODE__QUOTA, "of 1073741824 are free");
         let_go(backend, made.memory);
-        assert_int_equal(seen.n_failed, 0);
-        assert_null(backend->ops->close(backend));
 }
 
 /* A process that has MIB bytes on a GPU, and their handle: no process can open its own. */
@@ -463,8 +446,7 @@ static void end_owner(const struct owner *owner) {
         assert_int_equal(status, 0);
 }
 
-static void test_memory_of_a_handle_is_a_part_of_its_allocation(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_memory_of_a_handle_is_a_part_of_its_allocation) {
         struct owner owner = start_owner("0");
         struct memory_request request = {
                 .id = 5, .kind = MEMORY_OFFERED, .offset = MIB / 2, .bytes = MIB / 2, .ipc = &owner.ipc
@@ -476,12 +458,10 @@ static void test_memory_of_a_handle_is_a_part_of_its_allocation(void **state) {
         request.bytes += 4096;
         refused(backend, &request, WIRE__CODE__INVALID, "are not in it");
         end_owner(&owner);
-        assert_null(backend->ops->close(backend));
 }
 
 /* What waits behind other requests, and its descriptor, are given up. */
-static void test_requests_are_cancelled(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_requests_are_cancelled) {
         struct backend_memory *memory = make(backend, MIB);
         struct memory_request own = { .id = 20, .kind = MEMORY_OWN, .bytes = MIB };
         struct memory_request more = { .id = 21, .kind = MEMORY_SHARED, .bytes = MIB };
@@ -493,7 +473,7 @@ static void test_requests_are_cancelled(void **state) {
         fd = dup(fds[0]);
         int copy = fd;
         returned.fds = &fd;
-        hold(true);
+        gpu_order("hold", true);
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(backend->memory->request(backend,
                                                           i == 0   ? &own
@@ -504,18 +484,16 @@ static void test_requests_are_cancelled(void **state) {
         backend->memory->cancel(backend, 21);
         backend->memory->cancel(backend, 22);
         backend->memory->cancel(backend, 23);
-        hold(false);
+        gpu_order("hold", false);
         unsigned before = seen.n_made;
         wait_until(backend, &seen.n_made, before + 3);
         assert_int_equal(seen.n_unmade, 2);
         assert_int_equal(fcntl(copy, F_GETFD), -1);
         let_go(backend, seen.last_made);
         let_go(backend, memory);
-        assert_null(backend->ops->close(backend));
 }
 
-static void test_each_memory_has_its_own_beside_it(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_each_memory_has_its_own_beside_it) {
         struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
         struct memory_result first = ask(backend, &request);
 
@@ -525,12 +503,10 @@ static void test_each_memory_has_its_own_beside_it(void **state) {
         assert_ptr_not_equal(backend->memory->beside(first.memory), backend->memory->beside(second.memory));
         let_go(backend, first.memory);
         let_go(backend, second.memory);
-        assert_null(backend->ops->close(backend));
 }
 
 /* A GPU that is a peer can be used by copies, and not by this daemon's kernels. */
-static void test_memory_of_another_gpu_is_refused_by_name(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_memory_of_another_gpu_is_refused_by_name) {
         struct cuda_properties properties = { .type = CUDA_ALLOCATION_PINNED,
                                               .handle_types = CUDA_HANDLE_FD,
                                               .location = { CUDA_LOCATION_DEVICE, 1 } };
@@ -556,11 +532,10 @@ static void test_memory_of_another_gpu_is_refused_by_name(void **state) {
         refused(backend, &by_handle, WIRE__CODE__INVALID,
                 "this memory is not of the GPU that the daemon serves");
         end_owner(&owner);
-        assert_null(backend->ops->close(backend));
 }
 
 /* Memory for an engine holds zeros, beside what was wanted: elements of any size, over any length. */
-static void test_own_memory_holds_what_it_is_to(void **state) {
+TEST(test_own_memory_holds_what_it_is_to) {
         static const struct memory_fill fills[] = {
                 { .offset = 64, .bytes = 3, .bits = 0x5b, .size = 1 },
                 { .offset = 128, .bytes = 2 * 50001, .bits = 0x7c01, .size = 2 },
@@ -568,7 +543,6 @@ static void test_own_memory_holds_what_it_is_to(void **state) {
                 { .offset = 1 << 18, .bytes = 8 * 90001, .bits = UINT64_C(0x0123456789abcdef), .size = 8 },
                 { .offset = MIB, .bytes = 0, .bits = 1, .size = 8 },
         };
-        struct backend *backend = open_backend();
         struct memory_request request = {
                 .id = 1, .kind = MEMORY_OWN, .bytes = MIB + 4096, .fills = fills, .n_fills = 5
         };
@@ -587,24 +561,21 @@ static void test_own_memory_holds_what_it_is_to(void **state) {
         let_go(backend, made.memory);
         free(got);
         free(wanted);
-        assert_int_equal(seen.n_failed, 0);
-        assert_null(backend->ops->close(backend));
 }
 
 /* Nor what comes beside it. What is made next is as new. */
-static void test_memory_goes_whatever_the_gpu_is_doing(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         struct backend_memory *busy = make(backend, MIB);
         struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
         struct memory_result own = ask(backend, &request);
 
         assert_int_equal(own.error, 0);
         memset(backend->memory->beside(own.memory), 0xff, 5000);
-        hold(true);
+        gpu_order("hold", true);
         assert_int_equal(driver.context_set(context), CUDA_OK);
         assert_int_equal(driver.set_async(vmm_of(busy)->address, 1, MIB, NULL), CUDA_OK);
         let_go(backend, own.memory);
-        hold(false);
+        gpu_order("hold", false);
         own = ask(backend, &request);
         assert_int_equal(own.error, 0);
         const unsigned char *beside = backend->memory->beside(own.memory);
@@ -612,20 +583,17 @@ static void test_memory_goes_whatever_the_gpu_is_doing(void **state) {
                 assert_int_equal(beside[i], 0);
         let_go(backend, own.memory);
         let_go(backend, busy);
-        assert_int_equal(seen.n_failed, 0);
-        assert_null(backend->ops->close(backend));
 }
 
 /* However many turns the other one has. No two neighbours of its tasks share a launch, so that soon no more
  * can be under way on a GPU that does not move. */
-static void test_users_take_turns(void **state) {
-        struct backend *backend = open_backend();
+TEST(test_users_take_turns) {
         struct backend_range range = { make(backend, MIB), 0 };
         struct backend_task task = task_of(&range, 1, 16);
         struct backend_result ignored;
         unsigned at = 0;
 
-        hold(true);
+        gpu_order("hold", true);
         task.statistics = false;
         for (unsigned i = 0; i < 65; i++) {
                 task.id = 1000 + i;
@@ -634,13 +602,12 @@ static void test_users_take_turns(void **state) {
                 task.reduce = i % 2 == 0 ? WIRE__REDUCE__SUM : WIRE__REDUCE__PROD;
                 assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
         }
-        hold(false);
+        gpu_order("hold", false);
         wait_until(backend, &seen.n_done, 65);
         while (seen.ids[at] != 1064)
                 at++;
         assert_in_range(at, 0, 10); /* eight launches are under way, at most */
         let_go(backend, range.memory);
-        assert_null(backend->ops->close(backend));
 }
 
 /* Each in a process of its own: the driver is initialised once, with the environment of that moment. */
@@ -658,7 +625,7 @@ static void in_child(const char *name, const char *value, const char *device, co
         assert_int_equal(status, 0);
 }
 
-static void test_what_cannot_be_served_is_refused_by_name(void **state) {
+TEST_ALONE(test_what_cannot_be_served_is_refused_by_name) {
         in_child("FAKE_GPU_DRIVER", "12080", "cuda:0",
                  "is of CUDA 12.8; 13.0 is needed (driver 580 or newer)");
         in_child("FAKE_GPU_LACKS", "cuMemCreate", "cuda:0", "lacks cuMemCreate (CUDA 10.2)");
@@ -676,7 +643,7 @@ static void test_what_cannot_be_served_is_refused_by_name(void **state) {
         in_child("FAKE_GPU_DEVICES", "2", "cuda:GPU-fafafafa-fafa-fafa-fafa-fafafafafa01", "");
 }
 
-static void test_a_sticky_error_is_told_once(void **state) {
+TEST_ALONE(test_a_sticky_error_is_told_once) {
         in_child("FAKE_GPU_FAIL", "cuLaunchKernel:2:719", "launch",
                  "a reduction could not be launched: CUDA_ERROR_LAUNCH_FAILED");
         in_child("FAKE_GPU_FAIL", "cuEventQuery:1:700", "launch",
@@ -760,65 +727,15 @@ static int child(const char *device, const char *text) {
 /* ---- the machine ---- */
 
 static int setup(void **state) {
-        cuda_device device;
-
-        snprintf(folder, sizeof(folder), "/tmp/fake-gpu.XXXXXX");
-        if (mkdtemp(folder) == NULL)
-                return -1;
-        setenv("FAKE_GPU", folder, 1);
-        setenv("FAKE_GPU_KERNELS", FAKE_GPU_KERNELS_LIBRARY, 1);
-        setenv("FAKE_GPU_DEVICES", "2", 1);
-        if (cuda_load(&driver, FAKE_GPU_LIBRARY, error, sizeof(error)) < 0 ||
-            driver.device_get(&device, 0) != CUDA_OK || driver.primary_retain(&context, device) != CUDA_OK) {
-                fprintf(stderr, "%s\n", error);
-                return -1;
-        }
-        return 0;
-}
-
-/* Whether no rule was broken, and nothing is left. Not as a teardown: nobody would hear of its failure. */
-static bool check_machine(void) {
-        char command[512];
-        int status;
-
-        driver.primary_release(0);
-        snprintf(command, sizeof(command), "%s check > /dev/null", FAKE_GPU_CONTEXT);
-        for (unsigned i = 0; (status = system(command)) != 0 && i < 3000; i++)
-                usleep(10000);
-        snprintf(command, sizeof(command),
-                 "cat %s/log >&2 2> /dev/null; test ! -s %s/log; r=$?; rm -r %s; exit $r", folder, folder,
-                 folder);
-        return system(command) == 0 && status == 0;
+        return gpu_setup("2") | driver.primary_retain(&context, 0);
 }
 
 int main(int argc, char **argv) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_what_cannot_be_served_is_refused_by_name),
-                cmocka_unit_test(test_a_sticky_error_is_told_once),
-                cmocka_unit_test(test_memory_begins_as_zeros_and_its_descriptor_is_of_use_to_others),
-                cmocka_unit_test(test_averages_and_statistics),
-                cmocka_unit_test(test_many_tasks_are_done_in_the_order_of_their_turn),
-                cmocka_unit_test(test_tasks_come_behind_those_that_wait),
-                cmocka_unit_test(test_memory_of_a_former_daemon_is_left_alone_for_a_while),
-                cmocka_unit_test(test_tasks_that_share_a_launch_have_their_own_statistics),
-                cmocka_unit_test(test_bad_memory_is_refused_by_name),
-                cmocka_unit_test(test_memory_of_another_gpu_is_refused_by_name),
-                cmocka_unit_test(test_memory_of_a_handle_is_a_part_of_its_allocation),
-                cmocka_unit_test(test_requests_are_cancelled),
-                cmocka_unit_test(test_each_memory_has_its_own_beside_it),
-                cmocka_unit_test(test_own_memory_holds_what_it_is_to),
-                cmocka_unit_test(test_memory_goes_whatever_the_gpu_is_doing),
-                cmocka_unit_test(test_users_take_turns),
-        };
-
         if (argc == 2)
                 return own_memory(atoi(argv[1]));
         if (argc == 3)
                 return child(argv[1], argv[2]);
-        int failed = cmocka_run_group_tests(tests, setup, NULL);
-        if (failed == 0 && !check_machine()) {
-                fprintf(stderr, "a rule of the GPU was broken, or something is left on it\n");
-                return 1;
-        }
-        return failed;
+        int failed = tests_run(setup, NULL);
+        driver.primary_release(0);
+        return failed != 0 || !gpu_check();
 }

@@ -2,7 +2,6 @@
 /* What the engine of Gloo computes, with real helper processes: every reduction of every type, on every
  * number of nodes and lanes. */
 #include "gloo_fixture.h"
-#include "tests.h"
 
 #include "engine/gloo/fold.h"
 
@@ -43,7 +42,7 @@ static void fill(unsigned char *to, unsigned dtype, unsigned reduce, uint64_t el
         }
 }
 
-#define TEST(name) TEST_WITH(name, capture, release)
+#define TEST(name) RIG_TEST(name, capture, release)
 
 struct sum {
         unsigned dtype, reduce;
@@ -116,23 +115,19 @@ static void sum_sizes(struct rig *rig, unsigned dtype, unsigned reduce) {
 }
 
 TEST(every_reduction_of_every_type_on_every_number_of_nodes) {
-        struct rig rig;
-
         for (uint32_t n = 2; n <= SITES; n++) {
-                form(&rig, n, 1);
+                form(rig, n, 1);
                 for (unsigned dtype = 1; dtype < DTYPES; dtype++)
                         for (unsigned reduce = ENGINE_SUM; reduce <= ENGINE_PROD; reduce++)
-                                sum_sizes(&rig, dtype, reduce);
-                rig_close(&rig, true);
+                                sum_sizes(rig, dtype, reduce);
         }
 }
 
 /* Sums that are rounded: whatever the order is, it is the same for all. */
 TEST(all_nodes_have_the_same_bits) {
         uint64_t sizes[] = { 999, 300007 };
-        struct rig rig;
 
-        form(&rig, 3, 1);
+        form(rig, 3, 1);
         for (unsigned i = 0; i < 2; i++) {
                 struct engine_piece piece = { .memory = MEMORY,
                                               .elements = sizes[i],
@@ -140,23 +135,22 @@ TEST(all_nodes_have_the_same_bits) {
                                               .reduce = ENGINE_SUM };
                 for (uint32_t rank = 0; rank < 3; rank++)
                         for (uint64_t at = 0; at < sizes[i]; at++)
-                                ((float *)rig.site[rank].bytes)[at] = 1.f / (float)(at % 1000 + 3 * rank + 1);
-                rig_launch(&rig, 0, i + 1, &piece);
-                rig_await(&rig, 0, i + 1);
+                                ((float *)rig->site[rank].bytes)[at] =
+                                        1.f / (float)(at % 1000 + 3 * rank + 1);
+                rig_launch(rig, 0, i + 1, &piece);
+                rig_await(rig, 0, i + 1);
                 for (uint32_t rank = 0; rank < 3; rank++) {
-                        assert_memory_equal(rig.site[rank].bytes, rig.site[0].bytes, sizes[i] * 4);
-                        float sum = 1.f + 1.f / 4 + 1.f / 7, got = *(float *)rig.site[rank].bytes;
+                        assert_memory_equal(rig->site[rank].bytes, rig->site[0].bytes, sizes[i] * 4);
+                        float sum = 1.f + 1.f / 4 + 1.f / 7, got = *(float *)rig->site[rank].bytes;
                         assert_true(got > sum * 0.999999f && got < sum * 1.000001f);
                 }
         }
-        rig_close(&rig, true);
 }
 
 TEST(a_copy_has_any_root) {
         uint64_t elements[] = { 1, 5003, 400001 }, sequence = 0;
-        struct rig rig;
 
-        form(&rig, 4, 1);
+        form(rig, 4, 1);
         for (unsigned i = 0; i < 3; i++)
                 for (uint32_t root = 0; root < 4; root++) {
                         struct engine_piece piece = { .memory = MEMORY,
@@ -167,36 +161,21 @@ TEST(a_copy_has_any_root) {
                                                       .root = root };
                         for (uint32_t rank = 0; rank < 4; rank++)
                                 for (uint64_t at = 0; at < elements[i]; at++)
-                                        rig.site[rank].bytes[piece.input + at] =
+                                        rig->site[rank].bytes[piece.input + at] =
                                                 (unsigned char)(at * 31 + rank + 1);
-                        rig_launch(&rig, 0, ++sequence, &piece);
-                        rig_await(&rig, 0, sequence);
+                        rig_launch(rig, 0, ++sequence, &piece);
+                        rig_await(rig, 0, sequence);
                         for (uint32_t rank = 0; rank < 4; rank++)
                                 for (uint64_t at = 0; at < elements[i]; at++)
-                                        if (rig.site[rank].bytes[at] != (unsigned char)(at * 31 + root + 1))
+                                        if (rig->site[rank].bytes[at] != (unsigned char)(at * 31 + root + 1))
                                                 FAIL("root %u, rank %u, byte %lu", root, rank,
                                                      (unsigned long)at);
                 }
-        rig_close(&rig, true);
 }
 
-/* The values of rank r are 100, 200, … plus r, or minus r. */
 TEST(a_vote_is_the_smallest_and_fillers_vote_zero) {
-        struct rig rig;
-
-        form(&rig, 3, 2);
-        rig_launch(&rig, 1, 1, NULL);
-        rig_await(&rig, 1, 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                for (unsigned i = 0; i < ENGINE_VALUES; i++)
-                        assert_int_equal(rig.site[rank].value[1][i], 100 * (i + 1) - (i % 2 ? 2 : 0));
-        for (uint32_t rank = 0; rank < 3; rank++)
-                site_launch(&rig.site[rank], 1, 2, rank == 1 ? ENGINE_FILLER : ENGINE_VOTE, NULL);
-        rig_await(&rig, 1, 2);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                for (unsigned i = 0; i < ENGINE_VALUES; i++)
-                        assert_int_equal(rig.site[rank].value[1][i], 0);
-        rig_close(&rig, true);
+        form(rig, 3, 2);
+        vote_and_fill(rig, 1);
 }
 
 /* A filler gives its input like any other. */
@@ -204,26 +183,23 @@ TEST(fillers_take_part_in_a_payload) {
         struct engine_piece piece = {
                 .memory = MEMORY, .elements = 70001, .dtype = WIRE__DTYPE__I64, .reduce = ENGINE_SUM
         };
-        struct rig rig;
 
-        form(&rig, 3, 1);
+        form(rig, 3, 1);
         for (uint32_t rank = 0; rank < 3; rank++) {
                 for (uint64_t at = 0; at < piece.elements; at++)
-                        ((int64_t *)rig.site[rank].bytes)[at] = (int64_t)at * (rank + 1);
-                site_launch(&rig.site[rank], 0, 1, rank == 2 ? ENGINE_FILLER : ENGINE_PAYLOAD, &piece);
+                        ((int64_t *)rig->site[rank].bytes)[at] = (int64_t)at * (rank + 1);
+                site_launch(&rig->site[rank], 0, 1, rank == 2 ? ENGINE_FILLER : ENGINE_PAYLOAD, &piece);
         }
-        rig_await(&rig, 0, 1);
+        rig_await(rig, 0, 1);
         for (uint64_t at = 0; at < piece.elements; at++)
-                assert_int_equal(((int64_t *)rig.site[0].bytes)[at], at * 6);
-        rig_close(&rig, true);
+                assert_int_equal(((int64_t *)rig->site[0].bytes)[at], at * 6);
 }
 
 /* Each node begins with another lane. */
 TEST(lanes_do_not_wait_for_one_another) {
         struct engine_piece piece[LANES];
-        struct rig rig;
 
-        form(&rig, 3, LANES);
+        form(rig, 3, LANES);
         for (uint32_t lane = 0; lane < LANES; lane++) {
                 piece[lane] = (struct engine_piece){ .memory = MEMORY,
                                                      .input = lane << 21,
@@ -233,64 +209,59 @@ TEST(lanes_do_not_wait_for_one_another) {
                                                      .reduce = ENGINE_SUM };
                 for (uint32_t rank = 0; rank < 3; rank++)
                         for (uint64_t at = 0; at < piece[lane].elements; at++)
-                                ((uint32_t *)(rig.site[rank].bytes + piece[lane].input))[at] =
+                                ((uint32_t *)(rig->site[rank].bytes + piece[lane].input))[at] =
                                         (uint32_t)at * (lane + 1) + rank;
         }
         for (uint32_t rank = 0; rank < 3; rank++)
                 for (uint32_t i = 0; i < LANES; i++) {
                         uint32_t lane = (i + rank) % LANES;
 
-                        site_launch(&rig.site[rank], lane, 1, ENGINE_PAYLOAD, &piece[lane]);
-                        site_launch(&rig.site[rank], lane, 2, ENGINE_VOTE, NULL);
+                        site_launch(&rig->site[rank], lane, 1, ENGINE_PAYLOAD, &piece[lane]);
+                        site_launch(&rig->site[rank], lane, 2, ENGINE_VOTE, NULL);
                 }
         for (uint32_t lane = 0; lane < LANES; lane++) {
-                rig_await(&rig, lane, 2);
+                rig_await(rig, lane, 2);
                 for (uint32_t rank = 0; rank < 3; rank++)
                         for (uint64_t at = 0; at < piece[lane].elements; at++)
-                                assert_int_equal(((uint32_t *)(rig.site[rank].bytes + piece[lane].input))[at],
+                                assert_int_equal(((uint32_t *)(rig->site[rank].bytes +
+                                                               piece[lane].input))[at],
                                                  (uint32_t)at * (lane + 1) * 3 + 3);
         }
-        rig_close(&rig, true);
 }
 
 /* Lane 1 has only what one node has launched. */
 TEST(a_lane_goes_on_while_another_waits) {
         struct sum sum = { WIRE__DTYPE__F64, ENGINE_SUM, 40009, 0, 0 };
-        struct rig rig;
 
-        form(&rig, 2, 2);
-        site_launch(&rig.site[0], 1, 1, ENGINE_VOTE, NULL);
+        form(rig, 2, 2);
+        site_launch(&rig->site[0], 1, 1, ENGINE_VOTE, NULL);
         for (unsigned i = 0; i < 10; i++)
-                sum_on(&rig, 0, &sum);
-        assert_int_equal(rig.site[0].done[1] + rig.site[1].done[1], 0);
-        site_launch(&rig.site[1], 1, 1, ENGINE_VOTE, NULL);
-        rig_await(&rig, 1, 1);
-        rig_close(&rig, true);
+                sum_on(rig, 0, &sum);
+        assert_int_equal(rig->site[0].done[1] + rig->site[1].done[1], 0);
+        site_launch(&rig->site[1], 1, 1, ENGINE_VOTE, NULL);
+        rig_await(rig, 1, 1);
 }
 
 /* Eight at a time on a lane, in the order of their numbers: large ones, which go around, and between them
  * small ones, which end before those that they follow. */
 TEST(many_are_under_way) {
         struct sum sum[8];
-        struct rig rig;
 
-        form(&rig, 2, 1);
+        form(rig, 2, 1);
         for (unsigned i = 0; i < 8; i++) {
                 sum[i] = (struct sum){ WIRE__DTYPE__BF16, ENGINE_SUM, i % 2 ? i : 500001 + i, i << 20,
                                        i << 20 };
-                begin_sum(&rig, 0, &sum[i]);
+                begin_sum(rig, 0, &sum[i]);
         }
         for (unsigned i = 0; i < 8; i++)
-                end_sum(&rig, 0, &sum[i]);
-        rig_close(&rig, true);
+                end_sum(rig, 0, &sum[i]);
 }
 
 /* A node with nothing to give and no use for what comes of it has one place for all of that. */
 TEST(what_nobody_wants_has_one_place) {
         struct engine_piece piece[8];
-        struct rig rig;
 
-        form(&rig, 3, 1);
+        form(rig, 3, 1);
         for (unsigned i = 0; i < 8; i++)
                 piece[i] = (struct engine_piece){ .memory = MEMORY,
                                                   .input = i << 20,
@@ -307,17 +278,16 @@ TEST(what_nobody_wants_has_one_place) {
                                 own.output = 11 << 20;
                         }
                         for (uint64_t at = 0; at < own.elements && rank != 1; at++)
-                                ((uint32_t *)(rig.site[rank].bytes + own.input))[at] =
+                                ((uint32_t *)(rig->site[rank].bytes + own.input))[at] =
                                         (uint32_t)at * (i + 1) + rank;
-                        site_launch(&rig.site[rank], 0, i + 1, ENGINE_PAYLOAD, &own);
+                        site_launch(&rig->site[rank], 0, i + 1, ENGINE_PAYLOAD, &own);
                 }
-        rig_await(&rig, 0, 8);
+        rig_await(rig, 0, 8);
         for (unsigned i = 0; i < 8; i++)
                 for (uint32_t rank = 0; rank < 3; rank += 2)
                         for (uint64_t at = 0; at < piece[i].elements; at++)
-                                assert_int_equal(((uint32_t *)(rig.site[rank].bytes + piece[i].output))[at],
+                                assert_int_equal(((uint32_t *)(rig->site[rank].bytes + piece[i].output))[at],
                                                  (uint32_t)at * (i + 1) * 2 + 2);
-        rig_close(&rig, true);
 }
 
 /* ---- memory ---- */
@@ -341,10 +311,9 @@ TEST(memory_is_shared_and_let_go_of) {
                 .memory = 8, .elements = 1000, .dtype = WIRE__DTYPE__I32, .reduce = ENGINE_SUM
         };
         pid_t helper[2] = { 0 };
-        struct rig rig;
         int late[2];
 
-        form(&rig, 2, 1);
+        form(rig, 2, 1);
         assert_int_equal(children(helper, 2), 2);
         for (uint32_t rank = 0; rank < 2; rank++) {
                 late[rank] = memfd_create("late", MFD_CLOEXEC);
@@ -352,13 +321,13 @@ TEST(memory_is_shared_and_let_go_of) {
                 for (uint32_t at = 0; at < 1000; at++)
                         assert_int_equal(pwrite(late[rank], &at, 4, 4 * at), 4);
                 struct engine_memory memory = { NULL, true, late[rank], 4096 };
-                struct engine *engine = rig.site[rank].engine;
+                struct engine *engine = rig->site[rank].engine;
                 assert_int_equal(engine->ops->share(engine, 8, &memory), 0);
         }
-        rig_launch(&rig, 0, 1, &piece);
-        rig_await(&rig, 0, 1);
+        rig_launch(rig, 0, 1, &piece);
+        rig_await(rig, 0, 1);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                struct engine *engine = rig.site[rank].engine;
+                struct engine *engine = rig->site[rank].engine;
                 uint32_t got;
 
                 assert_int_equal(pread(late[rank], &got, 4, 4 * 777), 4);
@@ -367,11 +336,10 @@ TEST(memory_is_shared_and_let_go_of) {
                 engine->ops->unshare(engine, 8);
                 close(late[rank]);
         }
-        rig_launch(&rig, 0, 2, NULL); /* they have heard what was said before */
-        rig_await(&rig, 0, 2);
+        rig_launch(rig, 0, 2, NULL); /* they have heard what was said before */
+        rig_await(rig, 0, 2);
         assert_false(maps(helper[0], "memfd:late") || maps(helper[1], "memfd:late"));
         assert_true(maps(helper[0], "memfd:site") && maps(helper[1], "memfd:site"));
-        rig_close(&rig, true);
 }
 
 TEST(no_piece_lies_outside_of_memory) {
@@ -382,25 +350,22 @@ TEST(no_piece_lies_outside_of_memory) {
                 { .memory = 99, .elements = 1, .dtype = WIRE__DTYPE__I32 },
                 { .memory = MEMORY, .elements = 1, .dtype = DTYPES },
         };
-        struct rig rig;
 
         for (size_t i = 0; i < sizeof(pieces) / sizeof(*pieces); i++) {
-                form(&rig, 2, 1);
-                site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &pieces[i]);
-                UNTIL(&rig, rig.site[0].n_unreachable > 0);
-                assert_int_equal(rig.site[0].n_lost, 1);
-                assert_int_equal(rig.site[0].lost[0], rig_address(1));
+                form(rig, 2, 1);
+                site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &pieces[i]);
+                UNTIL(rig, rig->site[0].n_unreachable > 0);
+                assert_lost(&rig->site[0], 1);
                 assert_non_null(strstr(written(), "a piece does not lie in memory that is shared"));
-                rig_close(&rig, false);
+                rig_abort(rig);
         }
 }
 
 TEST(what_cannot_be_launched_is_refused) {
         struct engine_launch launch = { .comm = COMM, .lane = 1, .sequence = 1, .kind = ENGINE_VOTE };
-        struct rig rig;
 
-        form(&rig, 2, 1);
-        struct engine *engine = rig.site[0].engine;
+        form(rig, 2, 1);
+        struct engine *engine = rig->site[0].engine;
         assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
         launch.lane = 0;
         launch.piece.root = 2;
@@ -409,5 +374,4 @@ TEST(what_cannot_be_launched_is_refused) {
         launch.comm = COMM + 1;
         assert_int_equal(engine->ops->launch(engine, &launch), -EINVAL);
         assert_string_equal(engine->ops->name, "gloo");
-        rig_close(&rig, true);
 }

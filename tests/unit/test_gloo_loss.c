@@ -4,7 +4,6 @@
  * that end or stop, of strangers on their ports. Each of them has a name, and nothing is left of any.
  */
 #include "gloo_fixture.h"
-#include "tests.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -26,13 +25,12 @@ static bool said(const char *text) {
 typedef bool (*patience_fn)(struct rig *rig, uint32_t silence, const void *data);
 
 /* With more and more patience, as a busy machine needs. */
-static void play_patiently(patience_fn scene, const void *data) {
-        struct rig rig;
-
+static void play_patiently(struct rig *rig, patience_fn scene, const void *data) {
         for (uint32_t silence = SWIFT; silence <= PATIENT; silence *= 2) {
                 heard[0] = '\0';
-                bool good = scene(&rig, silence, data);
-                rig_close(&rig, false);
+                bool good = scene(rig, silence, data);
+                rig_abort(rig);
+                rig_end(rig);
                 if (good)
                         return;
         }
@@ -40,24 +38,16 @@ static void play_patiently(patience_fn scene, const void *data) {
 }
 
 static void begin(struct rig *rig, uint32_t n, uint32_t silence, pid_t *helper) {
-        rig_open(rig, n, silence);
+        rig_open(rig, n, 1, silence);
         for (uint32_t rank = 0; rank < n; rank++)
                 rig->site[rank].keeps_back = true;
-        rig_build(rig, 1);
+        rig_build(rig);
         assert_int_equal(children(helper, SITES), n);
 }
 
 static void form(struct rig *rig, uint32_t n, uint32_t n_lanes, pid_t *helper) {
         rig_form(rig, n, n_lanes);
         assert_int_equal(children(helper, SITES), n);
-}
-
-static bool has_lost(const struct site *site, uint32_t rank) {
-        return site->n_lost == 1 && site->lost[0] == rig_address(rank);
-}
-
-static void assert_lost(const struct site *site, uint32_t rank) {
-        assert_true(has_lost(site, rank));
 }
 
 static int begin_log(void **state) {
@@ -76,7 +66,7 @@ static int end_log(void **state) {
         return release(state);
 }
 
-#define TEST(name) TEST_WITH(name, begin_log, end_log)
+#define TEST(name) RIG_TEST(name, begin_log, end_log)
 
 /* ---- while it is made ---- */
 
@@ -98,7 +88,7 @@ static bool all_have_lost(struct rig *rig, uint32_t lost) {
         for (uint32_t rank = 0; rank < rig->n; rank++)
                 if (rank != lost) {
                         UNTIL(rig, rig->site[rank].n_built > 0);
-                        all = all && has_lost(&rig->site[rank], lost);
+                        all = all && site_has_lost(&rig->site[rank], lost);
                 }
         return all;
 }
@@ -116,7 +106,7 @@ static bool one_never_says_where_it_is(struct rig *rig, uint32_t silence, const 
 }
 
 TEST(a_node_that_never_says_where_it_is_has_a_name) {
-        play_patiently(one_never_says_where_it_is, NULL);
+        play_patiently(rig, one_never_says_where_it_is, NULL);
 }
 
 /* It listens, but its helper is stopped. */
@@ -137,7 +127,7 @@ static bool one_never_comes(struct rig *rig, uint32_t silence, const void *data)
 }
 
 TEST(a_node_that_never_comes_has_a_name) {
-        play_patiently(one_never_comes, NULL);
+        play_patiently(rig, one_never_comes, NULL);
 }
 
 static bool one_ends_while_it_connects(struct rig *rig, uint32_t silence, const void *data) {
@@ -156,25 +146,24 @@ static bool one_ends_while_it_connects(struct rig *rig, uint32_t silence, const 
 }
 
 TEST(a_helper_that_ends_while_it_connects_has_a_name) {
-        play_patiently(one_ends_while_it_connects, NULL);
+        play_patiently(rig, one_ends_while_it_connects, NULL);
 }
 
 TEST(addresses_of_another_kind_are_refused) {
         unsigned char nonsense[64] = { 1 };
         pid_t helper[SITES];
-        struct rig rig;
 
-        begin(&rig, 2, PATIENT, helper);
-        assert_true(publish_all(&rig));
-        struct engine *engine = rig.site[0].engine;
+        begin(rig, 2, PATIENT, helper);
+        assert_true(publish_all(rig));
+        struct engine *engine = rig->site[0].engine;
         assert_int_equal(engine->ops->learn(engine, COMM, 2, nonsense, sizeof(nonsense)), -EINVAL);
         assert_int_equal(engine->ops->learn(engine, COMM, 0, nonsense, sizeof(nonsense)), -EINVAL);
         assert_int_equal(engine->ops->learn(engine, COMM, 1, nonsense, ENGINE_TABLE + 1), -EINVAL);
         assert_int_equal(engine->ops->learn(engine, COMM, 1, nonsense, sizeof(nonsense)), 0);
-        UNTIL(&rig, rig.site[0].n_built > 0);
-        assert_lost(&rig.site[0], 1);
+        UNTIL(rig, rig->site[0].n_built > 0);
+        assert_lost(&rig->site[0], 1);
         assert_true(said("Gloo does not reach node 13: it has sent addresses of another kind"));
-        rig_close(&rig, false);
+        rig_abort(rig);
 }
 
 TEST(what_cannot_be_built_is_refused) {
@@ -251,20 +240,19 @@ __attribute__((constructor)) static void play_if_told(void) {
 static void begin_played(struct rig *rig, const char *part) {
         rig_helper = "/proc/self/exe";
         setenv(PART, part, 1);
-        rig_open(rig, 1, PATIENT);
-        site_build(&rig->site[0], 3, 1);
+        rig_open(rig, 1, 1, PATIENT);
+        rig->n_absent = 2;
+        rig_build(rig);
         unsetenv(PART);
         rig_helper = HELPER;
 }
 
 TEST(ranks_that_are_of_no_other_node_are_left_out) {
-        struct rig rig;
-
-        begin_played(&rig, STRANGE_RANKS);
-        UNTIL(&rig, rig.site[0].n_built > 0);
-        assert_lost(&rig.site[0], 1);
+        begin_played(rig, STRANGE_RANKS);
+        UNTIL(rig, rig->site[0].n_built > 0);
+        assert_lost(&rig->site[0], 1);
         assert_true(said("Gloo does not reach node 13: " STRANGE_RANKS));
-        rig_close(&rig, false);
+        rig_abort(rig);
 }
 
 static const struct site *speaks_last; /* its helper speaks when it is asked whether it has ended */
@@ -287,14 +275,12 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
 
 /* Also if that has not read all that it was told. */
 TEST(the_last_word_of_a_helper_is_heard) {
-        struct rig rig;
-
-        begin_played(&rig, LAST_WORD);
-        speaks_last = &rig.site[0];
-        UNTIL(&rig, rig.site[0].n_unreachable > 0);
-        assert_lost(&rig.site[0], 1);
+        begin_played(rig, LAST_WORD);
+        speaks_last = &rig->site[0];
+        UNTIL(rig, rig->site[0].n_unreachable > 0);
+        assert_lost(&rig->site[0], 1);
         assert_true(said("Gloo has lost node 13: " LAST_WORD));
-        rig_close(&rig, false);
+        rig_abort(rig);
 }
 
 /* ---- strangers on the ports of a helper ---- */
@@ -423,7 +409,7 @@ static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
                 stranger->speak(fd[i]);
         for (uint32_t rank = 0; rank < 2; rank++) {
                 UNTIL(rig, rig->site[rank].n_built > 0);
-                if (!has_lost(&rig->site[rank], 1 - rank))
+                if (!site_has_lost(&rig->site[rank], 1 - rank))
                         FAIL("a stranger that %s: rank %u is built", stranger->name, rank);
         }
         if (!said("Gloo"))
@@ -445,14 +431,14 @@ TEST(a_stranger_on_a_port_is_not_taken_for_a_node) {
         };
 
         for (size_t i = 0; i < sizeof(strangers) / sizeof(*strangers); i++)
-                play_patiently(suffer, &strangers[i]);
+                play_patiently(rig, suffer, &strangers[i]);
 }
 
 TEST(a_stranger_that_knows_how_to_greet_is_found_out) {
         /* Which node of a connection connects follows from their ports. If each of them has to, for one of
          * its streams, both may be refused there before either has heard what the stranger says. */
         for (unsigned tries = 0; tries < 30; tries++) {
-                play_patiently(suffer, &(struct stranger){ "greets", speak_false_proof });
+                play_patiently(rig, suffer, &(struct stranger){ "greets", speak_false_proof });
                 if (said("it cannot be reached: something else has answered its connection"))
                         return;
         }
@@ -462,20 +448,18 @@ TEST(a_stranger_that_knows_how_to_greet_is_found_out) {
 TEST(nobody_listens_once_it_works) {
         unsigned port[64];
         pid_t helper[SITES];
-        struct rig rig;
 
-        begin(&rig, 3, PATIENT, helper);
-        assert_true(publish_all(&rig));
+        begin(rig, 3, PATIENT, helper);
+        assert_true(publish_all(rig));
         assert_int_equal(ports_of(helper[1], port, 64), 2 * STREAMS);
         for (uint32_t rank = 0; rank < 3; rank++)
-                rig_spread(&rig.site[rank]);
+                rig_spread(&rig->site[rank]);
         for (uint32_t rank = 0; rank < 3; rank++) {
-                UNTIL(&rig, rig.site[rank].n_built > 0);
-                assert_int_equal(rig.site[rank].n_lost, 0);
+                UNTIL(rig, rig->site[rank].n_built > 0);
+                assert_int_equal(rig->site[rank].n_lost, 0);
         }
         for (uint32_t rank = 0; rank < 3; rank++)
                 assert_int_equal(ports_of(helper[rank], port, 64), 0);
-        rig_close(&rig, true);
 }
 
 /* ---- when it works ---- */
@@ -486,13 +470,13 @@ static const struct engine_piece large = {
 
 TEST(it_is_aborted_under_way) {
         pid_t helper[SITES];
-        struct rig rig;
 
-        form(&rig, 3, 2, helper);
+        form(rig, 3, 2, helper);
         for (uint64_t sequence = 1; sequence <= 8; sequence++)
                 for (uint32_t rank = 0; rank < 2; rank++)
-                        site_launch(&rig.site[rank], rank, sequence, ENGINE_PAYLOAD, &large);
-        rig_close(&rig, false);
+                        site_launch(&rig->site[rank], rank, sequence, ENGINE_PAYLOAD, &large);
+        rig_abort(rig);
+        rig_end(rig);
         for (uint32_t rank = 0; rank < 3; rank++)
                 assert_int_equal(kill(helper[rank], 0), -1);
 }
@@ -500,46 +484,44 @@ TEST(it_is_aborted_under_way) {
 /* An abort ends what is stopped, too, and memory can be shared anew after it. */
 TEST(a_stopped_helper_is_aborted) {
         pid_t helper[SITES];
-        struct rig rig;
 
-        form(&rig, 2, 1, helper);
+        form(rig, 2, 1, helper);
         kill(helper[0], SIGSTOP);
-        rig_launch(&rig, 0, 1, &large);
-        rig_close(&rig, false);
+        rig_launch(rig, 0, 1, &large);
+        rig_abort(rig);
 }
 
 /* Of the others the first one that misses something of it says so; the next may wait for that one. */
-static void lose_helper(int number, bool busy, const char *text) {
+static void lose_helper(struct rig *rig, int number, bool busy, const char *text) {
         pid_t helper[SITES];
-        struct rig rig;
 
         heard[0] = '\0';
-        form(&rig, 3, 1, helper);
+        form(rig, 3, 1, helper);
         for (uint32_t rank = 0; rank < 3 && busy; rank++)
                 if (rank != 1)
-                        site_launch(&rig.site[rank], 0, 1, ENGINE_PAYLOAD, &large);
+                        site_launch(&rig->site[rank], 0, 1, ENGINE_PAYLOAD, &large);
         kill(helper[1], number);
-        UNTIL(&rig, rig.site[1].n_unreachable > 0);
-        assert_int_equal(rig.site[1].n_lost, 2);
+        UNTIL(rig, rig->site[1].n_unreachable > 0);
+        assert_int_equal(rig->site[1].n_lost, 2);
         if (!said(text))
                 FAIL("'%s' is not in the log: %s", text, heard);
         for (uint32_t rank = 0; rank < 3 && !busy; rank++)
                 if (rank != 1)
-                        site_launch(&rig.site[rank], 0, 1, ENGINE_VOTE, NULL);
-        UNTIL(&rig, rig.site[0].n_unreachable + rig.site[2].n_unreachable > 0);
+                        site_launch(&rig->site[rank], 0, 1, ENGINE_VOTE, NULL);
+        UNTIL(rig, rig->site[0].n_unreachable + rig->site[2].n_unreachable > 0);
         assert_true(said("Gloo has lost node 13: "));
         for (uint32_t rank = 0; rank < 3; rank++) {
-                if (rank != 1 && rig.site[rank].n_unreachable > 0)
-                        assert_lost(&rig.site[rank], 1);
-                assert_int_equal(rig.site[rank].done[0], 0);
+                if (rank != 1 && rig->site[rank].n_unreachable > 0)
+                        assert_lost(&rig->site[rank], 1);
+                assert_int_equal(rig->site[rank].done[0], 0);
         }
-        rig_close(&rig, false);
+        rig_abort(rig);
 }
 
 TEST(a_helper_that_ends_has_a_name) {
-        lose_helper(SIGKILL, false, "has ended, by signal 9: this node lost the others");
-        lose_helper(SIGKILL, true, "has ended, by signal 9: this node lost the others");
-        lose_helper(SIGSEGV, true, "has ended, ");
+        lose_helper(rig, SIGKILL, false, "has ended, by signal 9: this node lost the others");
+        lose_helper(rig, SIGKILL, true, "has ended, by signal 9: this node lost the others");
+        lose_helper(rig, SIGSEGV, true, "has ended, ");
 }
 
 /* ---- nodes that launch different things under one number ---- */
@@ -548,65 +530,63 @@ static const struct engine_piece as_launched = {
         .memory = MEMORY, .elements = 32, .dtype = WIRE__DTYPE__F32, .reduce = ENGINE_SUM
 };
 
-static void differ(const struct engine_piece *other, bool is_gathered) {
+static void differ(struct rig *rig, const struct engine_piece *other, bool is_gathered) {
         struct engine_piece piece = as_launched;
         pid_t helper[SITES];
-        struct rig rig;
 
         if (!is_gathered)
                 piece.reduce = ENGINE_COPY;
-        form(&rig, 2, 2, helper);
-        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
-        site_launch(&rig.site[1], 0, 1, other != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE, other);
+        form(rig, 2, 2, helper);
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        site_launch(&rig->site[1], 0, 1, other != NULL ? ENGINE_PAYLOAD : ENGINE_VOTE, other);
         for (uint64_t sequence = 1; sequence <= 50; sequence++) {
-                rig_launch(&rig, 1, sequence, NULL);
-                rig_await(&rig, 1, sequence);
+                rig_launch(rig, 1, sequence, NULL);
+                rig_await(rig, 1, sequence);
         }
         for (uint32_t rank = 0; rank < 2; rank++)
-                assert_int_equal(rig.site[rank].done[0], 0);
-        rig_close(&rig, false);
+                assert_int_equal(rig->site[rank].done[0], 0);
+        rig_abort(rig);
 }
 
 TEST(different_types_and_reductions_are_not_mixed_up) {
         struct engine_piece other = as_launched;
 
         other.dtype = WIRE__DTYPE__I32;
-        differ(&other, true);
+        differ(rig, &other, true);
         other.dtype = as_launched.dtype;
         other.reduce = ENGINE_MAX;
-        differ(&other, true);
-        differ(NULL, true);
+        differ(rig, &other, true);
+        differ(rig, NULL, true);
         other.reduce = ENGINE_COPY;
         other.root = 1;
-        differ(&other, false);
+        differ(rig, &other, false);
 }
 
-static void differ_in_size(uint64_t elements, uint64_t others) {
+static void differ_in_size(struct rig *rig, uint64_t elements, uint64_t others) {
         struct engine_piece piece = as_launched;
         pid_t helper[SITES];
-        struct rig rig;
 
         heard[0] = '\0';
-        form(&rig, 2, 1, helper);
+        form(rig, 2, 1, helper);
         piece.elements = elements;
-        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
         piece.elements = others;
-        site_launch(&rig.site[1], 0, 1, ENGINE_PAYLOAD, &piece);
-        UNTIL(&rig, rig.site[0].n_unreachable + rig.site[1].n_unreachable > 0);
+        site_launch(&rig->site[1], 0, 1, ENGINE_PAYLOAD, &piece);
+        UNTIL(rig, rig->site[0].n_unreachable + rig->site[1].n_unreachable > 0);
         for (uint32_t rank = 0; rank < 2; rank++)
-                if (rig.site[rank].n_unreachable > 0)
-                        assert_lost(&rig.site[rank], 1 - rank);
+                if (rig->site[rank].n_unreachable > 0)
+                        assert_lost(&rig->site[rank], 1 - rank);
         assert_true(said("Gloo"));
-        rig_close(&rig, false);
+        rig_abort(rig);
 }
 
 /* Where one gathers and the other goes around a ring they wait for each other. */
 TEST(different_sizes_are_reported_or_not_mixed_up) {
         struct engine_piece other = as_launched;
 
-        differ_in_size(10, 20);
-        differ_in_size(20, 10);
-        differ_in_size(1000000, 1000001);
+        differ_in_size(rig, 10, 20);
+        differ_in_size(rig, 20, 10);
+        differ_in_size(rig, 1000000, 1000001);
         other.elements = 1000000;
-        differ(&other, true);
+        differ(rig, &other, true);
 }

@@ -88,10 +88,10 @@ static void reduce_n(struct rig *rig, uint64_t sequence, unsigned dtype, enum en
 
                 for (uint64_t i = 0; i < n; i++)
                         store(dtype, buffer, i, power_of(rank, i));
-                memcpy(site->tail, buffer + bytes - tail, tail);
+                memcpy(site->bytes, buffer + bytes - tail, tail);
                 memset(buffer + bytes - tail, 0x7e, tail); /* it comes from elsewhere */
                 site_put(site, piece.input, buffer, bytes);
-                piece.tail = site->tail;
+                piece.tail = site->bytes;
                 piece.tail_bytes = (uint32_t)tail;
                 site_launch(site, 0, sequence, ENGINE_PAYLOAD, &piece);
         }
@@ -100,7 +100,7 @@ static void reduce_n(struct rig *rig, uint64_t sequence, unsigned dtype, enum en
                 struct site *site = &rig->site[rank];
 
                 site_get(site, piece.output, buffer, bytes);
-                assert_memory_equal(site->tail, buffer + bytes - tail, tail);
+                assert_memory_equal(site->bytes, buffer + bytes - tail, tail);
                 for (uint64_t i = 0; i < n; i++)
                         assert_true(load(dtype, buffer, i) == outcome_of(reduce));
         }
@@ -111,277 +111,236 @@ static void reduce_all(struct rig *rig, uint64_t sequence, unsigned dtype, enum 
         reduce_n(rig, sequence, dtype, reduce, N);
 }
 
-static void every_reduction_of_every_type(void **state) {
+TEST(every_reduction_of_every_type) {
         static const unsigned dtypes[] = { WIRE__DTYPE__F32,  WIRE__DTYPE__F64, WIRE__DTYPE__F16,
                                            WIRE__DTYPE__BF16, WIRE__DTYPE__I32, WIRE__DTYPE__I64,
                                            WIRE__DTYPE__U8 };
-        struct rig rig;
         uint64_t sequence = 0;
 
-        rig_form(&rig, 3);
+        rig_form(rig, 3);
         for (unsigned d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++)
                 for (enum engine_reduce reduce = ENGINE_SUM; reduce < ENGINE_COPY; reduce++) {
                         bool floats = dtypes[d] <= WIRE__DTYPE__BF16;
                         bool can = !floats || reduce == ENGINE_SUM || reduce == ENGINE_PROD;
 
-                        assert_int_equal(rig.site[0].engine->ops->can(rig.site[0].engine, dtypes[d], reduce),
+                        assert_int_equal(rig->site[0].engine->ops->can(rig->site[0].engine, dtypes[d],
+                                                                       reduce),
                                          can);
                         if (can)
-                                reduce_all(&rig, ++sequence, dtypes[d], reduce);
+                                reduce_all(rig, ++sequence, dtypes[d], reduce);
                 }
-        assert_false(rig.site[0].engine->ops->can(rig.site[0].engine, WIRE__DTYPE__U8, ENGINE_COPY));
-        reduce_n(&rig, ++sequence, WIRE__DTYPE__F32, ENGINE_SUM, MANY); /* in several pieces */
-        rig_finish(&rig);
+        assert_false(rig->site[0].engine->ops->can(rig->site[0].engine, WIRE__DTYPE__U8, ENGINE_COPY));
+        reduce_n(rig, ++sequence, WIRE__DTYPE__F32, ENGINE_SUM, MANY); /* in several pieces */
 }
 
-static void a_vote_is_the_smallest_and_fillers_vote_zero(void **state) {
-        struct rig rig;
-
-        rig_form(&rig, 3);
-        rig_launch(&rig, 0, 1, NULL);
-        rig_await(&rig, 0, 1);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                for (unsigned i = 0; i < ENGINE_VALUES; i++)
-                        assert_int_equal(rig.site[rank].value[0][i], 100 * (i + 1) - (i % 2 ? 2 : 0));
-        site_launch(&rig.site[0], 0, 2, ENGINE_VOTE, NULL);
-        site_launch(&rig.site[1], 0, 2, ENGINE_FILLER, NULL);
-        site_launch(&rig.site[2], 0, 2, ENGINE_VOTE, NULL);
-        rig_await(&rig, 0, 2);
-        for (uint32_t rank = 0; rank < 3; rank++)
-                for (unsigned i = 0; i < ENGINE_VALUES; i++)
-                        assert_int_equal(rig.site[rank].value[0][i], 0);
-        rig_finish(&rig);
+TEST(a_vote_is_the_smallest_and_fillers_vote_zero) {
+        rig_form(rig, 3);
+        vote_and_fill(rig, 0);
 }
 
 /* Nodes hand lanes over in different order: neither waits for the other. */
-static void lanes_do_not_wait_for_one_another(void **state) {
+TEST(lanes_do_not_wait_for_one_another) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), other = piece;
-        struct rig rig;
 
         other.input = other.output = 2 << 20;
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         for (uint64_t sequence = 1; sequence <= 20; sequence++)
                 for (uint32_t lane = 0; lane < LANES; lane++) {
                         uint32_t here = sequence % 2 ? lane : 1 - lane;
 
-                        UNTIL(&rig, sequence - rig.site[0].done[here] <= ENGINE_WINDOW);
-                        site_launch(&rig.site[0], here, sequence, ENGINE_PAYLOAD, here ? &other : &piece);
-                        UNTIL(&rig, sequence - rig.site[1].done[1 - here] <= ENGINE_WINDOW);
-                        site_launch(&rig.site[1], 1 - here, sequence, ENGINE_PAYLOAD, here ? &piece : &other);
+                        UNTIL(rig, sequence - rig->site[0].done[here] <= ENGINE_WINDOW);
+                        site_launch(&rig->site[0], here, sequence, ENGINE_PAYLOAD, here ? &other : &piece);
+                        UNTIL(rig, sequence - rig->site[1].done[1 - here] <= ENGINE_WINDOW);
+                        site_launch(&rig->site[1], 1 - here, sequence, ENGINE_PAYLOAD,
+                                    here ? &piece : &other);
                 }
-        rig_await(&rig, 0, 20);
-        rig_await(&rig, 1, 20);
-        rig_finish(&rig);
+        rig_await(rig, 0, 20);
+        rig_await(rig, 1, 20);
 }
 
-static void as_many_are_under_way_as_the_window_says(void **state) {
+TEST(as_many_are_under_way_as_the_window_says) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
-        struct rig rig;
 
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         for (uint64_t sequence = 1; sequence <= ENGINE_WINDOW; sequence++)
-                site_launch(&rig.site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
-        assert_int_equal(site_try(&rig.site[0], 0, ENGINE_WINDOW + 1, ENGINE_PAYLOAD, &piece), -EINVAL);
+                site_launch(&rig->site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
+        assert_int_equal(site_try(&rig->site[0], 0, ENGINE_WINDOW + 1, ENGINE_PAYLOAD, &piece), -EINVAL);
         for (uint64_t sequence = 1; sequence <= ENGINE_WINDOW; sequence++)
-                site_launch(&rig.site[1], 0, sequence, ENGINE_PAYLOAD, &piece);
-        rig_await(&rig, 0, ENGINE_WINDOW);
-        rig_finish(&rig);
+                site_launch(&rig->site[1], 0, sequence, ENGINE_PAYLOAD, &piece);
+        rig_await(rig, 0, ENGINE_WINDOW);
 }
 
-static void what_cannot_be_launched_is_refused(void **state) {
+TEST(what_cannot_be_launched_is_refused) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), wrong;
-        struct rig rig;
 
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         wrong = piece;
         wrong.memory = MEMORY + 1;
-        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
         wrong = piece;
         wrong.input = MEMORY_BYTES - 4 * N + 1;
-        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
         wrong = piece;
         wrong.output = MEMORY_BYTES;
-        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
         wrong = piece;
         wrong.elements = UINT64_C(1) << 40;
-        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
         wrong = piece;
         wrong.reduce = ENGINE_COPY;
-        assert_int_equal(site_try(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
-        assert_int_equal(site_try(&rig.site[0], LANES, 1, ENGINE_PAYLOAD, &piece), -EINVAL);
-        rig_launch(&rig, 0, 1, &piece); /* nothing has happened */
-        rig_await(&rig, 0, 1);
-        rig_drop(&rig);
-        assert_int_equal(site_try(&rig.site[0], 0, 2, ENGINE_PAYLOAD, &piece), -EINVAL);
-        rig_close(&rig);
+        assert_int_equal(site_try(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &wrong), -EINVAL);
+        assert_int_equal(site_try(&rig->site[0], LANES, 1, ENGINE_PAYLOAD, &piece), -EINVAL);
+        rig_launch(rig, 0, 1, &piece); /* nothing has happened */
+        rig_await(rig, 0, 1);
+        rig_drop(rig);
+        assert_int_equal(site_try(&rig->site[0], 0, 2, ENGINE_PAYLOAD, &piece), -EINVAL);
 }
 
 /* ---- memory that is registered ---- */
 
 /* It comes while a communicator works, and goes again: NCCL has it in between, and no longer. */
-static void memory_comes_and_goes(void **state) {
+TEST(memory_comes_and_goes) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
         cuda_address more[2];
-        struct rig rig;
-        bool later;
 
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         piece.memory = MEMORY + 1;
         for (uint32_t rank = 0; rank < 2; rank++) {
-                struct site *site = &rig.site[rank];
+                struct site *site = &rig->site[rank];
 
                 site_enter(site);
                 assert_int_equal(driver.allocate(&more[rank], MEMORY_BYTES), CUDA_OK);
-                struct engine_memory memory = { .address = (void *)(uintptr_t)more[rank],
-                                                .fd = -1,
-                                                .bytes = MEMORY_BYTES };
-                later = site->engine->ops->share(site->engine, MEMORY + 1, &memory) == 1;
-                assert_true(later); /* somebody works */
-                UNTIL(&rig, site->n_shared > 0);
+                assert_int_equal(site_share(site, MEMORY + 1, more[rank]), 1); /* later: somebody works */
+                UNTIL(rig, site->n_shared > 0);
         }
-        rig_launch(&rig, 0, 1, &piece);
-        rig_await(&rig, 0, 1);
+        rig_launch(rig, 0, 1, &piece);
+        rig_await(rig, 0, 1);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                struct site *site = &rig.site[rank];
+                struct site *site = &rig->site[rank];
 
                 assert_false(site->engine->ops->unshare(site->engine, MEMORY + 1));
                 assert_int_equal(site_try(site, 0, 2, ENGINE_PAYLOAD, &piece), -EINVAL);
-                UNTIL(&rig, site->n_unshared > 0);
+                UNTIL(rig, site->n_unshared > 0);
                 site_enter(site);
                 assert_int_equal(driver.free(more[rank]), CUDA_OK); /* the fake would complain */
         }
         piece.memory = MEMORY;
-        rig_launch(&rig, 0, 2, &piece);
-        rig_await(&rig, 0, 2);
-        rig_finish(&rig);
+        rig_launch(rig, 0, 2, &piece);
+        rig_await(rig, 0, 2);
 }
 
 /* What is let go of while a communicator ends is free once it has. */
-static void memory_goes_with_its_communicator(void **state) {
+TEST(memory_goes_with_its_communicator) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
-        struct rig rig;
 
-        rig_form(&rig, 2);
-        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        rig_form(rig, 2);
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                struct engine *engine = rig.site[rank].engine;
+                struct engine *engine = rig->site[rank].engine;
 
                 engine->ops->abort(engine, COMM);
                 if (!engine->ops->unshare(engine, MEMORY))
-                        UNTIL(&rig, rig.site[rank].n_unshared > 0);
+                        UNTIL(rig, rig->site[rank].n_unshared > 0);
         }
         for (uint32_t rank = 0; rank < 2; rank++)
-                UNTIL(&rig, rig.site[rank].n_aborted > 0);
-        rig_close(&rig);
+                UNTIL(rig, rig->site[rank].n_aborted > 0);
 }
 
 /* ---- its end ---- */
 
-static void one_follows_another(void **state) {
-        struct rig rig;
-
-        rig_form(&rig, 3);
-        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+TEST(one_follows_another) {
+        rig_form(rig, 3);
+        reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
         for (unsigned i = 0; i < 2; i++) {
                 if (i % 2)
-                        rig_abort(&rig);
+                        rig_abort(rig);
                 else
-                        rig_drop(&rig);
-                rig_build(&rig);
-                rig_await_built(&rig);
-                reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+                        rig_drop(rig);
+                rig_build(rig);
+                rig_await_built(rig);
+                reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
         }
-        rig_finish(&rig);
 }
 
 /* The second node never launches it: the others' kernels wait, and end when it is aborted. */
-static void what_waits_for_a_node_is_aborted(void **state) {
+TEST(what_waits_for_a_node_is_aborted) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
-        struct rig rig;
 
-        rig_form(&rig, 3);
+        rig_form(rig, 3);
         for (uint64_t sequence = 1; sequence <= 3; sequence++) {
-                site_launch(&rig.site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
-                site_launch(&rig.site[2], 0, sequence, ENGINE_PAYLOAD, &piece);
-                site_launch(&rig.site[0], 1, sequence, ENGINE_VOTE, NULL);
+                site_launch(&rig->site[0], 0, sequence, ENGINE_PAYLOAD, &piece);
+                site_launch(&rig->site[2], 0, sequence, ENGINE_PAYLOAD, &piece);
+                site_launch(&rig->site[0], 1, sequence, ENGINE_VOTE, NULL);
         }
-        rig_abort(&rig);
+        rig_abort(rig);
         for (uint32_t rank = 0; rank < 3; rank++) {
-                assert_int_equal(rig.site[rank].done[0], 0);
-                assert_int_equal(rig.site[rank].n_unreachable, 0);
+                assert_int_equal(rig->site[rank].done[0], 0);
+                assert_int_equal(rig->site[rank].n_unreachable, 0);
         }
-        rig_build(&rig);
-        rig_await_built(&rig);
-        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
-        rig_finish(&rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
 }
 
 /* A kernel of another job waits for a node: meanwhile communicators end on that GPU, and are made. */
-static void what_waits_keeps_no_other_job(void **state) {
+TEST(what_waits_keeps_no_other_job) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
         struct engine_launch launch = {
                 .comm = OTHER, .lane = 0, .sequence = 1, .kind = ENGINE_PAYLOAD, .piece = piece
         };
-        struct rig rig;
 
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         for (uint32_t rank = 0; rank < 2; rank++)
-                site_build_one(&rig.site[rank], OTHER, "0/other/1.1.1.1");
+                site_build_one(&rig->site[rank], OTHER, "0/other/1.1.1.1");
         for (uint32_t rank = 0; rank < 2; rank++)
-                UNTIL(&rig, rig.site[rank].other_built > 0);
-        assert_int_equal(rig.site[0].engine->ops->launch(rig.site[0].engine, &launch), 0);
-        rig_abort(&rig);
+                UNTIL(rig, rig->site[rank].other_built > 0);
+        assert_int_equal(rig->site[0].engine->ops->launch(rig->site[0].engine, &launch), 0);
+        rig_abort(rig);
         for (unsigned i = 0; i < 2; i++) {
-                rig_build(&rig);
-                rig_await_built(&rig);
-                rig_launch(&rig, 0, 1, NULL);
-                rig_await(&rig, 0, 1);
-                rig_drop(&rig);
+                rig_build(rig);
+                rig_await_built(rig);
+                rig_launch(rig, 0, 1, NULL);
+                rig_await(rig, 0, 1);
+                rig_drop(rig);
         }
         for (uint32_t rank = 0; rank < 2; rank++)
-                rig.site[rank].engine->ops->abort(rig.site[rank].engine, OTHER);
+                rig->site[rank].engine->ops->abort(rig->site[rank].engine, OTHER);
         for (uint32_t rank = 0; rank < 2; rank++)
-                UNTIL(&rig, rig.site[rank].other_aborted > 0);
-        rig_close(&rig);
+                UNTIL(rig, rig->site[rank].other_aborted > 0);
 }
 
 /* All launch a collective at once, so one that does not end has a reason. Who is it nobody knows. */
-static void what_does_not_end_is_given_up(void **state) {
+TEST(what_does_not_end_is_given_up) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
-        struct rig rig;
 
-        rig_configure(&rig, 2);
-        rig.config.exchange = 100;
-        rig_begin(&rig);
-        rig_build(&rig);
-        rig_await_built(&rig);
-        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
-        UNTIL(&rig, rig.site[0].n_unreachable > 0);
-        assert_int_equal(rig.site[0].n_lost, 1);
-        assert_int_equal(rig.site[0].lost[0], rig_address(1));
-        assert_int_equal(rig.site[1].n_unreachable, 0);
-        rig_abort(&rig);
-        rig_close(&rig);
+        rig_configure(rig, 2);
+        rig->own.config.exchange = 100;
+        rig_begin(rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        UNTIL(rig, rig->site[0].n_unreachable > 0);
+        assert_lost(&rig->site[0], 1);
+        assert_int_equal(rig->site[1].n_unreachable, 0);
+        rig_abort(rig);
 }
 
 /* What NCCL reports of one communicator breaks it; what is launched then is not done. */
-static void a_difference_breaks_it(void **state) {
+TEST(a_difference_breaks_it) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), longer = piece;
-        struct rig rig;
 
         longer.elements++;
-        rig_form(&rig, 2);
-        site_launch(&rig.site[0], 0, 1, ENGINE_PAYLOAD, &piece);
-        site_launch(&rig.site[1], 0, 1, ENGINE_PAYLOAD, &longer);
+        rig_form(rig, 2);
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        site_launch(&rig->site[1], 0, 1, ENGINE_PAYLOAD, &longer);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                UNTIL(&rig, rig.site[rank].n_unreachable > 0);
-                assert_int_equal(rig.site[rank].n_lost, 1);
-                assert_int_equal(rig.site[rank].lost[0], rig_address(1 - rank));
-                assert_int_equal(site_try(&rig.site[rank], 0, 2, ENGINE_PAYLOAD, &piece), 0);
+                UNTIL(rig, rig->site[rank].n_unreachable > 0);
+                assert_lost(&rig->site[rank], 1 - rank);
+                assert_int_equal(site_try(&rig->site[rank], 0, 2, ENGINE_PAYLOAD, &piece), 0);
         }
-        rig_abort(&rig);
-        assert_int_equal(rig.site[0].done[0] + rig.site[1].done[0], 0);
-        rig_close(&rig);
+        rig_abort(rig);
+        assert_int_equal(rig->site[0].done[0] + rig->site[1].done[0], 0);
+        rig_end(rig);
         snprintf(error, sizeof(error), "%s/log", folder); /* the fake complains, and rightly */
         assert_int_equal(unlink(error), 0);
 }
@@ -390,99 +349,89 @@ static void a_difference_breaks_it(void **state) {
 
 static void assert_unreached(struct rig *rig, uint32_t rank, uint32_t node) {
         UNTIL(rig, rig->site[rank].n_built > 0);
-        assert_int_equal(rig->site[rank].n_lost, 1);
-        assert_int_equal(rig->site[rank].lost[0], rig_address(node));
+        assert_lost(&rig->site[rank], node);
 }
 
-static void two_nodes_on_one_gpu_are_named(void **state) {
-        struct rig rig;
-
-        rig_open(&rig, 2);
-        rig.n = 3;
-        site_open(&rig, 2, 1);
-        rig_build(&rig);
-        assert_unreached(&rig, 1, 2);
-        assert_unreached(&rig, 2, 1);
-        rig_abort(&rig);
-        rig_close(&rig);
+TEST(two_nodes_on_one_gpu_are_named) {
+        rig_open(rig, 2);
+        rig->n = 3;
+        site_open(rig, 2, 1);
+        rig_build(rig);
+        assert_unreached(rig, 1, 2);
+        assert_unreached(rig, 2, 1);
+        rig_abort(rig);
 }
 
 /* Of whom nothing is heard is named, once there was time enough. */
-static void a_silent_node_is_named(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig.config.timeout = 100;
-        rig_begin(&rig);
-        rig.site[1].keeps_back = true;
-        rig_build(&rig);
-        assert_unreached(&rig, 0, 1);
-        assert_unreached(&rig, 2, 1);
-        rig_abort(&rig);
-        rig_close(&rig);
+TEST(a_silent_node_is_named) {
+        rig_configure(rig, 3);
+        rig->own.config.timeout = 100;
+        rig_begin(rig);
+        rig->site[1].keeps_back = true;
+        rig_build(rig);
+        assert_unreached(rig, 0, 1);
+        assert_unreached(rig, 2, 1);
+        rig_abort(rig);
 }
 
-static void what_makes_no_sense_is_not_learned(void **state) {
+TEST(what_makes_no_sense_is_not_learned) {
         unsigned char junk[256] = "gs-nccl1", mark[8];
         struct engine_ops const *ops;
-        struct rig rig;
 
-        rig_open(&rig, 2);
-        ops = rig.site[0].engine->ops;
-        rig.site[1].keeps_back = true;
-        rig_build(&rig);
-        UNTIL(&rig, rig.site[1].table != NULL);
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, junk, sizeof(junk)), -EINVAL);
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, rig.site[1].table, 7), -EINVAL);
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 2, rig.site[1].table, rig.site[1].table_bytes),
+        rig_open(rig, 2);
+        ops = rig->site[0].engine->ops;
+        rig->site[1].keeps_back = true;
+        rig_build(rig);
+        UNTIL(rig, rig->site[1].table != NULL);
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, junk, sizeof(junk)), -EINVAL);
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, rig->site[1].table, 7), -EINVAL);
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 2, rig->site[1].table,
+                                    rig->site[1].table_bytes),
                          -EINVAL);
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 0, rig.site[1].table, rig.site[1].table_bytes),
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 0, rig->site[1].table,
+                                    rig->site[1].table_bytes),
                          -EINVAL);
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM + 1, 1, rig.site[1].table,
-                                    rig.site[1].table_bytes),
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM + 1, 1, rig->site[1].table,
+                                    rig->site[1].table_bytes),
                          -EINVAL);
-        memcpy(mark, rig.site[1].table, sizeof(mark));
-        memset(rig.site[1].table, 'x', sizeof(mark));
-        assert_int_equal(ops->learn(rig.site[0].engine, COMM, 1, rig.site[1].table, rig.site[1].table_bytes),
+        memcpy(mark, rig->site[1].table, sizeof(mark));
+        memset(rig->site[1].table, 'x', sizeof(mark));
+        assert_int_equal(ops->learn(rig->site[0].engine, COMM, 1, rig->site[1].table,
+                                    rig->site[1].table_bytes),
                          -EINVAL);
-        memcpy(rig.site[1].table, mark, sizeof(mark));
-        rig_spread(&rig.site[1]);
-        rig_spread(&rig.site[1]); /* once or more */
-        rig_await_built(&rig);
-        assert_int_equal(rig.site[0].n_lost + rig.site[1].n_lost, 0);
-        rig_finish(&rig);
+        memcpy(rig->site[1].table, mark, sizeof(mark));
+        rig_spread(&rig->site[1]);
+        rig_spread(&rig->site[1]); /* once or more */
+        rig_await_built(rig);
+        assert_int_equal(rig->site[0].n_lost + rig->site[1].n_lost, 0);
 }
 
 /* One ends at once, and the other one much later: its peer does not end it. What the later one tells then
  * comes after what the earlier one has told. */
-static void communicators_end_one_after_the_other_at_close(void **state) {
-        struct rig rig;
-
-        rig_form(&rig, 2);
+TEST(communicators_end_one_after_the_other_at_close) {
+        rig_form(rig, 2);
         for (uint32_t rank = 0; rank < 2; rank++)
-                site_build_one(&rig.site[rank], OTHER, "0/other/1.1.1.1");
-        UNTIL(&rig, rig.site[0].other_built && rig.site[1].other_built);
+                site_build_one(&rig->site[rank], OTHER, "0/other/1.1.1.1");
+        UNTIL(rig, rig->site[0].other_built && rig->site[1].other_built);
         for (uint32_t rank = 0; rank < 2; rank++)
-                site_unshare(&rig.site[rank], MEMORY);
-        rig_drop(&rig);
-        rig.site[0].engine->ops->drop(rig.site[0].engine, OTHER);
-        site_close(&rig.site[0]);
-        rig.site[1].engine->ops->drop(rig.site[1].engine, OTHER);
-        site_close(&rig.site[1]);
+                site_unshare(&rig->site[rank], MEMORY);
+        rig_drop(rig);
+        rig->site[0].engine->ops->drop(rig->site[0].engine, OTHER);
+        site_close(&rig->site[0]);
+        rig->site[1].engine->ops->drop(rig->site[1].engine, OTHER);
+        site_close(&rig->site[1]);
+        rig->n = 0;
 }
 
 /* Aborted in the middle of it: NCCL waits for a rank that does not come. */
-static void what_is_being_made_is_aborted(void **state) {
-        struct rig rig;
-
-        rig_open(&rig, 3);
-        rig_build(&rig);
-        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL && rig.site[2].table != NULL);
-        rig_abort(&rig);
-        rig_build(&rig);
-        rig_await_built(&rig);
-        reduce_all(&rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
-        rig_finish(&rig);
+TEST(what_is_being_made_is_aborted) {
+        rig_open(rig, 3);
+        rig_build(rig);
+        UNTIL(rig, rig->site[0].table != NULL && rig->site[1].table != NULL && rig->site[2].table != NULL);
+        rig_abort(rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
 }
 
 /* ---- libraries ---- */
@@ -497,7 +446,7 @@ static int try_library(const char *library) {
         return nccl_open(&config, &engine, error, sizeof(error));
 }
 
-static void libraries_that_will_not_do_are_named(void **state) {
+TEST(libraries_that_will_not_do_are_named) {
         assert_int_equal(try_library("/nowhere/libnccl.so.2"), -ENOENT);
         assert_non_null(strstr(error, "NCCL cannot be loaded: /nowhere/libnccl.so.2: cannot open"));
         assert_int_equal(try_library(FAKE_NCCL_OLD), -ENOSYS);
@@ -506,28 +455,4 @@ static void libraries_that_will_not_do_are_named(void **state) {
         assert_non_null(strstr(error, "which is NCCL 2.28.9, lacks ncclCommSplit"));
         assert_int_equal(try_library(FAKE_GPU_LIBRARY), -ENOSYS);
         assert_non_null(strstr(error, "does not tell the version of NCCL that it is"));
-}
-
-int main(int argc, char **argv) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_reduction_of_every_type),
-                cmocka_unit_test(a_vote_is_the_smallest_and_fillers_vote_zero),
-                cmocka_unit_test(lanes_do_not_wait_for_one_another),
-                cmocka_unit_test(as_many_are_under_way_as_the_window_says),
-                cmocka_unit_test(what_cannot_be_launched_is_refused),
-                cmocka_unit_test(memory_comes_and_goes),
-                cmocka_unit_test(memory_goes_with_its_communicator),
-                cmocka_unit_test(one_follows_another),
-                cmocka_unit_test(what_waits_for_a_node_is_aborted),
-                cmocka_unit_test(what_waits_keeps_no_other_job),
-                cmocka_unit_test(what_does_not_end_is_given_up),
-                cmocka_unit_test(a_difference_breaks_it),
-                cmocka_unit_test(two_nodes_on_one_gpu_are_named),
-                cmocka_unit_test(a_silent_node_is_named),
-                cmocka_unit_test(what_makes_no_sense_is_not_learned),
-                cmocka_unit_test(communicators_end_one_after_the_other_at_close),
-                cmocka_unit_test(what_is_being_made_is_aborted),
-                cmocka_unit_test(libraries_that_will_not_do_are_named),
-        };
-        return NCCL_RUN(argv, tests, nccl_setup, NULL);
 }

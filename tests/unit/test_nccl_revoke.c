@@ -3,7 +3,6 @@
 #include "nccl_fixture.h"
 
 #include <pthread.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 
@@ -12,10 +11,7 @@
 
 /* Whether communicators that end stay as they are. */
 static void set_keep(bool on) {
-        char path[128];
-
-        snprintf(path, sizeof(path), "%s/nccl-keep", folder);
-        assert_int_equal(on ? mknod(path, S_IFREG | 0600, 0) : unlink(path), 0);
+        gpu_order("nccl-keep", on);
 }
 
 /* All of them but the last one launch a piece on each lane, which waits for the last one. */
@@ -65,27 +61,24 @@ static void pass_a_while(struct rig *rig) {
 
 /* It is told as soon as no kernel runs, memory is the owner's again, and the next one works only when all of
  * it has gone. */
-static void it_is_quiet_before_it_is_freed(void **state) {
-        struct rig rig;
-
-        rig_form(&rig, 3);
-        wait_in_vain(&rig);
+TEST(it_is_quiet_before_it_is_freed) {
+        rig_form(rig, 3);
+        wait_in_vain(rig);
         set_keep(true);
-        rig_abort(&rig);
-        write_everywhere(&rig, 7);
-        rig_build(&rig);
-        pass_a_while(&rig);
+        rig_abort(rig);
+        write_everywhere(rig, 7);
+        rig_build(rig);
+        pass_a_while(rig);
         unsigned built = 0;
-        EACH_SITE(&rig, site)
+        EACH_SITE(rig, site)
         built += site->n_built;
         set_keep(false); /* for the next test, too */
         assert_int_equal(built, 0);
-        rig_await_built(&rig);
-        assert_everywhere(&rig, 7);
-        vote(&rig);
-        EACH_SITE(&rig, site)
+        rig_await_built(rig);
+        assert_everywhere(rig, 7);
+        vote(rig);
+        EACH_SITE(rig, site)
         assert_int_equal(site->n_aborted, 0); /* not of the first one once more */
-        rig_finish(&rig);
 }
 
 static void *keep_for_a_while(void *data) {
@@ -95,61 +88,48 @@ static void *keep_for_a_while(void *data) {
 }
 
 /* The daemon ends meanwhile: its engine closes when all has gone. */
-static void it_is_freed_before_the_engine_closes(void **state) {
+TEST(it_is_freed_before_the_engine_closes) {
         pthread_t thread;
-        struct rig rig;
 
-        rig_form(&rig, 2);
-        EACH_SITE(&rig, site)
+        rig_form(rig, 2);
+        EACH_SITE(rig, site)
         site_unshare(site, MEMORY);
-        site_launch(&rig.site[0], 0, 1, ENGINE_VOTE, NULL);
+        site_launch(&rig->site[0], 0, 1, ENGINE_VOTE, NULL);
         set_keep(true);
-        rig_abort(&rig);
+        rig_abort(rig);
         assert_int_equal(pthread_create(&thread, NULL, keep_for_a_while, NULL), 0);
-        EACH_SITE(&rig, site)
+        EACH_SITE(rig, site)
         site_close(site);
         pthread_join(thread, NULL);
+        rig->n = 0;
 }
 
-static void end_with(const char *library, const char *fail, const char *stuck, uint32_t ending) {
-        struct rig rig;
-
-        rig_configure(&rig, 2);
-        rig.config.library = library;
-        rig.config.ending = ending;
-        rig_begin(&rig);
-        rig_build(&rig);
-        rig_await_built(&rig);
-        wait_in_vain(&rig);
+static void end_with(struct rig *rig, const char *library, const char *fail, const char *stuck,
+                     uint32_t ending) {
+        rig_configure(rig, 2);
+        rig->own.config.library = library;
+        rig->own.config.ending = ending;
+        rig_begin(rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        wait_in_vain(rig);
         set_trouble(fail, stuck);
-        rig_abort(&rig);
+        rig_abort(rig);
         set_trouble("", "");
-        rig_build(&rig);
-        rig_await_built(&rig);
-        vote(&rig);
-        rig_finish(&rig);
+        rig_build(rig);
+        rig_await_built(rig);
+        vote(rig);
 }
 
 /* NCCL fails, or does not come to an end, or knows nothing of it: there is the other way. */
-static void where_it_fails_it_is_aborted(void **state) {
-        end_with(FAKE_NCCL_LIBRARY, "ncclCommRevoke:0:3", "", LONG_AGO);
+TEST(where_it_fails_it_is_aborted) {
+        end_with(rig, FAKE_NCCL_LIBRARY, "ncclCommRevoke:0:3", "", LONG_AGO);
 }
 
-static void where_it_sticks_it_is_aborted(void **state) {
-        end_with(FAKE_NCCL_LIBRARY, "", "revoke", 4000);
+TEST(where_it_sticks_it_is_aborted) {
+        end_with(rig, FAKE_NCCL_LIBRARY, "", "revoke", 4000);
 }
 
-static void where_it_cannot_it_is_aborted(void **state) {
-        end_with(FAKE_NCCL_PLAIN, "", "", LONG_AGO);
-}
-
-int main(int argc, char **argv) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(it_is_quiet_before_it_is_freed),
-                cmocka_unit_test(it_is_freed_before_the_engine_closes),
-                cmocka_unit_test(where_it_fails_it_is_aborted),
-                cmocka_unit_test(where_it_sticks_it_is_aborted),
-                cmocka_unit_test(where_it_cannot_it_is_aborted),
-        };
-        return NCCL_RUN(argv, tests, nccl_setup, NULL);
+TEST(where_it_cannot_it_is_aborted) {
+        end_with(rig, FAKE_NCCL_PLAIN, "", "", LONG_AGO);
 }

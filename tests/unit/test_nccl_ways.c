@@ -58,12 +58,6 @@ static void go_on_with(struct rig *rig, uint32_t left) {
         rig_build(rig);
 }
 
-static void await_made(struct rig *rig) {
-        rig_await_built(rig);
-        EACH_SITE(rig, site)
-        assert_int_equal(site->n_lost, 0);
-}
-
 /* As whoever has entered the next generation does, or has left the job. */
 static void drop_older(struct rig *rig) {
         for (uint32_t i = 0; i < rig->n; i++)
@@ -76,78 +70,65 @@ static void follow(struct rig *rig, uint32_t without, uint32_t left, const char 
         start_with(rig, without);
         set_trouble(fail, "");
         go_on_with(rig, left);
-        await_made(rig);
+        rig_await_made(rig);
         sum_up_on_all_lanes(rig, 1);
         drop_older(rig);
         sum_up_on_all_lanes(rig, 2);
-        rig_finish(rig);
 }
 
 /* ---- tests ---- */
 
-static void those_who_stay_shrink_it(void **state) {
-        struct rig rig;
-
+TEST(those_who_stay_shrink_it) {
         for (uint32_t left = 1; left < 4; left++) { /* sites 0, 1, or both */
-                rig_configure(&rig, left < 3 ? 3 : 4);
-                follow(&rig, 0, left, NO_INIT);
+                rig_configure(rig, left < 3 ? 3 : 4);
+                follow(rig, 0, left, NO_INIT);
         }
 }
 
-static void who_comes_behind_extends_it(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        follow(&rig, 1 << 2, 0, NO_INIT);
-        rig_configure(&rig, 4);
-        follow(&rig, 1 << 3 | 1 << 2, 0, NO_INIT);
+TEST(who_comes_behind_extends_it) {
+        rig_configure(rig, 3);
+        follow(rig, 1 << 2, 0, NO_INIT);
+        rig_configure(rig, 4);
+        follow(rig, 1 << 3 | 1 << 2, 0, NO_INIT);
 }
 
 /* It does both, one after the other, as a job does that has lost a node and found another one. */
-static void it_shrinks_and_grows(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, 0);
+TEST(it_shrinks_and_grows) {
+        rig_configure(rig, 3);
+        start_with(rig, 0);
         set_trouble(NO_INIT, "");
         for (unsigned i = 0; i < 4; i++) {
-                go_on_with(&rig, i % 2 == 0 ? 1 << 2 : 0);
-                await_made(&rig);
-                sum_up_on_all_lanes(&rig, 1);
-                drop_older(&rig);
+                go_on_with(rig, i % 2 == 0 ? 1 << 2 : 0);
+                rig_await_made(rig);
+                sum_up_on_all_lanes(rig, 1);
+                drop_older(rig);
         }
-        rig_finish(&rig);
 }
 
 /* No part and no extension whose ranks are in the order of their addresses. */
-static void others_are_made_of_nothing(void **state) {
+TEST(others_are_made_of_nothing) {
         static const uint32_t cases[][2] = { { 0, 0 }, { 1, 0 }, { 2, 0 }, { 1, 2 }, { 4, 1 } };
-        struct rig rig;
 
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-                rig_configure(&rig, 3);
-                follow(&rig, cases[i][0], cases[i][1], NO_OTHER);
+                rig_configure(rig, 3);
+                follow(rig, cases[i][0], cases[i][1], NO_OTHER);
         }
 }
 
-static void a_library_that_cannot_makes_it_of_nothing(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig.config.library = FAKE_NCCL_PLAIN;
-        follow(&rig, 0, 1, NO_OTHER);
+TEST(a_library_that_cannot_makes_it_of_nothing) {
+        rig_configure(rig, 3);
+        rig->own.config.library = FAKE_NCCL_PLAIN;
+        follow(rig, 0, 1, NO_OTHER);
 }
 
 /* One of the nodes knows nothing of it. */
-static void so_does_an_earlier_dialect(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig.dialect = TABLE_WAYS - 1;
-        follow(&rig, 0, 1, NO_OTHER);
-        rig_configure(&rig, 3);
-        rig.dialect = TABLE_WAYS - 1;
-        follow(&rig, 4, 0, NO_OTHER);
+TEST(so_does_an_earlier_dialect) {
+        rig_configure(rig, 3);
+        rig->dialect = TABLE_WAYS - 1;
+        follow(rig, 0, 1, NO_OTHER);
+        rig_configure(rig, 3);
+        rig->dialect = TABLE_WAYS - 1;
+        follow(rig, 4, 0, NO_OTHER);
 }
 
 /* Until the GPU does what was launched. */
@@ -160,53 +141,45 @@ static void await_work(void) {
 }
 
 /* Something of the one before is under way on rank 0, and ends later. */
-static void what_is_at_work_is_left_alone(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, 0);
+TEST(what_is_at_work_is_left_alone) {
+        rig_configure(rig, 3);
+        start_with(rig, 0);
         set_trouble(NO_OTHER, "");
-        site_launch(&rig.site[0], 0, 2, ENGINE_VOTE, NULL);
+        site_launch(&rig->site[0], 0, 2, ENGINE_VOTE, NULL);
         await_work();
-        go_on_with(&rig, 1 << 2);
-        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
-        rig.comm--;
-        site_launch(&rig.site[1], 0, 2, ENGINE_VOTE, NULL);
-        site_launch(&rig.site[2], 0, 2, ENGINE_VOTE, NULL);
-        rig.comm++;
+        go_on_with(rig, 1 << 2);
+        UNTIL(rig, rig->site[0].table != NULL && rig->site[1].table != NULL);
+        rig->comm--;
+        site_launch(&rig->site[1], 0, 2, ENGINE_VOTE, NULL);
+        site_launch(&rig->site[2], 0, 2, ENGINE_VOTE, NULL);
+        rig->comm++;
         for (uint32_t i = 0; i < 3; i++)
-                UNTIL(&rig, rig.site[i].n_done_before > 0);
-        await_made(&rig);
-        sum_up_on_all_lanes(&rig, 1);
-        drop_older(&rig);
-        rig_finish(&rig);
+                UNTIL(rig, rig->site[i].n_done_before > 0);
+        rig_await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
+        drop_older(rig);
 }
 
 /* Here that is so of another rank, and of rank 0 it is not: both see who it is. */
-static void who_cannot_go_on_is_named(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, 0);
-        site_launch(&rig.site[1], 0, 2, ENGINE_VOTE, NULL);
-        go_on_with(&rig, 1 << 2);
-        rig_await_built(&rig);
-        for (uint32_t i = 0; i < 2; i++) {
-                assert_int_equal(rig.site[i].n_lost, 1);
-                assert_int_equal(rig.site[i].lost[0], rig_address(1 - i));
-        }
-        rig_abort(&rig);
-        rig.comm = rig.older;
-        leave_out(&rig, 0);
-        EACH_SITE(&rig, site)
+TEST(who_cannot_go_on_is_named) {
+        rig_configure(rig, 3);
+        start_with(rig, 0);
+        site_launch(&rig->site[1], 0, 2, ENGINE_VOTE, NULL);
+        go_on_with(rig, 1 << 2);
+        rig_await_built(rig);
+        for (uint32_t i = 0; i < 2; i++)
+                assert_lost(&rig->site[i], 1 - i);
+        rig_abort(rig);
+        rig->comm = rig->older;
+        leave_out(rig, 0);
+        EACH_SITE(rig, site)
         site->n_aborted = 0;
-        rig_abort(&rig);
-        rig.older = 0;
-        rig.comm += 2;
-        rig_build(&rig);
-        await_made(&rig);
-        sum_up_on_all_lanes(&rig, 1);
-        rig_finish(&rig);
+        rig_abort(rig);
+        rig->older = 0;
+        rig->comm += 2;
+        rig_build(rig);
+        rig_await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
 }
 
 /* The next one is made of nothing, although the one before is still there. */
@@ -215,122 +188,101 @@ static void try_again(struct rig *rig) {
         set_trouble(NO_OTHER, "");
         rig->comm++;
         rig_build(rig);
-        await_made(rig);
+        rig_await_made(rig);
         sum_up_on_all_lanes(rig, 1);
         drop_older(rig);
-        rig_finish(rig);
 }
 
-static void fail_once(uint32_t without, uint32_t left, const char *fails) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, without);
+static void fail_once(struct rig *rig, uint32_t without, uint32_t left, const char *fails) {
+        rig_configure(rig, 3);
+        start_with(rig, without);
         set_trouble(fails, "");
-        go_on_with(&rig, left);
-        rig_await_built(&rig);
-        EACH_SITE(&rig, site)
+        go_on_with(rig, left);
+        rig_await_built(rig);
+        EACH_SITE(rig, site)
         assert_int_equal(site->n_lost, left != 0 ? 1 : 2);
-        try_again(&rig);
+        try_again(rig);
 }
 
-static void what_fails_is_not_tried_again(void **state) {
-        fail_once(0, 1 << 2, "ncclCommShrink:0:3");
-        fail_once(1 << 2, 0, "ncclCommGrow:0:3");
+TEST(what_fails_is_not_tried_again) {
+        fail_once(rig, 0, 1 << 2, "ncclCommShrink:0:3");
+        fail_once(rig, 1 << 2, 0, "ncclCommGrow:0:3");
+}
+
+/* Also where nothing has failed, and it is still there. */
+TEST(each_is_used_once) {
+        rig_configure(rig, 3);
+        start_with(rig, 0);
+        go_on_with(rig, 1 << 2);
+        rig_await_made(rig);
+        try_again(rig);
 }
 
 /* NCCL is at it when it is aborted, or about to begin; and the one before ends, whether it is or not. */
-static void stick_once(uint32_t without, uint32_t left) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, without);
+static void stick_once(struct rig *rig, uint32_t without, uint32_t left) {
+        rig_configure(rig, 3);
+        start_with(rig, without);
         set_trouble(NO_INIT, "init");
-        go_on_with(&rig, left);
-        EACH_SITE(&rig, site)
-        UNTIL(&rig, site->table != NULL);
-        rig_abort(&rig);
-        drop_older(&rig);
-        rig.comm++;
+        go_on_with(rig, left);
+        EACH_SITE(rig, site)
+        UNTIL(rig, site->table != NULL);
+        rig_abort(rig);
+        drop_older(rig);
+        rig->comm++;
         set_trouble(NO_OTHER, "");
-        rig_build(&rig);
-        await_made(&rig);
-        sum_up_on_all_lanes(&rig, 1);
-        rig_finish(&rig);
+        rig_build(rig);
+        rig_await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
 }
 
-static void what_does_not_end_is_aborted(void **state) {
-        stick_once(0, 1 << 2);
-        stick_once(1 << 2, 0);
+TEST(what_does_not_end_is_aborted) {
+        stick_once(rig, 0, 1 << 2);
+        stick_once(rig, 1 << 2, 0);
 }
 
 /* One of them is aborted before, and the other one waits until it is, too. */
-static void nor_is_what_one_of_them_does_not_do(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        start_with(&rig, 0);
+TEST(nor_is_what_one_of_them_does_not_do) {
+        rig_configure(rig, 3);
+        start_with(rig, 0);
         set_trouble(NO_INIT, "");
-        rig.site[1].keeps_back = true;
-        go_on_with(&rig, 1 << 2);
-        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
-        rig.site[1].engine->ops->abort(rig.site[1].engine, rig.comm);
-        rig_spread(&rig.site[1]);
-        UNTIL(&rig, rig.site[1].n_aborted > 0);
-        rig.site[1].keeps_back = false;
-        rig.site[0].engine->ops->abort(rig.site[0].engine, rig.comm);
-        UNTIL(&rig, rig.site[0].n_aborted > 0);
+        rig->site[1].keeps_back = true;
+        go_on_with(rig, 1 << 2);
+        UNTIL(rig, rig->site[0].table != NULL && rig->site[1].table != NULL);
+        rig->site[1].engine->ops->abort(rig->site[1].engine, rig->comm);
+        rig_spread(&rig->site[1]);
+        UNTIL(rig, rig->site[1].n_aborted > 0);
+        rig->site[1].keeps_back = false;
+        rig->site[0].engine->ops->abort(rig->site[0].engine, rig->comm);
+        UNTIL(rig, rig->site[0].n_aborted > 0);
         set_trouble(NO_OTHER, "");
-        rig.comm++;
-        rig_build(&rig);
-        await_made(&rig);
-        sum_up_on_all_lanes(&rig, 1);
-        drop_older(&rig);
-        rig_finish(&rig);
+        rig->comm++;
+        rig_build(rig);
+        rig_await_made(rig);
+        sum_up_on_all_lanes(rig, 1);
+        drop_older(rig);
 }
 
 /* Memory comes and goes meanwhile. NCCL is asked for nothing of the one before. */
-static void memory_waits_for_it(void **state) {
+TEST(memory_waits_for_it) {
         cuda_address more;
-        struct rig rig;
 
-        rig_configure(&rig, 3);
-        start_with(&rig, 0);
-        struct site *site = &rig.site[0];
+        rig_configure(rig, 3);
+        start_with(rig, 0);
+        struct site *site = &rig->site[0];
         site_enter(site);
         assert_int_equal(driver.allocate(&more, MEMORY_BYTES), CUDA_OK);
         set_trouble(NO_INIT, "init");
-        go_on_with(&rig, 1 << 2);
-        UNTIL(&rig, rig.site[0].table != NULL && rig.site[1].table != NULL);
-        struct engine_memory memory = { .address = (void *)(uintptr_t)more, .fd = -1, .bytes = MEMORY_BYTES };
+        go_on_with(rig, 1 << 2);
+        UNTIL(rig, rig->site[0].table != NULL && rig->site[1].table != NULL);
         for (unsigned n = 1; n <= 50; n++) {
-                assert_int_equal(site->engine->ops->share(site->engine, MEMORY + 1, &memory), 1);
-                UNTIL(&rig, site->n_shared >= n);
+                assert_int_equal(site_share(site, MEMORY + 1, more), 1);
+                UNTIL(rig, site->n_shared >= n);
                 assert_true(site->engine->ops->unshare(site->engine, MEMORY + 1));
         }
         set_trouble(NO_INIT, "");
-        await_made(&rig);
-        drop_older(&rig);
+        rig_await_made(rig);
+        drop_older(rig);
         site_enter(site);
         assert_int_equal(driver.free(more), CUDA_OK);
-        sum_up_on_all_lanes(&rig, 1);
-        rig_finish(&rig);
-}
-
-int main(int argc, char **argv) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(those_who_stay_shrink_it),
-                cmocka_unit_test(who_comes_behind_extends_it),
-                cmocka_unit_test(it_shrinks_and_grows),
-                cmocka_unit_test(others_are_made_of_nothing),
-                cmocka_unit_test(a_library_that_cannot_makes_it_of_nothing),
-                cmocka_unit_test(so_does_an_earlier_dialect),
-                cmocka_unit_test(what_is_at_work_is_left_alone),
-                cmocka_unit_test(who_cannot_go_on_is_named),
-                cmocka_unit_test(what_fails_is_not_tried_again),
-                cmocka_unit_test(what_does_not_end_is_aborted),
-                cmocka_unit_test(nor_is_what_one_of_them_does_not_do),
-                cmocka_unit_test(memory_waits_for_it),
-        };
-        return NCCL_RUN(argv, tests, nccl_setup, NULL);
+        sum_up_on_all_lanes(rig, 1);
 }

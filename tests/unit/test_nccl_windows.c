@@ -3,8 +3,6 @@
  * Which of the two it was the log says; the fake notices nodes that do not do the same. */
 #include "nccl_fixture.h"
 
-#include "captured_stderr.h"
-
 #define SLOT 524288u  /* bytes, for payloads of any size */
 #define OTHER_PLACE 0 /* where who gives nothing has its neutral elements */
 #define OUTSIDE 1     /* … and the place for what nobody wants */
@@ -78,14 +76,6 @@ static void sum_up_often(struct rig *rig) {
                         sum_up(rig, lane, sequence, sizes[sequence % 4]);
 }
 
-/* What was logged since the last call, which whoever runs the test sees, too. */
-static const char *logged(void) {
-        const char *text = written();
-
-        dprintf(real_stderr, "%s", text);
-        return text;
-}
-
 /* Whether all of those who have made a communicator since the last call have windows, or none. */
 static bool had_windows(void) {
         const char *text = logged();
@@ -99,12 +89,9 @@ static bool had_windows(void) {
 static void go_on(struct rig *rig, bool windows) {
         logged();
         rig_build(rig);
-        rig_await_built(rig);
-        EACH_SITE(rig, site)
-        assert_int_equal(site->n_lost, 0);
+        rig_await_made(rig);
         assert_int_equal(had_windows(), windows);
         sum_up_often(rig);
-        rig_finish(rig);
 }
 
 static void work(struct rig *rig, bool windows) {
@@ -112,20 +99,43 @@ static void work(struct rig *rig, bool windows) {
         go_on(rig, windows);
 }
 
-/* ---- tests ---- */
+static void build_in_vain(struct rig *rig, const char *fail, const char *stuck, uint32_t timeout) {
+        rig_configure(rig, 3);
+        rig->own.config.timeout = timeout;
+        rig_begin(rig);
+        set_trouble(fail, stuck);
+        rig_build(rig);
+        if (timeout != LONG_AGO)
+                rig_await_built(rig);
+        UNTIL(rig, rig->site[0].n_built > 0 || rig->site[1].n_built > 0 || rig->site[2].n_built > 0);
+        rig_abort(rig);
+        rig->comm++;
+}
 
-static void small_sums_go_through_them(void **state) {
-        struct rig rig;
+/* ---- tests: two of which count calls from the beginning of this process on ---- */
 
-        rig_configure(&rig, 4);
-        work(&rig, true);
+/* Where one GPU has no memory left for it, all do without, and ask NCCL for nothing. */
+TEST(without_memory_there_are_none) {
+        rig_configure(rig, 3);
+        set_trouble("ncclMemAlloc:1:1," REGISTERS, "");
+        work(rig, false);
+}
+
+/* One of them is enough, and the next communicators are without, although NCCL could again. */
+TEST(what_fails_is_not_tried_again) {
+        build_in_vain(rig, "ncclCommWindowRegister:1:3", "", LONG_AGO);
+        set_trouble("", "");
+        go_on(rig, false);
+}
+
+TEST(small_sums_go_through_them) {
+        rig_configure(rig, 4);
+        work(rig, true);
 }
 
 /* Several at once, each of its own type: integers and products are for no window. */
-static void all_types_and_operations_are_right(void **state) {
-        struct rig rig;
-
-        rig_form(&rig, 2);
+TEST(all_types_and_operations_are_right) {
+        rig_form(rig, 2);
         assert_true(had_windows());
         for (uint64_t sequence = 1; sequence <= 8; sequence++) {
                 struct engine_piece piece = {
@@ -136,7 +146,7 @@ static void all_types_and_operations_are_right(void **state) {
                         .dtype = sequence % 2 == 0 ? WIRE__DTYPE__F32 : WIRE__DTYPE__I32,
                         .reduce = sequence % 4 < 2 ? ENGINE_SUM : ENGINE_PROD,
                 };
-                EACH_SITE(&rig, site) {
+                EACH_SITE(rig, site) {
                         float number[512];
                         int32_t integer[512];
 
@@ -146,11 +156,11 @@ static void all_types_and_operations_are_right(void **state) {
                         site_put(site, piece.input, sequence % 2 == 0 ? (void *)number : (void *)integer,
                                  sizeof(number));
                 }
-                rig_launch(&rig, 0, sequence, &piece);
+                rig_launch(rig, 0, sequence, &piece);
         }
-        rig_await(&rig, 0, 8);
+        rig_await(rig, 0, 8);
         for (uint64_t sequence = 1; sequence <= 8; sequence++)
-                EACH_SITE(&rig, site) {
+                EACH_SITE(rig, site) {
                         float number[512];
                         int32_t integer[512];
 
@@ -166,111 +176,66 @@ static void all_types_and_operations_are_right(void **state) {
                                         assert_int_equal(integer[i], wanted);
                         }
                 }
-        rig_finish(&rig);
 }
 
 /* The end of a payload comes from memory of the CPU, and goes there. */
-static void a_tail_goes_with_them(void **state) {
+TEST(a_tail_goes_with_them) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, 100, false);
         float value = 4;
-        struct rig rig;
 
-        rig_form(&rig, 2);
+        rig_form(rig, 2);
         assert_true(had_windows());
-        put(&rig, 100);
-        EACH_SITE(&rig, site) {
-                memcpy(site->tail, &value, sizeof(value));
-                piece.tail = site->tail;
+        put(rig, 100);
+        EACH_SITE(rig, site) {
+                memcpy(site->bytes, &value, sizeof(value));
+                piece.tail = site->bytes;
                 piece.tail_bytes = sizeof(value);
                 site_launch(site, 0, 1, ENGINE_PAYLOAD, &piece);
         }
-        rig_await(&rig, 0, 1);
-        EACH_SITE(&rig, site) {
-                memcpy(&value, site->tail, sizeof(value));
+        rig_await(rig, 0, 1);
+        EACH_SITE(rig, site) {
+                memcpy(&value, site->bytes, sizeof(value));
                 assert_float_equal(value, 8, 0);
         }
-        rig_finish(&rig);
 }
 
-static void an_earlier_dialect_has_none(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig.dialect = TABLE_WINDOWS - 1;
-        work(&rig, false);
+TEST(an_earlier_dialect_has_none) {
+        rig_configure(rig, 3);
+        rig->dialect = TABLE_WINDOWS - 1;
+        work(rig, false);
 }
 
-static void an_older_library_has_none(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig.config.library = FAKE_NCCL_PLAIN;
-        work(&rig, false);
+TEST(an_older_library_has_none) {
+        rig_configure(rig, 3);
+        rig->own.config.library = FAKE_NCCL_PLAIN;
+        work(rig, false);
 }
 
-/* Where one GPU has no memory left for it, all do without, and ask NCCL for nothing. */
-static void without_memory_there_are_none(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        set_trouble("ncclMemAlloc:1:1," REGISTERS, "");
-        work(&rig, false);
-}
-
-static void where_nccl_has_no_use_for_them_there_are_none(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
+TEST(where_nccl_has_no_use_for_them_there_are_none) {
+        rig_configure(rig, 3);
         setenv("NCCL_WIN_ENABLE", "0", 1);
-        work(&rig, false);
+        work(rig, false);
         setenv("NCCL_WIN_ENABLE", "1", 1);
 }
 
 /* Nor is NCCL asked for any. */
-static void between_hosts_there_are_none(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        set_trouble(REGISTERS, "");
-        for (uint32_t rank = 0; rank < rig.n; rank++) {
-                rig.config.host = rank == 1 ? "there" : "here";
-                site_open(&rig, rank, rank);
-        }
-        rig_build(&rig);
-        rig_await_built(&rig);
-        assert_false(had_windows());
-        sum_up_often(&rig);
-        rig_finish(&rig);
-}
-
-static void build_in_vain(struct rig *rig, const char *fail, const char *stuck, uint32_t timeout) {
+TEST(between_hosts_there_are_none) {
         rig_configure(rig, 3);
-        rig->config.timeout = timeout;
-        rig_begin(rig);
-        set_trouble(fail, stuck);
-        rig_build(rig);
-        if (timeout != LONG_AGO)
-                rig_await_built(rig);
-        UNTIL(rig, rig->site[0].n_built > 0 || rig->site[1].n_built > 0 || rig->site[2].n_built > 0);
-        rig_abort(rig);
-        rig->comm++;
-}
-
-/* One of them is enough, and the next communicators are without, although NCCL could again. */
-static void what_fails_is_not_tried_again(void **state) {
-        struct rig rig;
-
-        build_in_vain(&rig, "ncclCommWindowRegister:1:3", "", LONG_AGO);
-        set_trouble("", "");
-        go_on(&rig, false);
-}
-
-static void nor_is_what_does_not_end(void **state) {
-        struct rig rig;
-
-        build_in_vain(&rig, "", "window", TIMEOUT);
         set_trouble(REGISTERS, "");
-        go_on(&rig, false);
+        for (uint32_t rank = 0; rank < rig->n; rank++) {
+                rig->own.config.host = rank == 1 ? "there" : "here";
+                site_open(rig, rank, rank);
+        }
+        rig_build(rig);
+        rig_await_built(rig);
+        assert_false(had_windows());
+        sum_up_often(rig);
+}
+
+TEST(nor_is_what_does_not_end) {
+        build_in_vain(rig, "", "window", TIMEOUT);
+        set_trouble(REGISTERS, "");
+        go_on(rig, false);
 }
 
 /* Until some NCCL does what it was told to stick at: the fake makes a file. */
@@ -288,41 +253,12 @@ static void await_stuck(struct rig *rig) {
 }
 
 /* But that a node went meanwhile says nothing of windows. */
-static void what_is_aborted_may_be_tried_again(void **state) {
-        struct rig rig;
-
-        rig_configure(&rig, 3);
-        rig_begin(&rig);
-        await_stuck(&rig);
-        rig_abort(&rig);
+TEST(what_is_aborted_may_be_tried_again) {
+        rig_configure(rig, 3);
+        rig_begin(rig);
+        await_stuck(rig);
+        rig_abort(rig);
         set_trouble("", "");
-        rig.comm++;
-        go_on(&rig, true);
-}
-
-static int setup(void **state) {
-        setenv("NCCL_WIN_ENABLE", "1", 1);
-        return nccl_setup(state) == 0 ? capture_stderr() : -1;
-}
-
-static int teardown(void **state) {
-        logged();
-        return release_stderr();
-}
-
-int main(int argc, char **argv) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(without_memory_there_are_none), /* calls are counted from here on */
-                cmocka_unit_test(what_fails_is_not_tried_again),
-                cmocka_unit_test(small_sums_go_through_them),
-                cmocka_unit_test(all_types_and_operations_are_right),
-                cmocka_unit_test(a_tail_goes_with_them),
-                cmocka_unit_test(an_earlier_dialect_has_none),
-                cmocka_unit_test(an_older_library_has_none),
-                cmocka_unit_test(where_nccl_has_no_use_for_them_there_are_none),
-                cmocka_unit_test(between_hosts_there_are_none),
-                cmocka_unit_test(nor_is_what_does_not_end),
-                cmocka_unit_test(what_is_aborted_may_be_tried_again),
-        };
-        return NCCL_RUN(argv, tests, setup, teardown);
+        rig->comm++;
+        go_on(rig, true);
 }

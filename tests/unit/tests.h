@@ -38,6 +38,12 @@ static void tests_add(const char *name, CMUnitTestFunction run, CMFixtureFunctio
         TEST_LIST(name, name(*state), setup, teardown)                                                       \
         static void name(argument)
 
-int main(void) {
-        return _cmocka_run_group_tests("tests", tests, n_tests, NULL, NULL);
+static inline int tests_run(CMFixtureFunction before, CMFixtureFunction after) {
+        return _cmocka_run_group_tests("tests", tests, n_tests, before, after);
 }
+
+#ifndef TESTS_OWN_MAIN
+int main(void) {
+        return tests_run(NULL, NULL);
+}
+#endif
