@@ -2,44 +2,9 @@
 /* How much memory a control group leaves, on trees laid out as cgroup v1 and v2 do. */
 #include "tests.h"
 
-#include <errno.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "tree_fixture.h"
 
 #include "client/cli/doctor/headroom.h"
-
-static char root[64];
-
-static void put(const char *name, const char *text) {
-        char path[512];
-
-        snprintf(path, sizeof path, "%s/%s", root, name);
-        for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-                *slash = '\0';
-                assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
-                *slash = '/';
-        }
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fputs(text, file);
-        fclose(file);
-}
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
-        return remove(path);
-}
-
-static int setup(void **state) {
-        strcpy(root, "/tmp/gs-memory.XXXXXX");
-        return mkdtemp(root) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-        return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
 
 static struct headroom room(void) {
         char sysfs[128], cgroup[128];
@@ -49,14 +14,14 @@ static struct headroom room(void) {
         return headroom_cgroup(sysfs, cgroup);
 }
 
-TEST_WITH(no_limit, setup, teardown) {
+TEST_WITH(no_limit, set_up, tear_down) {
         put("cgroup", "0::/user.slice\n");
         put("sys/user.slice/memory.max", "max\n");
         put("sys/user.slice/memory.current", "4096\n");
         assert_false(room().limited);
 }
 
-TEST_WITH(version_2_counts_every_ancestor, setup, teardown) {
+TEST_WITH(version_2_counts_every_ancestor, set_up, tear_down) {
         put("cgroup", "0::/a/b\n");
         put("sys/a/b/memory.max", "1000000\n");
         put("sys/a/b/memory.current", "100000\n");
@@ -67,7 +32,7 @@ TEST_WITH(version_2_counts_every_ancestor, setup, teardown) {
         assert_int_equal(room().left, 100000);
 }
 
-TEST_WITH(cache_that_can_go_is_room, setup, teardown) {
+TEST_WITH(cache_that_can_go_is_room, set_up, tear_down) {
         put("cgroup", "0::/a\n");
         put("sys/a/memory.max", "1000000\n");
         put("sys/a/memory.current", "900000\n");
@@ -75,7 +40,7 @@ TEST_WITH(cache_that_can_go_is_room, setup, teardown) {
         assert_int_equal(room().left, 600000);
 }
 
-TEST_WITH(version_1, setup, teardown) {
+TEST_WITH(version_1, set_up, tear_down) {
         put("cgroup", "12:cpu,cpuacct:/x\n10:memory2:/less\n9:memory:/job\n1:name=systemd:/x\n");
         put("sys/memory2/less/memory.limit_in_bytes", "1000\n"); /* another controller's */
         put("sys/memory2/less/memory.usage_in_bytes", "1000\n");
@@ -87,13 +52,13 @@ TEST_WITH(version_1, setup, teardown) {
         assert_int_equal(room().left, 0);
 }
 
-TEST_WITH(nothing_to_read, setup, teardown) {
+TEST_WITH(nothing_to_read, set_up, tear_down) {
         assert_false(room().limited);
         put("cgroup", "nonsense\n\n:\n");
         assert_false(room().limited);
 }
 
-TEST_WITH(lines_of_meminfo, setup, teardown) {
+TEST_WITH(lines_of_meminfo, set_up, tear_down) {
         char path[128];
         uint64_t value;
 

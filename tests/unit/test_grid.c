@@ -4,15 +4,10 @@
  * operation, number of inputs, odd length and alignment; statistics that do not depend on the grid, and agree
  * with the host's; launches of many parts.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#define TESTS_OWN_MAIN
+#include "tests.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cuda/launch.h"
@@ -277,7 +272,7 @@ static void check_lengths(unsigned dtype, unsigned reduce) {
         check(&(struct shape){ dtype, reduce, 11, 0, RANGE / size - 1, true });
 }
 
-static void test_results_have_the_bits_of_the_host(void **state) {
+TEST_ALONE(test_results_have_the_bits_of_the_host) {
         for (size_t d = 0; d < array_size(dtypes); d++)
                 for (unsigned tame = 0; tame < 2; tame++) {
                         fill(dtypes[d], tame);
@@ -287,7 +282,7 @@ static void test_results_have_the_bits_of_the_host(void **state) {
 }
 
 /* All 65536 values, through a copy of an average by one, which rounds. */
-static void test_all_16_bit_floats_are_converted(void **state) {
+TEST_ALONE(test_all_16_bit_floats_are_converted) {
         for (unsigned d = 2; d < 4; d++)
                 for (uint32_t base = 0; base < 65536; base += 32768) {
                         for (uint32_t i = 0; i < 32768; i++) {
@@ -300,7 +295,7 @@ static void test_all_16_bit_floats_are_converted(void **state) {
 }
 
 /* A part above GRID_CHUNKS rounds has chunks of several; no memory of that size is needed to see the cut. */
-static void test_large_parts_are_cut_into_a_bounded_number_of_chunks(void **state) {
+TEST_ALONE(test_large_parts_are_cut_into_a_bounded_number_of_chunks) {
         uint64_t address[] = { 4096, 8192 };
         struct launch_part part = { .dtype = WIRE__DTYPE__F32,
                                     .reduce = WIRE__REDUCE__SUM,
@@ -335,7 +330,7 @@ static void test_large_parts_are_cut_into_a_bounded_number_of_chunks(void **stat
 
 /* Sums over more chunks than a warp has lanes, and of chunks of several rounds, which real parts have above
  * 128 MiB only. */
-static void test_sums_are_whole_over_many_chunks_and_rounds(void **state) {
+TEST_ALONE(test_sums_are_whole_over_many_chunks_and_rounds) {
         static float values[2][70 * GRID_ROUND_BYTES / sizeof(float) - 3];
         static const unsigned kernels[] = { GRID_KERNEL_sum_f32_2, GRID_KERNEL_sum_f32 };
         uint64_t inputs[] = { (uintptr_t)values[0], (uintptr_t)values[1] };
@@ -373,7 +368,7 @@ static void test_sums_are_whole_over_many_chunks_and_rounds(void **state) {
                 }
 }
 
-static void test_what_does_not_exist_has_no_kernel(void **state) {
+TEST_ALONE(test_what_does_not_exist_has_no_kernel) {
         uint64_t address[LIMIT_LOCAL + 1] = { 0 };
         struct launch_part good = { .dtype = WIRE__DTYPE__F32,
                                     .reduce = WIRE__REDUCE__AVG,
@@ -411,7 +406,7 @@ static void test_what_does_not_exist_has_no_kernel(void **state) {
 }
 
 /* Small buckets share a launch until it is full; each has the results that it has alone. */
-static void test_parts_share_a_launch(void **state) {
+TEST_ALONE(test_parts_share_a_launch) {
         struct launch launch;
         struct outcome alone[GRID_PARTS];
         uint64_t inputs[GRID_PARTS][MEMBERS], outputs[GRID_PARTS][MEMBERS];
@@ -453,7 +448,7 @@ static void test_parts_share_a_launch(void **state) {
         }
 }
 
-static void test_the_first_element_that_is_not_finite_is_found(void **state) {
+TEST_ALONE(test_the_first_element_that_is_not_finite_is_found) {
         static const size_t places[] = { 0, 1, 255, 256, 3000, 9000 };
 
         for (unsigned d = 0; d < 4; d++) /* floats */
@@ -477,14 +472,5 @@ static void test_the_first_element_that_is_not_finite_is_found(void **state) {
 }
 
 int main(void) {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_results_have_the_bits_of_the_host),
-                cmocka_unit_test(test_all_16_bit_floats_are_converted),
-                cmocka_unit_test(test_large_parts_are_cut_into_a_bounded_number_of_chunks),
-                cmocka_unit_test(test_sums_are_whole_over_many_chunks_and_rounds),
-                cmocka_unit_test(test_what_does_not_exist_has_no_kernel),
-                cmocka_unit_test(test_parts_share_a_launch),
-                cmocka_unit_test(test_the_first_element_that_is_not_finite_is_found),
-        };
-        return cmocka_run_group_tests(tests, setup, teardown);
+        return tests_run(setup, teardown);
 }

@@ -108,6 +108,19 @@ static struct pool *pool_open(unsigned workers) {
         return pool;
 }
 
+static void pool_run(void (*test)(struct pool *pool), unsigned workers) {
+        struct pool *pool = pool_open(workers);
+        gate_reset(0);
+        test(pool);
+        pool_free(pool);
+}
+
+/* A test with a pool of so many workers, whose slices are held. */
+#define POOL_TEST(name, workers)                                                                             \
+        static void name(struct pool *pool);                                                                 \
+        TEST_LIST(name, pool_run(name, workers), NULL, NULL)                                                 \
+        static void name(struct pool *pool)
+
 /* Waits until `n` tasks have ended; notes their ids in order, negative if cancelled. */
 static void pool_collect(struct pool *pool, unsigned n, int64_t *ids) {
         struct list list = LIST_INIT(list);
@@ -140,10 +153,8 @@ static void check_log(const char *expected) {
 
 /* ---- turns ---- */
 
-TEST_ALONE(test_turns) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_turns, 1) {
         int64_t ids[4];
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 100, 6));
         gate_wait_started(1); /* the worker has A's first slice and is held in it */
         pool_submit(pool, gated_task(2, 200, 2));
@@ -153,14 +164,11 @@ TEST_ALONE(test_turns) {
         pool_collect(pool, 4, ids);
         check_log("A0 A1 B0 C0 A2 B1 A3 A4 A5 D0 D1 ");
         assert_memory_equal(ids, ((int64_t[]){ 3, 2, 1, 4 }), sizeof ids);
-        pool_free(pool);
 }
 
 /* What is added behind it when the first of three has been handed out. */
-TEST_ALONE(test_turn_goes_on) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_turn_goes_on, 1) {
         int64_t ids[4];
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 2));
         gate_wait_started(1);
         pool_submit(pool, gated_task(2, 1, 1));
@@ -171,14 +179,11 @@ TEST_ALONE(test_turn_goes_on) {
         gate_allow(LOG_MAX);
         pool_collect(pool, 4, ids);
         check_log("A0 A1 B0 C0 D0 ");
-        pool_free(pool);
 }
 
 /* 4 slices of one turn end long before the 512 of another that came first. */
-TEST_ALONE(test_large_does_not_block) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_large_does_not_block, 1) {
         int64_t ids[2];
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 512));
         gate_wait_started(1);
         pool_submit(pool, gated_task(2, 2, 4));
@@ -188,15 +193,12 @@ TEST_ALONE(test_large_does_not_block) {
         assert_int_equal(gate.log[8].id, 2);
         assert_int_equal(gate.log[8].slice, 3);
         assert_int_equal(gate.started, 516);
-        pool_free(pool);
 }
 
 /* However many turns a user has: what is added while the worker is held goes slice by slice with the other
  * user's. */
-TEST_ALONE(test_users) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_users, 1) {
         int64_t ids[66];
-        gate_reset(0);
         pool_submit(pool, gated_task_of(999, 200, 99, 1));
         gate_wait_started(1);
         for (unsigned turn = 0; turn < 64; turn++)
@@ -212,15 +214,12 @@ TEST_ALONE(test_users) {
         }
         for (unsigned i = 0; i < 64; i++)
                 assert_int_equal(ids[2 + i], 1 + i); /* the turns of the first one go round as ever */
-        pool_free(pool);
 }
 
 /* The turn that stands for its user among the users goes, and another one of the user, or of the turn, stands
  * there then. */
-TEST_ALONE(test_users_lose_turns) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_users_lose_turns, 1) {
         int64_t ids[7];
-        gate_reset(0);
         pool_submit(pool, gated_task_of(1, 1, 1, 2));
         gate_wait_started(1);
         pool_submit(pool, gated_task_of(2, 2, 2, 2));
@@ -236,15 +235,12 @@ TEST_ALONE(test_users_lose_turns) {
         gate_allow(LOG_MAX);
         pool_collect(pool, 4, ids);
         check_log("A0 A1 C0 F0 G0 C1 ");
-        pool_free(pool);
 }
 
 /* A task that is large enough gets every worker, and each slice runs exactly once. */
-TEST_ALONE(test_all_workers) {
-        struct pool *pool = pool_open(4);
+POOL_TEST(test_all_workers, 4) {
         int64_t id;
         unsigned seen[64] = { 0 };
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 64));
         gate_wait_started(4); /* all four are held in a slice of their own */
         gate_allow(LOG_MAX);
@@ -254,15 +250,12 @@ TEST_ALONE(test_all_workers) {
                 seen[gate.log[i].slice]++;
         for (unsigned i = 0; i < 64; i++)
                 assert_int_equal(seen[i], 1);
-        pool_free(pool);
 }
 
 /* ---- cancelling ---- */
 
-TEST_ALONE(test_cancel_running) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_cancel_running, 1) {
         int64_t id;
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 8));
         gate_wait_started(1);
         pool_cancel(pool, 1);
@@ -272,13 +265,10 @@ TEST_ALONE(test_cancel_running) {
         pool_collect(pool, 1, &id);
         assert_int_equal(id, -1);
         check_log("A0 ");
-        pool_free(pool);
 }
 
-TEST_ALONE(test_cancel_queued) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_cancel_queued, 1) {
         int64_t ids[5];
-        gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 3));
         gate_wait_started(1);
         pool_submit(pool, gated_task(2, 1, 2)); /* behind A */
@@ -296,20 +286,17 @@ TEST_ALONE(test_cancel_queued) {
         pool_collect(pool, 3, ids);
         check_log("A0 A1 E0 A2 F0 ");
         assert_memory_equal(ids, ((int64_t[]){ 5, 1, 6 }), 3 * sizeof ids[0]);
-        pool_free(pool);
 }
 
-TEST_ALONE(test_cancel_finished) {
-        struct pool *pool = pool_open(1);
+POOL_TEST(test_cancel_finished, 1) {
         int64_t id;
-        gate_reset(LOG_MAX);
+        gate_allow(LOG_MAX);
         pool_submit(pool, gated_task(1, 1, 2));
         while (!pool_has_result(pool))
                 sched_yield();
         pool_cancel(pool, 1); /* too late: it has finished */
         pool_collect(pool, 1, &id);
         assert_int_equal(id, 1);
-        pool_free(pool);
 }
 
 /* After the end of a cancelled task its memory may go. */
@@ -404,10 +391,8 @@ static void wait_answered(struct pool *pool) {
                 sched_yield();
 }
 
-TEST_ALONE(test_ping) {
-        struct pool *pool = pool_open(2);
+POOL_TEST(test_ping, 2) {
         int64_t id;
-        gate_reset(0);
         pool_ping(pool);
         wait_answered(pool); /* idle workers answer */
         pool_submit(pool, gated_task(1, 1, 1));
@@ -420,7 +405,6 @@ TEST_ALONE(test_ping) {
         gate_allow(LOG_MAX);
         wait_answered(pool);
         pool_collect(pool, 1, &id);
-        pool_free(pool);
 }
 
 /* ---- many tasks ---- */

@@ -5,11 +5,11 @@
  * on every instruction set of this machine and with any number of workers; statistics too.
  */
 #include "cpu_flags.h"
+#include "halves.h"
 #include "host_fixture.h"
 #include "tests.h"
 
 #include <float.h>
-#include <math.h>
 #include <stdio.h>
 
 #include "backend/host/kernel.h"
@@ -56,42 +56,7 @@ static bool dtype_is_float(unsigned dtype) {
                dtype == WIRE__DTYPE__BF16;
 }
 
-/* A small float of `mantissa` stored bits and exponents from `least` (subnormals below) to `most`. */
-static double small_decode(uint16_t bits, int mantissa, int least, int most) {
-        int exponent = (bits & 0x7fff) >> mantissa;
-        double fraction = bits & ((1 << mantissa) - 1), sign = bits & 0x8000 ? -1 : 1;
-        if (exponent == most - least + 2)
-                return fraction != 0 ? NAN : sign * INFINITY;
-        if (exponent == 0)
-                return sign * ldexp(fraction, least - mantissa);
-        return sign * ldexp(fraction + (1 << mantissa), exponent - 1 + least - mantissa);
-}
-
-/* To nearest even: the value in units of the last place, rounded to an integer by the C library. */
-static uint16_t small_encode(double value, int mantissa, int least, int most) {
-        uint16_t sign = signbit(value) ? 0x8000 : 0, infinity = (uint16_t)((most - least + 2) << mantissa);
-        int exponent;
-        double units;
-        if (isnan(value))
-                return (uint16_t)(sign | infinity | 1 << (mantissa - 1));
-        if (isinf(value))
-                return sign | infinity;
-        if (value == 0)
-                return sign;
-        exponent = ilogb(value) < least ? least : ilogb(value);
-        units = nearbyint(ldexp(fabs(value), mantissa - exponent));
-        if (units == ldexp(2, mantissa)) {
-                units /= 2;
-                exponent++;
-        }
-        if (exponent > most)
-                return sign | infinity;
-        if (units < ldexp(1, mantissa))
-                return (uint16_t)(sign | (uint16_t)units);
-        return (uint16_t)(sign | (exponent - least + 1) << mantissa | ((int)units - (1 << mantissa)));
-}
-
-static float half_table[65536]; /* small_decode() of all f16, made once: it is slow */
+static float half_table[65536]; /* half_value() of all f16, made once: it is slow */
 
 /* Element i as a double: exact for every float type. */
 static double float_load(unsigned dtype, const void *from, size_t i) {
@@ -114,9 +79,9 @@ static void float_store(unsigned dtype, void *to, size_t i, double value) {
         else if (dtype == WIRE__DTYPE__F64)
                 ((double *)to)[i] = value;
         else if (dtype == WIRE__DTYPE__F16)
-                ((uint16_t *)to)[i] = small_encode(value, 10, -14, 15);
+                ((uint16_t *)to)[i] = half_bits(&halves[0], value);
         else
-                ((uint16_t *)to)[i] = small_encode(value, 7, -126, 127);
+                ((uint16_t *)to)[i] = half_bits(&halves[1], value);
 }
 
 #define COMBINE(a, b, reduce)                                                                                \
@@ -202,7 +167,7 @@ static int make_tables(void **state) {
                 return 0;
         seed = 88172645463325252u;
         for (unsigned i = 0; i < 65536; i++)
-                half_table[i] = (float)small_decode((uint16_t)i, 10, -14, 15);
+                half_table[i] = (float)half_value(&halves[0], (uint16_t)i);
         for (unsigned d = 0; d < array_size(dtypes); d++)
                 for (unsigned special = 0; special < 2; special++)
                         pool_fill(pool[special][d], dtypes[d], special, &seed);
@@ -338,6 +303,19 @@ static void bench_close(struct bench *bench) {
         unsetenv("GRADSYNC_SIMD");
 }
 
+/* Runs a test with a bench of each set that this machine has. */
+static void each_set(unsigned workers, void (*test)(struct bench *bench, unsigned set)) {
+        struct bench *bench = malloc(sizeof *bench);
+        for (unsigned s = 0; s < array_size(sets); s++) {
+                if (!kernel_find(sets[s]))
+                        continue;
+                bench_open(bench, sets[s], workers);
+                test(bench, s);
+                bench_close(bench);
+        }
+        free(bench);
+}
+
 static void place(const struct bench *bench, const struct shape *shape, struct backend_range *inputs,
                   struct backend_range *outputs) {
         for (unsigned j = 0; j < shape->members; j++) {
@@ -426,59 +404,52 @@ TEST(test_avx512) {
         run_set("avx512", "avx2 fma f16c avx512f avx512bw avx512dq avx512vl");
 }
 
+static void every_half(struct bench *bench, unsigned set) {
+        for (unsigned d = 2; d < 4; d++)
+                for (unsigned delta = 0; delta < 4; delta++) {
+                        struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 2, 65536, true, false };
+                        for (unsigned i = 0; i < 65536; i++) {
+                                uint16_t a = (uint16_t)i, b = (uint16_t)(i + delta * (delta == 3 ? 777 : 1));
+                                memcpy(bench->member[0].map + 2 * i, &a, 2);
+                                memcpy(bench->member[1].map + 2 * i, &b, 2);
+                        }
+                        for (unsigned j = 0; j < 2; j++)
+                                memcpy(bench->before[j], bench->member[j].map, 131072);
+                        reduce(bench, &shape);
+                        check_values(bench, &shape, bench->member[1].map);
+                }
+}
+
 /* Every 16-bit value is converted, and rounded back from the f32 values between and around it. */
 TEST(test_every_half) {
-        struct bench *bench = malloc(sizeof *bench);
-        for (unsigned s = 0; s < array_size(sets); s++) {
-                if (!kernel_find(sets[s]))
-                        continue;
-                bench_open(bench, sets[s], 1);
-                for (unsigned d = 2; d < 4; d++)
-                        for (unsigned delta = 0; delta < 4; delta++) {
-                                struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 2, 65536, true, false };
-                                for (unsigned i = 0; i < 65536; i++) {
-                                        uint16_t a = (uint16_t)i,
-                                                 b = (uint16_t)(i + delta * (delta == 3 ? 777 : 1));
-                                        memcpy(bench->member[0].map + 2 * i, &a, 2);
-                                        memcpy(bench->member[1].map + 2 * i, &b, 2);
-                                }
-                                for (unsigned j = 0; j < 2; j++)
-                                        memcpy(bench->before[j], bench->member[j].map, 131072);
-                                reduce(bench, &shape);
-                                check_values(bench, &shape, bench->member[1].map);
-                        }
-                bench_close(bench);
+        each_set(1, every_half);
+}
+
+static void repeat_statistics(struct bench *bench, unsigned set) {
+        static bool begun;
+        static struct done first[4];
+        for (unsigned d = 0; d < 4; d++) {
+                /* large slices and small ones */
+                size_t bytes = (d % 2 ? 9 : 5) * KERNEL_SLICE_BYTES;
+                size_t elements = bytes / kernel_size(dtypes[d]) + 1041;
+                struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 5, elements, true, false };
+                fill(bench, &shape);
+                reduce(bench, &shape);
+                if (!begun)
+                        first[d].at[0] = bench->done.at[0];
+                assert_memory_equal(first[d].at[0].input_sums, bench->done.at[0].input_sums,
+                                    5 * sizeof(double));
+                assert_memory_equal(&first[d].at[0].sum_squares, &bench->done.at[0].sum_squares,
+                                    sizeof(double));
+                assert_true(bench->done.at[0].sum_squares > 0);
         }
-        free(bench);
+        begun = true;
 }
 
 /* The same inputs give the same bits of every sum, whatever adds them up. */
 TEST(test_statistics_repeat) {
-        struct bench *bench = malloc(sizeof *bench);
-        static struct done first[4];
-        for (unsigned s = 0; s < array_size(sets); s++)
-                for (unsigned workers = 1; workers <= 3 && kernel_find(sets[s]); workers += 2) {
-                        bench_open(bench, sets[s], workers);
-                        for (unsigned d = 0; d < 4; d++) {
-                                /* large slices and small ones */
-                                size_t bytes = (d % 2 ? 9 : 5) * KERNEL_SLICE_BYTES;
-                                size_t elements = bytes / kernel_size(dtypes[d]) + 1041;
-                                struct shape shape = {
-                                        dtypes[d], WIRE__REDUCE__AVG, 5, elements, true, false
-                                };
-                                fill(bench, &shape);
-                                reduce(bench, &shape);
-                                if (s == 0 && workers == 1)
-                                        first[d].at[0] = bench->done.at[0];
-                                assert_memory_equal(first[d].at[0].input_sums, bench->done.at[0].input_sums,
-                                                    5 * sizeof(double));
-                                assert_memory_equal(&first[d].at[0].sum_squares,
-                                                    &bench->done.at[0].sum_squares, sizeof(double));
-                                assert_true(bench->done.at[0].sum_squares > 0);
-                        }
-                        bench_close(bench);
-                }
-        free(bench);
+        each_set(1, repeat_statistics);
+        each_set(3, repeat_statistics);
 }
 
 /* One input to all outputs, bit for bit, NaNs included; the output that is the input stays. */
@@ -538,24 +509,20 @@ static void copy_uncached(struct bench *bench, unsigned dtype, size_t elements, 
                 check_sum(&shape, bench->before[0], bench->done.at[0].sum_squares);
 }
 
+static void go_around_caches(struct bench *bench, unsigned set) {
+        bench->uncached = true;
+        for (unsigned d = 0; d < array_size(dtypes); d++) {
+                size_t elements = KERNEL_LARGE_TASK / kernel_size(dtypes[d]) + 1037;
+                each_reduce(bench, dtypes[d], elements, 1);
+                each_reduce(bench, dtypes[d], elements, 2 + d % 4);
+                copy_uncached(bench, dtypes[d], elements, 0);
+                copy_uncached(bench, dtypes[d], elements, 3 + d);
+        }
+}
+
 /* Around the caches, wherever the outputs begin: the same elements and sums, and nothing beside them. */
 TEST(test_uncached) {
-        struct bench *bench = malloc(sizeof *bench);
-        for (unsigned s = 0; s < array_size(sets); s++) {
-                if (!kernel_find(sets[s]))
-                        continue;
-                bench_open(bench, sets[s], 2);
-                bench->uncached = true;
-                for (unsigned d = 0; d < array_size(dtypes); d++) {
-                        size_t elements = KERNEL_LARGE_TASK / kernel_size(dtypes[d]) + 1037;
-                        each_reduce(bench, dtypes[d], elements, 1);
-                        each_reduce(bench, dtypes[d], elements, 2 + d % 4);
-                        copy_uncached(bench, dtypes[d], elements, 0);
-                        copy_uncached(bench, dtypes[d], elements, 3 + d);
-                }
-                bench_close(bench);
-        }
-        free(bench);
+        each_set(2, go_around_caches);
 }
 
 /* Cut anywhere where a range may begin: the same elements, and counts that add up. */
@@ -613,45 +580,42 @@ TEST(test_pieces) {
         free(bench);
 }
 
-/* A copy without an output writes nothing, and says of a result what the reduction said that has made it. */
-TEST(test_statistics_of_a_result) {
-        struct bench *bench = malloc(sizeof *bench);
-        for (unsigned s = 0; s < array_size(sets); s++) {
-                if (!kernel_find(sets[s]))
-                        continue;
-                bench_open(bench, sets[s], 2);
-                for (unsigned d = 0; d < 4; d++) {
-                        struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 3, s == 1 ? 300 : 390003, true,
-                                               false };
-                        size_t bytes = shape.elements * kernel_size(shape.dtype);
-                        struct backend_range range;
-                        struct backend_task task = { .dtype = shape.dtype,
-                                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                                     .elements = shape.elements,
-                                                     .n_inputs = 1,
-                                                     .inputs = &range,
-                                                     .statistics = true };
-                        fill(bench, &shape);
-                        reduce(bench, &shape);
-                        memcpy(bench->before[0], bench->member[0].map, bytes);
-                        for (unsigned j = 0; j < 3; j++) {
-                                range = (struct backend_range){ bench->member[j].arena, 0 };
-                                task.id = ++bench->id;
-                                fixture_run(bench->backend, &bench->done, &task);
-                                assert_memory_equal(&bench->done.at[0].sum_squares,
-                                                    &bench->done.at[1 + j].sum_squares, sizeof(double));
-                                assert_int_equal(bench->done.at[1 + j].nonfinite[0], 0);
-                        }
-                        assert_true(bench->done.at[0].sum_squares > 0);
-                        assert_memory_equal(bench->before[0], bench->member[0].map, bytes);
-                        float_store(shape.dtype, bench->member[2].map, shape.elements - 1, INFINITY);
+static void measure_results(struct bench *bench, unsigned set) {
+        for (unsigned d = 0; d < 4; d++) {
+                struct shape shape = {
+                        dtypes[d], WIRE__REDUCE__AVG, 3, set == 1 ? 300 : 390003, true, false
+                };
+                size_t bytes = shape.elements * kernel_size(shape.dtype);
+                struct backend_range range;
+                struct backend_task task = { .dtype = shape.dtype,
+                                             .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                             .elements = shape.elements,
+                                             .n_inputs = 1,
+                                             .inputs = &range,
+                                             .statistics = true };
+                fill(bench, &shape);
+                reduce(bench, &shape);
+                memcpy(bench->before[0], bench->member[0].map, bytes);
+                for (unsigned j = 0; j < 3; j++) {
+                        range = (struct backend_range){ bench->member[j].arena, 0 };
                         task.id = ++bench->id;
                         fixture_run(bench->backend, &bench->done, &task);
-                        assert_int_equal(bench->done.at[4].nonfinite[0], 1);
+                        assert_memory_equal(&bench->done.at[0].sum_squares,
+                                            &bench->done.at[1 + j].sum_squares, sizeof(double));
+                        assert_int_equal(bench->done.at[1 + j].nonfinite[0], 0);
                 }
-                bench_close(bench);
+                assert_true(bench->done.at[0].sum_squares > 0);
+                assert_memory_equal(bench->before[0], bench->member[0].map, bytes);
+                float_store(shape.dtype, bench->member[2].map, shape.elements - 1, INFINITY);
+                task.id = ++bench->id;
+                fixture_run(bench->backend, &bench->done, &task);
+                assert_int_equal(bench->done.at[4].nonfinite[0], 1);
         }
-        free(bench);
+}
+
+/* A copy without an output writes nothing, and says of a result what the reduction said that has made it. */
+TEST(test_statistics_of_a_result) {
+        each_set(2, measure_results);
 }
 
 /* Many inputs, more than any special case takes, and a divisor that is not their number. */
