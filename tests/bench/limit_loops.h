@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One thread's part of the loops of limit.h: `n` elements, a multiple of 16. */
+/* One thread's part of the loops of limit_peer.c: `n` elements, a multiple of 16. */
 #pragma once
 
 #include <stddef.h>
