@@ -137,16 +137,6 @@ def test_members_that_differ(crew):
     made.each(lambda r: plans[r].ready(0) or plans[r].finish())
 
 
-def test_calls_that_differ(crew):
-    made = crew(2)
-
-    def differ(rank):
-        with pytest.raises(gradsync.OperationMismatchError):
-            made.jobs[rank].broadcast(bytearray(rank + 1))
-        made.jobs[rank].barrier()
-    made.each(differ)
-
-
 def test_rank_taken_full_and_late(crew):
     made = crew(2)
     with gradsync.Connection(made.daemon.socket) as other:
@@ -176,17 +166,22 @@ def test_memory_that_cannot_be_registered(alone):
         alone.memory(0)
 
 
-def test_an_environment_that_makes_no_sense(daemon, monkeypatch):
-    served = daemon()
-    monkeypatch.setenv("GRADSYNC_JOB", "x")
-    monkeypatch.setenv("GRADSYNC_WORLD_SIZE", "many")
-    monkeypatch.setenv("GRADSYNC_RANK", "0")
-    with gradsync.Connection(served.socket) as gs:
-        with pytest.raises(gradsync.InvalidError, match="GRADSYNC_WORLD_SIZE"):
-            gs.join()
+def test_the_scope_of_a_job(daemon, monkeypatch):
+    """The option goes before the environment."""
+    monkeypatch.setenv("GRADSYNC_SCOPE", "cluster")
+    with gradsync.Connection(daemon().socket) as gs:
+        with pytest.raises(gradsync.UnsupportedError, match="has no coordinator"):
+            gs.join("job", world_size=1)
+        with pytest.raises(gradsync.InvalidError, match="scope=planet is neither 'host' nor 'cluster'"):
+            gs.join("job", world_size=1, scope="planet")  # type: ignore[arg-type]
+        with gs.join("job", world_size=1, scope="host") as job:
+            assert job.world_size == 1
 
 
-def test_the_library_is_missing(script):
+@pytest.mark.parametrize("library, words", [
+    ("/nowhere/libgradsync.so.0", ["/nowhere/libgradsync.so.0", "GRADSYNC_LIBRARY"]),
+    ("libc.so.6", ["libc.so.6 is too old: it has no gradsync_"])], ids=["missing", "lacks a function"])
+def test_a_library_of_no_use(script, library, words):
     """The package imports all the same, and the first call says what was looked for."""
     made = script("""
         import gradsync
@@ -194,19 +189,7 @@ def test_the_library_is_missing(script):
             gradsync.Connection()
         except gradsync.LibraryNotFoundError as error:
             print(isinstance(error, ImportError), error)
-    """, env={"GRADSYNC_LIBRARY": "/nowhere/libgradsync.so.0"})
+    """, env={"GRADSYNC_LIBRARY": library})
     line = made.line()
     assert made.wait() == 0, made.err
-    assert line.startswith("True ") and "/nowhere/libgradsync.so.0" in line and "GRADSYNC_LIBRARY" in line
-
-
-def test_a_library_that_lacks_a_function(script):
-    made = script("""
-        import gradsync
-        try:
-            gradsync.Connection()
-        except gradsync.LibraryNotFoundError as error:
-            print(error)
-    """, env={"GRADSYNC_LIBRARY": "libc.so.6"})
-    assert "libc.so.6 is too old: it has no gradsync_" in made.line()
-    assert made.wait() == 0, made.err
+    assert line.startswith("True ") and all(word in line for word in words), line

@@ -186,29 +186,6 @@ with gradsync.Connection() as gs, gs.join("two", world_size=1) as job:
 """, socket=gpu().socket)
 
 
-def test_two_members(gpu, passes):
-    passes("""
-import threading
-def member(rank):
-    with gradsync.Connection() as gs, gs.join("two", world_size=2, rank=rank) as job:
-        with job.plan([("a", DType.F32, (1000,))]) as plan:
-            host = array.array("f", [rank + 1.]) * 1000
-            with gs.join(f"own{rank}", world_size=1) as own:
-                own.allgather(host, Raw(plan.address(0), 4000))
-                plan.ready_on(0, 0)
-                plan.finish()
-                own.allgather(Raw(plan.address(0), 4000), host)
-            averages.append(set(host))
-averages = []
-threads = [threading.Thread(target=member, args=(rank,)) for rank in range(2)]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
-assert averages == [{1.5}, {1.5}], averages
-""", socket=gpu().socket)
-
-
 def test_no_gpu_where_none_is_served(daemon, passes):
     passes("""
 with gradsync.Connection() as gs, gs.join("one", world_size=1) as job:
@@ -234,18 +211,31 @@ def places(gpu, daemon, scratch, monkeypatch, request):
     return {"XDG_RUNTIME_DIR": str(runtime), "GRADSYNC_SOCKET": ""}
 
 
-@pytest.mark.parametrize("ordinal", [0, 1])
-def test_the_daemon_of_the_current_gpu_is_found(ordinal, places, passes):
-    passes(f"""
-driver = Driver()
-driver.make_current({ordinal})
-with gradsync.Connection() as gs:
-    assert gs.device.name == "cuda:{ordinal}" and gs.device.ordinal == {ordinal}
-with gradsync.Connection(device="cpu") as gs:
-    assert gs.device.name == "cpu"
-os.environ["GRADSYNC_DEVICE"] = "cuda:{1 - ordinal}"
-with gradsync.Connection() as gs:
-    assert gs.device.name == "cuda:{1 - ordinal}"
+def test_the_daemon_of_the_current_gpu_is_found(places, passes):
+    """Without a context it is that of the CPU, and looking for one does not initialise the driver."""
+    passes("""
+library = ctypes.CDLL("libcuda.so.1")
+def ask_for_context():
+    function, found, context = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_void_p()
+    library.cuGetProcAddress_v2(b"cuCtxGetCurrent", ctypes.byref(function), 4000, ctypes.c_uint64(1),
+                                ctypes.byref(found))
+    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function.value)(ctypes.addressof(context))
+
+def found(**options):
+    with gradsync.Connection(**options) as gs:
+        return gs.device.name, gs.device.ordinal
+
+assert ask_for_context() == 3       # CUDA_ERROR_NOT_INITIALIZED
+assert found() == ("cpu", None)
+assert ask_for_context() == 3
+driver = Driver()                   # loaded, and nothing current
+assert found() == ("cpu", None)
+for ordinal in (0, 1):
+    driver.make_current(ordinal)
+    assert found() == (f"cuda:{ordinal}", ordinal)
+assert found(device="cpu") == ("cpu", None)
+os.environ["GRADSYNC_DEVICE"] = "cuda:0"
+assert found()[0] == "cuda:0"
 """, env=places)
 
 
@@ -257,31 +247,6 @@ driver.make_current(0)
 with gradsync.Connection():
     said = fails(gradsync.QuotaError, gradsync.Connection)
     assert "may be that of the GPU GPU-fa" in said, said
-""", env=places)
-
-
-def test_looking_for_a_context_does_not_initialise_the_driver(places, passes):
-    passes("""
-library = ctypes.CDLL("libcuda.so.1")
-def ask_for_context():
-    function, found, context = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_void_p()
-    library.cuGetProcAddress_v2(b"cuCtxGetCurrent", ctypes.byref(function), 4000, ctypes.c_uint64(1),
-                                ctypes.byref(found))
-    return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function.value)(ctypes.addressof(context))
-assert ask_for_context() == 3       # CUDA_ERROR_NOT_INITIALIZED
-with gradsync.Connection() as gs:
-    assert gs.device.name == "cpu"
-assert ask_for_context() == 3
-""", env=places)
-
-
-def test_without_a_context_it_is_the_cpu(places, passes):
-    passes("""
-with gradsync.Connection() as gs:
-    assert gs.device.name == "cpu"
-driver = Driver()       # loaded, and nothing current
-with gradsync.Connection() as gs:
-    assert gs.device.name == "cpu"
 """, env=places)
 
 

@@ -59,16 +59,35 @@ def test_a_loss_that_ends_the_job(survivor):
     job.leave()
 
 
-def test_a_member_that_comes_back(survivor, script):
-    """The step is void and behind; the new process gets the state, and the step is computed again."""
+def waits_in_a_step(served, job, plan):
+    plan.ready(0)
+    plan.finish()
+
+
+def waits_in_a_collective(served, job, plan):
+    job.barrier()
+
+
+def waits_for_a_plan(served, job, plan):
+    """No member has it, and the next try counts on."""
+    job.plan([("later", DType.F32, (3,))], void_on_loss=True)
+
+
+@pytest.mark.parametrize("waits", [waits_in_a_step, waits_in_a_collective, waits_for_a_plan])
+def test_a_member_that_comes_back(survivor, script, waits):
+    """The new process gets the state, and the step is computed again."""
     served, job, plan, victim = survivor(settings={"rejoin_grace": "60s"})
     generation = job.generation
-    plan.ready(0)
-    assert victim.kill() == -signal.SIGKILL
-    heir = script(VICTIM, socket=served.socket)
-    with pytest.raises(gradsync.VoidBehind) as raised:
-        plan.finish()
-    assert raised.value.rank == 1 and raised.value.pid == victim.pid
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        call = thread.submit(waits, served, job, plan)
+        harness.wait_until(lambda: served.job("loss")["waiting_for"], "a call that waits")
+        assert victim.kill() == -signal.SIGKILL
+        heir = script(VICTIM, socket=served.socket)
+        with pytest.raises(gradsync.VoidBehind) as raised:
+            call.result(harness.DEADLINE)
+    assert (raised.value.info is None) == (waits is not waits_in_a_step)
+    if waits is not waits_in_a_collective:
+        assert (raised.value.rank, raised.value.pid) == (1, victim.pid)
     assert job.generation > generation and job.world_size == 2
     state = bytearray(b"four")
     assert job.sync_state([state], 4) == 4
@@ -79,20 +98,6 @@ def test_a_member_that_comes_back(survivor, script):
     assert heir.line() == "finished 1"
     heir.process.stdin.close()
     assert heir.wait() == 0, heir.err
-
-
-def test_a_collective_that_loses_a_member(survivor, script):
-    served, job, _, victim = survivor(settings={"rejoin_grace": "60s"})
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        waits = thread.submit(job.barrier)
-        harness.wait_until(lambda: served.job("loss")["members"][0]["state"] == "waiting", "a barrier")
-        victim.kill()
-        heir = script(VICTIM, socket=served.socket)
-        with pytest.raises(gradsync.VoidBehind) as raised:
-            waits.result(harness.DEADLINE)
-    assert raised.value.info is None
-    assert job.sync_state([bytearray(b"here")], 0) == 0
-    assert heir.line() == "at 0 here"
 
 
 def test_the_daemon_is_lost(daemon):
@@ -108,42 +113,3 @@ def test_the_daemon_is_lost(daemon):
         with pytest.raises(gradsync.DaemonLostError):
             job.leave()
         job.leave()                     # it is gone
-
-
-def test_a_daemon_that_is_replaced(daemon):
-    """A trainer notices no more than a pause; gradients stay where they are."""
-    served = daemon()
-    with gradsync.Connection(served.socket) as gs, gs.join("stays", world_size=1) as job:
-        plan = job.plan(ONE)
-        gradient = plan.gradient(0)
-        gradient[:] = [3, 4]
-        harness.stop(served)
-        served.start()
-        plan.ready(0)
-        try:
-            info = plan.finish()
-        except gradsync.VoidRetry:      # the change of generation, if it is told now
-            gradient[:] = [3, 4]
-            plan.ready(0)
-            info = plan.finish()
-        assert info.norm == 5 and plan.gradient(0)[1] == 4
-
-
-def test_a_plan_that_a_loss_ends(survivor, script):
-    """No member has it, the new process makes only what all had agreed on, and the next try counts on."""
-    served, job, plan, victim = survivor(settings={"rejoin_grace": "60s"})
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        making = thread.submit(job.plan, [("later", DType.F32, (3,))], void_on_loss=True)
-        harness.wait_until(lambda: served.job("loss")["waiting_for"], "the plan to wait")
-        assert victim.kill() == -signal.SIGKILL
-        heir = script(VICTIM, socket=served.socket)
-        with pytest.raises(gradsync.VoidBehind) as raised:
-            making.result(harness.DEADLINE)
-    assert (raised.value.rank, raised.value.pid) == (1, victim.pid) and "plan is void" in str(raised.value)
-    assert job.sync_state([bytearray(b"four")], 4) == 4
-    assert heir.line() == "at 4 four"
-    plan.ready(0)
-    heir.say("")
-    assert plan.finish().step == 1
-    assert heir.line() == "finished 1"
-    heir.process.stdin.close()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting: signals, threads, the stall callback, and connections that do not block."""
 import asyncio
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -40,10 +41,12 @@ def asleep_in_a_step(served, rank, pid):
     harness.wait_until(waiting, "a member that waits in finish()")
 
 
-def test_ctrl_c_ends_a_wait(daemon, script):
-    """KeyboardInterrupt, in every call that waits; the same call goes on where it was."""
+def test_signals_in_a_wait(daemon, script):
+    """A handler that raises ends it, as that of Ctrl-C, and the same call goes on where it was; after another
+    handler the wait goes on."""
     served = daemon()
     made = [script(TRAINER % text, rank, socket=served.socket) for rank, text in enumerate(("""
+        signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
         while True:
             try:
                 print("finish", flush=True)
@@ -58,48 +61,13 @@ def test_ctrl_c_ends_a_wait(daemon, script):
         plan.finish()
 """))]
     assert made[0].line() == "finish"
-    for _ in range(3):
+    for number, told in ((signal.SIGINT, ["interrupted", "finish"]), (signal.SIGUSR1, ["handled"])) * 3:
         asleep_in_a_step(served, 0, made[0].pid)
-        made[0].signal(signal.SIGINT)
-        assert [made[0].line(), made[0].line()] == ["interrupted", "finish"]
+        made[0].signal(number)
+        assert [made[0].line() for _ in told] == told
     made[1].say("")
     assert made[0].line() == "committed 1"
     assert [each.wait() for each in made] == [0, 0], made[0].err
-
-
-def test_a_trainer_that_is_interrupted_ends_in_order(daemon, script):
-    """Ctrl-C in a step, without a handler: the traceback, and the other member is told who has gone."""
-    served = daemon()
-    first, second = (script(TRAINER % "plan.finish() if sys.argv[1] == '0' else sys.stdin.readline()", rank,
-                            socket=served.socket) for rank in range(2))
-    asleep_in_a_step(served, 0, first.pid)
-    first.signal(signal.SIGINT)
-    assert first.wait() == -signal.SIGINT
-    assert "KeyboardInterrupt" in first.err and "gradsync" in first.err
-    harness.wait_until(lambda: not any(each["pid"] == first.pid for each in served.status()["clients"]),
-                       "the daemon noticed")
-    second.say("")
-    assert second.wait() == 0, second.err
-
-
-def test_a_handler_runs_and_the_wait_goes_on(daemon, script):
-    served = daemon()
-    first, second = (script(TRAINER % """
-        signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
-        if job.rank == 1:
-            sys.stdin.readline()
-            plan.ready(0)
-        print("ready", flush=True)
-        print("committed", plan.finish().step, flush=True)
-    """, rank, socket=served.socket) for rank in range(2))
-    assert first.line() == "ready"
-    for _ in range(3):
-        asleep_in_a_step(served, 0, first.pid)
-        first.signal(signal.SIGUSR1)
-        assert first.line() == "handled"
-    second.say("")
-    assert first.line() == "committed 1"
-    assert [first.wait(), second.wait()] == [0, 0]
 
 
 def test_a_wait_lets_other_threads_run(crew):
@@ -116,48 +84,45 @@ def test_a_wait_lets_other_threads_run(crew):
     assert plans[1].finish().step == waits.result(harness.DEADLINE).step == 1
 
 
-def test_marks_from_many_threads(crew):
-    made = crew(2)
-    n = 64
-    plans = made.plan([(f"p{i}", DType.F32, (3,)) for i in range(n)], bucket_bytes=64, first_bucket_bytes=64)
-    for step in range(1, 4):
-        threads = [threading.Thread(target=lambda plan=plan, i=i: plan.ready(i) if i % 2 else plan.absent(i))
-                   for plan in plans for i in range(n)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert {info.step for info in made.each(lambda r: plans[r].finish())} == {step}
-
-
-def test_a_connection_is_not_closed_under_a_thread(crew):
-    made = crew(2)
-    plans = made.plan(ONE)
-    plans[0].ready(0)
-    waits = made.begin(0, lambda _: plans[0].finish())
-    harness.wait_until(lambda: made.connections[0]._inside._threads, "a thread in finish()")
-    with pytest.raises(gradsync.StateError, match="a thread is in a call"):
-        made.connections[0].close()
-    with pytest.raises(gradsync.StateError):
-        made.jobs[0].leave()
-    plans[1].ready(0), plans[1].finish()
-    waits.result(harness.DEADLINE)
-
-
-def test_a_connection_is_not_closed_under_a_thread_of_others(crew):
-    """As autograd's for a GPU: nothing in Python has started it."""
-    made = crew(2)
-    plans = made.plan(ONE)
-    plans[0].ready(0)
-    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: plans[0].finish() and None)
+def in_a_thread_of_others(function):
+    """As autograd's for a GPU: nothing in Python has started it. What waits for its end."""
+    called = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: function() and None)
     thread, libc = ctypes.c_ulong(), ctypes.CDLL(None)
-    assert libc.pthread_create(ctypes.byref(thread), None, function, None) == 0
+    assert libc.pthread_create(ctypes.byref(thread), None, called, None) == 0
+    return lambda: (libc.pthread_join(thread, None), called)
+
+
+def in_a_thread_of_python(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread.join
+
+
+@pytest.mark.parametrize("begin", [in_a_thread_of_python, in_a_thread_of_others])
+def test_a_connection_is_not_closed_under_a_thread(crew, begin):
+    made = crew(2)
+    plans, steps = made.plan(ONE), []
+    plans[0].ready(0)
+    wait = begin(lambda: steps.append(plans[0].finish().step))
     harness.wait_until(lambda: made.connections[0]._inside._threads, "a thread in finish()")
     with pytest.raises(gradsync.StateError, match="a thread is in a call"):
         made.connections[0].close()
     plans[1].ready(0), plans[1].finish()
-    assert libc.pthread_join(thread, None) == 0
-    assert not made.connections[0]._inside._threads
+    wait()
+    assert steps == [1] and not made.connections[0]._inside._threads
+
+
+def test_a_job_whose_calls_come_one_after_the_other(crew):
+    """As autograd finishes steps on GPUs, in a thread of its own: that a circle is seen, the option says."""
+    made = crew(2, settings={"stall_notice": "100ms", "deadlock_timeout": "300ms"},
+                join={"sequential": True})
+    plans = made.plan(ONE)
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        begun = [other.submit(lambda: plans[0].ready(0) or plans[0].finish()),
+                 made.begin(1, lambda r: made.jobs[r].barrier())]
+        for each in begun:
+            with pytest.raises(gradsync.DeadlockError):
+                each.result(harness.DEADLINE)
 
 
 def test_the_stall_callback_names_who_is_waited_for(crew):
@@ -170,6 +135,8 @@ def test_the_stall_callback_names_who_is_waited_for(crew):
     plans[0].ready(0)
     waits = made.begin(0, lambda _: plans[0].finish())
     (job, what, rank), *_ = harness.wait_until(lambda: told, "a notice")
+    with pytest.raises(gradsync.StateError):
+        made.jobs[0].leave()            # which the library refuses once the other thread is in a call
     plans[1].ready(0), plans[1].finish()
     waits.result(harness.DEADLINE)
     assert job is made.jobs[0] and rank == 0
