@@ -8,10 +8,6 @@ import subprocess
 import tempfile
 import time
 
-START_S = 60
-ANSWER_S = 300
-
-
 class Failed(Exception):
     """A contender could not be started, or gave up; the text says which."""
 
@@ -45,6 +41,8 @@ class Member:
 class Contender:
     """All processes of one contender with one number of members."""
 
+    start_s, answer_s = 60, 300
+
     def __init__(self, name, members, commands, directory, env=None):
         self.name, self.count = name, members
         self.log = open(os.path.join(directory, f"{name}.{members}.log"), "w+b")
@@ -72,7 +70,7 @@ class Contender:
         raise Failed(f"{self.name}, {self.count} members: {text}" + (f"\n{said}" if said else ""))
 
     def accept(self, listener):
-        end = time.monotonic() + START_S
+        end = time.monotonic() + self.start_s
         while len(self.members) < self.count:
             ready, _, _ = select.select([listener], [], [], 0.2)
             if ready:
@@ -80,9 +78,9 @@ class Contender:
             elif any(p.poll() is not None for p in self.processes):
                 self.fail("a process ended before it was ready")
             elif time.monotonic() > end:
-                self.fail(f"not ready within {START_S} s")
+                self.fail(f"not ready within {self.start_s} s")
         for member in self.members:
-            word, _, number, pid = member.receive(START_S, self.name).split()
+            word, _, number, pid = member.receive(self.start_s, self.name).split()
             if word != "hello":
                 self.fail("a stranger on the line")
             member.number, member.pid = int(number), int(pid)
@@ -94,7 +92,7 @@ class Contender:
 
     def hear(self, members=None):
         try:
-            return [m.receive(ANSWER_S, f"member {m.number}") for m in (members or self.members)]
+            return [m.receive(self.answer_s, f"member {m.number}") for m in (members or self.members)]
         except (Failed, OSError) as e:
             self.fail(str(e))
 

@@ -15,78 +15,51 @@ import argparse
 import json
 import os
 import pathlib
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 
+from contender import Contender, Failed
+
 HERE = pathlib.Path(__file__).resolve().parent
 CONTENDERS = ("bare", "ddp", "gradsync")
 ROWS = [("mlp25m", 8), ("mlp25m", 256), ("mlp100m", 8), ("transformer", 4)]
-START_S, ANSWER_S = 180, 600
 KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 HEAD = ("model", "params", "batch", "ranks", "ddp_ms", "gradsync_ms", "bare_ms", "ddp_peak_mib",
         "gradsync_peak_mib")
 
 
-class Rank:
-    """A process, as the driver speaks with it."""
-
-    def __init__(self, connection):
-        connection.settimeout(ANSWER_S)
-        self.lines = connection.makefile("rw")
-        self.pid, self.params = map(int, self.lines.readline().split())
-
-    def begin(self, steps):
-        self.lines.write(f"go {steps}\n")
-        self.lines.flush()
-
-    def end(self):
-        return float(self.lines.readline())
-
-
-class Contender:
+class Training(Contender):
     """All ranks of one way to train."""
 
-    def __init__(self, name, options, model, batch, ranks, folder):
-        self.name = name
-        path, log = folder / f"{name}.socket", (folder / f"{name}.log").open("w+b")
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
-        listener.listen(ranks)
-        listener.settimeout(START_S)
-        command = [sys.executable, str(HERE / "torch_member.py"), name, model, str(batch), str(path),
-                   str(folder / f"{name}.store")]
-        env = {key: value for key, value in os.environ.items() if not key.startswith("GRADSYNC_")}
-        build = options.build
-        env |= KEEPING if options.malloc == "keeping" else {}
-        env |= {"OMP_NUM_THREADS": "1", "GRADSYNC_WORLD_SIZE": str(ranks),
-                "GRADSYNC_LIBRARY": str(build / "client/lib/libgradsync.so.0"),
-                "PYTHONPATH": str(HERE.parents[1] / "client/python")}
-        if name == "gradsync":
-            ctl = str(build / "client/cli/gradsyncctl")
-            commands = [([ctl, "run", "--private", "-n", str(ranks), "--", *command], env)]
-        else:
-            commands = [(command, env | {"GRADSYNC_RANK": str(rank)}) for rank in range(ranks)]
-        self.processes = [subprocess.Popen(each, env=env, stdout=log, stderr=log) for each, env in commands]
-        try:
-            self.ranks = [Rank(listener.accept()[0]) for _ in range(ranks)]
-        except (OSError, ValueError):
-            self.stop()
-            log.seek(0)
-            raise SystemExit(f"{name} did not start:\n{log.read().decode(errors='replace')}") from None
+    start_s, answer_s = 180, 600
 
-    def run(self, steps):
+    def __init__(self, name, options, model, batch, ranks, folder):
+        def commands(path, _gate):
+            command = [sys.executable, str(HERE / "torch_member.py"), name, model, str(batch), path,
+                       f"{folder}/{name}.store"]
+            if name == "gradsync":
+                ctl = str(options.build / "client/cli/gradsyncctl")
+                return [[ctl, "run", "--private", "-n", str(ranks), "--", *command]]
+            return [["env", f"GRADSYNC_RANK={rank}", *command] for rank in range(ranks)]
+
+        env = KEEPING if options.malloc == "keeping" else {}
+        super().__init__(name, ranks, commands, folder, env | {
+            "OMP_NUM_THREADS": "1", "GRADSYNC_WORLD_SIZE": str(ranks),
+            "GRADSYNC_LIBRARY": str(options.build / "client/lib/libgradsync.so.0"),
+            "PYTHONPATH": str(HERE.parents[1] / "client/python")})
+
+    def params(self):
+        return int(self.command("params")[0])
+
+    def train(self, steps):
         """Mean over the ranks of the median step, in ms."""
-        for rank in self.ranks:
-            rank.begin(steps)
-        return statistics.mean([rank.end() for rank in self.ranks])
+        return statistics.mean(map(float, self.command(f"steps {steps}")))
 
     def pids(self):
         """Of the ranks, and of the daemon."""
-        found = {rank.pid for rank in self.ranks}
+        found = {member.pid for member in self.members}
         for process in self.processes:
             try:
                 children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
@@ -105,16 +78,10 @@ class Contender:
 
         watcher = threading.Thread(target=look)
         watcher.start()
-        self.run(steps)
+        self.train(steps)
         over.set()
         watcher.join()
         return max(seen) / 1024
-
-    def stop(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            process.wait()
 
 
 def memory_of(pid):
@@ -132,16 +99,16 @@ def measure(options, model, batch, ranks):
         contenders = []
         try:
             for each in CONTENDERS:
-                contenders.append(Contender(each, options, model, batch, ranks, pathlib.Path(name)))
+                contenders.append(Training(each, options, model, batch, ranks, name))
             # PyTorch makes its buckets anew after the first step, gradsync after the first and the tenth.
             for each in contenders:
-                each.run(12)
+                each.train(12)
             times = {each: [] for each in CONTENDERS}
             for i in range(options.rounds):
                 for each in contenders[i % 3:] + contenders[:i % 3]:
-                    times[each.name].append(each.run(options.steps))
+                    times[each.name].append(each.train(options.steps))
             peaks = {each.name: each.peak(options.steps) for each in contenders if each.name != "bare"}
-            params = contenders[0].ranks[0].params
+            params = contenders[0].params()
         finally:
             for each in contenders:
                 each.stop()
@@ -173,6 +140,8 @@ def main():
                         help="whether large blocks are kept for the next step (%(default)s)")
     options = parser.parse_args()
     options.build = options.build.resolve()
+    for name in [name for name in os.environ if name.startswith("GRADSYNC_")]:
+        del os.environ[name]
     if options.quick:
         options.rounds, options.steps = 2, 3
     try:
@@ -186,7 +155,10 @@ def main():
         if options.models and model not in options.models or options.batches and batch not in options.batches:
             continue
         for ranks in options.ranks:
-            row = measure(options, model, batch, ranks)
+            try:
+                row = measure(options, model, batch, ranks)
+            except Failed as failure:
+                sys.exit(f"failed: {failure}")
             cells = "  ".join(str(row[key]).rjust(len(key)) for key in HEAD)
             print(json.dumps(row) if options.json else f"{cells}  {shown(row)}", flush=True)
 

@@ -3,7 +3,8 @@
 
     torch_member.py CONTENDER MODEL BATCH SOCKET STORE
 
-It answers "go N" by the median time of N steps in ms. CONTENDER: bare, ddp or gradsync.
+It answers "steps N" by the median time of N steps in ms, and "params" by how many parameters the model has.
+CONTENDER: bare, ddp or gradsync.
 """
 import os
 import socket
@@ -82,10 +83,14 @@ def main(contender, name, batch, path, store):
     driver = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     driver.connect(path)
     lines = driver.makefile("rw")
-    lines.write(f"{os.getpid()} {params}\n")
+    lines.write(f"hello {contender} {os.environ['GRADSYNC_RANK']} {os.getpid()}\n")
     lines.flush()
     for line in lines:
-        lines.write(f"{statistics.median(step() for _ in range(int(line.split()[1])))}\n")
+        what, *count = line.split()
+        if what == "quit":
+            break
+        told = params if what == "params" else statistics.median(step() for _ in range(int(count[0])))
+        lines.write(f"{told}\n")
         lines.flush()
 
 
