@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loops of limit_peer.c, apart so that they can be compiled for the very machine they measure. They go block
- * by block: all reads of a block, then all its writes, which is never slower than the textbook loop.
+ * The loops of limit_peer.c, apart so that they can be compiled for the very machine they measure. They go
+ * block by block: all reads of a block, then all its writes, which is never slower than the textbook loop.
  */
 #include "limit_loops.h"
 

@@ -5,8 +5,8 @@
  *
  *   prepare BYTES COUNT   COUNT sets of buffers that take turns, of BYTES for each member; pages are touched
  *   loop 0                reads k buffers, writes the scaled sum to all k: 2·k·bytes of traffic
- *   loop 1                multiplies k·bytes in place, the plainest loop with the same traffic: what loop 0 is
- *                         judged by
+ *   loop 1                multiplies k·bytes in place, the plainest loop with the same traffic: loop 0 is judged
+ *                         by it
  *   loop 2                copies k·bytes/2 from one half of the buffers to the other
  *   run N                 N iterations; stamps
  *
@@ -78,7 +78,7 @@ static void work(struct limit *limit, unsigned set, unsigned index) {
                 loop_copy(part[i + 1], part[i], n);
 }
 
-/* The first thread notes when each iteration began and ended, as durations added up. */
+/* The first thread adds up the durations. */
 static void iterate(struct limit *limit, unsigned index, int64_t *ns) {
         for (unsigned i = 0; i < limit->iterations; i++) {
                 int64_t start;
