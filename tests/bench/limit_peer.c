@@ -5,8 +5,8 @@
  *
  *   prepare BYTES COUNT   COUNT sets of buffers that take turns, of BYTES for each member; pages are touched
  *   loop 0                reads k buffers, writes the scaled sum to all k: 2·k·bytes of traffic
- *   loop 1                multiplies k·bytes in place, the plainest loop with the same traffic: loop 0 is judged
- *                         by it
+ *   loop 1                multiplies k·bytes in place, the plainest loop with the same traffic, by which
+ *                         loop 0 is judged
  *   loop 2                copies k·bytes/2 from one half of the buffers to the other
  *   run N                 N iterations; stamps
  *
