@@ -80,8 +80,7 @@ class NcclRig(ClusterRig):
                           FAKE_GPU_DEVICES=str(self.options.hosts))
         self.losses = []                # (when, job, members that were killed) where nothing else happened
         self.changes = collections.defaultdict(collections.Counter)
-        self.looked_at = None           # (when, what asked() said before, kind, jobs that were hit)
-        self.told = []                  # (ms from a death to the last daemon's VOID, of it for the window)
+        self.looked_at = None           # (what asked() said before, kind, jobs that were hit)
         return super().start_daemon()
 
     def make_hosts(self):
@@ -162,29 +161,19 @@ class NcclRig(ClusterRig):
         when, kind = self.begun[-1]
         hit = {trainer.training.job for trainer in self.waiting[-1].without}
         if alone:
-            self.looked_at = when, before, kind, hit
+            self.looked_at = before, kind, hit
         if alone and kind in ("kill", "kill_several"):
             self.losses.append((when, *hit, set(self.waiting[-1].without)))
 
     def pass_steps(self, steps):
         super().pass_steps(min(steps, 20))
         if self.looked_at is not None and not self.waiting:
-            when, before, kind, hit = self.looked_at
+            before, kind, hit = self.looked_at
             self.looked_at = None
             after = {key: job for key, job in self.asked().items() if key in before}
             for key, job in after.items():
                 whose = "its job" if key[0] in hit else "other job"
                 self.changes[kind, whose][job["communicators"] - before[key]["communicators"]] += 1
-            if kind in ("kill", "kill_several"):
-                self.look_at_losses(when, [job["last_loss"] for key, job in after.items() if key[0] in hit])
-
-    def look_at_losses(self, when, losses):
-        """When the daemons told of one, on the clock that they and this process have."""
-        told = [loss for loss in losses if loss and loss["void_ms"] is not None and
-                loss["noticed_us"] >= when * 1e6]
-        if told:
-            self.told.append((max(loss["noticed_us"] / 1000 + loss["void_ms"] for loss in told) - when * 1000,
-                              max(loss["filling_ms"] or 0 for loss in told)))
 
     def told_after(self):
         """Milliseconds from a member's death until the last survivor has heard of it, of each such fault in
@@ -204,10 +193,7 @@ class NcclRig(ClusterRig):
         changes = {}
         for (kind, whose), counts in sorted(self.changes.items()):
             changes.setdefault(kind, {})[whose] = {f"{n:+}": counts[n] for n in sorted(counts)}
-        return {"void_after_death": spread(self.told_after()),
-                "void_told_by_daemons": spread([whole for whole, _ in self.told]),
-                "void_told_beyond_window": spread([whole - window for whole, window in self.told]),
-                "communicators": changes}
+        return {"void_after_death": spread(self.told_after()), "communicators": changes}
 
     # --- faults
 
