@@ -71,18 +71,6 @@ def back(peers, served, old, step, launched, **changes):
     return made
 
 
-def back_unawaited(peers, served, old, step, launched, **changes):
-    """The same to a job that nobody waits for any more, the first one of that daemon: it has no time to lose,
-    so all that it says is there at once."""
-    made = peers(Returning(served.socket))
-    with served.at_once():
-        request = made.rejoin_send(old, wait_ms=0, **changes)
-        made.follow(old, job=1)
-        made.tell(old, step, launched)
-    assert made.expect("REJOINED", request).job == made.job
-    return made
-
-
 def enter(members, kind="RESUMED"):
     """The next generation."""
     for each in members:

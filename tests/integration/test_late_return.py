@@ -2,7 +2,7 @@
 """Members that come back to a job after it was judged without them, or go again, and newcomers meanwhile."""
 from harness import restart, wait_until
 from peer import Refused, agree, small_plan
-from returning import Returning, back, back_unawaited, enter
+from returning import Returning, back, enter
 
 HOUR = 3_600_000
 
@@ -43,9 +43,9 @@ def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
         each.ready(each.plans[0], 0)
     wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
     restart(served)
-    first = back_unawaited(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
+    first = back(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
     first.silent()
-    second = back_unawaited(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR)
+    second = back(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
     for each in first, second:
         each.expect("NEWGEN")
 
@@ -101,11 +101,11 @@ def test_a_late_member_may_have_freed_a_plan(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR)
     restart(served)
-    options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "next_plan": 1}
-    first = back_unawaited(peers, served, old[0], 0, 0, **options)
+    options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "next_plan": 1, "wait_ms": 0}
+    first = back(peers, served, old[0], 0, 0, **options)
     first.silent()
     old[1].plans.clear()
-    late = back_unawaited(peers, served, old[1], 0, 0, **options)
+    late = back(peers, served, old[1], 0, 0, **options)
     enter([first, late], "NEWGEN")
     first.plans[0].step = 1
     first.ready(first.plans[0], 0)
