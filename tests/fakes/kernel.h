@@ -23,3 +23,6 @@ struct fake_kernel {
 };
 
 typedef const struct fake_kernel *(*fake_kernels_fn)(size_t *n);
+
+/* Of the context that runs a kernel: whether its client has gone, for kernels that take long. */
+__attribute__((visibility("default"))) bool fake_client_is_gone(void);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the GPU tests that need no GPU: the probe, and the stand-ins for libcuda and libnccl that it is run on.
+"""Fixtures of the GPU tests that need no GPU: the probe, on the fake GPU.
 
 The probe is built where CUDA's headers are. Where they are not, these tests are skipped; where they are and it was not
 built, they fail.
@@ -59,44 +59,47 @@ class Run:
 
 
 class Probe:
-    """Runs the probe on the stand-ins. All processes that come of it are known by a variable of their environment."""
+    """Runs the probe on a fake GPU of its own. All its processes have a variable of their environment."""
 
     def __init__(self, program, build, scratch):
-        self.program, self.scratch = program, scratch
-        self.stub = build / "tests/gpu/stub/libcuda.so.1"
-        self.nccl = build / "tests/gpu/stub/libnccl.so.2"
+        self.program, self.scratch, self.machine = program, scratch, scratch / "machine"
+        self.machine.mkdir()
+        self.machine.chmod(0o777)
+        self.fakes = build / "tests/fakes"
+        self.driver, self.nccl = self.fakes / "gpu/libcuda.so.1", self.fakes / "nccl/libnccl.so.2"
         self.mark = f"PROBE_TEST={uuid.uuid4()}"
 
-    def environment(self, stub="", **more):
-        """A process that dies of a signal shall do so under a sanitizer, too."""
+    def environment(self, fail="", **more):
         name, value = self.mark.split("=")
-        asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "handle_sigbus=0")))
-        return {**os.environ, "ASAN_OPTIONS": asan, "STUB_CUDA": stub, name: value, **more}
+        return {**os.environ, name: value, "FAKE_GPU": str(self.machine), "FAKE_GPU_FAIL": fail,
+                "FAKE_GPU_KIND": "1", "FAKE_GPU_BYTES": str(8 << 30),
+                "FAKE_GPU_KERNELS": str(self.fakes / "fake-probe-kernels.so"), **more}
 
     def command(self, *arguments, libcuda=None, nccl=True):
-        command = [self.program, "--libcuda", libcuda or self.stub]
+        command = [self.program, "--libcuda", libcuda or self.driver]
         return [*command, *(["--nccl", self.nccl] if nccl else []), *arguments]
 
-    def run(self, *arguments, stub="", libcuda=None, nccl=True, env=None, **options):
-        """A whole run. `stub`: how the stand-in misbehaves, see stub.h. No process of it may be left."""
+    def run(self, *arguments, fail="", libcuda=None, nccl=True, env=None, **options):
+        """A whole run. `fail`: which calls fail, and how (tests/fakes/gpu/gpu.h). No process of it may be left."""
         done = subprocess.run(self.command(*arguments, libcuda=libcuda, nccl=nccl), stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, env={**self.environment(stub), **(env or {})}, timeout=1200, check=False, **options)
+                              text=True, env={**self.environment(fail), **(env or {})}, timeout=1200, check=False, **options)
         assert self.processes() == []
         return Run(done)
 
-    def start(self, *arguments, stub=""):
+    def start(self, *arguments, fail=""):
         return subprocess.Popen(self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, env=self.environment(stub))
+                                text=True, env=self.environment(fail))
 
     def processes(self):
-        """[(pid, its command line)] of what this test's probe has started and what still runs."""
+        """[(pid, its command line)] of what this test's probe has started and still runs, without the GPU."""
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 if self.mark.encode() in (path / "environ").read_bytes().split(b"\0"):
                     state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                    if state != "Z":
-                        found.append((int(path.name), (path / "cmdline").read_bytes().decode().split("\0")))
+                    line = (path / "cmdline").read_bytes().decode().split("\0")
+                    if state != "Z" and not line[0].endswith("/fake-gpu-context"):
+                        found.append((int(path.name), line))
             except (OSError, IndexError):
                 continue
         return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The probe without a GPU: rows, deadlines, crashes, arguments; and each fact's question, on a stand-in that answers it."""
+"""The probe without a GPU: rows, deadlines, crashes, arguments; and each fact's question, on the fake GPU."""
 import os
 import pathlib
 import re
@@ -14,8 +14,12 @@ from test_fake import wait_until
 
 pytestmark = pytest.mark.cuda
 
-# What the stand-in makes of each fact. A figure stands for an answer that is one.
+# How calls of the driver fail, see tests/fakes/gpu/gpu.h.
+HANGS, CRASHES, DOES_NOTHING = -1, -2, -3
+
+# What the fake GPU makes of each fact. A figure stands for an answer that is one.
 FIGURE = re.compile(r"\d+(\.\d+)? (GB/s|us)")
+KILLED = re.compile(r"no|yes, (\d+\.\d\d ms)")
 TURNS = re.compile(r"at once|in turns( of \d+\.\d+ ms)?|one after the other")
 ANSWERS = {
     "driver": {"start": "yes"},
@@ -23,7 +27,7 @@ ANSWERS = {
     "ipc": {"same_uid": "yes", "other_uid": "no", "base_offset": "yes", "neighbour": "yes", "exporter_frees_first": "yes"},
     "wait": {"cpu_store": "yes", "event_seen": "yes", "event_releases": "yes"},
     "slices": {"turns": TURNS, "launch": FIGURE},
-    "kill": {"exporter": "no", "importer": "no", "queued": "no"},
+    "kill": {"exporter": KILLED, "importer": KILLED, "queued": KILLED},
     "nccl": {"window": "yes", "two_ranks": "yes", "revoked": "yes", "peer_killed": "yes"},
     "speed": {"copy": FIGURE, "launch": FIGURE, "event": FIGURE},
 }
@@ -79,19 +83,20 @@ def test_without_a_driver_it_says_so_in_one_line(probe):
 @pytest.mark.parametrize("error", ["100", "34"])
 def test_without_a_device_it_says_so_in_one_line(probe, error):
     """No device, and the library that stands in for the driver where one only links."""
-    done = probe.run(stub=f"refuse:cuInit={error}")
+    done = probe.run(fail=f"cuInit:0:{error}")
     assert (done.status, done.rows) == (77, [])
     assert len(done.stderr.splitlines()) == 1 and "cuInit" in done.stderr
 
 
-@pytest.mark.parametrize("stub, answer, words", [
-    ("refuse:cuInit=999", "error", "cuInit: error 999"),
-    ("missing:cuInit", "error", "the driver has no cuInit"),
-    ("hang:cuInit", "hang", "machine in cuInit"),
-    ("crash:cuInit", "crash", "signal 6 (Aborted) in cuInit"),
-])
-def test_a_gpu_that_does_not_answer_is_a_failure(probe, stub, answer, words):
-    done = probe.run("--deadline", "8" if answer == "hang" else "240", stub=stub)
+@pytest.mark.parametrize("how, answer, words", [
+    ({"FAKE_GPU_FAIL": "cuInit:0:999"}, "error", "cuInit: CUDA_ERROR_UNKNOWN"),
+    ({"FAKE_GPU_FAIL": "cuInit:0:998"}, "error", "cuInit: error 998"),
+    ({"FAKE_GPU_LACKS": "cuInit"}, "error", "the driver has no cuInit"),
+    ({"FAKE_GPU_FAIL": f"cuInit:0:{HANGS}"}, "hang", "machine in cuInit"),
+    ({"FAKE_GPU_FAIL": f"cuInit:0:{CRASHES}"}, "crash", "signal 6 (Aborted) in cuInit"),
+], ids=["refused", "refused-oddly", "missing", "hang", "crash"])
+def test_a_gpu_that_does_not_answer_is_a_failure(probe, how, answer, words):
+    done = probe.run("--deadline", "8" if answer == "hang" else "240", env=how)
     assert (done.status, done.facts) == (1, ["machine", "library.torch", "library.nccl", "mps.control", "probe"])
     assert done.answer("machine") == answer and words in done["machine"]["detail"]
 
@@ -102,11 +107,13 @@ def test_a_library_that_is_no_driver(probe):
 
 
 def test_the_first_row_names_the_machine(probe):
-    done = probe.run("--only", "nothing", *PATIENT)
+    """In a name there may be what a row has to escape."""
+    name = b'Fake "100"\t\xe9'
+    done = probe.run("--only", "nothing", *PATIENT, env={"FAKE_GPU_NAME": os.fsdecode(name)})
     assert (done.status, done.facts) == (0, ["machine", "probe"])
     row = done["machine"]
-    assert row["answer"] == 'Stub "100"\t\xe9'
-    for words in ("UUID GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf", "driver unknown (CUDA ", f"kernel Linux {os.uname().release}",
+    assert row["answer"] == name.decode("latin-1")
+    for words in ("UUID GPU-fafafafa-fafa-fafa-fafa-fafafafafa00", "driver unknown (CUDA ", f"kernel Linux {os.uname().release}",
                   "runtime ", f"uid {os.geteuid()}", "memory 8.0 GiB"):
         assert words in row["detail"], (words, row["detail"])
     assert done.lines[0].isascii()
@@ -152,7 +159,8 @@ def test_rows_are_kept_where_out_says(probe):
 
 def test_a_row_is_written_before_the_next_question(probe):
     out = probe.scratch / "rows"
-    process = probe.start("--only", "vmm.*", "--deadline", "600", "--seconds", "3000", "--out", out, stub="hang:cuMemCreate")
+    process = probe.start("--only", "vmm.*", "--deadline", "600", "--seconds", "3000", "--out", out,
+                          fail=f"cuMemCreate:0:{HANGS}")
     assert '"machine"' in process.stdout.readline()
     assert [line.startswith('{"fact": "machine"') for line in out.read_text().splitlines()] == [True]
     process.kill()
@@ -161,70 +169,86 @@ def test_a_row_is_written_before_the_next_question(probe):
 
 def test_a_call_that_hangs_is_an_answer(probe):
     """Of whom, in what, and the next question is asked."""
-    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", "--only", "ipc.same_uid", stub="hang:cuMemExportToShareableHandle")
+    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", "--only", "ipc.same_uid",
+                     fail=f"cuMemExportToShareableHandle:0:{HANGS}")
     assert done.status == 0 and done.answer("vmm.same_uid") == "hang" and done.answer("ipc.same_uid") == "yes"
     detail = done["vmm.same_uid"]["detail"]
     assert re.search(r'vmm\.same_uid in cuMemExportToShareableHandle for \d+\.\d s, vmm\.importer in waiting for "memory"', detail), detail
 
 
 def test_a_peer_that_hangs_is_named(probe):
-    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", stub="hang:cuMemImportFromShareableHandle")
+    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", fail=f"cuMemImportFromShareableHandle:0:{HANGS}")
     assert done.answer("vmm.same_uid") == "hang"
     assert "vmm.importer in cuMemImportFromShareableHandle for" in done["vmm.same_uid"]["detail"]
 
 
 def test_a_call_that_crashes_is_an_answer(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "ipc.same_uid", stub="crash:cuMemCreate")
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "ipc.same_uid", fail=f"cuMemCreate:0:{CRASHES}")
     assert done.status == 0 and done.answer("vmm.same_uid") == "crash" and done.answer("ipc.same_uid") == "yes"
     assert "signal 6 (Aborted) in cuMemCreate" in done["vmm.same_uid"]["detail"]
 
 
 def test_a_peer_that_crashes_is_named(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", stub="crash:cuMemImportFromShareableHandle")
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", fail=f"cuMemImportFromShareableHandle:0:{CRASHES}")
     assert done.answer("vmm.same_uid") == "crash"
     assert "vmm.importer was killed by signal 6 (Aborted) in cuMemImportFromShareableHandle" in done["vmm.same_uid"]["detail"]
 
 
 def test_a_call_that_is_refused_where_it_should_not_be(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "vmm.fstat", stub="refuse:cuMemCreate=801")
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "vmm.fstat", fail="cuMemCreate:0:801")
     for fact in ("vmm.same_uid", "vmm.fstat"):
         assert done.answer(fact) == "error" and f"{fact}: cuMemCreate: CUDA_ERROR_NOT_SUPPORTED" in done[fact]["detail"]
 
 
 def test_a_peer_whose_call_is_refused(probe):
-    done = probe.run(*PATIENT, "--only", "wait.cpu_store", stub="refuse:cuMemHostRegister=1")
+    done = probe.run(*PATIENT, "--only", "wait.cpu_store", fail="cuMemHostRegister:0:1")
     assert done.answer("wait.cpu_store") == "error"
     assert "cuMemHostRegister: CUDA_ERROR_INVALID_VALUE" in done["wait.cpu_store"]["detail"]
 
 
-@pytest.mark.parametrize("fact, stub, answer", [
-    ("wait.cpu_store", "refuse:cuStreamWaitValue64=0", "no"),
-    ("wait.event_seen", "refuse:cuStreamWaitValue64=0", "no"),
-    ("wait.event_releases", "refuse:cuStreamWaitEvent=0", "no"),
-    ("ipc.same_uid", "refuse:cuIpcOpenMemHandle=1", "no"),
-    ("vmm.same_uid", "refuse:cuMemImportFromShareableHandle=1", "no"),
-    ("vmm.other_uid", "refuse:cuMemImportFromShareableHandle=1", "no"),
-    ("vmm.wrong_size", "lax-map", "no"),
-    ("vmm.touch_beyond", "lax-map", "crash"),
-    ("ipc.base_offset", "refuse:cuIpcGetMemHandle=1", "no"),
+@pytest.mark.parametrize("fact, fail, answer", [
+    ("wait.cpu_store", f"cuStreamWaitValue64:0:{DOES_NOTHING}", "no"),
+    ("wait.event_seen", f"cuStreamWaitValue64:0:{DOES_NOTHING}", "no"),
+    ("wait.event_releases", f"cuStreamWaitEvent:0:{DOES_NOTHING}", "no"),
+    ("ipc.same_uid", "cuIpcOpenMemHandle:0:1", "no"),
+    ("vmm.same_uid", "cuMemImportFromShareableHandle:0:1", "no"),
+    ("vmm.other_uid", "cuMemImportFromShareableHandle:0:1", "no"),
+    ("ipc.base_offset", "cuIpcGetMemHandle:0:1", "no"),
 ])
-def test_what_the_driver_does_is_the_answer(probe, fact, stub, answer):
-    assert probe.run(*PATIENT, "--only", fact, stub=stub).answer(fact) == answer
+def test_what_the_driver_does_is_the_answer(probe, fact, fail, answer):
+    assert probe.run(*PATIENT, "--only", fact, fail=fail).answer(fact) == answer
+
+
+def test_a_mapping_larger_than_the_memory_is_an_answer(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.wrong_size", "--only", "vmm.touch_beyond",
+                     env={"FAKE_GPU_LARGE_MAPS": "1"})
+    assert done.answer("vmm.wrong_size") == done.answer("vmm.touch_beyond") == "no"
+    assert "reading its last word: success" in done["vmm.touch_beyond"]["detail"]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("fact", ["kill.exporter", "kill.importer"])
 def test_writes_that_go_on_after_a_kill_are_seen(probe, fact):
     """In both kinds of memory, after every sign that the process is gone."""
-    done = probe.run(*PATIENT, "--only", fact, stub="outlive")
-    assert re.fullmatch(r"yes, \d+\.\d\d ms", done.answer(fact)), done[fact]
+    done = probe.run(*PATIENT, "--only", fact, env={"FAKE_GPU_LATE": "2000000", "FAKE_GPU_MPS": "1"})
+    assert KILLED.fullmatch(done.answer(fact))[1], done[fact]
     seen = re.findall(r"(older than the driver|younger one|pidfd) after \S+ ms, writes for \S+ ms after it \(host memory too, "
                       r"device memory too\)", done[fact]["detail"])
     assert seen == ["older than the driver", "younger one", "pidfd"] * 3, done[fact]
 
 
+@pytest.mark.heavy
+def test_after_a_kill_nothing_is_written(probe):
+    """By a kernel that has time to be stopped before it writes again."""
+    done = probe.run(*PATIENT, "--only", "kill.exporter",
+                     env={"FAKE_PROBE_PACE": "3000", "FAKE_GPU_LATE": "0", "FAKE_GPU_MPS": "1"})
+    assert done.answer("kill.exporter") == "no"
+    assert done["kill.exporter"]["detail"].count("no write after it") == 9
+
+
 def test_functions_that_the_driver_lacks_are_named(probe):
-    done = probe.run(*PATIENT, "--only", "wait.cpu_store", "--only", "vmm.fstat", stub="missing:cuStreamWaitValue64,missing:cuIpcGetEventHandle")
+    done = probe.run(*PATIENT, "--only", "wait.cpu_store", "--only", "vmm.fstat",
+                     env={"FAKE_GPU_LACKS": "cuStreamWaitValue64,cuIpcGetEventHandle"})
     assert "does not have cuIpcGetEventHandle as of CUDA 4.1, cuStreamWaitValue64 as of CUDA 11.7" in done["machine"]["detail"]
     assert done.answer("wait.cpu_store") == "error" and "the driver has no cuStreamWaitValue64" in done["wait.cpu_store"]["detail"]
     assert done.answer("vmm.fstat") == "yes"
@@ -233,7 +257,7 @@ def test_functions_that_the_driver_lacks_are_named(probe):
 def test_what_hangs_takes_its_own_time_only(probe):
     """The rest of its section is left out, or gets too little, and those after it have theirs."""
     done = probe.run("--seconds", "20", "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "vmm.wrong_size",
-                     "--only", "fault.neighbour", stub="hang:cuMemGetAllocationGranularity")
+                     "--only", "fault.neighbour", fail=f"cuMemGetAllocationGranularity:0:{HANGS}")
     for fact in ("vmm.same_uid", "vmm.fstat", "vmm.wrong_size"):
         assert done.answer(fact) == "skipped" and "out of time" in done[fact]["detail"]
     assert "no answer within" in done["vmm.same_uid"]["detail"] and done["vmm.wrong_size"]["detail"] == "out of time"
@@ -248,7 +272,8 @@ def test_where_ended_children_are_ignored(probe):
 
 
 def test_hardened_facts_have_no_new_privileges_and_no_memory_to_write_code_to(probe):
-    done = probe.run(*PATIENT, "--only", "*driver.start", "--only", "hardened:vmm.fstat", stub="write-code")
+    done = probe.run(*PATIENT, "--only", "*driver.start", "--only", "hardened:vmm.fstat",
+                     env={"FAKE_GPU_WRITES_CODE": "1"})
     assert done.answer("driver.start") == "yes"
     hardened = done["hardened:driver.start"]
     if no_write_exec(hardened):
@@ -265,7 +290,8 @@ def wait_for(condition, what):
 
 def test_hardened_processes_are_so_from_their_first_instruction(probe):
     """The fact's own and its peer's, and neither outlives the probe."""
-    process = probe.start("--only", "hardened:vmm.wrong_size", "--deadline", "600", "--seconds", "3000", stub="hang:cuDevicePrimaryCtxRetain")
+    process = probe.start("--only", "hardened:vmm.wrong_size", "--deadline", "600", "--seconds", "3000",
+                          fail=f"cuDevicePrimaryCtxRetain:0:{HANGS}")
     roles = wait_for(lambda: (found := [pid for pid, line in probe.processes() if any("vmm." in word for word in line[1:3])])[1:] and found,
                      "two roles")
     for pid in roles:
@@ -282,7 +308,7 @@ def test_who_is_said_to_be_killed_is(probe):
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_the_other_user_has_nothing_of_root(probe):
     process = probe.start("--only", "vmm.other_uid", "--deadline", "600", "--seconds", "3000", "--uid", "4711",
-                          stub="hang:cuMemImportFromShareableHandle")
+                          fail=f"cuMemImportFromShareableHandle:0:{HANGS}")
     found = wait_for(lambda: [pid for pid, line in probe.processes() if "vmm.importer" in line[1:3]], "the importer")
     status = pathlib.Path(f"/proc/{found[0]}/status").read_text()
     process.kill()
@@ -293,10 +319,6 @@ def test_the_other_user_has_nothing_of_root(probe):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_another_user_needs_root(probe):
-    for name in ("probe", "libcuda.so.1", "libnccl.so.2"):
-        source = {"probe": probe.program, "libcuda.so.1": probe.stub, "libnccl.so.2": probe.nccl}[name]
-        shutil.copy(source, probe.scratch / name)
-    probe.program, probe.stub, probe.nccl = (probe.scratch / name for name in ("probe", "libcuda.so.1", "libnccl.so.2"))
     done = probe.run(*PATIENT, "--only", "vmm.*_uid", user=65534, group=65534, extra_groups=[])
     assert done.answer("vmm.same_uid") == "yes"
     assert done.answer("vmm.other_uid") == "skipped" and "only root" in done["vmm.other_uid"]["detail"]
@@ -324,7 +346,7 @@ def test_failures_under_a_kernel_in_user_space_decide_nothing(probe):
     """Answers that something works are as good as elsewhere."""
     root = machine(probe, {"proc/version": GVISOR})
     done = probe.run(*PATIENT, "--root", root, "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "ipc.*_uid",
-                     stub="crash:cuMemImportFromShareableHandle,refuse:cuIpcOpenMemHandle=1")
+                     fail=f"cuMemImportFromShareableHandle:0:{CRASHES},cuIpcOpenMemHandle:0:1")
     assert "runtime gVisor" in done["machine"]["detail"] and "kernel Linux 4.4.0" in done["machine"]["detail"]
     for fact, was in (("vmm.same_uid", "crash"), ("ipc.same_uid", "no"), ("ipc.other_uid", "no")):
         assert done.answer(fact) == "undecided"
@@ -332,7 +354,7 @@ def test_failures_under_a_kernel_in_user_space_decide_nothing(probe):
     assert done.answer("vmm.fstat") == "yes"
     good = probe.run(*PATIENT, "--root", root, "--only", "ipc.neighbour")
     assert good.answer("ipc.neighbour") == "undecided", "what is undefined is not this kernel's to say"
-    late = probe.run("--seconds", "10", "--root", root, "--only", "kill.exporter", stub="hang:cuMemGetAllocationGranularity")
+    late = probe.run("--seconds", "10", "--root", root, "--only", "kill.exporter", fail=f"cuMemGetAllocationGranularity:0:{HANGS}")
     assert late.answer("kill.exporter") == "skipped", "what was not asked is not undecided"
 
 
@@ -367,7 +389,7 @@ def test_torch_and_nccl_are_found_where_python_has_them(probe):
     (venv / "bin/python3").chmod(0o755)
     shutil.copy(probe.nccl, root / "usr/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2")
     done = probe.run(*PATIENT, "--root", root, "--only", "library.*", nccl=False,
-                     env={"PATH": f"{venv}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(probe.stub.parent)})
+                     env={"PATH": f"{venv}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(probe.driver.parent)})
     versions = done.answer("library.torch").split(", ")
     assert versions[0] == "2.13.0" and versions[-2:] == ["2.11.0+cu130", "unknown"], versions
     assert f"2.11.0+cu130 {root}/usr/lib/python3.12/site-packages/torch/version.py" in done["library.torch"]["detail"]
@@ -381,7 +403,7 @@ def test_a_library_that_is_no_nccl(probe):
 
 
 def test_nccl_with_two_ranks_that_share_a_host_is_refused(probe):
-    """The stand-in refuses two ranks of one host, as NCCL does; so the answer above shows that the probe told them apart."""
+    """The fake NCCL refuses two ranks of one host, as NCCL does: so the probe has told them apart."""
     done = probe.run(*PATIENT, "--only", "nccl.two_ranks")
     assert done.answer("nccl.two_ranks") == "yes" and "different NCCL_HOSTID" in done["nccl.two_ranks"]["detail"]
 
@@ -449,7 +471,7 @@ def test_help_lists_the_options(probe):
 
 
 def script(probe, *arguments, **env):
-    """tests/gpu/probe.sh, with the stand-ins unless told otherwise."""
+    """tests/gpu/probe.sh, on the fake GPU unless told otherwise."""
     done = subprocess.run(["sh", TREE / "tests/gpu/probe.sh", *arguments], capture_output=True, text=True, timeout=900, check=False,
                           stdin=subprocess.DEVNULL, env={**probe.environment(), **env})
     return done.returncode, done.stdout.splitlines(), done.stderr

@@ -100,7 +100,8 @@ def test_everything_is_asked_in_order(suite):
 @pytest.mark.cuda
 @pytest.mark.heavy
 def test_the_probe_is_asked_everything(suite, program):
-    status, rows, _ = suite.run("--fake", *only("probe", "risks"), "--seconds", "2000")
+    status, rows, _ = suite.run("--fake", *only("probe", "risks"), "--seconds", "2000",
+                                FAKE_GPU_LACKS="cuStreamCreate")
     assert status == 0 and list(of(rows, "run")) == ["begin", "probe", "risks", "end"]
     listed = subprocess.run([program, "--list"], text=True, capture_output=True, check=True)
     asked = [row["fact"] for row in rows if row["part"] in ("probe", "risks")]
@@ -113,8 +114,9 @@ def test_the_probe_is_asked_everything(suite, program):
 
 @pytest.mark.cuda
 @pytest.mark.usefixtures("program")
-def test_what_the_fake_gpu_lacks_is_an_answer(suite):
-    status, rows, _ = suite.run("--fake", *only("probe"), "--seconds", "1000")
+def test_what_a_driver_lacks_is_an_answer(suite):
+    status, rows, _ = suite.run("--fake", *only("probe"), "--seconds", "1000",
+                                FAKE_GPU_LACKS="cuStreamCreate")
     lacking = [row for row in rows if "the driver has no cuStreamCreate" in row["detail"]]
     assert status == 0 and {row["answer"] for row in lacking} == {"error"}
     assert of(rows, "probe")["vmm.fstat"] == "yes"

@@ -37,33 +37,15 @@
 #include "tests/fakes/nccl/board.h"
 
 #define OBJECTS 4096u
-#define MAPPINGS 4096u
 #define RANGES 1200u
 #define NANS 0xff
 #define FREED 0xdb
-
-enum kind { RESERVED, MAPPED, ALLOCATED, IPC, HOST };
-
-struct mapping {
-        uint64_t address, bytes; /* 0: a free place */
-        uint64_t reserved;       /* RESERVED, MAPPED: bytes of the reservation */
-        enum kind kind;
-        struct memory *memory;
-        bool access;
-        enum gpu_allocated how;
-        unsigned opened;
-};
+#define SMALL 65536u /* bytes that an allocation has at most which shares a block */
 
 struct stream {
         bool there;
         unsigned queue;
         uint64_t issued, done;
-};
-
-struct event {
-        bool there, freed;     /* freed: it goes when its records are over */
-        unsigned pending;      /* records in queues */
-        uint64_t issued, done; /* records are numbered: the last one that was asked for, and that was done */
 };
 
 struct operation {
@@ -90,46 +72,13 @@ static bool client_gone, client_ended; /* ended: in good order */
 static int sticky;
 static uint64_t faults_before;
 static struct memory *handle[OBJECTS];
-static struct mapping mapping[MAPPINGS];
 static struct stream stream[OBJECTS];
-static struct event event[OBJECTS];
 static struct queue queue[GPU_QUEUES];
 static unsigned n_queues;
 static unsigned running;
-static uint64_t seed, next_address = GPU_WINDOW;
+static uint64_t seed;
 
 /* ---- mappings ---- */
-
-static struct mapping *mapping_at(uint64_t address) {
-        for (unsigned i = 0; i < MAPPINGS; i++)
-                if (mapping[i].bytes > 0 && address - mapping[i].address < mapping[i].bytes)
-                        return &mapping[i];
-        return NULL;
-}
-
-static struct mapping *mapping_new(uint64_t address, uint64_t bytes, enum kind kind) {
-        for (unsigned i = 0; i < MAPPINGS; i++)
-                if (mapping[i].bytes == 0) {
-                        mapping[i] = (struct mapping){ .address = address, .bytes = bytes, .kind = kind };
-                        return &mapping[i];
-                }
-        return NULL;
-}
-
-static uint64_t address_new(uint64_t bytes) {
-        uint64_t address = next_address;
-
-        next_address += (bytes + 2 * GPU_GRANULARITY - 1) / GPU_GRANULARITY * GPU_GRANULARITY;
-        return address;
-}
-
-static bool mapping_fill(struct mapping *m, struct memory *memory) {
-        if (mmap((void *)(uintptr_t)m->address, m->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                 memory->fd, 0) == MAP_FAILED)
-                return false;
-        m->memory = memory;
-        return true;
-}
 
 /* What a client waits for may never end, unless it has died. `lock` is held. */
 static void wait_a_while(void) {
@@ -232,11 +181,22 @@ static void operation_uses(struct operation *operation, void **parameters, struc
 
 #define AT(address) ((void *)(uintptr_t)(address))
 
+/* Words, or bytes. */
+static void set(const uint64_t *arg) {
+        uint32_t *words = AT(arg[0]);
+
+        if (arg[4] == sizeof(*words))
+                for (uint64_t i = 0; i < arg[1] / sizeof(*words); i++)
+                        words[i] = (uint32_t)arg[2];
+        else
+                memset(words, (int)arg[2], arg[1]);
+}
+
 static void operation_do(const struct operation *operation, void **parameters) {
         const unsigned *shape = (const unsigned *)(const void *)(operation->arg + 1);
 
         switch (operation->call) {
-        case GPU_SET: memset(AT(operation->arg[0]), (int)operation->arg[2], operation->arg[1]); break;
+        case GPU_SET: set(operation->arg); break;
         case GPU_COPY: memmove(AT(operation->arg[0]), AT(operation->arg[1]), operation->arg[2]); break;
         case GPU_COPY_HOST:
                 if (operation->arg[2] == 0) {
@@ -250,8 +210,14 @@ static void operation_do(const struct operation *operation, void **parameters) {
         }
 }
 
-/* Until the operation ends nobody can rely on what it writes. */
-static void operation_hide(struct uses *uses) {
+static bool is_kind(void) {
+        return getenv("FAKE_GPU_KIND") != NULL;
+}
+
+/* Until the operation ends nobody can rely on what it writes. A collective has its result there. */
+static void operation_hide(struct uses *uses, bool collective) {
+        if (is_kind() && !collective)
+                return;
         for (unsigned i = 0; i < uses->n; i++)
                 if (uses->use[i].write && (uses->use[i].after = malloc(uses->use[i].bytes)) != NULL)
                         memcpy(uses->use[i].after, AT(uses->use[i].address), uses->use[i].bytes);
@@ -317,18 +283,22 @@ static void operation_compute(const struct operation *operation, void **paramete
         if (slice)
                 machine_enter(&machine->slice[device]);
         operation_do(operation, parameters);
-        operation_hide(uses);
+        operation_hide(uses, false);
         pause_for(pauses[1]);
         while (machine_holds())
                 pause_for(1000);
-        pthread_mutex_lock(&lock);
-        bool gone = client_gone;
-        pthread_mutex_unlock(&lock);
-        if (gone)
+        if (fake_client_is_gone())
                 pause_for(machine_setting("FAKE_GPU_LATE", 100000));
         operation_show(uses);
         if (slice)
                 pthread_mutex_unlock(&machine->slice[device]);
+}
+
+bool fake_client_is_gone(void) {
+        pthread_mutex_lock(&lock);
+        bool gone = client_gone;
+        pthread_mutex_unlock(&lock);
+        return gone;
 }
 
 /* A collective that waits for others ends with the context. */
@@ -347,7 +317,7 @@ static void operation_collect(const struct operation *operation, struct uses *us
         bool in_place = collective->from == collective->to;
 
         pause_for(pauses[0]);
-        operation_hide(uses);
+        operation_hide(uses, true);
         collective_run(&(struct collective){
                 .what = collective,
                 .machine = machine,
@@ -390,13 +360,36 @@ static void operation_run(struct operation *operation, unsigned number) {
         pthread_mutex_unlock(&lock);
 }
 
-/* `lock` is held. An event is what its last record is. */
-static void event_note_done(struct event *of, uint64_t record) {
-        if (record > of->done)
-                of->done = record;
-        of->pending--;
-        if (of->freed && of->pending == 0)
-                *of = (struct event){ 0 };
+/* `lock` is held. What a stream waits for: an event's record, or a word that is at least that. */
+static bool is_awaited(const struct operation *operation) {
+        const uint64_t *arg = operation->arg;
+
+        return operation->call == GPU_WAIT_EVENT
+                       ? !event_is_done(arg[0], arg[2])
+                       : __atomic_load_n((uint64_t *)AT(arg[0]), __ATOMIC_ACQUIRE) < arg[1];
+}
+
+/* `lock` is held. What takes no turn of the card: false if it is other work. */
+static bool operation_run_short(const struct operation *operation) {
+        const uint64_t *arg = operation->arg;
+
+        switch (operation->call) {
+        case GPU_EVENT_RECORD: event_note_done(arg[0], arg[2]); return true;
+        case GPU_WAIT_EVENT:
+        case GPU_WAIT_VALUE:
+                while (!client_gone && sticky == 0 && is_awaited(operation)) {
+                        pthread_mutex_unlock(&lock);
+                        pause_for(20);
+                        pthread_mutex_lock(&lock);
+                        take_faults();
+                }
+                return true;
+        case GPU_WRITE_VALUE:
+                if (!client_gone && sticky == 0)
+                        __atomic_store_n((uint64_t *)AT(arg[0]), arg[1], __ATOMIC_RELEASE);
+                return true;
+        default: return false;
+        }
 }
 
 static void *queue_main(void *data) {
@@ -409,9 +402,7 @@ static void *queue_main(void *data) {
                         pthread_cond_wait(&own->work, &lock);
                         continue;
                 }
-                if (operation->call == GPU_EVENT_RECORD) {
-                        event_note_done(&event[operation->arg[0]], operation->arg[2]);
-                } else {
+                if (!operation_run_short(operation)) {
                         pthread_mutex_unlock(&lock);
                         operation_run(operation, (unsigned)(own - queue));
                         pthread_mutex_lock(&lock);
@@ -483,7 +474,10 @@ static int answer_map(const uint64_t *arg) {
         struct memory *memory = handle_get(arg[2]);
 
         if (m == NULL || memory == NULL || m->kind != RESERVED || m->memory != NULL || arg[0] != m->address ||
-            arg[1] > m->bytes || arg[1] > memory->bytes || arg[1] % GPU_GRANULARITY != 0)
+            arg[1] > m->bytes || arg[1] % GPU_GRANULARITY != 0)
+                return CUDA_INVALID_VALUE;
+        if (arg[1] > memory->bytes &&
+            (getenv("FAKE_GPU_LARGE_MAPS") == NULL || ftruncate(memory->fd, (off_t)arg[1]) < 0))
                 return CUDA_INVALID_VALUE;
         m->bytes = arg[1];
         if (!mapping_fill(m, memory)) {
@@ -522,6 +516,20 @@ static int answer_allocate(uint64_t bytes, enum gpu_allocated how, struct gpu_re
         return CUDA_OK;
 }
 
+/* A part of a block, which is freed never, and shared as a whole. */
+static int answer_allocate_small(struct gpu_reply *reply) {
+        static uint64_t block, used;
+        int r = CUDA_OK;
+
+        if (block == 0) {
+                r = answer_allocate(GPU_GRANULARITY, ALLOCATED_PLAIN, reply);
+                block = reply->value[0];
+        }
+        reply->value[0] = block + used;
+        used += SMALL;
+        return used > GPU_GRANULARITY ? CUDA_OUT_OF_MEMORY : r;
+}
+
 static bool is_idle(void) {
         for (unsigned q = 0; q < n_queues; q++)
                 if (queue[q].first != NULL)
@@ -544,7 +552,8 @@ static int answer_free(uint64_t address) {
         if (machine_uses(machine, m->memory->id) > 1)
                 machine_log("memory %llu is freed while another context has it open",
                             (unsigned long long)m->memory->id);
-        memset(AT(m->address), FREED, m->bytes);
+        if (!is_kind())
+                memset(AT(m->address), FREED, m->bytes);
         mapping_empty(m);
         m->bytes = 0;
         return CUDA_OK;
@@ -554,7 +563,8 @@ static int answer_ipc_get(uint64_t address, struct gpu_reply *reply) {
         const struct mapping *m = mapping_at(address);
         struct gpu_ipc ipc = { "fakeipc", 0, getpid(), client_pid, 0, geteuid(), device };
 
-        if (m == NULL || m->kind != ALLOCATED || m->how != ALLOCATED_PLAIN || m->address != address)
+        if (m == NULL || m->kind != ALLOCATED || m->how != ALLOCATED_PLAIN ||
+            (m->address != address && !is_kind()))
                 return CUDA_INVALID_VALUE;
         ipc.id = m->memory->id;
         ipc.fd = m->memory->fd;
@@ -602,30 +612,6 @@ static int answer_ipc_close(uint64_t address) {
                 return CUDA_OK;
         mapping_empty(m);
         m->bytes = 0;
-        return CUDA_OK;
-}
-
-static int answer_attribute(const uint64_t *arg, struct gpu_reply *reply) {
-        const struct mapping *m = mapping_at(arg[1]);
-
-        if (m == NULL || m->memory == NULL)
-                return CUDA_INVALID_VALUE;
-        switch (arg[0]) {
-        case CUDA_POINTER_MEMORY_TYPE:
-                reply->value[0] = m->kind == HOST ? CUDA_MEMORY_HOST : CUDA_MEMORY_DEVICE;
-                break;
-        case CUDA_POINTER_BUFFER_ID: reply->value[0] = m->memory->id; break;
-        case CUDA_POINTER_IS_MANAGED: reply->value[0] = m->how == ALLOCATED_MANAGED; break;
-        case CUDA_POINTER_DEVICE_ORDINAL:
-                reply->value[0] = m->kind == IPC ? m->memory->device : device;
-                break;
-        case CUDA_POINTER_LEGACY_IPC:
-                reply->value[0] = m->kind == ALLOCATED && m->how == ALLOCATED_PLAIN;
-                break;
-        case CUDA_POINTER_RANGE_START: reply->value[0] = m->address; break;
-        case CUDA_POINTER_RANGE_SIZE: reply->value[0] = m->bytes; break;
-        default: return CUDA_INVALID_VALUE;
-        }
         return CUDA_OK;
 }
 
@@ -704,20 +690,6 @@ static int answer_stream_new(struct gpu_reply *reply) {
         return CUDA_OUT_OF_MEMORY;
 }
 
-static int answer_event_new(struct gpu_reply *reply) {
-        for (unsigned i = 1; i < OBJECTS; i++)
-                if (!event[i].there && !event[i].freed) {
-                        event[i] = (struct event){ .there = true };
-                        reply->value[0] = i;
-                        return CUDA_OK;
-                }
-        return CUDA_OUT_OF_MEMORY;
-}
-
-static bool event_is(uint64_t number) {
-        return number > 0 && number < OBJECTS && event[number].there;
-}
-
 static bool stream_is(uint64_t number) {
         return number < OBJECTS && stream[number].there;
 }
@@ -737,23 +709,18 @@ static int answer_stream(const struct gpu_request *request) {
         return CUDA_OK;
 }
 
-static int answer_event(const struct gpu_request *request, const void *payload) {
-        uint64_t number = request->arg[0];
-
-        if (!event_is(number))
-                return CUDA_INVALID_HANDLE;
-        if (request->call == GPU_EVENT_QUERY)
-                return event[number].done == event[number].issued ? CUDA_OK : CUDA_NOT_READY;
-        if (request->call == GPU_EVENT_FREE) {
-                event[number].there = false;
-                event[number].freed = event[number].pending > 0;
-                return CUDA_OK;
-        }
+/* A record of an event, or a wait for its last one. */
+static int answer_event(const struct gpu_request *request) {
+        bool records = request->call == GPU_EVENT_RECORD;
         struct gpu_request numbered = *request;
-        numbered.arg[2] = event[number].issued + 1;
-        int r = enqueue(&numbered, payload, (unsigned)request->arg[1], -1, NULL);
-        event[number].issued += r == CUDA_OK;
-        event[number].pending += r == CUDA_OK;
+        int r = event_query(request->arg[0]);
+
+        if (r != CUDA_OK && r != CUDA_NOT_READY)
+                return r;
+        numbered.arg[2] = event_issued(request->arg[0]) + records;
+        r = enqueue(&numbered, "", (unsigned)request->arg[1], -1, NULL);
+        if (r == CUDA_OK && records)
+                event_note_issued(request->arg[0]);
         return r;
 }
 
@@ -807,18 +774,11 @@ static int answer_retain(uint64_t address, struct gpu_reply *reply) {
         return CUDA_OK;
 }
 
-/* The driver looks at the addresses of sets and copies at once, at those of a kernel never. */
-static bool range_is(uint64_t address, uint64_t bytes) {
-        const struct mapping *m = mapping_at(address);
-
-        return m != NULL && m->memory != NULL && m->access && bytes <= m->address + m->bytes - address;
-}
-
 static int answer_set_or_copy(const struct gpu_request *request, const void *payload, int fd) {
         const uint64_t *arg = request->arg;
         bool between = request->call == GPU_COPY;
 
-        if (!range_is(arg[0], between ? arg[2] : arg[1]) || (between && !range_is(arg[1], arg[2]))) {
+        if (!mapping_has(arg[0], between ? arg[2] : arg[1]) || (between && !mapping_has(arg[1], arg[2]))) {
                 if (fd >= 0)
                         close(fd);
                 return CUDA_INVALID_VALUE;
@@ -828,14 +788,13 @@ static int answer_set_or_copy(const struct gpu_request *request, const void *pay
 
 /* All of it goes with the context; a client that ends in good order has given it back before. */
 static int answer_close(void) {
-        unsigned handles = 0, mappings = 0, streams = 0, events = 0;
+        unsigned handles = 0, mappings = 0, streams = 0, events = events_left();
 
         wait_until_idle();
         client_ended = !client_gone;
         for (unsigned i = 1; i < OBJECTS; i++) {
                 handles += handle[i] != NULL;
                 streams += stream[i].there;
-                events += event[i].there;
         }
         for (unsigned i = 0; i < MAPPINGS; i++)
                 mappings += mapping[i].bytes > 0;
@@ -874,7 +833,10 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                 reply->value[0] = handle_get(arg[0])->device;
                 return CUDA_OK;
         case GPU_RETAIN: return answer_retain(arg[0], reply);
-        case GPU_ALLOCATE: return answer_allocate(arg[0], (enum gpu_allocated)arg[1], reply);
+        case GPU_ALLOCATE:
+                return is_kind() && arg[0] <= SMALL
+                               ? answer_allocate_small(reply)
+                               : answer_allocate(arg[0], (enum gpu_allocated)arg[1], reply);
         case GPU_FREE: return answer_free(arg[0]);
         case GPU_RANGE:
                 m = mapping_at(arg[0]);
@@ -883,7 +845,7 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
                 reply->value[0] = m->address;
                 reply->value[1] = m->bytes;
                 return CUDA_OK;
-        case GPU_ATTRIBUTE: return answer_attribute(arg, reply);
+        case GPU_ATTRIBUTE: return mapping_attribute(arg[0], arg[1], reply->value);
         case GPU_HOST: *fd = -1; return answer_host(arg[0], take, reply);
         case GPU_HOST_FREE: return answer_host_free(arg[0]);
         case GPU_SET:
@@ -895,10 +857,18 @@ static int answer(const struct gpu_request *request, const void *payload, int *f
         case GPU_STREAM_NEW: return answer_stream_new(reply);
         case GPU_STREAM_FREE:
         case GPU_STREAM_QUERY: return answer_stream(request);
-        case GPU_EVENT_NEW: return answer_event_new(reply);
-        case GPU_EVENT_FREE:
+        case GPU_EVENT_NEW: return event_new(reply->value);
+        case GPU_EVENT_FREE: return event_free(arg[0]);
+        case GPU_EVENT_QUERY: return event_query(arg[0]);
+        case GPU_EVENT_TIME: return event_time(arg[0], reply->value);
+        case GPU_EVENT_SHARE: return event_share(machine, arg[0], reply->value);
+        case GPU_EVENT_OPEN: return event_open(machine, arg[0], reply->value);
         case GPU_EVENT_RECORD:
-        case GPU_EVENT_QUERY: return answer_event(request, payload);
+        case GPU_WAIT_EVENT: return answer_event(request);
+        case GPU_WAIT_VALUE:
+        case GPU_WRITE_VALUE:
+                return mapping_has(arg[0], 8) ? enqueue(request, payload, (unsigned)arg[3], -1, NULL)
+                                              : CUDA_INVALID_VALUE;
         case GPU_FUNCTION: return answer_function(payload, reply);
         case GPU_LAUNCH:
                 if (kernels_get(arg[0]) == NULL)
@@ -958,13 +928,14 @@ int main(int argc, char **argv) {
         client = atoi(argv[1]);
         client_pid = atoi(argv[2]);
         device = (unsigned)atoi(argv[3]);
-        if (fork() != 0) /* the client must not meet it as a child */
+        close_range((unsigned)client + 1, ~0u, 0); /* what the client has open ends with it */
+        if (fork() != 0)                           /* the client must not meet it as a child */
                 _exit(0);
         setsid();
         signal(SIGPIPE, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
-        next_address = GPU_WINDOW + device * ((GPU_WINDOW_END - GPU_WINDOW) / GPU_DEVICES);
+        mappings_begin(device);
         seed = 0x9e3779b97f4a7c15 + (uint64_t)client_pid;
         machine_enter(&machine->lock);
         machine->contexts++;

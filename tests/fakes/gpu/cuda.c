@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,9 +52,15 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- failures that a test asks for ---- */
 
+enum { HANGS = -1, CRASHES = -2, DOES_NOTHING = -3 };
+
 static int begin(const char *name) {
         int failed = machine_failure("FAKE_GPU_FAIL", name);
 
+        while (failed == HANGS)
+                pause();
+        if (failed == CRASHES)
+                abort();
         if (failed != CUDA_OK)
                 return failed;
         return strcmp(name, "cuInit") != 0 && !initialised ? NOT_INITIALIZED : CUDA_OK;
@@ -63,7 +70,7 @@ static int begin(const char *name) {
         do {                                                                                                 \
                 int failed = begin(#name);                                                                   \
                 if (failed != CUDA_OK)                                                                       \
-                        return failed;                                                                       \
+                        return failed == DOES_NOTHING ? CUDA_OK : failed;                                    \
         } while (0)
 
 /* ---- asking the context ---- */
@@ -149,10 +156,11 @@ static cuda_result fake_cuGetErrorName(cuda_result error, const char **name) {
                 { 1, "CUDA_ERROR_INVALID_VALUE" },       { 2, "CUDA_ERROR_OUT_OF_MEMORY" },
                 { 3, "CUDA_ERROR_NOT_INITIALIZED" },     { 100, "CUDA_ERROR_NO_DEVICE" },
                 { 101, "CUDA_ERROR_INVALID_DEVICE" },    { 201, "CUDA_ERROR_INVALID_CONTEXT" },
-                { 214, "CUDA_ERROR_ECC_UNCORRECTABLE" }, { 400, "CUDA_ERROR_INVALID_HANDLE" },
-                { 500, "CUDA_ERROR_NOT_FOUND" },         { 600, "CUDA_ERROR_NOT_READY" },
-                { 700, "CUDA_ERROR_ILLEGAL_ADDRESS" },   { 719, "CUDA_ERROR_LAUNCH_FAILED" },
-                { 801, "CUDA_ERROR_NOT_SUPPORTED" },     { 999, "CUDA_ERROR_UNKNOWN" },
+                { 214, "CUDA_ERROR_ECC_UNCORRECTABLE" }, { 304, "CUDA_ERROR_OPERATING_SYSTEM" },
+                { 400, "CUDA_ERROR_INVALID_HANDLE" },    { 500, "CUDA_ERROR_NOT_FOUND" },
+                { 600, "CUDA_ERROR_NOT_READY" },         { 700, "CUDA_ERROR_ILLEGAL_ADDRESS" },
+                { 719, "CUDA_ERROR_LAUNCH_FAILED" },     { 801, "CUDA_ERROR_NOT_SUPPORTED" },
+                { 999, "CUDA_ERROR_UNKNOWN" },
         };
 
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -178,7 +186,9 @@ static cuda_result fake_cuDeviceGet(cuda_device *device, int ordinal) {
 
 static cuda_result fake_cuDeviceGetName(char *name, int size, cuda_device device) {
         BEGIN_ON(cuDeviceGetName, device);
-        snprintf(name, (size_t)size, "fake GPU");
+        const char *own = getenv("FAKE_GPU_NAME");
+
+        snprintf(name, (size_t)size, "%s", own != NULL ? own : "fake GPU");
         return CUDA_OK;
 }
 
@@ -317,6 +327,15 @@ static cuda_result fake_cuCtxGetDevice(cuda_device *device) {
 
 /* ---- kernels ---- */
 
+/* As a driver does that writes machine code and runs it. */
+static bool may_write_code(void) {
+        void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        bool may = memory != MAP_FAILED && mprotect(memory, 4096, PROT_READ | PROT_EXEC) == 0;
+
+        munmap(memory, 4096);
+        return may;
+}
+
 static cuda_result fake_cuModuleLoadData(cuda_module *module, const void *image) {
         static const unsigned char fatbin[] = { 0x50, 0xed, 0x55, 0xba };
 
@@ -325,6 +344,8 @@ static cuda_result fake_cuModuleLoadData(cuda_module *module, const void *image)
                 return CUDA_INVALID_CONTEXT;
         if (memcmp(image, fatbin, sizeof(fatbin)) != 0 && strstr(image, ".version") == NULL)
                 return 200; /* CUDA_ERROR_INVALID_IMAGE */
+        if (getenv("FAKE_GPU_WRITES_CODE") != NULL && !may_write_code())
+                return 304; /* CUDA_ERROR_OPERATING_SYSTEM */
         *module = (cuda_module)functions;
         return CUDA_OK;
 }
@@ -568,28 +589,62 @@ static struct host *host_find(const void *address) {
         return NULL;
 }
 
-static cuda_result fake_cuMemHostAlloc(void **ret, size_t bytes, unsigned flags) {
-        size_t whole = (bytes + 4095) / 4096 * 4096;
-        struct gpu_request request = { .call = GPU_HOST, .arg = { whole } };
+/* Memory that is a map of the whole file. */
+static int host_add(void *map, size_t bytes, int fd) {
+        struct gpu_request request = { .call = GPU_HOST, .arg = { bytes } };
         struct gpu_reply reply;
+        int r = ask_with(&request, NULL, fd, &reply, NULL);
 
-        BEGIN(cuMemHostAlloc);
-        int fd = memfd_create("fake-gpu-host", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, (off_t)whole) < 0)
-                return CUDA_OUT_OF_MEMORY;
-        void *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        int r = map == MAP_FAILED ? CUDA_OUT_OF_MEMORY : ask_with(&request, NULL, fd, &reply, NULL);
-        close(fd);
         if (r != CUDA_OK)
                 return r;
         pthread_mutex_lock(&lock);
         struct host *host = host_find(NULL);
         if (host == NULL)
                 abort();
-        *host = (struct host){ map, whole, reply.value[0] };
+        *host = (struct host){ map, bytes, reply.value[0] };
         pthread_mutex_unlock(&lock);
-        *ret = map;
         return CUDA_OK;
+}
+
+static cuda_result fake_cuMemHostAlloc(void **ret, size_t bytes, unsigned flags) {
+        size_t whole = (bytes + 4095) / 4096 * 4096;
+
+        BEGIN(cuMemHostAlloc);
+        int fd = memfd_create("fake-gpu-host", MFD_CLOEXEC);
+        if (fd < 0 || ftruncate(fd, (off_t)whole) < 0)
+                return CUDA_OUT_OF_MEMORY;
+        void *map = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        int r = map == MAP_FAILED ? CUDA_OUT_OF_MEMORY : host_add(map, whole, fd);
+        close(fd);
+        *ret = r == CUDA_OK ? map : NULL;
+        return r;
+}
+
+/* The number of the file that is mapped there; 0: none. */
+static unsigned long long file_at(const void *address) {
+        FILE *maps = fopen("/proc/self/maps", "re");
+        unsigned long long from, inode = 0;
+        char line[PATH_MAX];
+
+        while (maps != NULL && inode == 0 && fgets(line, sizeof(line), maps) != NULL)
+                if (sscanf(line, "%llx-%*x %*s %*x %*s %llu", &from, &inode) != 2 ||
+                    from != (uintptr_t)address)
+                        inode = 0;
+        if (maps != NULL)
+                fclose(maps);
+        return inode;
+}
+
+/* Only memory of a file of which this process has a descriptor: another process has to map it, too. */
+static cuda_result fake_cuMemHostRegister(void *address, size_t bytes, unsigned flags) {
+        struct stat status;
+
+        BEGIN(cuMemHostRegister);
+        unsigned long long file = file_at(address);
+        for (int fd = 0; file != 0 && fd < 1024; fd++)
+                if (fstat(fd, &status) == 0 && status.st_ino == file && (size_t)status.st_size == bytes)
+                        return host_add(address, bytes, fd);
+        return CUDA_INVALID_VALUE;
 }
 
 static cuda_result fake_cuMemFreeHost(void *address) {
@@ -620,7 +675,13 @@ static cuda_result fake_cuMemHostGetDevicePointer(cuda_address *address, void *h
 static cuda_result fake_cuMemsetD8Async(cuda_address address, unsigned char value, size_t bytes,
                                         cuda_stream stream) {
         BEGIN(cuMemsetD8Async);
-        return TELL(GPU_SET, address, bytes, value, number_of(stream));
+        return TELL(GPU_SET, address, bytes, value, number_of(stream), 1);
+}
+
+static cuda_result fake_cuMemsetD32Async(cuda_address address, unsigned value, size_t words,
+                                         cuda_stream stream) {
+        BEGIN(cuMemsetD32Async);
+        return TELL(GPU_SET, address, 4 * words, value, number_of(stream), 4);
 }
 
 /* Where the GPU sees that pinned memory; 0: it is not pinned. */
@@ -734,6 +795,11 @@ static cuda_result fake_cuStreamCreateWithPriority(cuda_stream *stream, unsigned
         return ASK_FOR(stream, GPU_STREAM_NEW, 0);
 }
 
+static cuda_result fake_cuStreamCreate(cuda_stream *stream, unsigned flags) {
+        BEGIN(cuStreamCreate);
+        return ASK_FOR(stream, GPU_STREAM_NEW, 0);
+}
+
 static cuda_result fake_cuStreamDestroy(cuda_stream stream) {
         BEGIN(cuStreamDestroy);
         return TELL(GPU_STREAM_FREE, number_of(stream));
@@ -786,6 +852,53 @@ static cuda_result fake_cuEventSynchronize(cuda_event event) {
         return wait_for(GPU_EVENT_QUERY, number_of(event));
 }
 
+static cuda_result fake_cuEventElapsedTime(float *ms, cuda_event first, cuda_event last) {
+        uint64_t from = 0, to = 0;
+
+        BEGIN(cuEventElapsedTime);
+        int r = ASK_FOR(&from, GPU_EVENT_TIME, number_of(first));
+        if (r == CUDA_OK)
+                r = ASK_FOR(&to, GPU_EVENT_TIME, number_of(last));
+        *ms = (float)(to - from) / 1e6f;
+        return r;
+}
+
+static cuda_result fake_cuIpcGetEventHandle(struct cuda_ipc *handle, cuda_event event) {
+        uint64_t place;
+
+        BEGIN(cuIpcGetEventHandle);
+        int r = ASK_FOR(&place, GPU_EVENT_SHARE, number_of(event));
+        memset(handle, 0, sizeof(*handle));
+        memcpy(handle, &place, sizeof(place));
+        return r;
+}
+
+static cuda_result fake_cuIpcOpenEventHandle(cuda_event *event, struct cuda_ipc handle) {
+        uint64_t place;
+
+        BEGIN(cuIpcOpenEventHandle);
+        memcpy(&place, &handle, sizeof(place));
+        return ASK_FOR(event, GPU_EVENT_OPEN, place);
+}
+
+static cuda_result fake_cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) {
+        BEGIN(cuStreamWaitEvent);
+        return TELL(GPU_WAIT_EVENT, number_of(event), number_of(stream));
+}
+
+static cuda_result fake_cuStreamWaitValue64(cuda_stream stream, cuda_address address, uint64_t value,
+                                            unsigned flags) {
+        BEGIN(cuStreamWaitValue64);
+        /* 0: until the word is at least that */
+        return flags != 0 ? CUDA_NOT_SUPPORTED : TELL(GPU_WAIT_VALUE, address, value, 0, number_of(stream));
+}
+
+static cuda_result fake_cuStreamWriteValue64(cuda_stream stream, cuda_address address, uint64_t value,
+                                             unsigned flags) {
+        BEGIN(cuStreamWriteValue64);
+        return TELL(GPU_WRITE_VALUE, address, value, 0, number_of(stream));
+}
+
 /* For the fake NCCL: an operation of the stream, of the communicator whose file it is. */
 EXPORT cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_collective *collective,
                                        int board);
@@ -803,6 +916,17 @@ EXPORT cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_coll
 
 EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
                                        unsigned *found);
+
+static bool lacks(const char *name) {
+        const char *list = getenv("FAKE_GPU_LACKS");
+        size_t length = strlen(name);
+
+        for (; list != NULL; list = strchr(list, ',') != NULL ? strchr(list, ',') + 1 : NULL)
+                if (strncmp(list, name, length) == 0 && (list[length] == ',' || list[length] == '\0'))
+                        return true;
+        return false;
+}
+
 EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
                                        unsigned *found) {
         static const struct {
@@ -810,18 +934,28 @@ EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int ve
                 int version;
                 void *function;
         } table[] = {
-#define ROW(member, call, since, arguments) { #call, since, (void *)(uintptr_t)fake_##call },
-                CUDA_CALLS(ROW){ "cuCtxSynchronize", 2000, (void *)(uintptr_t)fake_cuCtxSynchronize },
-                { "cuMemAllocManaged", 6000, (void *)(uintptr_t)fake_cuMemAllocManaged },
-                { "cuMemAllocAsync", 11020, (void *)(uintptr_t)fake_cuMemAllocAsync },
+#define OTHER(call, since) { #call, since, (void *)(uintptr_t)fake_##call }
+#define ROW(member, call, since, arguments) OTHER(call, since),
+                CUDA_CALLS(ROW)
+                /* What the product does not call, but trainers and the probe do. */
+                OTHER(cuCtxSynchronize, 2000),
+                OTHER(cuMemAllocManaged, 6000),
+                OTHER(cuMemAllocAsync, 11020),
+                OTHER(cuMemHostRegister, 6050),
+                OTHER(cuMemsetD32Async, 3020),
+                OTHER(cuIpcGetEventHandle, 4010),
+                OTHER(cuIpcOpenEventHandle, 4010),
+                OTHER(cuStreamCreate, 2000),
+                OTHER(cuStreamWaitEvent, 3020),
+                OTHER(cuStreamWaitValue64, 11070),
+                OTHER(cuStreamWriteValue64, 11070),
+                OTHER(cuEventElapsedTime, 2000),
         };
-        const char *lacks = getenv("FAKE_GPU_LACKS");
 
         *function = NULL;
         *found = 1; /* no such symbol */
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-                if (strcmp(table[i].name, name) == 0 && table[i].version == version &&
-                    (lacks == NULL || strcmp(lacks, name) != 0)) {
+                if (strcmp(table[i].name, name) == 0 && table[i].version == version && !lacks(name)) {
                         *function = table[i].function;
                         *found = 0;
                         return CUDA_OK;

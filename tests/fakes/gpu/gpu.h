@@ -18,11 +18,19 @@
  *   FAKE_GPU_LATE     microseconds that an operation goes on when its client has been killed (100000)
  *   FAKE_GPU_MPS      set: this process is a client of an MPS server. Such contexts work at the same time,
  *                     and share their faults; others work one at a time
- *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, has that result
+ *   FAKE_GPU_FAIL     "cuLaunchKernel:3:719,…": that call of this process, counted from 1, or (with 0) each,
+ *                     has that result; -1: it never returns; -2: it ends its process by SIGABRT; -3: it
+ *                     succeeds, and does nothing
  *   CUDA_DEVICE_MAX_CONNECTIONS  queues of a context (8, as of real drivers)
  *   FAKE_GPU_BYTES    memory of each GPU (1 GiB)
  *   FAKE_GPU_DRIVER   version of the driver (13000)
- *   FAKE_GPU_LACKS    name of a function that the driver does not have
+ *   FAKE_GPU_LACKS    "cuMemCreate,…": functions that the driver does not have
+ *   FAKE_GPU_NAME     name of the card
+ *   FAKE_GPU_KIND     set: where the documentation allows the fake to be nasty, it is not: an IPC handle is
+ *                     also given for an address inside an allocation; small allocations share a block, which
+ *                     a handle is of; freed memory stays as it is, and so does what is being written
+ *   FAKE_GPU_LARGE_MAPS   set: memory can be mapped with a size beyond its own
+ *   FAKE_GPU_WRITES_CODE  set: loading kernels needs memory that was written and is executed
  */
 #pragma once
 
@@ -81,6 +89,12 @@ enum gpu_call {
         GPU_EVENT_FREE,
         GPU_EVENT_RECORD,
         GPU_EVENT_QUERY,
+        GPU_EVENT_TIME,
+        GPU_EVENT_SHARE,
+        GPU_EVENT_OPEN,
+        GPU_WAIT_EVENT,
+        GPU_WAIT_VALUE,
+        GPU_WRITE_VALUE,
         GPU_FUNCTION,
         GPU_LAUNCH,
         GPU_COLLECTIVE, /* with the file of the communicator */
@@ -134,6 +148,34 @@ struct memory *memory_new(struct machine *machine, uint32_t device, uint64_t byt
 struct memory *memory_find(struct machine *machine, const char *path);
 void memory_drop(struct machine *machine, struct memory *memory);
 
+/* ---- mapping.c ---- */
+
+#define MAPPINGS 4096u
+
+enum kind { RESERVED, MAPPED, ALLOCATED, IPC, HOST };
+
+struct mapping {
+        uint64_t address, bytes; /* 0: a free place */
+        uint64_t reserved;       /* RESERVED, MAPPED: bytes of the reservation */
+        enum kind kind;
+        struct memory *memory;
+        bool access;
+        enum gpu_allocated how;
+        unsigned opened;
+};
+
+extern struct mapping mapping[MAPPINGS];
+
+void mappings_begin(unsigned on);
+struct mapping *mapping_at(uint64_t address);
+struct mapping *mapping_new(uint64_t address, uint64_t bytes, enum kind kind);
+uint64_t address_new(uint64_t bytes);
+bool mapping_fill(struct mapping *m, struct memory *memory);
+/* The driver looks at the addresses of sets and copies at once, at those of a kernel never. */
+bool mapping_has(uint64_t address, uint64_t bytes);
+/* A result of CUDA. */
+int mapping_attribute(uint64_t attribute, uint64_t address, uint64_t *ret);
+
 /* ---- kernels.c ---- */
 
 #define KERNELS 256u
@@ -149,6 +191,7 @@ const struct fake_kernel *kernels_get(uint64_t number);
 
 #define MACHINE_MEMORIES 4096u
 #define MACHINE_LEASES 512u
+#define MACHINE_EVENTS 64u
 
 struct machine_memory {
         uint64_t id; /* 0: a free place */
@@ -164,6 +207,10 @@ struct machine_lease {
         char what[24]; /* the beginning of its operation's name */
 };
 
+struct machine_event { /* records are numbered: the last one that was asked for, and that was done */
+        uint64_t issued, done, done_ns;
+};
+
 struct machine {
         pthread_mutex_t lock;               /* of what follows */
         pthread_mutex_t slice[GPU_DEVICES]; /* whose turn it is to compute, without MPS */
@@ -174,6 +221,8 @@ struct machine {
         uint32_t ctas[GPU_DEVICES];         /* that collectives occupy */
         struct machine_memory memory[MACHINE_MEMORIES];
         struct machine_lease lease[MACHINE_LEASES];
+        uint64_t events; /* that processes share, ever; their places begin at 1 */
+        struct machine_event event[MACHINE_EVENTS];
 };
 
 /* Maps the state, and makes it if need be. NULL if FAKE_GPU names no folder. */
@@ -210,6 +259,26 @@ void machine_fault(struct machine *machine, unsigned device);
 uint64_t machine_faults(struct machine *machine, unsigned device);
 /* 1 if there is a context or memory, which is printed. */
 int machine_check(struct machine *machine);
+
+/* ---- event.c ---- */
+
+/* All return results of CUDA, unless told otherwise. */
+int event_new(uint64_t *ret);
+int event_free(uint64_t number);
+int event_query(uint64_t number);
+/* When its last record was done, in ns. */
+int event_time(uint64_t number, uint64_t *ret);
+/* Its place in the machine's state, and an event that is the one at that place. */
+int event_share(struct machine *machine, uint64_t number, uint64_t *ret);
+int event_open(struct machine *machine, uint64_t place, uint64_t *ret);
+/* The number of its last record; 0: it has none, or there is no such event. */
+uint64_t event_issued(uint64_t number);
+bool event_is_done(uint64_t number, uint64_t record);
+/* One more record is in a queue, or out of it. The event exists. */
+void event_note_issued(uint64_t number);
+void event_note_done(uint64_t number, uint64_t record);
+/* How many there are. */
+unsigned events_left(void);
 
 /* ---- collective.c ---- */
 
