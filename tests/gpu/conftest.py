@@ -36,6 +36,29 @@ def program(build):
     return path
 
 
+def processes(mark):
+    """[(pid, its command line)] of what has that variable and still runs, except for the fake GPU."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (path / "environ").read_bytes().split(b"\0"):
+                line = (path / "cmdline").read_bytes().decode().split("\0")
+                state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                if state != "Z" and not line[0].endswith("/fake-gpu-context"):
+                    found.append((int(path.name), line))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def kill_all(mark):
+    for pid, _ in processes(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 class Run:
     """A run of the probe that has ended: its rows, in order, each complete and valid."""
 
@@ -91,18 +114,7 @@ class Probe:
                                 text=True, env=self.environment(fail))
 
     def processes(self):
-        """[(pid, its command line)] of what this test's probe has started and still runs, without the GPU."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if self.mark.encode() in (path / "environ").read_bytes().split(b"\0"):
-                    state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                    line = (path / "cmdline").read_bytes().decode().split("\0")
-                    if state != "Z" and not line[0].endswith("/fake-gpu-context"):
-                        found.append((int(path.name), line))
-            except (OSError, IndexError):
-                continue
-        return found
+        return processes(self.mark)
 
 
 @pytest.fixture
@@ -111,9 +123,5 @@ def probe(program, build):
     scratch.mkdir(mode=0o755)
     made = Probe(program, build, scratch)
     yield made
-    for pid, _ in made.processes():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    kill_all(made.mark)
     shutil.rmtree(scratch, ignore_errors=True)

@@ -167,31 +167,20 @@ def test_a_row_is_written_before_the_next_question(probe):
     process.communicate()
 
 
-def test_a_call_that_hangs_is_an_answer(probe):
-    """Of whom, in what, and the next question is asked."""
-    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", "--only", "ipc.same_uid",
-                     fail=f"cuMemExportToShareableHandle:0:{HANGS}")
-    assert done.status == 0 and done.answer("vmm.same_uid") == "hang" and done.answer("ipc.same_uid") == "yes"
-    detail = done["vmm.same_uid"]["detail"]
-    assert re.search(r'vmm\.same_uid in cuMemExportToShareableHandle for \d+\.\d s, vmm\.importer in waiting for "memory"', detail), detail
-
-
-def test_a_peer_that_hangs_is_named(probe):
-    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", fail=f"cuMemImportFromShareableHandle:0:{HANGS}")
-    assert done.answer("vmm.same_uid") == "hang"
-    assert "vmm.importer in cuMemImportFromShareableHandle for" in done["vmm.same_uid"]["detail"]
-
-
-def test_a_call_that_crashes_is_an_answer(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "ipc.same_uid", fail=f"cuMemCreate:0:{CRASHES}")
-    assert done.status == 0 and done.answer("vmm.same_uid") == "crash" and done.answer("ipc.same_uid") == "yes"
-    assert "signal 6 (Aborted) in cuMemCreate" in done["vmm.same_uid"]["detail"]
-
-
-def test_a_peer_that_crashes_is_named(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", fail=f"cuMemImportFromShareableHandle:0:{CRASHES}")
-    assert done.answer("vmm.same_uid") == "crash"
-    assert "vmm.importer was killed by signal 6 (Aborted) in cuMemImportFromShareableHandle" in done["vmm.same_uid"]["detail"]
+@pytest.mark.parametrize("call, how, answer, detail", [
+    ("cuMemExportToShareableHandle", HANGS, "hang",
+     r'vmm\.same_uid in {} for \d+\.\d s, vmm\.importer in waiting for "memory"'),
+    ("cuMemImportFromShareableHandle", HANGS, "hang", r"vmm\.importer in {} for"),
+    ("cuMemCreate", CRASHES, "crash", r"signal 6 \(Aborted\) in {}"),
+    ("cuMemImportFromShareableHandle", CRASHES, "crash",
+     r"vmm\.importer was killed by signal 6 \(Aborted\) in {}"),
+], ids=["hang", "peer-hangs", "crash", "peer-crashes"])
+def test_a_call_that_does_not_return_is_an_answer(probe, call, how, answer, detail):
+    """Of whom, in what; and the next question is asked."""
+    done = probe.run(*(("--deadline", "8") if answer == "hang" else PATIENT), "--only", "vmm.same_uid",
+                     "--only", "ipc.same_uid", fail=f"{call}:0:{how}")
+    assert done.status == 0 and done.answer("vmm.same_uid") == answer and done.answer("ipc.same_uid") == "yes"
+    assert re.search(detail.format(call), done["vmm.same_uid"]["detail"]), done["vmm.same_uid"]
 
 
 def test_a_call_that_is_refused_where_it_should_not_be(probe):

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import cluster_rows
+from conftest import kill_all, processes
 from test_fake import DEADLINE, wait_until
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -37,29 +38,14 @@ class Suite:
         return process.returncode, [json.loads(line) for line in out.splitlines()], error
 
     def processes(self):
-        """Pids of what has been started and what still runs."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                if f"OUT={self.out}".encode() in (path / "environ").read_bytes().split(b"\0"):
-                    found.append(int(path.name))
-            except OSError:
-                continue
-        return found
-
-    def kill_all(self):
-        for pid in self.processes():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        return processes(f"OUT={self.out}")
 
 
 @pytest.fixture
 def suite(build, tmp_path):
     made = Suite(build, tmp_path / "out")
     yield made
-    made.kill_all()
+    kill_all(f"OUT={made.out}")
 
 
 def only(*parts):
