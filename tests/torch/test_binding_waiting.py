@@ -112,6 +112,23 @@ def test_a_connection_is_not_closed_under_a_thread(crew, begin):
     assert steps == [1] and not made.connections[0]._inside._threads
 
 
+def test_a_job_is_not_left_under_a_thread_that_enters_a_call(crew):
+    """The library, which does not know of the thread yet, would free what the call is about."""
+    made = crew(2)
+    plans, job, entered, steps = made.plan(ONE), made.jobs[0], threading.Event(), []
+    go, finish = threading.Event(), plans[0]._c_finish
+    plans[0]._c_finish = lambda *arguments: entered.set() or go.wait() and finish(*arguments)
+    plans[0].ready(0)
+    wait = in_a_thread_of_python(lambda: steps.append(plans[0].finish().step))
+    assert entered.wait(harness.DEADLINE)
+    with pytest.raises(gradsync.StateError, match="a thread is in a call on this job"):
+        job.leave()
+    go.set()
+    plans[1].ready(0), plans[1].finish()
+    wait()
+    assert steps == [1]
+
+
 def test_a_job_whose_calls_come_one_after_the_other(crew):
     """As autograd finishes steps on GPUs, in a thread of its own: that a circle is seen, the option says."""
     made = crew(2, settings={"stall_notice": "100ms", "deadlock_timeout": "300ms"},
@@ -136,7 +153,7 @@ def test_the_stall_callback_names_who_is_waited_for(crew):
     waits = made.begin(0, lambda _: plans[0].finish())
     (job, what, rank), *_ = harness.wait_until(lambda: told, "a notice")
     with pytest.raises(gradsync.StateError):
-        made.jobs[0].leave()            # which the library refuses once the other thread is in a call
+        made.jobs[0].leave()
     plans[1].ready(0), plans[1].finish()
     waits.result(harness.DEADLINE)
     assert job is made.jobs[0] and rank == 0

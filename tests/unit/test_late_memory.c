@@ -363,7 +363,7 @@ JOB_TEST(whoever_was_refused_is_not_back) {
         assert_int_equal(f->answered[40], 1);
         assert_null(strstr(heard, "resumed"));
         assert_null(strstr(heard, "generation"));
-        f->member[0]->job->takeover->deadline = 0;
+        f->member[0]->job->takeover->part[0].due = 0;
         rejoin_check(f->member[0]->job, clock_now());
         assert_non_null(strstr(heard, "evict 0;")); /* or it leaves before */
         member_gone(f->member[0], WIRE__CAUSE__EXITED);

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -99,7 +101,8 @@ class Job:
     def __init__(self, connection: Connection, handle: int) -> None:
         self._connection = connection
         self._handle: int | None = handle
-        self._wait = connection._inside.wait
+        self._callers: set[int] = set()     # threads in a waiting call
+        self._leaving = False
         self._plans: set[Plan] = set()
         self._memories: set[Memory] = set()
         self._making: _Making | None = None
@@ -115,6 +118,20 @@ class Job:
     def _check(self) -> None:
         if self._handle is None:
             raise StateError("the job has been left, or its connection has been closed")
+
+    def _wait(self, function: Any, *arguments: Any) -> None:
+        """Calls a function of the library that may wait. leave() frees what the arguments refer to, so it is
+        either refused or has not begun."""
+        me = threading.get_ident()
+        nested = me in self._callers
+        self._callers.add(me)
+        try:
+            if self._leaving and not nested:
+                raise StateError("another thread is in Job.leave()")
+            self._connection._inside.wait(function, *arguments)
+        finally:
+            if not nested:
+                self._callers.discard(me)
 
     # ---- who is here
 
@@ -414,12 +431,20 @@ class Job:
             return
         for plan in self._plans:
             plan._refuse_lent("Job.leave()")
+        if self._leaving:
+            raise StateError("another thread is in Job.leave()")
+        self._leaving = True
         try:
-            self._wait(library().leave, self._handle)
-        except GradsyncError as error:
-            if isinstance(error, (Again, StateError)) or error.result in (20, 23):
-                raise
-            self._end()
+            if self._callers & sys._current_frames().keys():
+                raise StateError("Job.leave(): a thread is in a call on this job, or this is its stall "
+                                 "callback; let the call return first")
+            self._connection._inside.wait(library().leave, self._handle)
+        except BaseException as error:
+            if isinstance(error, GradsyncError) and not isinstance(error, (Again, StateError)) \
+                    and error.result not in (20, 23):
+                self._end()
+            else:
+                self._leaving = False
             raise
         self._end()
 
