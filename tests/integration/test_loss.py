@@ -93,21 +93,20 @@ def test_memory_is_the_members_after_a_void_step(serve):
     """VOID is told after the daemon's last access: what a survivor writes then stays as it is."""
     served = serve(settings={"workers": 1})
     elements = 1 << 20
+    pattern = b"\xa5\x5a\xc3\x3c" * elements
     for _ in range(3):
-        party = Party(served, survivors=1, buckets=2, elements=elements, ready=(0,))
-        peer, plan = party.peers[0], party.plans[0]
-        peer.write(plan, 0, [1.0] * elements)
-        # The first bucket is being reduced when the member dies without the second.
-        party.ready(0, (0,))
-        party.child.kill()
-        assert peer.outcome(plan)[0] == "VOID"
+        crew = served.crew("party", 2, plan=lambda **options: small_plan(2, elements, **options))
+        (survivor, other), (plan, others) = crew.peers, crew.plans[0]
+        for peer, own in (survivor, plan), (other, others):
+            peer.write(own, 0, [1.0] * elements)
+            peer.ready(own, 0)
+        other.close()                   # the first bucket is being reduced
+        assert survivor.outcome(plan)[0] == "VOID"
         at, size = plan.places[0]
-        pattern = b"\xa5\x5a\xc3\x3c" * elements
         plan.arena.map[at:at + size] = pattern
         served.go(5)
         assert plan.arena.map[at:at + size] == pattern
-        party.child.close()
-        peer.close()
+        survivor.close()
         wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
 
 
