@@ -582,6 +582,7 @@ TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         for (unsigned i = 0; i < 5000; i++)
                 assert_int_equal(beside[i], 0);
         let_go(backend, own.memory);
+        assert_int_equal(driver.stream_wait(NULL), CUDA_OK);
         let_go(backend, busy);
 }
 

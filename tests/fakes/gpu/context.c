@@ -93,10 +93,12 @@ static void wait_a_while(void) {
 
 /* Real drivers wait, or fault, or do nothing that one sees: so it is an error of the program. */
 static void mapping_empty(struct mapping *m) {
-        if (machine_leased(machine, m->memory->id, getpid()))
-                machine_log("memory %llu is unmapped or freed while it is in use",
-                            (unsigned long long)m->memory->id);
-        while (machine_leased(machine, m->memory->id, getpid()))
+        char what[MACHINE_WHAT];
+
+        if (machine_leased(machine, m->memory->id, getpid(), what))
+                machine_log("memory %llu of %llu bytes is unmapped or freed while %s uses it",
+                            (unsigned long long)m->memory->id, (unsigned long long)m->bytes, what);
+        while (machine_leased(machine, m->memory->id, getpid(), NULL))
                 wait_a_while();
         munmap((void *)(uintptr_t)m->address, m->bytes);
         memory_drop(machine, m->memory);
@@ -155,7 +157,9 @@ static void uses_add(void *data, uint64_t address, uint64_t bytes, bool write) {
 static void operation_uses(struct operation *operation, void **parameters, struct uses *uses) {
         const struct gpu_collective *collective = (const void *)operation->payload;
 
-        uses->what = operation->kernel != NULL ? operation->kernel->name : "a copy";
+        uses->what = operation->kernel != NULL    ? operation->kernel->name
+                     : operation->call == GPU_SET ? "a fill"
+                                                  : "a copy";
         switch (operation->call) {
         case GPU_SET: uses_add(uses, operation->arg[0], operation->arg[1], true); break;
         case GPU_COPY:

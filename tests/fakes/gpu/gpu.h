@@ -199,12 +199,14 @@ struct machine_memory {
         uint32_t device, uses; /* handles and mappings in contexts */
 };
 
+#define MACHINE_WHAT 24u
+
 struct machine_lease {
         uint64_t id, offset, bytes; /* id 0: a free place */
         int32_t context;
         uint32_t queue; /* of the context */
         bool write;
-        char what[24]; /* the beginning of its operation's name */
+        char what[MACHINE_WHAT]; /* the beginning of its operation's name */
 };
 
 struct machine_event { /* records are numbered: the last one that was asked for, and that was done */
@@ -251,7 +253,7 @@ bool machine_holds(void);
 /* Makes a file of the machine's folder that holds something, or takes it away. */
 bool machine_hold(const char *name, bool on);
 void machine_unlease(struct machine *machine, unsigned place);
-bool machine_leased(struct machine *machine, uint64_t id, int32_t context);
+bool machine_leased(struct machine *machine, uint64_t id, int32_t context, char what[MACHINE_WHAT]);
 /* How many ranges are in use. */
 unsigned machine_leases(struct machine *machine);
 /* A client of the MPS server of this GPU has faulted; how many have. */

@@ -228,12 +228,16 @@ void machine_unlease(struct machine *machine, unsigned place) {
         pthread_mutex_unlock(&machine->lock);
 }
 
-bool machine_leased(struct machine *machine, uint64_t id, int32_t context) {
+bool machine_leased(struct machine *machine, uint64_t id, int32_t context, char what[MACHINE_WHAT]) {
         bool found = false;
 
         machine_enter(&machine->lock);
         for (unsigned i = 0; i < MACHINE_LEASES; i++)
-                found |= machine->lease[i].id == id && machine->lease[i].context == context;
+                if (machine->lease[i].id == id && machine->lease[i].context == context) {
+                        found = true;
+                        if (what != NULL)
+                                snprintf(what, MACHINE_WHAT, "%s", machine->lease[i].what);
+                }
         pthread_mutex_unlock(&machine->lock);
         return found;
 }
