@@ -72,12 +72,12 @@ def test_hardware_conforms(build):
 
 
 BROKEN = {
-    "two_processes_write": "a copy writes bytes 4095 to 8191 of memory",
+    "two_processes_write": "a fill writes bytes 4095 to 8191 of memory",
     "another_process_reads_what_is_being_written": "a copy reads bytes 4095 to 8191 of memory",
-    "another_process_writes_what_is_being_read": "a copy writes bytes 4095 to 8191 of memory",
-    "two_streams_without_a_wait": "a copy writes bytes 0 to 4096 of memory",
+    "another_process_writes_what_is_being_read": "a fill writes bytes 4095 to 8191 of memory",
+    "two_streams_without_a_wait": "a fill writes bytes 0 to 4096 of memory",
     "unmap_while_in_use": "is unmapped or freed while",
-    "unmap_before_use": "a copy uses memory that is not mapped",
+    "unmap_before_use": "a fill uses memory that is not mapped",
     "free_while_another_has_it_open": "is freed while another context has it open",
     "leave_a_handle": "the client has left 1 handles, 0 mappings, 0 streams, 0 events",
     "leave_allocations": "the client has left 0 handles, 2 mappings, 0 streams, 0 events",
