@@ -20,18 +20,18 @@ static const struct {
         const char *name;
         uint32_t nodes;
         unsigned dtype, reduce;
-        uint32_t least;
+        uint32_t least; /* members that are enough after a while; 0: all are needed */
 } kinds[KINDS] = {
-        [ONE_AVG] = { "one node, average", 1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
-        [TWO_AVG] = { "two nodes, average", 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
-        [TWO_MAX] = { "two nodes, maximum", 2, WIRE__DTYPE__F32, WIRE__REDUCE__MAX },
-        [THREE_AVG] = { "three nodes, average", 3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG },
-        [THREE_SUM] = { "three nodes, sum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM },
-        [THREE_MIN] = { "three nodes, minimum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN },
+        [ONE_AVG] = { "one node, average", 1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 0 },
+        [TWO_AVG] = { "two nodes, average", 2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 0 },
+        [TWO_MAX] = { "two nodes, maximum", 2, WIRE__DTYPE__F32, WIRE__REDUCE__MAX, 0 },
+        [THREE_AVG] = { "three nodes, average", 3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG, 0 },
+        [THREE_SUM] = { "three nodes, sum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 0 },
+        [THREE_MIN] = { "three nodes, minimum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN, 0 },
         [THREE_FOR_TWO] = { "three nodes for two, sum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM, 2 },
         [THREE_MIN_FOR_TWO] = { "three nodes for two, minimum", 3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN, 2 },
-        [EIGHT] = { "eight nodes", 8, WIRE__DTYPE__F32, WIRE__REDUCE__SUM },
-        [MOST] = { "as many nodes as there may be", MOST_NODES, WIRE__DTYPE__F32, WIRE__REDUCE__SUM },
+        [EIGHT] = { "eight nodes", 8, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, 0 },
+        [MOST] = { "as many nodes as there may be", MOST_NODES, WIRE__DTYPE__F32, WIRE__REDUCE__SUM, 0 },
 };
 
 static inline void setup_kind(enum kind kind) {
