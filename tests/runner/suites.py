@@ -91,7 +91,7 @@ def schedules(run, name, count):
     run.tell(name, cases, began, log)
 
 
-@suite("default", 180, "real daemons, clients, command lines and hosts, except for what takes long")
+@suite("default", 140, "real daemons, clients, command lines and hosts, except for what takes long")
 def _integration(run):
     run.pytest("integration", "gcc", *QUICK, *integration())
 
@@ -123,7 +123,7 @@ def clang(run):
     run.unit("unit clang", "clang")
 
 
-@suite("merge", 225, "what takes long of the integration tests and of the fake GPU")
+@suite("merge", 210, "what takes long of the integration tests and of the fake GPU")
 def heavy(run):
     run.pytest("integration heavy", "gcc", *HEAVY, *integration())
     run.pytest("gpu heavy", "gcc", *HEAVY, "tests/gpu", workers=4 * run.jobs)
