@@ -149,3 +149,9 @@ def test_wrong_usage():
     made = subprocess.run(["sh", TESTS / "run.sh", "no-such-suite"], check=False, capture_output=True,
                           text=True, env={"NO_INSTALL": "1", "PATH": "/usr/bin:/bin"})
     assert made.returncode == 2 and "no suite no-such-suite" in made.stderr
+
+
+def test_files_that_suites_name_are_there():
+    named = [f"integration/test_{name}.py" for name in {*suites.ON_GPU, *suites.OUTSIDE, *suites.THREADED}]
+    named += [f"unit/{name}.c" for name in suites.THREADED_UNITS]
+    assert [name for name in named if not (TESTS / name).exists()] == []
