@@ -135,7 +135,7 @@ def test_the_defaults_of_join_are_those_of_the_header(ask_compiler, monkeypatch)
         return int(gradsync.Result.INVALID)
 
     connection = gradsync.Connection.__new__(gradsync.Connection)
-    connection._handle, connection._inside = 1, __import__("gradsync._call")._call.Inside()
+    connection._handle, connection._inside = 1, __import__("gradsync._call")._call.Inside("connection")
     monkeypatch.setattr(_native.library(), "join", join)
     with pytest.raises(gradsync.InvalidError):
         connection.join()

@@ -36,10 +36,13 @@ def check(result: int) -> None:
 
 
 class Inside:
-    """The threads that are in a waiting call on a connection, which must not be closed under them."""
+    """The threads that are in a waiting call on a connection or a job, which must not be ended under them."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str, outer: Inside | None = None) -> None:
+        self._of = of
+        self._outer = outer
         self._threads: set[int] = set()
+        self._ending = False
         #: The exception of a stall callback, for the call in which it ran.
         self.raised: dict[int, BaseException] = {}
 
@@ -50,6 +53,10 @@ class Inside:
         nested = me in self._threads
         self._threads.add(me)
         try:
+            if self._ending and not nested:
+                raise StateError(f"the {self._of} is being ended")
+            if self._outer is not None:
+                return self._outer.wait(function, *arguments)
             while True:
                 result = function(*arguments)
                 if result != INTERRUPTED:
@@ -66,17 +73,25 @@ class Inside:
             finally:
                 del error               # which refers to this frame, and so to all that the callers hold
 
-    def refuse(self, what: str) -> None:
-        """StateError if a thread that lives is inside: also one that Python has not started, as autograd's
-        for a GPU."""
+    def end(self, call: str) -> None:
+        """No thread enters from now on. StateError if a thread that lives is inside: also one that Python has
+        not started, as autograd's for a GPU."""
+        if self._ending:
+            raise StateError(f"{call}: the {self._of} is being ended")
+        self._ending = True
         if self._threads & sys._current_frames().keys():
-            raise StateError(f"{what}: a thread is in a call on this connection, or this is its stall "
-                             "callback; let the "
-                             "call return first")
+            self._ending = False
+            raise StateError(f"{call}: a thread is in a call on this {self._of}, or this is its stall "
+                             "callback; let the call return first")
+
+    def go_on(self) -> None:
+        """It was not ended."""
+        self._ending = False
 
     def forget(self) -> None:
         """In a child process, which has one thread."""
         self._threads.clear()
+        self._ending = False
 
 
 class _PyBuffer(ctypes.Structure):

@@ -68,7 +68,7 @@ class Connection:
                  program: str | None = None, reconnect_timeout: float | None = None,
                  nonblocking: bool = False, stall: Callable[[Job | None, Stall], None] | None = None) -> None:
         self._handle: int | None = None
-        self._inside = Inside()
+        self._inside = Inside("connection")
         self._jobs: set[Job] = set()
         self._pid = os.getpid()
         self._stall = stall
@@ -285,10 +285,10 @@ class Connection:
             return
         if os.getpid() != self._pid:
             self._inside.forget()
-        self._inside.refuse("Connection.close()")
         for job in self._jobs:
             for plan in job._plans:
                 plan._refuse_lent("Connection.close()")
+        self._inside.end("Connection.close()")
         handle, self._handle = self._handle, None
         for job in list(self._jobs):
             job._end()

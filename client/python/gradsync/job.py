@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import sys
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _cuda, _dlpack, memory as _memory
-from ._call import check, memory_of
+from ._call import Inside, check, memory_of
 from ._native import PlanOptionsStruct, StateStruct, library
 from .errors import Again, GradsyncError, InvalidError, StateError
 from .memory import Memory
@@ -101,8 +99,8 @@ class Job:
     def __init__(self, connection: Connection, handle: int) -> None:
         self._connection = connection
         self._handle: int | None = handle
-        self._callers: set[int] = set()     # threads in a waiting call
-        self._leaving = False
+        self._inside = Inside("job", connection._inside)
+        self._wait = self._inside.wait
         self._plans: set[Plan] = set()
         self._memories: set[Memory] = set()
         self._making: _Making | None = None
@@ -118,20 +116,6 @@ class Job:
     def _check(self) -> None:
         if self._handle is None:
             raise StateError("the job has been left, or its connection has been closed")
-
-    def _wait(self, function: Any, *arguments: Any) -> None:
-        """Calls a function of the library that may wait. leave() frees what the arguments refer to, so it is
-        either refused or has not begun."""
-        me = threading.get_ident()
-        nested = me in self._callers
-        self._callers.add(me)
-        try:
-            if self._leaving and not nested:
-                raise StateError("another thread is in Job.leave()")
-            self._connection._inside.wait(function, *arguments)
-        finally:
-            if not nested:
-                self._callers.discard(me)
 
     # ---- who is here
 
@@ -431,20 +415,15 @@ class Job:
             return
         for plan in self._plans:
             plan._refuse_lent("Job.leave()")
-        if self._leaving:
-            raise StateError("another thread is in Job.leave()")
-        self._leaving = True
+        self._inside.end("Job.leave()")
         try:
-            if self._callers & sys._current_frames().keys():
-                raise StateError("Job.leave(): a thread is in a call on this job, or this is its stall "
-                                 "callback; let the call return first")
             self._connection._inside.wait(library().leave, self._handle)
         except BaseException as error:
-            if isinstance(error, GradsyncError) and not isinstance(error, (Again, StateError)) \
-                    and error.result not in (20, 23):
-                self._end()
+            if not isinstance(error, GradsyncError) or isinstance(error, (Again, StateError)) \
+                    or error.result in (20, 23):
+                self._inside.go_on()
             else:
-                self._leaving = False
+                self._end()
             raise
         self._end()
 
