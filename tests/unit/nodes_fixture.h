@@ -33,12 +33,15 @@
 #define MOMENTS(n) (PIECE_BYTES > 0 ? 3 * (n) : (n)) /* from the first READY until a step is decided */
 #define MOST_PLANS 4u /* of a job; tests are about the first one, if they do not say so */
 #define BUCKETS 6u    /* more than there are slots between nodes */
-#define ELEMENTS 48u  /* of each but the last, */
+#define ELEMENTS 48u  /* of each but the large one */
 #define MOST_PARTS 3u /* parameters of each: as many as ELEMENTS can be cut into */
 #ifndef LARGE
-#define LARGE (96u << 10) /* of the last; the backend hands that to its workers */
+#define LARGE (96u << 10) /* of the large one; the backend hands that to its workers */
 #endif
-#define ARENA_BYTES ((1 + BUCKETS + (LARGE * 4u + 4095u) / 4096u) * 4096u)
+#define BEHIND 64u  /* bytes after a bucket that are not its own: */
+#define BESIDE 0x5a /* nothing but this is ever there */
+#define LARGE_ROOM ((LARGE * 4u + BEHIND + 4095u) / 4096u * 4096u)
+#define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE_ROOM)
 #define STAGING 65536u
 
 #define NO_MAP 0xffu /* a member says nothing of absent parameters */
@@ -92,6 +95,7 @@ struct cluster {
         struct token token;
         struct refusal refusal;
         unsigned dtype, reduce;
+        uint32_t large;   /* the bucket that is; the last one, unless a test says another */
         uint32_t parts;   /* parameters of a bucket */
         absent_fn absent; /* of plan 0; NULL: nothing is said of any */
         uint64_t grace;
@@ -477,7 +481,7 @@ static inline void join(uint32_t node, uint32_t rank, uint32_t world) {
 }
 
 static inline uint64_t bucket_bytes(uint32_t bucket) {
-        return (bucket + 1 < BUCKETS ? ELEMENTS : LARGE) * dtype_size(cluster->dtype);
+        return (bucket == cluster->large ? LARGE : ELEMENTS) * dtype_size(cluster->dtype);
 }
 
 /* In which the first buckets go between nodes. */
@@ -486,7 +490,7 @@ static inline uint32_t pieces_of(uint32_t node, uint32_t buckets) {
 }
 
 static inline uint64_t bucket_offset(uint32_t bucket) {
-        return (1 + bucket) * 4096u;
+        return (1 + bucket) * 4096u + (bucket > cluster->large ? LARGE_ROOM : 0);
 }
 
 static inline void describe(struct member *member, uint32_t plan, const char *name) {
@@ -594,6 +598,7 @@ static inline void fill(uint32_t rank, uint32_t plan, uint32_t bucket) {
         for (uint64_t i = 0; i < PERIOD; i++)
                 put(cluster->dtype, at, i, value_of(rank, plan, trainer->step[plan], bucket, i));
         repeat(at, PERIOD * dtype_size(cluster->dtype), bucket_bytes(bucket));
+        memset(at + bucket_bytes(bucket), BESIDE, BEHIND);
         for (uint32_t part = 0; part < cluster->parts; part++)
                 if (is_absent(rank, plan, bucket, part))
                         memset(at + part * part_bytes(bucket), 0, part_bytes(bucket));
@@ -671,7 +676,7 @@ static inline void assert_unused(unsigned from, uint32_t bucket) {
 
 /* `step` is over, and all ranks of `from` have what came of their inputs. */
 static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
-        static unsigned char whole[LARGE * 4];
+        static unsigned char whole[LARGE * 4 + BEHIND];
 
         for (uint32_t b = 0; b < BUCKETS; b++) {
                 for (uint32_t part = 0; part < cluster->parts; part++) {
@@ -682,6 +687,7 @@ static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
                                 put(cluster->dtype, at, i, whole_of(from, plan, step, b, part, first + i));
                         repeat(at, PERIOD * dtype_size(cluster->dtype), part_bytes(b));
                 }
+                memset(whole + bucket_bytes(b), BESIDE, BEHIND);
                 if (plan == 0)
                         assert_unused(from, b);
                 for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
@@ -689,7 +695,7 @@ static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
                                 continue;
                         assert_int_equal(cluster->trainer[rank].step[plan], step + 1);
                         if (memcmp(cluster->trainer[rank].arena[plan] + bucket_offset(b), whole,
-                                   bucket_bytes(b)) != 0)
+                                   bucket_bytes(b) + BEHIND) != 0)
                                 fail_msg("rank %u, plan %u, bucket %u", rank, plan, b);
                 }
         }
@@ -820,6 +826,7 @@ static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         cluster->n = nodes;
         cluster->dtype = dtype;
         cluster->reduce = reduce;
+        cluster->large = BUCKETS - 1;
         cluster->parts = 1;
         cluster->grace = 3600 * USEC_PER_SEC;
         cluster->fabric = fabric_new();

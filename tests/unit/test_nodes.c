@@ -28,14 +28,20 @@ NODES_TEST(one_node_needs_no_engine, ONE_AVG) {
 }
 
 NODES_TEST(statistics_are_of_what_all_hold, ONE_AVG, THREE_AVG) {
-        double norm;
-
         form_four();
-        step_of(ALL, 1);
-        norm = job_on(0)->norm;
-        assert_true(norm > 0);
-        for (uint32_t n = 1; n < cluster->n; n++)
-                assert_memory_equal(&job_on(n)->norm, &norm, sizeof(norm));
+        for (uint64_t step = 1; step <= 2; step++) {
+                double squares = 0;
+
+                step_of(ALL, step);
+                for (uint32_t b = 0; b < BUCKETS; b++)
+                        for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++) {
+                                double value = whole_of(ALL, 0, step, b, 0, i);
+
+                                squares += value * value;
+                        }
+                for (uint32_t n = 0; n < cluster->n; n++)
+                        assert_true(job_on(n)->norm == sqrt(squares));
+        }
 }
 
 /* Of whichever node its rank is. */
@@ -56,49 +62,65 @@ NODES_TEST(inputs_are_measured_for_all, ONE_AVG, TWO_AVG, THREE_AVG) {
         }
 }
 
-/* A value that is not finite, of rank 3 in bucket 2: on each node it is known whose it is, and where. */
-static void give_with_nan(void) {
+/* Rank 3 has two values that are not finite in this bucket. */
+static void give_with_inf(uint32_t bucket) {
         for (uint32_t rank = 0; rank < 4; rank++)
                 for (uint32_t b = 0; b < BUCKETS; b++) {
                         struct trainer *trainer = &cluster->trainer[rank];
 
                         for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++)
                                 put(cluster->dtype, trainer->arena[0] + bucket_offset(b), i,
-                                    rank == 3 && b == 2 && (i == 5 || i == 7) ? (double)INFINITY : 1);
+                                    rank == 3 && b == bucket && (i == 5 || i == 7) ? (double)INFINITY : 1);
                         assert_int_equal(ready_of(rank, 0, b, 0), 0);
                 }
 }
 
-NODES_TEST(what_is_not_finite_is_named_on_each_node, ONE_AVG, TWO_AVG, THREE_AVG, TWO_MAX) {
+/* For step 2. */
+static void assert_blamed(uint32_t n, uint32_t bucket) {
+        const struct nonfinite *blame = &job_on(n)->blame;
+        const struct record *record = job_on(n)->record;
+        char parameter[16];
+
+        snprintf(parameter, sizeof(parameter), "p%u", bucket);
+        assert_int_equal(job_on(n)->nonfinite, 2);
+        assert_int_equal(blame->step, 2);
+        assert_int_equal(blame->rank, 3);
+        assert_int_equal(blame->ranks, 1);
+        assert_int_equal(blame->count, 2);
+        assert_int_equal(blame->bucket, bucket);
+        assert_string_equal(blame->parameter, parameter);
+        assert_int_equal(blame->pid, n == cluster->n - 1 ? getpid() : 0);
+        assert_int_equal(record->totals.nonfinite_steps, 1);
+        if (n == cluster->n - 1)
+                assert_int_equal(record_nonfinite(record_next(record, 1), bucket)[job_on(n)->n_local - 1], 2);
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        assert_int_equal(cluster->node[n].nonfinite[b][rank],
+                                         rank == 3 && b == bucket ? 2 : 0);
+}
+
+static void blame_for(uint32_t bucket) {
         form_four();
         give_all(4);
         until(all_committed(1));
-        give_with_nan();
+        give_with_inf(bucket);
         until(all_committed(2));
-        for (uint32_t n = 0; n < cluster->n; n++) {
-                const struct nonfinite *blame = &job_on(n)->blame;
-
-                assert_int_equal(job_on(n)->nonfinite, 2);
-                assert_int_equal(blame->step, 2);
-                assert_int_equal(blame->rank, 3);
-                assert_int_equal(blame->ranks, 1);
-                assert_int_equal(blame->count, 2);
-                assert_int_equal(blame->bucket, 2);
-                assert_string_equal(blame->parameter, "p2");
-                assert_int_equal(blame->pid, n == cluster->n - 1 ? getpid() : 0);
-                assert_int_equal(job_on(n)->record->totals.nonfinite_steps, 1);
-                if (n == cluster->n - 1)
-                        assert_int_equal(record_nonfinite(record_next(job_on(n)->record, 1),
-                                                          2)[job_on(n)->n_local - 1],
-                                         2);
-                for (uint32_t b = 0; b < BUCKETS; b++)
-                        for (uint32_t rank = 0; rank < 4; rank++)
-                                assert_int_equal(cluster->node[n].nonfinite[b][rank],
-                                                 rank == 3 && b == 2 ? 2 : 0);
-        }
+        for (uint32_t n = 0; n < cluster->n; n++)
+                assert_blamed(n, bucket);
         give_all(4);
         until(all_committed(3));
         assert_int_equal(job_on(0)->nonfinite, 0);
+}
+
+/* On each node it is known whose it is, and where. */
+NODES_TEST(what_is_not_finite_is_named_on_each_node, ONE_AVG, TWO_AVG, THREE_AVG, TWO_MAX) {
+        blame_for(2);
+}
+
+/* Workers look for it. Meanwhile its bucket keeps what was measured. */
+NODES_TEST(what_is_not_finite_is_looked_for_in_a_large_bucket, ONE_AVG, THREE_AVG) {
+        cluster->large = 2;
+        blame_for(2);
 }
 
 NODES_TEST(nothing_is_decided_without_the_slowest_node, THREE_AVG) {
