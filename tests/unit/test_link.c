@@ -447,10 +447,10 @@ static void until_ended(int sock) {
         loop_timer_free(look);
 }
 
-/* A frame with the greeting of node 7. */
-static size_t greeting(uint8_t out[64]) {
-        static const uint8_t hello[] = { 8, 1, 26, 16, 7, 7, 7, 7, 7,  7, 7,  7,
-                                         7, 7, 7,  7,  7, 7, 7, 7, 32, 1, 40, 1 };
+/* A frame with the greeting of daemon 7. */
+static size_t greeting(enum link_role role, uint8_t out[64]) {
+        const uint8_t hello[] = { 8, 1, 26, 16, 7, 7, 7, 7, 7,  7, 7,  7,
+                                  7, 7, 7,  7,  7, 7, 7, 7, 32, 1, 40, (uint8_t)role };
         struct frame_header header = { .major = FRAME_MAJOR, .type = 1, .length = sizeof(hello) };
 
         frame_encode(out, &header);
@@ -458,9 +458,59 @@ static size_t greeting(uint8_t out[64]) {
         return FRAME_HEADER + sizeof(hello);
 }
 
+static void listen_without_keys(void) {
+        open_end(&b, 2, 1, NULL, true);
+        listen_on(&b);
+}
+
+TEST(who_dials_is_no_coordinator) {
+        uint8_t hello[64];
+        int sock;
+
+        listen_without_keys();
+        sock = stranger("127.0.0.1", hello, greeting(LINK_COORDINATOR, hello));
+        until_ended(sock);
+        assert_int_equal(b.ups, 0);
+        close(sock);
+        sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        until(b.ups == 1);
+        close(sock);
+}
+
+/* More than may be here at once come one after the other. */
+TEST(strangers_that_go_leave_their_places) {
+        static const uint8_t noise[FRAME_HEADER];
+        uint8_t hello[64];
+        int sock;
+
+        listen_without_keys();
+        for (unsigned i = 0; i < 80; i++) {
+                sock = stranger("127.0.0.1", noise, sizeof(noise));
+                until_ended(sock);
+                close(sock);
+        }
+        sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        until(b.ups == 1);
+        close(sock);
+}
+
+/* However long the connection has been there. */
+TEST(who_has_greeted_need_not_greet_again) {
+        struct loop_timer *later;
+
+        limits.patience = USEC_PER_SEC;
+        meet(ONE, ONE, false);
+        until(a.peer != NULL && b.peer != NULL);
+        assert_int_equal(loop_timer_new(loop, ask_again, NULL, &later), 0);
+        loop_timer_arm(later, 2 * limits.patience);
+        loop_run(loop);
+        loop_timer_free(later);
+        assert_int_equal(a.downs + b.downs, 0);
+}
+
 TEST(what_comes_with_the_last_flight_is_heard) {
         uint8_t hello[64];
-        size_t length = greeting(hello);
+        size_t length = greeting(LINK_NODE_ROLE, hello);
         int sock;
 
         listen_alone();
@@ -475,7 +525,7 @@ TEST(what_comes_with_the_last_flight_is_heard) {
 /* The door has let it in, but the loop has not seen it yet. */
 TEST(keys_may_go_while_one_proves_itself) {
         uint8_t hello[64];
-        size_t length = greeting(hello);
+        size_t length = greeting(LINK_NODE_ROLE, hello);
         int sock;
 
         listen_alone();
