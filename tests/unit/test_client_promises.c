@@ -304,6 +304,43 @@ TEST_ALONE(test_a_daemon_that_goes_right_after_its_welcome) {
         }
 }
 
+/* Answers once the member has been in its call, without a daemon, for longer than a join may take. */
+static void script_late(struct played *d) {
+        Wire__Left left = WIRE__LEFT__INIT;
+        bool waits = false;
+
+        let_join(d);
+        TAKE(d, LEAVE, Leave);
+        ANSWER(d, LEFT, left);
+        hang_up(d);
+        pthread_barrier_wait(&gate);
+        while (!waits) {
+                pthread_mutex_lock(&d->gs->link.lock);
+                waits = d->gs->link.polling;
+                pthread_mutex_unlock(&d->gs->link.lock);
+        }
+        pass(100);
+        welcome(d);
+        let_join(d);
+}
+
+PLAYED(test_the_time_of_a_join_begins_with_its_daemon) {
+        struct gradsync_join_options join = GRADSYNC_JOIN_OPTIONS_INIT;
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct gradsync_job *job;
+
+        options.reconnect_timeout_ms = 600000;
+        join.name = "job";
+        join.min_world = 2;
+        join.timeout_ms = 1000;
+        play_with(&played, script_late, FRAME_MINOR, &options);
+        assert_int_equal(gradsync_leave(played.job), GRADSYNC_OK);
+        while (played.gs->link.state == LINK_UP)
+                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
+        pthread_barrier_wait(&gate);
+        assert_int_equal(gradsync_join(played.gs, &join, &job), GRADSYNC_OK);
+}
+
 /* ---- where a membership stands ---- */
 
 TEST_ALONE(test_states_that_may_follow) {

@@ -126,6 +126,37 @@ PLAYED(test_times_of_two_threads) {
         assert_true(played.plan->step.blocked_ns == 0);
 }
 
+/* The thread in finish() hears of the void step and of what follows it before the other one wakes. */
+static void script_void_for_two(struct played *d) {
+        let_begin(d);
+        take_ready(d, 1, 0, 2);
+        wait_for_waiters(d, 1);
+        pthread_barrier_wait(&gate);
+        wait_for_waiters(d, 2);
+        pthread_mutex_lock(&d->gs->link.lock);
+        make_void(d, 1, 1);
+        next_generation(d, 2, false);
+        pthread_mutex_unlock(&d->gs->link.lock);
+}
+
+static void *wait_later_thread(void *data) {
+        pthread_barrier_wait(&gate);
+        return wait_thread(data);
+}
+
+PLAYED(test_a_void_step_is_void_for_all_threads) {
+        pthread_t thread;
+        void *result;
+
+        play(&played, script_void_for_two);
+        plan_of(&played, 2);
+        mark_all(&played);
+        assert_int_equal(pthread_create(&thread, NULL, wait_later_thread, &played), 0);
+        finish(&played, GRADSYNC_VOID_RETRY);
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, GRADSYNC_VOID_RETRY);
+}
+
 static void script_wait(struct played *d) {
         let_begin(d);
         take_ready(d, 1, 0, 2);

@@ -491,6 +491,27 @@ TEST(a_stopped_helper_is_aborted) {
         rig_abort(rig);
 }
 
+/* The rest goes once there is room for it; no launch comes that would bring it along. */
+TEST(a_helper_that_was_stopped_catches_up) {
+        pid_t helper[SITES];
+        uint64_t last = 0;
+        int r;
+
+        form(rig, 2, 1, helper);
+        kill(helper[0], SIGSTOP);
+        do {
+                r = site_try(&rig->site[0], 0, last + 1, ENGINE_VOTE, NULL);
+                last += r == 0;
+        } while (r == 0);
+        assert_int_equal(r, -ENOBUFS);
+        kill(helper[0], SIGCONT);
+        for (uint64_t sequence = 1; sequence <= last; sequence++) {
+                site_launch(&rig->site[1], 0, sequence, ENGINE_VOTE, NULL);
+                UNTIL(rig, rig->site[1].done[0] == sequence);
+        }
+        UNTIL(rig, rig->site[0].done[0] == last);
+}
+
 /* Of the others the first one that misses something of it says so; the next may wait for that one. */
 static void lose_helper(struct rig *rig, int number, bool busy, const char *text) {
         pid_t helper[SITES];
