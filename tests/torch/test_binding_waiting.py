@@ -112,17 +112,19 @@ def test_a_connection_is_not_closed_under_a_thread(crew, begin):
     assert steps == [1] and not made.connections[0]._inside._threads
 
 
-def test_a_job_is_not_left_under_a_thread_that_enters_a_call(crew):
+@pytest.mark.parametrize("end", [lambda made: made.jobs[0].leave(), lambda made: made.connections[0].close()],
+                         ids=["leave", "close"])
+def test_nothing_ends_under_a_thread_that_enters_a_call(crew, end):
     """The library, which does not know of the thread yet, would free what the call is about."""
     made = crew(2)
-    plans, job, entered, steps = made.plan(ONE), made.jobs[0], threading.Event(), []
+    plans, entered, steps = made.plan(ONE), threading.Event(), []
     go, finish = threading.Event(), plans[0]._c_finish
     plans[0]._c_finish = lambda *arguments: entered.set() or go.wait() and finish(*arguments)
     plans[0].ready(0)
     wait = in_a_thread_of_python(lambda: steps.append(plans[0].finish().step))
     assert entered.wait(harness.DEADLINE)
-    with pytest.raises(gradsync.StateError, match="a thread is in a call on this job"):
-        job.leave()
+    with pytest.raises(gradsync.StateError, match="a thread is in a call on this"):
+        end(made)
     go.set()
     plans[1].ready(0), plans[1].finish()
     wait()
