@@ -140,9 +140,13 @@ JOB_TEST(who_came_too_early_is_turned_away) {
 /* … or waits, until there is a place. */
 JOB_TEST(who_came_too_early_waits) {
         struct job_join fresh = elastic(f);
+        struct member *waits;
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        waits = newest(f);
         assert_int_equal(takeover_told(come_back(f, 0, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(member_check(waits, &f->refusal), WIRE__CODE__STATE);
+        assert_non_null(strstr(f->refusal.text, "has no place in it yet; wait for the answer to its join"));
         assert_int_equal(takeover_told(come_back(f, 1, 3, true), 40, &f->refusal), 0);
         pass(f);
         assert_heard("generation 4 0;generation 4 1;joined 2;");
