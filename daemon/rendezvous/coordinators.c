@@ -244,14 +244,16 @@ static int coordinators_check_token(struct coordinators *table, const struct hub
         return 0;
 }
 
-/* Where the node belongs in the list. Without a cluster its address is the lowest free one. */
+/* The place of the node in the list; NULL if another one has its address. Without a cluster its address is
+ * the lowest free one. */
 static struct list *coordination_find_place(struct coordination *coordination, bool any, uint32_t *address) {
         struct attachment *attachment;
 
         if (any)
                 *address = 0;
         list_for_each(attachment, &coordination->nodes, link) {
-                assert(any || attachment->address != *address);
+                if (!any && attachment->address == *address)
+                        return NULL;
                 if (attachment->address > *address)
                         return &attachment->link;
                 if (any)
@@ -286,7 +288,12 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
                 attachment->address = job->address;
         struct list *at =
                 coordination_find_place(coordination, table->config.cluster == NULL, &attachment->address);
-        if (coordination->n_nodes == HUB_NODES)
+        if (at == NULL)
+                r = refuse(refusal, WIRE__CODE__STATE,
+                           "job '%s': its coordinator still has the node of an earlier job of that name on "
+                           "this host, which has not ended there yet; try again",
+                           job->name);
+        else if (coordination->n_nodes == HUB_NODES)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' is on %u nodes: no more can", job->name,
                            HUB_NODES);
         if (r == 0)
@@ -506,6 +513,12 @@ void coordinators_tick(struct coordinators *table) {
                 coordination_run(coordination);
         }
         coordinators_set_due(table);
+}
+
+bool coordinators_is_over(const struct attachment *attachment) {
+        const struct coordination *coordination = attachment->coordination;
+
+        return coordinator_is_over(&coordination->coordinator);
 }
 
 void coordinators_repeat(struct attachment *attachment) {

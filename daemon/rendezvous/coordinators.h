@@ -54,5 +54,7 @@ void coordinators_each(const struct coordinators *table, void (*fn)(void *to, co
  * too much is being asked already. */
 bool coordinators_ask(struct coordinators *table, const struct hub_job *job, uint32_t id,
                       const void *question, size_t bytes);
+/* The job of that node is at its end. */
+bool coordinators_is_over(const struct attachment *attachment);
 /* The node may have missed what other nodes have published: it is said to it once more. */
 void coordinators_repeat(struct attachment *attachment);

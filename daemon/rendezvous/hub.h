@@ -80,6 +80,7 @@ struct attachment {
         uint32_t host;              /* number of its host; ranks go by it */
         struct machine_times times; /* as the coordinator has them */
         bool stays; /* its node comes back with the daemon that follows: detaching it says nothing */
+        bool ended; /* its job has ended for the node: it is not attached anew at another coordinator */
         /* Of the coordinator's side, if the node is in another daemon; else NULL. */
         const struct hub_sight *sight;
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of

@@ -52,7 +52,7 @@ static void remote_say_table(struct remote *remote, const struct remote_job *job
 }
 
 static void remote_say_job(struct remote *remote, const struct remote_job *job) {
-        if (!remote->placed)
+        if (!remote->placed || job->attachment->ended)
                 return;
         remote_say(remote, POST_ATTACH, job->number, post_encode_attach(&job->which, remote->out));
         remote_say_table(remote, job);

@@ -12,8 +12,9 @@
 struct station {
         struct list link;
         struct stations *table;
-        void *peer;    /* NULL: it is away, */
-        uint64_t left; /* since then */
+        void *peer;     /* NULL: it is away, */
+        uint64_t left;  /* since then */
+        uint64_t since; /* it is connected, since then */
         uint8_t node[STATION_NODE];
         bool placed; /* has said on this connection where it is */
         uint32_t address, host;
@@ -161,10 +162,25 @@ struct stations *stations_free(struct stations *table) {
         return NULL;
 }
 
-/* For how long its nodes may be in a generation without having heard of their coordinators. */
+/* A job that the daemon has not named on this connection. */
+static struct station_job *station_find_unnamed(const struct station *station) {
+        struct station_job *job;
+
+        list_for_each(job, &station->jobs, link)
+                if (job->number == 0)
+                        return job;
+        return NULL;
+}
+
+/* When jobs are dropped of which nothing has been heard. One that is away may have nodes that are in a
+ * generation, and have not heard of their coordinators, until then. One that is connected names what it has at
+ * once. */
 static uint64_t station_until(const struct station *station) {
-        return station->left + station->table->config.cluster->times.abandon +
-               station->table->config.cluster->times.death;
+        const struct machine_times *times = &station->table->config.cluster->times;
+
+        if (station->peer == NULL)
+                return station->left + times->abandon + times->death;
+        return station_find_unnamed(station) != NULL ? station->since + times->death : UINT64_MAX;
 }
 
 static void stations_set_due(struct stations *table) {
@@ -172,14 +188,21 @@ static void stations_set_due(struct stations *table) {
         uint64_t soonest = UINT64_MAX;
 
         list_for_each(station, &table->list, link)
-                if (station->peer == NULL && station_until(station) < soonest)
+                if (station_until(station) < soonest)
                         soonest = station_until(station);
         table->config.due(table->config.data, soonest);
 }
 
+static void station_drop_unnamed(struct station *station) {
+        struct station_job *job;
+
+        while ((job = station_find_unnamed(station)) != NULL)
+                station_drop_job(job);
+}
+
 int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE]) {
         struct station *station = stations_find_node(table, node);
-        struct station_job *job;
+        struct station_job *job, *spare;
 
         if (station == NULL) {
                 station = calloc(1, sizeof(*station));
@@ -197,8 +220,12 @@ int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_N
         station->placed = false;
         station->sight.away = false;
         station->sight.heard = table->config.clock();
-        list_for_each(job, &station->jobs, link)
+        station->since = station->sight.heard;
+        list_for_each_safe(job, spare, &station->jobs, link) {
                 job->number = 0;
+                if (coordinators_is_over(&job->attachment)) /* the daemon does not name it again */
+                        station_drop_job(job);
+        }
         stations_set_due(table);
         return 0;
 }
@@ -222,8 +249,12 @@ void stations_tick(struct stations *table) {
         struct station *station, *spare;
 
         list_for_each_safe(station, spare, &table->list, link)
-                if (station->peer == NULL && now >= station_until(station))
+                if (now < station_until(station))
+                        continue;
+                else if (station->peer == NULL)
                         station_free(station);
+                else
+                        station_drop_unnamed(station);
         stations_set_due(table);
 }
 
@@ -263,14 +294,13 @@ static struct station_job *station_find_job(const struct station *station, uint3
         return NULL;
 }
 
-/* The one that it had on an earlier connection. */
-static struct station_job *station_find_again(const struct station *station,
-                                              const struct post_attach *which) {
+/* The node of that job here; NULL if there is none. A job that is at its end is not that job. */
+static struct station_job *station_find_same(const struct station *station, const struct post_attach *which) {
         struct station_job *job;
 
         list_for_each(job, &station->jobs, link)
-                if (job->number == 0 && job->which.uid == which->uid &&
-                    job->which.incarnation == which->incarnation && strcmp(job->which.job, which->job) == 0)
+                if (job->which.uid == which->uid && job->which.incarnation == which->incarnation &&
+                    strcmp(job->which.job, which->job) == 0 && !coordinators_is_over(&job->attachment))
                         return job;
         return NULL;
 }
@@ -335,9 +365,11 @@ static const char *station_take_attach(struct station *station, uint32_t number,
                 return why;
         if (number == 0 || station_find_job(station, number) != NULL)
                 return "it names a job by a number that it has used";
-        struct station_job *job = station_find_again(station, &which);
-        if (job != NULL && !sha256_equal(&job->which.token, &which.token)) {
-                station_drop_job(job); /* another one of that name has begun meanwhile */
+        struct station_job *job = station_find_same(station, &which);
+        /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one job
+         * twice on a connection is wrong: its last word counts. */
+        if (job != NULL && (job->number != 0 || !sha256_equal(&job->which.token, &which.token))) {
+                station_drop_job(job);
                 job = NULL;
         }
         if (job != NULL) {

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import harness
-from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, restart, team_on
+from clusters import PATIENT, STAY, SWIFT, Cluster, begin, ended, members_of, reconnecting, restart, team_on
 from harness import wait_until
 from teams import Team, Training, takes_state
 from trainers import OK, ask, crew, fields, together
@@ -296,3 +296,20 @@ def test_the_process_of_a_stopped_daemon_is_no_obstacle(cluster, member):
     restart(it.nodes[1], orderly=False)
     begin(team, team.members[1:])
     assert [fields(rest)["step"] for rest in ended(team.members, OK)] == ["2", "2"]
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_job_that_was_started_again_beside_a_process_that_hangs(cluster, member, orderly):
+    """Its daemon has the ended job, which that process is in, and the new one of the same name. The next
+    coordinator hears of the new one only."""
+    it = cluster(settings={**STAY, "rejoin_grace": "50ms"})
+    old = team_on(it, member, [0, 1])
+    old.members[1].stop()
+    old.members[0].kill()
+    it.nodes[1].wait_log("job 'team' has ended after the loss of rank 0")
+    new = team_on(it, member, [0, 1])
+    for number in range(2, 4):
+        with reconnecting(*it.nodes):
+            restart(it.coordinator, orderly)
+        assert new.step() == [number] * 2
+    old.members[1].resume()

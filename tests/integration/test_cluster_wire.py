@@ -146,6 +146,8 @@ FRAMES = [
     ([arrival(), frame(MESSAGE, b"\xff" * 30, 1)], REFUSED),
     ([arrival(), frame(ATTACH, post.Attach(uid=0), 1)], REFUSED + "it does not name a job"),
     ([arrival(), frame(ATTACH, post.Attach(uid=0, job="j"), 1), frame(TABLE, b"\x28\xff", 1)], REFUSED),
+    ([arrival(), *(frame(ATTACH, post.Attach(uid=0, job="j"), number) for number in (1, 2, 2))],
+     REFUSED + "it names a job by a number that it has used"),
     ([arrival(), frame(TABLE, bytes(PAYLOAD_MOST + 1))],
      "the frame announces more payload than a frame may have"),
     ([arrival(), frame(ARRIVAL, magic=1)], "the packet does not start like a gradsync frame"),

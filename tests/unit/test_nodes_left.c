@@ -173,3 +173,89 @@ TEST(a_node_that_is_cut_off_hears_of_losses) {
         assert_int_equal(job_on(0)->state, JOB_REPLACING);
         settle();
 }
+
+/* ---- a daemon that connects again ---- */
+
+static void hang_up_last(void) {
+        settle();
+        stations_down(cluster->stations, &cluster->node[2]);
+        remote_down(cluster->node[2].remote);
+}
+
+static void connect_last(void) {
+        const uint8_t node[STATION_NODE] = { 2 };
+
+        assert_int_equal(stations_up(cluster->stations, &cluster->node[2], node), 0);
+        remote_up(cluster->node[2].remote);
+        settle();
+}
+
+/* Daemons that are connected and have no node of the job. */
+static uint32_t empty_daemons(void) {
+        const struct hub_job job = { .uid = 1000, .name = "j", .address = HUB_UNKNOWN };
+        struct hub_told told = { 0 };
+
+        stations_add_empty(cluster->stations, &job, &told);
+        return told.n_hosts;
+}
+
+/* So long that a daemon that is connected has named all jobs that it has. */
+static void pass_death(void) {
+        stations_ahead += unhurried.times.death;
+        stations_tick(cluster->stations);
+}
+
+/* Nothing comes from it any more. */
+static void forget_last(void) {
+        lose(3);
+        cluster->node[2].gone = true;
+}
+
+TEST(what_is_there_is_found_again) {
+        form_four();
+        step_of(ALL, 1);
+        hang_up_last();
+        connect_last();
+        pass_death();
+        assert_int_equal(empty_daemons(), 0);
+        step_of(ALL, 2);
+}
+
+/* The coordinator could not be told. */
+TEST(what_has_gone_meanwhile_is_dropped) {
+        form_four();
+        hang_up_last();
+        hub_detach(&job_on(2)->machine.attachment);
+        connect_last();
+        assert_int_equal(empty_daemons(), 0);
+        pass_death();
+        assert_int_equal(empty_daemons(), 1);
+        until(job_on(0)->state == JOB_REPLACING);
+        forget_last();
+}
+
+/* Members of a job that is over may hang. */
+TEST(what_has_ended_is_not_found_again) {
+        cluster->grace = 0;
+        form_four();
+        lose(0);
+        until(job_on(2)->state == JOB_LOST);
+        assert_int_equal(empty_daemons(), 0);
+        hang_up_last();
+        connect_last();
+        assert_int_equal(empty_daemons(), 1);
+}
+
+/* As a daemon with an error might. */
+TEST(a_job_that_is_named_twice_is_named_anew) {
+        struct post_attach which = { .uid = 1000, .job = "j", .token = cluster->token.digest };
+        uint8_t out[POST_MAX];
+
+        form_four();
+        for (uint32_t number = 98; number < 100; number++)
+                assert_null(stations_receive(cluster->stations, &cluster->node[2], POST_ATTACH, number, out,
+                                             (size_t)post_encode_attach(&which, out)));
+        assert_int_equal(empty_daemons(), 0);
+        until(job_on(0)->state == JOB_REPLACING);
+        forget_last();
+}

@@ -618,6 +618,10 @@ void machine_tear(struct job *job) {
         node_tear(&job->machine.node, job->machine.node.generation);
 }
 
+void machine_end_of_job(struct job *job) {
+        job->machine.attachment.ended = true;
+}
+
 /* The coordinator of a job of this daemon alone begins anew as well; another one hears that the node does. */
 int machine_expect(struct job *job, uint32_t members, struct refusal *refusal) {
         struct node *node = &job->machine.node;
