@@ -9,6 +9,7 @@ from .compress import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .distributed import DistributedDataParallel
 from .errors import (GradientKindError, MarkedTwiceError, ModelChangedError, NoStateError,
                      ParametersDifferError, UnfinishedStepError)
+from .payload import register_state_type
 from .sampler import DistributedSampler
 from .state import State
 from .sync_batchnorm import SyncBatchNorm
@@ -18,5 +19,5 @@ __all__ = [
     "DistributedDataParallel", "DistributedSampler", "GradientKindError", "MarkedTwiceError",
     "ModelChangedError", "NoStateError", "ParametersDifferError", "State", "SyncBatchNorm",
     "UnfinishedStepError",
-    "allreduce_hook", "bf16_compress_hook", "default_job", "fp16_compress_hook",
+    "allreduce_hook", "bf16_compress_hook", "default_job", "fp16_compress_hook", "register_state_type",
 ]

@@ -1,60 +1,176 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A nested state (state_dict and the like) on its way to members that lack it: a skeleton, pickled, and
-tensors."""
+"""A nested state (state_dict and the like) on its way to members that lack it: a skeleton and tensors.
+
+The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes over
+connections that others may be able to write to, so nothing in it names code, and what is not of such a kind is
+refused. A list [name, …] stands for each value that JSON has not.
+"""
 from __future__ import annotations
 
-import io
-import pickle
+import base64
+import collections
+import json
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..errors import ProtocolError
 from ..job import Job
 from .buffers import broadcast
 
+_PLAIN = (type(None), bool, int, float, str)
+#: Of numpy: numbers. Objects would be code again.
+_NUMBERS = "?bhilqBHILQefdFD"
+
 
 @dataclass(frozen=True)
-class _Place:
-    """Stands for a tensor."""
+class _Kind:
+    """take() makes an object values of other kinds, make() makes it of them."""
 
-    index: int
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    on_host: bool
+    name: str
+    take: Callable[[Any], Any]
+    make: Callable[[Any], Any]
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).partition(".")[2]
+
+
+def _take_ordered(value: collections.OrderedDict[Any, Any]) -> Any:
+    """With the versions of modules, which Module.state_dict() hangs on it."""
+    return [dict(value), getattr(value, "_metadata", None)]
+
+
+def _make_ordered(parts: Any) -> collections.OrderedDict[Any, Any]:
+    ordered = collections.OrderedDict(parts[0])
+    if parts[1] is not None:
+        setattr(ordered, "_metadata", parts[1])
+    return ordered
+
+
+_DTYPES = {_name_of(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+_KINDS: dict[type, _Kind] = {
+    tuple: _Kind("tuple", list, tuple),
+    collections.OrderedDict: _Kind("ordered", _take_ordered, _make_ordered),
+    collections.Counter: _Kind("counter", dict, collections.Counter),
+    collections.deque: _Kind("deque", lambda value: [list(value), value.maxlen],
+                             lambda parts: collections.deque(parts[0], parts[1])),
+    set: _Kind("set", list, set),
+    frozenset: _Kind("frozenset", list, frozenset),
+    range: _Kind("range", lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
+    complex: _Kind("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    bytes: _Kind("bytes", lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    bytearray: _Kind("bytearray", bytes, bytearray),
+    torch.Size: _Kind("size", list, torch.Size),
+    torch.dtype: _Kind("dtype", _name_of, lambda name: _DTYPES[name]),
+    torch.device: _Kind("device", str, torch.device),
+}
+_NAMED = {kind.name: kind for kind in _KINDS.values()}
+_RESERVED = {*_NAMED, "list", "dict", "tensor", "number", "array"}
+
+
+def register_state_type(cls: type, take: Callable[[Any], Any], make: Callable[[Any], Any],
+                        name: str | None = None) -> None:
+    """Lets the parts of a State have objects of this class in their state_dict(), though not of its
+    subclasses. All members register the same ones.
+
+    take  of such an object: values that a state can hold
+    make  of these values, as they come: the object. They come over the network of the job: trust nothing in
+          them that you would not trust there
+    name  of the class on all members; by default that of its module, and its own
+    """
+    name = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
+    if cls in _PLAIN or cls in (list, dict) or issubclass(cls, torch.Tensor):
+        raise ValueError(f"register_state_type(): a state can hold {cls.__qualname__} already")
+    if name in _RESERVED or (name in _NAMED and _KINDS.get(cls) is not _NAMED[name]):
+        raise ValueError(f"register_state_type(): the name \"{name}\" is taken")
+    _KINDS[cls] = _NAMED[name] = _Kind(name, take, make)
+
+
+class _Taker:
+    """Takes a state apart."""
+
+    def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
+        self._path: list[str] = []
 
-    def persistent_id(self, obj: Any) -> _Place | None:
-        if not isinstance(obj, torch.Tensor):
-            return None
-        self.tensors.append(obj.detach())
-        return _Place(len(self.tensors) - 1, obj.dtype, tuple(obj.shape),
-                      obj.device.type == "cpu")
+    def take(self, value: Any) -> Any:
+        kind, numpy = _KINDS.get(type(value)), sys.modules.get("numpy")
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value.detach())
+            return ["tensor", _name_of(value.dtype), list(value.shape), value.device.type == "cpu"]
+        if type(value) is list:
+            return ["list", *(self._within(f"[{i}]", each) for i, each in enumerate(value))]
+        if type(value) is dict:
+            return ["dict", *([self.take(key), self._within(f"[{key!r}]", each)] for key, each in value.items())]
+        if kind is not None:
+            return [kind.name, self.take(kind.take(value))]
+        if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) \
+                and value.dtype.char in _NUMBERS:
+            name = "array" if isinstance(value, numpy.ndarray) else "number"
+            return [name, value.dtype.str, list(value.shape), self.take(value.tobytes())]
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise TypeError(f"gradsync.State: {''.join(self._path) or 'the state'} is of the class {name}, which "
+                        "does not come to other members by itself, as they run nothing that comes over the "
+                        "network. Say how it does with gradsync.torch.register_state_type(), or leave it out "
+                        "of state_dict()")
+
+    def _within(self, step: str, value: Any) -> Any:
+        self._path.append(step)
+        taken = self.take(value)
+        self._path.pop()
+        return taken
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, device: torch.device) -> None:
-        super().__init__(file)
+class _Maker:
+    """Puts it together. Any exception says that it was no state."""
+
+    def __init__(self, device: torch.device) -> None:
         self.tensors: list[torch.Tensor] = []
         self._device = device
 
-    def persistent_load(self, place: _Place) -> torch.Tensor:
-        self.tensors.append(torch.empty(place.shape, dtype=place.dtype,
-                                        device="cpu" if place.on_host else self._device))
+    def make(self, value: Any) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if type(value) is not list:
+            raise ValueError("a JSON object")
+        name, *parts = value
+        if name == "list":
+            return [self.make(each) for each in parts]
+        if name == "dict":
+            return {self.make(key): self.make(each) for key, each in parts}
+        if name == "tensor":
+            return self._make_tensor(*parts)
+        if name in ("number", "array"):
+            return self._make_numbers(name, *parts)
+        return _NAMED[name].make(self.make(*parts))
+
+    def _make_tensor(self, dtype: Any, shape: Any, on_host: Any) -> torch.Tensor:
+        self.tensors.append(torch.empty(shape, dtype=_DTYPES[dtype], device="cpu" if on_host else self._device))
         return self.tensors[-1]
+
+    def _make_numbers(self, name: str, dtype: Any, shape: Any, data: Any) -> Any:
+        import numpy
+        kind = numpy.dtype(str(dtype))
+        if kind.char not in _NUMBERS:
+            raise ValueError(f"numbers of the type {kind}")
+        array = numpy.frombuffer(self.make(data), kind).reshape(shape).copy()
+        return array if name == "array" else array[()]
 
 
 def take_apart(state: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """The skeleton, and the tensors in the order in which it names them."""
-    file = io.BytesIO()
-    pickler = _Pickler(file)
-    pickler.dump(state)
-    return file.getvalue(), pickler.tensors
+    """The skeleton, and the tensors in the order in which it names them. TypeError where something in it is of
+    no kind that a state can hold."""
+    taker = _Taker()
+    try:
+        return json.dumps(taker.take(state)).encode(), taker.tensors
+    except RecursionError:
+        raise ValueError("gradsync.State: the state holds itself, or is nested too deeply") from None
 
 
 def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor]) -> None:
@@ -64,9 +180,15 @@ def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor]) -> None:
 
 
 def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch.Tensor]]:
-    """The state, and its tensors, which hold anything yet. Those that were on a GPU are on this device."""
-    unpickler = _Unpickler(io.BytesIO(skeleton), device)
-    return unpickler.load(), unpickler.tensors
+    """The state, and its tensors, which hold anything yet. Those that were on a GPU are on this device.
+    ProtocolError if it is no skeleton."""
+    maker = _Maker(device)
+    try:
+        return maker.make(json.loads(skeleton)), maker.tensors
+    except Exception as problem:        # pylint: disable=broad-except  # which one depends on what came instead
+        raise ProtocolError("what has come as the state of another member is none: it was changed on its way, or "
+                            "that member has registered other types (register_state_type), or is of another "
+                            f"release: {type(problem).__name__}: {problem}") from None
 
 
 def receive(job: Job, root: int, size: int) -> Any:

@@ -45,7 +45,9 @@ class State:
 
     A part is anything with state_dict() and load_state_dict(). At least one is a DistributedDataParallel. All
     members make it at the same point, after their models. In a process that has come in the place of a lost
-    member it takes the state of the others before it returns.
+    member it takes the state of the others before it returns. States go to other members as plain data: tensors,
+    numbers, text, bytes, and lists, tuples, dicts and sets of these. A class of the script's own is registered
+    (register_state_type); TypeError where it is not.
 
     steps_per_batch  how many blocks of step() each batch has; a script of two models may have one for each.
                      The sampler goes on after the last of them, and a process that comes between them
@@ -67,6 +69,7 @@ class State:
         self._world.kept = True
         if any(model._world is not self._world for model in self._models):
             raise ValueError("gradsync.State: the models belong to different jobs")
+        payload.take_apart({"parts": self._states()})   # TypeError now, and not at the first loss
         self.count = 0
         self.restarts = 0
         #: blocks of this batch that were committed before this process had the state
@@ -155,8 +158,10 @@ class State:
     def _whole_state(self) -> dict[str, Any]:
         plans = {name: part._reducer_state() for name, part in self.parts.items()
                  if isinstance(part, DistributedDataParallel)}
-        return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "count": self.count,
-                "plans": plans}
+        return {"parts": self._states(), "count": self.count, "plans": plans}
+
+    def _states(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.parts.items()}
 
     def _take(self, state: dict[str, Any]) -> None:
         for name, part in self.parts.items():
@@ -184,8 +189,7 @@ class State:
 
     def state_dict(self) -> dict[str, Any]:
         """For torch.save(): all parts, and the tag by which members know whether they have read the same."""
-        return {"gradsync": {"job": self._world.job.name, "count": self.count},
-                "parts": {name: part.state_dict() for name, part in self.parts.items()}}
+        return {"gradsync": {"job": self._world.job.name, "count": self.count}, "parts": self._states()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """On all members, right after the state was made. Where some have read another checkpoint, or none,

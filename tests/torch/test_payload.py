@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a State sends to a member that lacks it: it arrives as it was, and nothing of it is code."""
+import collections
+import json
+import pickle
+import subprocess
+
+import numpy
+import pytest
+import torch
+
+import gradsync
+from gradsync.torch import payload, register_state_type
+
+CPU = torch.device("cpu")
+VALUES = [
+    None, True, 7, -2 ** 200, 0.1, float("inf"), "text", "é\ud800\0", b"\0\xff", bytearray(b"x"), 1 - 2j,
+    [], [1, [2]], (), (1, (2, [3])), {}, {3: 4, "a": {(1, 2): None}}, {1, 2}, frozenset({"a"}), range(1, 9, 2),
+    collections.OrderedDict(b=1, a=2), collections.Counter("aab"), collections.deque([1, 2], 2),
+    torch.Size([2, 3]), torch.bfloat16, torch.device("cuda", 1), numpy.float64(0.1), numpy.bool_(True),
+]
+
+
+def there_and_back(state):
+    return payload.put_together(payload.take_apart(state)[0], CPU)[0]
+
+
+def test_each_kind_comes_back_as_it_was():
+    back = there_and_back(VALUES)
+    assert back == VALUES and [type(each) for each in back] == [type(each) for each in VALUES]
+    assert list(back[20]) == ["b", "a"] and back[22].maxlen == 2
+    assert there_and_back(float("nan")) != there_and_back(float("nan"))
+    array = numpy.arange(6, dtype=numpy.uint16).reshape(2, 3)
+    back = there_and_back(array)
+    assert back.dtype == array.dtype and (back == array).all() and back.flags.writeable
+
+
+def test_versions_of_modules_come_along():
+    """Without them a module takes its state for that of an old release."""
+    state = torch.nn.Sequential(torch.nn.BatchNorm1d(2)).state_dict()
+    skeleton, tensors = payload.take_apart(state)
+    back, empty = payload.put_together(skeleton, CPU)
+    assert back._metadata == state._metadata and list(back) == list(state)
+    assert [each.shape for each in empty] == [each.shape for each in tensors]
+
+
+class Touch:
+    """What a pickle would run."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return subprocess.call, (["touch", str(self.path)],)
+
+
+@pytest.mark.parametrize("skeleton", [
+    b"", b"\0", b"[]", b"7 8", b'{"list": 1}', b'["os.system", "id"]', b'["list", ["__reduce__", 1]]',
+    b'["tensor", "float32", [-1], true]', b'["tensor", "load", [1], true]', b'["dict", [["list"], 1]]',
+    b'["number", "O", [], ["bytes", ""]]', b'["ordered", ["list", 1]]', b'["size", ["list", "a"]]', b"[" * 100000,
+])
+def test_what_is_no_state_is_refused(skeleton):
+    with pytest.raises(gradsync.ProtocolError, match="what has come as the state of another member is none"):
+        payload.put_together(skeleton, CPU)
+
+
+def test_nothing_that_comes_is_run(tmp_path):
+    mark = tmp_path / "mark"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(gradsync.ProtocolError):
+            payload.put_together(pickle.dumps(Touch(mark), protocol), CPU)
+    assert not mark.exists()
+
+
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+
+class Derived(dict):
+    pass
+
+
+@pytest.mark.parametrize("value", [Own(1), Derived(), Own, lambda: 0, iter([]), numpy.array([Own(1)])])
+def test_a_class_of_the_script_is_named(value):
+    with pytest.raises(TypeError) as raised:
+        payload.take_apart({"parts": {"schedule": [1, value]}})
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    for each in (f"['parts']['schedule'][1] is of the class {kind}", "gradsync.torch.register_state_type()"):
+        assert each in str(raised.value)
+
+
+def test_what_holds_itself_is_refused():
+    state = []
+    state.append(state)
+    with pytest.raises(ValueError, match="the state holds itself"):
+        payload.take_apart(state)
+
+
+class Registered(Own):
+    pass
+
+
+def test_a_class_that_is_registered_comes_along():
+    for _ in range(2):          # a module may be loaded again
+        register_state_type(Registered, lambda each: {"value": each.value}, lambda parts: Registered(**parts),
+                            name="own")
+    tensor = torch.ones(2)
+    skeleton, tensors = payload.take_apart([Registered(tensor)])
+    assert json.loads(skeleton)[1][0] == "own" and tensors[0] is not tensor
+    back, empty = payload.put_together(skeleton, CPU)
+    assert type(back[0]) is Registered and back[0].value is empty[0]
+
+
+@pytest.mark.parametrize("cls, name", [(Own, "own"), (Own, "tuple"), (Own, "tensor"), (dict, None), (int, None),
+                                       (torch.nn.Parameter, None)])
+def test_no_class_takes_the_name_of_another(cls, name):
+    register_state_type(Registered, lambda each: each.value, Registered, name="own")
+    with pytest.raises(ValueError, match=r"register_state_type\(\)"):
+        register_state_type(cls, list, cls, name=name)
