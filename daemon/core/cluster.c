@@ -154,14 +154,35 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
         }
 }
 
-static const struct links_events link_events = { .up = on_up, .frame = on_frame, .down = on_down };
+/* The id of a daemon is its key's, so that a key that speaks for some users cannot end the connection of a
+ * daemon that speaks for others, or take its jobs over. Another key may have it that speaks for all of those
+ * users: as one that takes the place of the former one. */
+static const char *on_admit(void *owner, const struct peer *peer, const uint8_t *node) {
+        const struct cluster *cluster = owner;
+        struct roster_owner known;
+        char uids[KEY_UIDS];
+
+        if (cluster->roster == NULL || !roster_find_owner(cluster->roster, node, &known))
+                return NULL;
+        const char *key = peer_authority(peer, uids);
+        if (strcmp(key, known.key) == 0 || key_uids_cover(uids, known.uids))
+                return NULL;
+        return "it has the id of a daemon whose key speaks for users for whom this one's does not";
+}
+
+static const struct links_events link_events = {
+        .up = on_up, .frame = on_frame, .down = on_down, .admit = on_admit
+};
 
 /* ---- coordinating ---- */
 
-static int stations_on_place(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
-                             uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal) {
+static int stations_on_place(void *data, void *peer, const uint8_t node[STATION_NODE],
+                             const struct post_arrival *arrival, uint32_t *ret_address, uint32_t *ret_host,
+                             struct refusal *refusal) {
         struct cluster *cluster = data;
-        int r = roster_place(cluster->roster, node, arrival->host,
+        char uids[KEY_UIDS];
+        const struct roster_owner owner = { .key = peer_authority(peer, uids), .uids = uids };
+        int r = roster_place(cluster->roster, node, arrival->host, &owner,
                              arrival->has_address ? arrival->address : HUB_UNKNOWN, ret_address, ret_host);
 
         if (r == -ENOSPC)
@@ -250,6 +271,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                                             .send = stations_send_frame,
                                             .due = stations_on_due,
                                             .data = cluster };
+        const struct roster_owner own = { .key = "-", .uids = "*" };
         int r = roster_open(cluster->directory, cluster->name, &cluster->roster, error, size);
 
         if (r < 0)
@@ -259,8 +281,8 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                 .most_nodes = config->nodes_per_job,
                 .begun = identity_instance(cluster->config.identity) > 1 ? clock_now() : 0
         };
-        r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, HUB_UNKNOWN,
-                         &cluster->where.self, &cluster->where.host);
+        r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, &own,
+                         HUB_UNKNOWN, &cluster->where.self, &cluster->where.host);
         if (r == 0)
                 r = loop_timer_new(cluster->config.loop, coordinators_on_tick, cluster, &cluster->tick);
         if (r == 0)
@@ -600,4 +622,6 @@ void cluster_reload(struct cluster *cluster) {
         keys_clear(&keys);
         limits = cluster_limits(cluster->config.config);
         links_change(cluster->links, &limits);
+        if (cluster->stations != NULL)
+                stations_check(cluster->stations);
 }

@@ -12,12 +12,15 @@
 #include "base/cleanup.h"
 #include "rendezvous/nodeset.h"
 
-#define HEADLINE "gradsync nodes 1\n"
+#define HEADLINE "gradsync nodes 2\n"
+
+#define LINE 2048u /* bytes of one of the file, at most */
 
 struct entry {
         uint32_t address;
         uint8_t node[ROSTER_NODE];
         char host[ROSTER_HOST + 1];
+        char *key, *uids; /* of its owner */
 };
 
 struct roster {
@@ -62,10 +65,26 @@ static struct entry *roster_add(struct roster *roster) {
         return memset(&roster->entry[roster->n++], 0, sizeof(struct entry));
 }
 
-static int roster_save(const struct roster *roster) {
-        size_t size = sizeof(HEADLINE) + roster->n * (2 * ROSTER_NODE + ROSTER_HOST + 16), used;
-        _cleanup_(freep) char *text = malloc(size);
+static void entry_clear(struct entry *entry) {
+        free(entry->key);
+        free(entry->uids);
+        entry->key = entry->uids = NULL;
+}
 
+static bool entry_own(struct entry *entry, const struct roster_owner *owner) {
+        entry->key = strdup(owner->key);
+        entry->uids = strdup(owner->uids);
+        return entry->key != NULL && entry->uids != NULL;
+}
+
+static int roster_save(const struct roster *roster) {
+        size_t size = sizeof(HEADLINE), used;
+        _cleanup_(freep) char *text = NULL;
+
+        for (unsigned i = 0; i < roster->n; i++)
+                size += 2 * ROSTER_NODE + ROSTER_HOST + 16 + strlen(roster->entry[i].key) +
+                        strlen(roster->entry[i].uids);
+        text = malloc(size);
         if (text == NULL)
                 return -ENOMEM;
         used = (size_t)sprintf(text, "%s", HEADLINE);
@@ -73,7 +92,8 @@ static int roster_save(const struct roster *roster) {
                 used += (size_t)sprintf(text + used, "%" PRIu32 " ", roster->entry[i].address);
                 for (unsigned k = 0; k < ROSTER_NODE; k++)
                         used += (size_t)sprintf(text + used, "%02x", roster->entry[i].node[k]);
-                used += (size_t)sprintf(text + used, " %s\n", roster->entry[i].host);
+                used += (size_t)sprintf(text + used, " %s %s %s\n", roster->entry[i].host,
+                                        roster->entry[i].key, roster->entry[i].uids);
         }
         return replace_file(roster->path, roster->fresh, text, used);
 }
@@ -86,11 +106,13 @@ static struct entry *roster_find(const struct roster *roster, const uint8_t *nod
         return NULL;
 }
 
-static bool read_entry(const char *line, struct entry *entry) {
+/* `key` and `uids` have room for any line. */
+static bool read_entry(const char *line, struct entry *entry, char *key, char *uids) {
         char node[2 * ROSTER_NODE + 1];
         int end = 0;
 
-        if (sscanf(line, "%" SCNu32 " %32[0-9a-f] %64s%n", &entry->address, node, entry->host, &end) != 3 ||
+        if (sscanf(line, "%" SCNu32 " %32[0-9a-f] %64s %s %[0-9*,-]%n", &entry->address, node, entry->host,
+                   key, uids, &end) != 5 ||
             line[end] != '\n' || entry->address >= LIMIT_NODES || strlen(node) != 2 * ROSTER_NODE)
                 return false;
         for (unsigned k = 0; k < ROSTER_NODE; k++) {
@@ -103,19 +125,22 @@ static bool read_entry(const char *line, struct entry *entry) {
 }
 
 static int roster_read(struct roster *roster, FILE *file) {
-        char line[256];
-        struct entry entry, *at;
+        char line[LINE], key[LINE], uids[LINE];
+        struct roster_owner owner = { .key = key, .uids = uids };
+        struct entry entry = { 0 }, *at;
 
         if (fgets(line, sizeof(line), file) == NULL || strcmp(line, HEADLINE) != 0)
                 return -EBADMSG;
         while (fgets(line, sizeof(line), file) != NULL) {
-                if (!read_entry(line, &entry) || roster_find(roster, entry.node, 0) != NULL ||
+                if (!read_entry(line, &entry, key, uids) || roster_find(roster, entry.node, 0) != NULL ||
                     roster_find(roster, NULL, entry.address) != NULL)
                         return -EBADMSG;
                 at = roster_add(roster);
                 if (at == NULL)
                         return -ENOMEM;
                 *at = entry;
+                if (!entry_own(at, &owner))
+                        return -ENOMEM;
         }
         return ferror(file) ? -EIO : 0;
 }
@@ -159,6 +184,8 @@ int roster_open(const char *directory, const char *name, struct roster **ret, ch
 struct roster *roster_free(struct roster *roster) {
         if (roster == NULL)
                 return NULL;
+        for (unsigned i = 0; i < roster->n; i++)
+                entry_clear(&roster->entry[i]);
         free(roster->path);
         free(roster->fresh);
         free(roster->entry);
@@ -185,8 +212,14 @@ static uint32_t roster_free_address(const struct roster *roster, uint32_t claime
         return address;
 }
 
-int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host, uint32_t claimed,
-                 uint32_t *ret_address, uint32_t *ret_host) {
+static bool entry_is(const struct entry *entry, const char *host, const struct roster_owner *owner) {
+        return strcmp(entry->host, host) == 0 && strcmp(entry->key, owner->key) == 0 &&
+               strcmp(entry->uids, owner->uids) == 0;
+}
+
+int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host,
+                 const struct roster_owner *owner, uint32_t claimed, uint32_t *ret_address,
+                 uint32_t *ret_host) {
         struct entry *entry = roster_find(roster, node, 0);
         uint32_t address = entry != NULL ? entry->address : roster_free_address(roster, claimed);
         bool fresh = entry == NULL;
@@ -197,22 +230,33 @@ int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const c
                 entry = roster_add(roster);
         if (entry == NULL)
                 return -ENOMEM;
-        if (fresh || strcmp(entry->host, host) != 0) {
+        if (fresh || !entry_is(entry, host, owner)) {
                 struct entry before = *entry;
 
                 entry->address = address;
                 memcpy(entry->node, node, ROSTER_NODE);
                 snprintf(entry->host, sizeof(entry->host), "%s", host);
-                int r = roster_save(roster);
+                int r = entry_own(entry, owner) ? roster_save(roster) : -ENOMEM;
                 if (r < 0) {
+                        entry_clear(entry);
                         *entry = before;
                         roster->n -= fresh;
                         return r;
                 }
+                entry_clear(&before);
         }
         *ret_address = address;
         *ret_host = roster_host(roster, host);
         return 0;
+}
+
+bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NODE],
+                       struct roster_owner *ret) {
+        const struct entry *entry = roster_find(roster, node, 0);
+
+        if (entry != NULL)
+                *ret = (struct roster_owner){ .key = entry->key, .uids = entry->uids };
+        return entry != NULL;
 }
 
 void roster_recall(const char *directory, const char *name, uint32_t *ret_address, uint32_t *ret_host) {

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,16 +15,26 @@
 
 struct roster;
 
+/* By what a daemon was trusted when it was here: the name of its key, "-" without one, and the uids that this
+ * one speaks for (link/key.h). */
+struct roster_owner {
+        const char *key, *uids;
+};
+
 /* Reads the file NAME.nodes in `directory`, if it is there. 0; or a negative errno and a sentence in `error`:
  * what is there cannot be relied upon, or there is no memory. */
 int roster_open(const char *directory, const char *name, struct roster **ret, char *error, size_t size);
 struct roster *roster_free(struct roster *roster); /* NULL is fine */
 
 /* The address of that daemon, and the number of its host: the lowest address of any daemon there. One that is
- * new gets `claimed`, if nobody else has that, or the lowest free one. 0; -ENOSPC: there are too many; or
- * another negative errno if it could not be written down. */
-int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host, uint32_t claimed,
-                 uint32_t *ret_address, uint32_t *ret_host);
+ * new gets `claimed`, if nobody else has that, or the lowest free one. Its id is the owner's from now on. 0;
+ * -ENOSPC: there are too many; or another negative errno if it could not be written down. */
+int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host,
+                 const struct roster_owner *owner, uint32_t claimed, uint32_t *ret_address,
+                 uint32_t *ret_host);
+/* Whose the id of that daemon is. False: it is not known. Valid until the next roster_place(). */
+bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NODE],
+                       struct roster_owner *ret);
 
 /* The address that an earlier run was given, or UINT32_MAX; and the number of the host. */
 void roster_recall(const char *directory, const char *name, uint32_t *ret_address, uint32_t *ret_host);

@@ -288,8 +288,11 @@ static void door_slam(int sock) {
 }
 
 static void door_take(struct door *door, int sock, const struct sockaddr_storage *address, uint64_t now) {
-        unsigned source = share_find(&door->share, address, now);
+        struct sockaddr_storage local = { 0 };
         struct stranger *stranger = NULL;
+
+        (void)getsockname(sock, (struct sockaddr *)&local, &(socklen_t){ sizeof(local) });
+        unsigned source = share_find(&door->share, address, &local, now);
 
         if (share_admits(&door->share, source, door->now_limits.per_address, now))
                 stranger = door_place(door, source);

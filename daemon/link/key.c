@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,10 +264,42 @@ const struct key *keys_still_have(const struct keys *keys, const struct key *key
                        : NULL;
 }
 
-bool key_speaks_for(const struct key *key, uid_t uid) {
-        bool speaks = key->all_uids;
+/* The range that holds this uid, and ends last. NULL: the key does not speak for it. */
+static const struct key_range *key_find_range(const struct key *key, uint64_t uid) {
+        const struct key_range *found = NULL;
 
         for (unsigned i = 0; i < key->n_ranges; i++)
-                speaks |= uid >= key->range[i].first && uid <= key->range[i].last;
-        return speaks;
+                if (uid >= key->range[i].first && uid <= key->range[i].last &&
+                    (found == NULL || key->range[i].last > found->last))
+                        found = &key->range[i];
+        return found;
+}
+
+bool key_speaks_for(const struct key *key, uid_t uid) {
+        return key->all_uids || key_find_range(key, uid) != NULL;
+}
+
+void key_uids(const struct key *key, char text[KEY_UIDS]) {
+        size_t used = 0;
+
+        strcpy(text, "*");
+        for (unsigned i = 0; i < key->n_ranges; i++)
+                used += (size_t)snprintf(text + used, KEY_UIDS - used, "%s%" PRIu32 "-%" PRIu32,
+                                         i > 0 ? "," : "", key->range[i].first, key->range[i].last);
+}
+
+bool key_uids_cover(const char *uids, const char *others) {
+        struct key mine = { 0 }, theirs = { 0 };
+
+        if (!read_uids(uids, &mine) || !read_uids(others, &theirs))
+                return false;
+        for (unsigned i = 0; i < theirs.n_ranges && !mine.all_uids; i++)
+                for (uint64_t uid = theirs.range[i].first; uid <= theirs.range[i].last;) {
+                        const struct key_range *range = key_find_range(&mine, uid);
+
+                        if (range == NULL)
+                                return false;
+                        uid = (uint64_t)range->last + 1;
+                }
+        return mine.all_uids || !theirs.all_uids;
 }

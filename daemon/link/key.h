@@ -21,6 +21,7 @@
 #define KEY_LEAST 16u /* bytes of a secret: 128 random bits */
 #define KEY_MOST 64u
 #define KEY_RANGES 64u
+#define KEY_UIDS (22u * KEY_RANGES + 1) /* bytes of the text of their ranges, with the 0 at its end */
 #define KEYS_MOST 2u
 
 struct key {
@@ -28,7 +29,7 @@ struct key {
         uint8_t secret[KEY_MOST];
         size_t length;
         bool all_uids;
-        struct {
+        struct key_range {
                 uint32_t first, last;
         } range[KEY_RANGES];
         unsigned n_ranges;
@@ -54,4 +55,8 @@ const struct key *keys_find(const struct keys *keys, const char *name, size_t le
 /* The same key, name and secret, as these keys have it; NULL: it is gone, or over at that time. */
 const struct key *keys_still_have(const struct keys *keys, const struct key *key, time_t now);
 bool key_speaks_for(const struct key *key, uid_t uid);
+/* The uids that it speaks for, as in a file of keys: "*", or ranges. */
+void key_uids(const struct key *key, char text[KEY_UIDS]);
+/* The first text names all uids that the second one names. False where one of them is malformed. */
+bool key_uids_cover(const char *uids, const char *others);
 bool key_is_over(const struct key *key, time_t now);

@@ -292,17 +292,22 @@ static bool peer_replaces(struct peer *peer) {
 
 static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello) {
         enum link_role expected = peer->dialled ? LINK_COORDINATOR : LINK_NODE_ROLE;
+        const struct links_config *config = &peer->links->config;
+        const char *why;
 
         peer->refusal = hello->major != LINK_MAJOR ? LINK_REFUSED_VERSION : LINK_REFUSED_IDENTITY;
         if (hello->major != LINK_MAJOR)
                 return "it speaks another major version of the protocol between daemons: update one";
         if (hello->node.len != LINK_NODE)
                 return "it does not say which daemon it is";
-        if (memcmp(hello->node.data, peer->links->config.node, LINK_NODE) == 0)
+        if (memcmp(hello->node.data, config->node, LINK_NODE) == 0)
                 return "it has this daemon's own id: this is a connection with itself, or the id was copied "
                        "with its state directory";
         if (hello->role != expected)
                 return "it plays the wrong part";
+        if (!peer->dialled && config->events->admit != NULL &&
+            (why = config->events->admit(config->owner, peer, hello->node.data)) != NULL)
+                return why;
         memcpy(peer->node, hello->node.data, LINK_NODE);
         peer->instance = hello->instance;
         snprintf(peer->release, sizeof(peer->release), "%s",

@@ -43,6 +43,9 @@ struct links_events {
                              size_t length);
         /* The pointer must not be used afterwards. */
         void (*down)(void *owner, struct peer *peer, const char *why);
+        /* Whether the other end, which has been accepted, may be that daemon: NULL, or a sentence about why
+         * it may not. It is asked before an earlier connection of that daemon ends. NULL: any may. */
+        const char *(*admit)(void *owner, const struct peer *peer, const uint8_t *node);
 };
 
 /* Why a connection was not let in. */
@@ -129,3 +132,6 @@ const char *peer_name(const struct peer *peer);    /* its address, for people */
 void peer_local_address(const struct peer *peer, char *text, size_t size);
 bool peer_was_dialled(const struct peer *peer);
 bool peer_speaks_for(const struct peer *peer, uid_t uid);
+/* By what it is trusted: the name of its key, "-" without one, which is valid during the call; and the uids
+ * that it speaks for, as key_uids(). */
+const char *peer_authority(const struct peer *peer, char uids[KEY_UIDS]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What others may know of connections between daemons. */
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -93,6 +94,17 @@ void peer_local_address(const struct peer *peer, char *text, size_t size) {
 
 bool peer_was_dialled(const struct peer *peer) {
         return peer->dialled;
+}
+
+const char *peer_authority(const struct peer *peer, char uids[KEY_UIDS]) {
+        const struct key *key = peer_key(peer);
+
+        strcpy(uids, peer->tls != NULL ? "" : "*");
+        if (key != NULL)
+                key_uids(key, uids);
+        else if (peer->local && peer->uid != 0)
+                snprintf(uids, KEY_UIDS, "%u", (unsigned)peer->uid);
+        return key != NULL ? key->name : "-";
 }
 
 bool peer_speaks_for(const struct peer *peer, uid_t uid) {

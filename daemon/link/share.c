@@ -4,29 +4,39 @@
 #include <netinet/in.h>
 #include <string.h>
 
-static void source_key(const struct sockaddr_storage *address, uint8_t key[9]) {
+#define NETWORK 8u /* bytes of an IPv6 address */
+
+static const uint8_t *bytes_of(const struct sockaddr_storage *address) {
+        return (const uint8_t *)&((const struct sockaddr_in6 *)address)->sin6_addr;
+}
+
+static void source_key(const struct sockaddr_storage *address, const struct sockaddr_storage *local,
+                       uint8_t key[SOURCE_KEY]) {
         const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
         const struct sockaddr_in *four = (const struct sockaddr_in *)address;
-        const uint8_t *bytes = (const uint8_t *)&six->sin6_addr;
 
-        memset(key, 0, 9);
+        memset(key, 0, SOURCE_KEY);
         if (address->ss_family == AF_INET) {
                 key[0] = 4;
                 memcpy(key + 1, &four->sin_addr, 4);
         } else if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
                 key[0] = 4;
-                memcpy(key + 1, bytes + 12, 4);
+                memcpy(key + 1, bytes_of(address) + 12, 4);
         } else if (address->ss_family == AF_INET6) {
+                bool neighbour = local->ss_family == AF_INET6 &&
+                                 memcmp(bytes_of(address), bytes_of(local), NETWORK) == 0;
+
                 key[0] = 6;
-                memcpy(key + 1, bytes, 8);
+                memcpy(key + 1, bytes_of(address), neighbour ? sizeof(six->sin6_addr) : NETWORK);
         }
 }
 
-unsigned share_find(struct share *share, const struct sockaddr_storage *address, uint64_t now) {
+unsigned share_find(struct share *share, const struct sockaddr_storage *address,
+                    const struct sockaddr_storage *local, uint64_t now) {
         struct share_source *oldest = NULL;
-        uint8_t key[9];
+        uint8_t key[SOURCE_KEY];
 
-        source_key(address, key);
+        source_key(address, local, key);
         for (unsigned i = 0; i < SHARE_SOURCES; i++) {
                 struct share_source *source = &share->source[i];
 

@@ -172,8 +172,8 @@ static struct station_job *station_find_unnamed(const struct station *station) {
         return NULL;
 }
 
-/* When jobs are dropped of which nothing has been heard. One that is away may have nodes that are in a
- * generation, and have not heard of their coordinators, until then. One that is connected names what it has at
+/* When jobs are dropped of which nothing has been heard. A daemon that is away may have nodes until then that
+ * are in a generation, and have not heard of their coordinators. One that is connected names its jobs at
  * once. */
 static uint64_t station_until(const struct station *station) {
         const struct machine_times *times = &station->table->config.cluster->times;
@@ -270,7 +270,8 @@ static const char *station_take_arrival(struct station *station, const void *byt
 
         if (why != NULL)
                 return why;
-        int r = config->place(config->data, station->node, &arrival, &place.address, &place.host, &refusal);
+        int r = config->place(config->data, station->peer, station->node, &arrival, &place.address,
+                              &place.host, &refusal);
         if (r != 0) {
                 snprintf(table->why, sizeof(table->why), "%s", r > 0 ? refusal.text : strerror(-r));
                 return table->why;
@@ -305,15 +306,42 @@ static struct station_job *station_find_same(const struct station *station, cons
         return NULL;
 }
 
-static int station_admit(const struct station *station, const struct post_attach *which,
+/* Also of a job that it has: its key may be another one than on the connection before. */
+static int station_check(const struct station *station, const struct post_attach *which,
                          struct refusal *refusal) {
         const struct stations_config *config = &station->table->config;
 
-        if (!config->speaks_for(config->data, station->peer, which->uid))
-                return refuse(refusal, WIRE__CODE__DENIED,
-                              "job '%s': the coordinator admits no jobs of uid %u from this host; give its "
-                              "key that uid (uids=), or use another key",
-                              which->job, (unsigned)which->uid);
+        if (config->speaks_for(config->data, station->peer, which->uid))
+                return 0;
+        return refuse(
+                refusal, WIRE__CODE__DENIED,
+                "job '%s': the coordinator admits no jobs of uid %u from this host; give its key that uid "
+                "(uids=), or use another key",
+                which->job, (unsigned)which->uid);
+}
+
+/* All nodes hear why before the first of them counts as lost to the others. */
+void stations_check(struct stations *table) {
+        struct station_job *job, *spare;
+        struct station *station;
+        struct refusal refusal;
+
+        list_for_each(station, &table->list, link)
+                list_for_each(job, &station->jobs, link)
+                        if (station->peer != NULL && station_check(station, &job->which, &refusal) != 0)
+                                station_refuse(station, job->number, &refusal);
+        list_for_each(station, &table->list, link)
+                list_for_each_safe(job, spare, &station->jobs, link)
+                        if (station->peer != NULL && station_check(station, &job->which, &refusal) != 0)
+                                station_drop_job(job);
+}
+
+static int station_admit(const struct station *station, const struct post_attach *which,
+                         struct refusal *refusal) {
+        int r = station_check(station, which, refusal);
+
+        if (r != 0)
+                return r;
         if (station->n_jobs >= STATION_JOBS)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "job '%s': this host has %u jobs over several nodes: no more can", which->job,
@@ -366,17 +394,19 @@ static const char *station_take_attach(struct station *station, uint32_t number,
         if (number == 0 || station_find_job(station, number) != NULL)
                 return "it names a job by a number that it has used";
         struct station_job *job = station_find_same(station, &which);
-        /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one job
-         * twice on a connection is wrong: its last word counts. */
+        /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one
+         * job twice on a connection is wrong: its last word counts. */
         if (job != NULL && (job->number != 0 || !sha256_equal(&job->which.token, &which.token))) {
                 station_drop_job(job);
                 job = NULL;
         }
-        if (job != NULL) {
+        if (job != NULL && station_check(station, &which, &refusal) == 0) {
                 job->number = number;
                 coordinators_repeat(&job->attachment);
                 return NULL;
         }
+        if (job != NULL)
+                station_drop_job(job);
         int r = station_add_job(station, number, &which, &refusal);
         if (r < 0)
                 refuse(&refusal, WIRE__CODE__QUOTA, "job '%s': the coordinator has no memory for it: %s",

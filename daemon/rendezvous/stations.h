@@ -24,8 +24,9 @@ struct stations_config {
         uint64_t (*clock)(void);
         /* Where that daemon is, the same in each run of either side: 0 and *ret_address and *ret_host, or a
          * code with *refusal. It had `claimed` before, if that is not HUB_UNKNOWN. */
-        int (*place)(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
-                     uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal);
+        int (*place)(void *data, void *peer, const uint8_t node[STATION_NODE],
+                     const struct post_arrival *arrival, uint32_t *ret_address, uint32_t *ret_host,
+                     struct refusal *refusal);
         /* Whether it may have jobs of that uid. */
         bool (*speaks_for)(void *data, void *peer, uid_t uid);
         /* A frame; it is dropped if the connection has just gone. Never calls back. */
@@ -49,5 +50,7 @@ void stations_down(struct stations *table, void *peer);
 const char *stations_receive(struct stations *table, void *peer, enum post_kind kind, uint32_t about,
                              const void *bytes, size_t length);
 void stations_tick(struct stations *table);
+/* Daemons may speak for other users than before: they lose the jobs of those for whom they no longer do. */
+void stations_check(struct stations *table);
 /* The hosts of connected daemons that may have that job, and have no node of it. */
 void stations_add_empty(const struct stations *table, const struct hub_job *job, struct hub_told *told);

@@ -98,11 +98,14 @@ static void status_add_process(Wire__StatusDaemon *row) {
         SET(*row, process_max_fds, usage.max_fds);
 }
 
-static void status_add_identity(const struct sessions_identity *identity, Wire__StatusDaemon *row) {
+/* Ids of daemons are for the operator: with a key for the same users one could pass for that daemon. */
+static void status_add_identity(const struct answer *answer, Wire__StatusDaemon *row) {
+        const struct sessions_identity *identity = answer->sessions->config.identity;
+
         if (identity == NULL)
                 return;
         SET_IF(*row, starts, identity->node[0] != '\0', identity->starts);
-        if (row->has_starts)
+        if (row->has_starts && session_sees_all(answer->viewer))
                 row->node = (char *)identity->node;
         if (identity->no_identity[0] != '\0')
                 row->no_identity = (char *)identity->no_identity;
@@ -186,7 +189,7 @@ void status_send_daemon(struct answer *answer) {
         SET(row, process_start_time, answer->sessions->start_time);
         status_add_gpu(answer, &row, &gpu);
         status_add_engine(&config->jobs->config, &row, &engine);
-        status_add_identity(config->identity, &row);
+        status_add_identity(answer, &row);
         status_add_process(&row);
         SET(row, complete, session_sees_all(answer->viewer));
         if (row.complete)
@@ -580,7 +583,7 @@ void status_send_link(void *to, const struct sessions_link *link) {
 
         row.role = (char *)link->role;
         row.state = (char *)link->state;
-        row.node = link->node[0] != '\0' ? (char *)link->node : NULL;
+        row.node = link->node[0] != '\0' && session_sees_all(answer->viewer) ? (char *)link->node : NULL;
         row.host = link->host[0] != '\0' ? (char *)link->host : NULL;
         row.address = link->address[0] != '\0' ? (char *)link->address : NULL;
         row.key = link->key[0] != '\0' ? (char *)link->key : NULL;

@@ -223,7 +223,10 @@ def test_other_users_do_not_see_it(hosts, member):
     formed(it, member)
     for served in (*it.nodes, it.coordinator):
         assert served.job("job") is not None
-        assert served.status(uid=ALICE)["jobs"] == []
+        theirs = served.status(uid=ALICE)
+        assert theirs["jobs"] == [] and theirs["daemon"]["node"] is None
+        for which, status in ((True, theirs), (False, served.status())):
+            assert {link["node"] is None for link in status["links"]} == {which}
         served.ctl("status", "0/job", uid=ALICE, code=4)
 
 

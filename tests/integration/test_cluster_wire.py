@@ -214,6 +214,55 @@ def test_jobs_of_users_that_the_key_does_not_name(target, member):
     it.job.on()
 
 
+def rewrite_keys(it, *lines):
+    """Of the coordinator, which reads them again."""
+    it.key_file.write_text("\n".join(lines) + "\n")
+    seen = it.coordinator.log.count("configuration reloaded")
+    it.coordinator.program.signal(signal.SIGHUP)
+    wait_until(lambda: it.coordinator.log.count("configuration reloaded") > seen, "the reload")
+
+
+def ids_of(it):
+    """Of the daemons that the coordinator knows, by their addresses."""
+    rows = [line.split() for line in pathlib.Path(it.coordinator.socket + ".identity.nodes").read_text()
+            .splitlines()[1:]]
+    return {int(address): bytes.fromhex(node) for address, node, *_ in rows}
+
+
+def test_the_id_of_a_daemon_is_its_keys(target):
+    """A key of some users neither ends the connection of a daemon that speaks for others nor hears of its
+    jobs."""
+    it = target()
+    narrow = ("narrow", "ef" * 32)
+    rewrite_keys(it, " ".join(it.key), f"{' '.join(narrow)} uids=61777")
+    for number, node in ids_of(it).items():
+        if number == 0:             # the coordinator itself
+            continue
+        stranger = it.tls(f"127.0.8.{number}", narrow)
+        stranger.send(hello(node=node, instance=2 ** 63))
+        assert stranger.ended()
+        stranger.close()
+        it.refuses(rf"127\.0\.8\.{number}:\d+",
+                   "it has the id of a daemon whose key speaks for users for whom this one's does not")
+
+
+def test_a_key_that_loses_a_uid_ends_its_jobs(target):
+    it = target()
+    it.job.end()
+    rewrite_keys(it, f"{' '.join(it.key[:2])} uids=61777")
+    members = it.job.members
+    for each in members:
+        ask(each, "fill 1")
+        each.say("ready")
+    for each in members:
+        each.line()
+        each.say("finish")
+    for each in members:
+        said = each.line()
+        assert "admits no jobs of uid 0 from this host" in said, said
+    it.undisturbed = lambda: None       # the job has ended, which was the point
+
+
 def test_one_key_takes_the_place_of_another(target):
     """As the manual says: added behind, then first, then alone. Connections end with their key, and are made
     anew with the other one; the job goes on."""

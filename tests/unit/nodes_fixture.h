@@ -305,8 +305,9 @@ static void post_down(void *data, void *peer, enum post_kind kind, uint32_t abou
 static void post_placed(void *data, const struct post_place *place) {}
 
 /* The engine's number, too. */
-static int post_place(void *data, const uint8_t node[STATION_NODE], const struct post_arrival *arrival,
-                      uint32_t *ret_address, uint32_t *ret_host, struct refusal *refusal) {
+static int post_place(void *data, void *peer, const uint8_t node[STATION_NODE],
+                      const struct post_arrival *arrival, uint32_t *ret_address, uint32_t *ret_host,
+                      struct refusal *refusal) {
         *ret_address = node[0];
         *ret_host = 0;
         return 0;

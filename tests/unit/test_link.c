@@ -85,7 +85,7 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
         loop_exit(loop, 0);
 }
 
-static const struct links_events events = { on_up, on_frame, on_down };
+static const struct links_events events = { .up = on_up, .frame = on_frame, .down = on_down };
 
 static void on_late(void *data) {
         fail_msg("it takes too long; the dialling end says: %s",
@@ -736,6 +736,43 @@ static int parse_after(size_t bytes, struct keys *ret) {
         memset(text, '#', bytes);
         strcpy(text + bytes, "\n" ONE);
         return keys_parse(text, bytes + 1 + strlen(ONE), "k", ret, error, sizeof(error));
+}
+
+TEST_ALONE(uids_of_keys_are_compared) {
+        static const struct {
+                const char *uids, *others;
+                bool cover;
+        } rows[] = {
+                { "*", "*", true },
+                { "*", "5", true },
+                { "5", "*", false },
+                { "5", "5", true },
+                { "5", "5-6", false },
+                { "1-4,9,5-8", "2-9", true },
+                { "1-4,6-9", "2-9", false },
+                { "1-9,3-4", "2-9", true },
+                { "0-4294967294", "4294967294", true },
+                { "0-4294967294", "*", false },
+                { "1,2,3", "3,1", true },
+                { "", "5", false },
+                { "5", "", false },
+        };
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+                if (key_uids_cover(rows[i].uids, rows[i].others) != rows[i].cover)
+                        fail_msg("'%s' and '%s'", rows[i].uids, rows[i].others);
+}
+
+TEST_ALONE(the_uids_of_a_key_are_text) {
+        struct keys keys;
+        char text[KEY_UIDS];
+
+        set_keys(&keys, ONE " uids=1000,2000-2999");
+        key_uids(&keys.key[0], text);
+        assert_string_equal(text, "1000-1000,2000-2999");
+        set_keys(&keys, ONE);
+        key_uids(&keys.key[0], text);
+        assert_string_equal(text, "*");
 }
 
 TEST_ALONE(the_longest_line_of_a_key_file) {

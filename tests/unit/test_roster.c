@@ -15,12 +15,14 @@
 
 static char directory[] = "/tmp/gs-roster-XXXXXX", path[64], fresh[64], error[512];
 static struct roster *roster;
+static struct roster_owner owner; /* of those that are placed */
 
 static void open_it(void) {
         assert_int_equal(roster_open(directory, "n", &roster, error, sizeof(error)), 0);
 }
 
 static int set_up(void **state) {
+        owner = (struct roster_owner){ .key = "main", .uids = "*" };
         strcpy(directory + strlen(directory) - 6, "XXXXXX");
         if (mkdtemp(directory) == NULL)
                 return -1;
@@ -47,7 +49,7 @@ static int place(char node, const char *host, uint32_t claimed, uint32_t *addres
         uint8_t id[ROSTER_NODE];
 
         memset(id, node, sizeof(id));
-        return roster_place(roster, id, host, claimed, address, of_host);
+        return roster_place(roster, id, host, &owner, claimed, address, of_host);
 }
 
 static void assert_placed(char node, const char *host, uint32_t claimed, uint32_t address, uint32_t of_host) {
@@ -74,6 +76,38 @@ TEST_WITH(who_gets_which_address, set_up, tear_down) {
         assert_placed('b', "right", UINT32_MAX, 1, 1);
 }
 
+static void assert_owned(char node, const char *key, const char *uids) {
+        struct roster_owner found;
+        uint8_t id[ROSTER_NODE];
+
+        memset(id, node, sizeof(id));
+        assert_true(roster_find_owner(roster, id, &found));
+        assert_string_equal(found.key, key);
+        assert_string_equal(found.uids, uids);
+}
+
+/* The latest owner, also after a restart. */
+TEST_WITH(an_id_has_an_owner, set_up, tear_down) {
+        struct roster_owner found;
+
+        assert_placed('a', "left", UINT32_MAX, 0, 0);
+        owner = (struct roster_owner){ .key = "limited", .uids = "1000-1000,2000-2999" };
+        assert_placed('b', "right", UINT32_MAX, 1, 1);
+        for (unsigned run = 0; run < 2; run++) {
+                assert_owned('a', "main", "*");
+                assert_owned('b', "limited", "1000-1000,2000-2999");
+                assert_false(roster_find_owner(roster, (uint8_t[ROSTER_NODE]){ 0 }, &found));
+                roster = roster_free(roster);
+                open_it();
+        }
+        owner.key = "new";
+        assert_placed('b', "right", UINT32_MAX, 1, 1);
+        assert_owned('b', "new", "1000-1000,2000-2999");
+        owner.uids = "*";
+        assert_placed('b', "right", UINT32_MAX, 1, 1);
+        assert_owned('b', "new", "*");
+}
+
 /* An address that is not on the disk is nobody's. */
 TEST_WITH(what_cannot_be_saved_is_not_given_out, set_up, tear_down) {
         struct rlimit limit, little;
@@ -97,16 +131,19 @@ TEST_WITH(what_cannot_be_saved_is_not_given_out, set_up, tear_down) {
 }
 
 TEST_WITH(damaged_files_are_refused, set_up, tear_down) {
-        static const char *const texts[] = { "",
-                                             "gradsync nodes 2\n",
-                                             "gradsync nodes 1\nx",
-                                             "gradsync nodes 1\n0 00000000000000000000000000000000 h",
-                                             "gradsync nodes 1\n4096 00000000000000000000000000000000 h\n",
-                                             "gradsync nodes 1\n0 000000000000000000000000000000 h\n",
-                                             "gradsync nodes 1\n0 00000000000000000000000000000000 h\n"
-                                             "0 00000000000000000000000000000001 h\n",
-                                             "gradsync nodes 1\n0 00000000000000000000000000000000 h\n"
-                                             "1 00000000000000000000000000000000 h\n" };
+#define ZERO "00000000000000000000000000000000"
+        static const char *const texts[] = {
+                "",
+                "gradsync nodes 3\n",
+                "gradsync nodes 2\nx",
+                "gradsync nodes 2\n0 " ZERO " h k *",
+                "gradsync nodes 2\n0 " ZERO " h k\n",
+                "gradsync nodes 2\n0 " ZERO " h k uids\n",
+                "gradsync nodes 2\n4096 " ZERO " h k *\n",
+                "gradsync nodes 2\n0 000000000000000000000000000000 h k *\n",
+                "gradsync nodes 2\n0 " ZERO " h k *\n0 00000000000000000000000000000001 h k *\n",
+                "gradsync nodes 2\n0 " ZERO " h k *\n1 " ZERO " h k *\n",
+        };
 
         for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
                 FILE *file = fopen(path, "w");

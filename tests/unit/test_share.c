@@ -19,7 +19,7 @@ static int setup(void **state) {
 
 #define TEST(name) TEST_WITH(name, setup, NULL)
 
-static unsigned find(const char *text, uint64_t now) {
+static struct sockaddr_storage address_of(const char *text) {
         struct sockaddr_storage address = { 0 };
 
         if (strchr(text, ':') != NULL) {
@@ -29,7 +29,17 @@ static unsigned find(const char *text, uint64_t now) {
                 address.ss_family = AF_INET;
                 assert_int_equal(inet_pton(AF_INET, text, &((struct sockaddr_in *)&address)->sin_addr), 1);
         }
-        return share_find(&share, &address, now);
+        return address;
+}
+
+static unsigned find_at(const char *text, const char *local, uint64_t now) {
+        struct sockaddr_storage there = address_of(text), here = address_of(local);
+
+        return share_find(&share, &there, &here, now);
+}
+
+static unsigned find(const char *text, uint64_t now) {
+        return find_at(text, "192.0.2.1", now);
 }
 
 TEST(what_is_one_source) {
@@ -41,6 +51,17 @@ TEST(what_is_one_source) {
         assert_int_not_equal(find("10.0.0.2", 2), four);
         assert_int_equal(find("2001:db8::ffff:ffff:ffff:ffff", 2), six);
         assert_int_not_equal(find("2001:db8:0:1::1", 2), six);
+}
+
+/* One that takes many addresses keeps out nobody else there. */
+TEST(each_neighbour_is_a_source) {
+        unsigned one = find_at("2001:db8::1", "2001:db8::100", 1);
+
+        assert_int_equal(find_at("2001:db8::1", "2001:db8::100", 2), one);
+        assert_int_not_equal(find_at("2001:db8::2", "2001:db8::100", 2), one);
+        assert_int_not_equal(find_at("fe80::1", "fe80::100", 2), find_at("fe80::2", "fe80::100", 2));
+        assert_int_equal(find_at("2001:db8:0:1::1", "2001:db8::100", 2),
+                         find_at("2001:db8:0:1::2", "2001:db8::100", 2));
 }
 
 TEST(each_source_has_its_rate) {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nested state (state_dict and the like) on its way to members that lack it: a skeleton and tensors.
 
-The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes over
-connections that others may be able to write to, so nothing in it names code, and what is not of such a kind is
-refused. A list [name, …] stands for each value that JSON has not.
+The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes
+over connections that others may be able to write to. So nothing in it names code, and a value of another kind
+is refused. A list [name, …] stands for each value that JSON has not.
 """
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class _Taker:
         if type(value) is list:
             return ["list", *(self._within(f"[{i}]", each) for i, each in enumerate(value))]
         if type(value) is dict:
-            return ["dict", *([self.take(key), self._within(f"[{key!r}]", each)] for key, each in value.items())]
+            return ["dict", *([self.take(key), self._within(f"[{key!r}]", each)]
+                              for key, each in value.items())]
         if kind is not None:
             return [kind.name, self.take(kind.take(value))]
         if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) \
@@ -151,7 +152,8 @@ class _Maker:
         return _NAMED[name].make(self.make(*parts))
 
     def _make_tensor(self, dtype: Any, shape: Any, on_host: Any) -> torch.Tensor:
-        self.tensors.append(torch.empty(shape, dtype=_DTYPES[dtype], device="cpu" if on_host else self._device))
+        device = "cpu" if on_host else self._device
+        self.tensors.append(torch.empty(shape, dtype=_DTYPES[dtype], device=device))
         return self.tensors[-1]
 
     def _make_numbers(self, name: str, dtype: Any, shape: Any, data: Any) -> Any:
@@ -164,8 +166,8 @@ class _Maker:
 
 
 def take_apart(state: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """The skeleton, and the tensors in the order in which it names them. TypeError where something in it is of
-    no kind that a state can hold."""
+    """The skeleton, and the tensors in the order in which it names them. TypeError where a value is of no
+    kind that a state can hold."""
     taker = _Taker()
     try:
         return json.dumps(taker.take(state)).encode(), taker.tensors
@@ -185,10 +187,10 @@ def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch
     maker = _Maker(device)
     try:
         return maker.make(json.loads(skeleton)), maker.tensors
-    except Exception as problem:        # pylint: disable=broad-except  # which one depends on what came instead
-        raise ProtocolError("what has come as the state of another member is none: it was changed on its way, or "
-                            "that member has registered other types (register_state_type), or is of another "
-                            f"release: {type(problem).__name__}: {problem}") from None
+    except Exception as problem:        # pylint: disable=broad-except
+        raise ProtocolError("the state that has come from another member makes no sense: it was changed on "
+                            "its way, or that member has registered other types (register_state_type), or is "
+                            f"of another release: {type(problem).__name__}: {problem}") from None
 
 
 def receive(job: Job, root: int, size: int) -> Any:

@@ -45,9 +45,9 @@ class State:
 
     A part is anything with state_dict() and load_state_dict(). At least one is a DistributedDataParallel. All
     members make it at the same point, after their models. In a process that has come in the place of a lost
-    member it takes the state of the others before it returns. States go to other members as plain data: tensors,
-    numbers, text, bytes, and lists, tuples, dicts and sets of these. A class of the script's own is registered
-    (register_state_type); TypeError where it is not.
+    member it takes the state of the others before it returns. States go to other members as plain data:
+    tensors, numbers, text, bytes, and lists, tuples, dicts and sets of these. A class of the script's own is
+    registered (register_state_type); TypeError where it is not.
 
     steps_per_batch  how many blocks of step() each batch has; a script of two models may have one for each.
                      The sampler goes on after the last of them, and a process that comes between them
