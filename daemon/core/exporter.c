@@ -4,7 +4,9 @@
 #include "core/exporter.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <resolv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +26,7 @@
 #define DISCARDS 16u                  /* times REQUEST_MAX, of what comes after it */
 #define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
 #define PATIENCE (5 * USEC_PER_SEC)   /* for a request, and again for each piece of the response to be read */
+#define NAMES (1u + MAXDNSRCH)        /* of this host */
 #define RETRY USEC_PER_SEC            /* after a failure to accept, as when fds are short */
 
 struct caller {
@@ -48,9 +51,10 @@ struct exporter {
         struct loop *loop;
         struct closer *closer;
         struct scrape_config scrape;
-        char *address; /* on the network; NULL: of a socket file */
-        int fd;        /* -1: nobody listens on the address yet */
-        char *path;    /* of the socket file; NULL: on the network */
+        char *address;         /* on the network; NULL: of a socket file */
+        char *name[NAMES + 1]; /* of this host, then NULL */
+        int fd;                /* -1: nobody listens on the address yet */
+        char *path;            /* of the socket file; NULL: on the network */
         struct loop_io *io;
         struct loop_timer *retry;
         struct list callers;
@@ -196,6 +200,7 @@ static void caller_answer(struct caller *caller) {
         caller->heard_out = true;
         caller->is_http = exporter_is_network(exporter) || http_begins(caller->request, caller->heard);
         http_parse(caller->request, exporter_is_network(exporter) ? METRICS_TEXT : METRICS_OPEN,
+                   exporter_is_network(exporter) ? (const char *const *)exporter->name : NULL,
                    &caller->asked);
         caller->chunks =
                 caller->is_http && caller->asked.chunked && caller->asked.fine && !caller->asked.head;
@@ -410,6 +415,27 @@ static int exporter_bind(struct exporter *exporter, const struct exporter_config
         return r;
 }
 
+/* The name of this host, alone and in each domain in which its resolver looks for names. */
+static int exporter_find_names(struct exporter *exporter) {
+        char host[HOST_NAME_MAX + 1] = "";
+        struct __res_state resolver = { 0 };
+        unsigned n = 0;
+        int r = 0;
+
+        if (gethostname(host, sizeof(host) - 1) < 0)
+                return 0;
+        exporter->name[n++] = strdup(host);
+        if (res_ninit(&resolver) < 0)
+                return 0;
+        for (; n < NAMES && resolver.dnsrch[n - 1] != NULL && r >= 0; n++)
+                r = asprintf(&exporter->name[n], "%s.%s", host, resolver.dnsrch[n - 1]);
+        res_nclose(&resolver);
+        if (r >= 0)
+                return 0;
+        exporter->name[n - 1] = NULL;
+        return -ENOMEM;
+}
+
 int exporter_new(const struct exporter_config *config, struct exporter **ret, char *error, size_t size) {
         const char *where = config->address != NULL ? config->address : config->socket.path;
         struct exporter *exporter = calloc(1, sizeof(*exporter));
@@ -424,7 +450,8 @@ int exporter_new(const struct exporter_config *config, struct exporter **ret, ch
         exporter->address = config->address != NULL ? strdup(config->address) : NULL;
         exporter->fd = -1;
         list_init(&exporter->callers);
-        int r = config->address != NULL && exporter->address == NULL ? -ENOMEM : 0;
+        int r = config->address != NULL && exporter->address == NULL ? -ENOMEM
+                                                                     : exporter_find_names(exporter);
         if (r == 0)
                 r = loop_timer_new(config->loop, exporter_on_retry, exporter, &exporter->retry);
         if (r < 0)
@@ -457,6 +484,8 @@ struct exporter *exporter_free(struct exporter *exporter) {
         if (exporter->path != NULL)
                 unlink(exporter->path);
         closer_close_at_once(exporter->closer, exporter->fd);
+        for (unsigned i = 0; exporter->name[i] != NULL; i++)
+                free(exporter->name[i]);
         free(exporter->path);
         free(exporter->address);
         free(exporter);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/http.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
@@ -22,8 +23,69 @@ bool http_is_complete(const char *text) {
         return strstr(text, "\r\n\r\n") != NULL || strstr(text, "\n\n") != NULL;
 }
 
+/* The value of the header in this line without what is around it; NULL: the line is of another header. */
+static const char *http_value(const char *line, const char *name, size_t *ret_length) {
+        size_t n = strlen(name), length = strcspn(line, "\r\n");
+
+        if (strncasecmp(line, name, n) != 0)
+                return NULL;
+        line += n;
+        length -= n;
+        while (length > 0 && (line[0] == ' ' || line[0] == '\t')) {
+                line++;
+                length--;
+        }
+        while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
+                length--;
+        *ret_length = length;
+        return line;
+}
+
+/* Without its port, and the dot at the end of a full name. */
+static size_t http_host_length(const char *host, size_t length) {
+        const char *end =
+                length > 0 && host[0] == '[' ? memchr(host, ']', length) : memchr(host, ':', length);
+        size_t n = end != NULL ? (size_t)(end - host) + (host[0] == '[') : length;
+
+        return n > 0 && host[n - 1] == '.' ? n - 1 : n;
+}
+
+static bool http_is_name(const char *host, size_t length, const char *name) {
+        return length == strlen(name) && strncasecmp(host, name, length) == 0;
+}
+
+/* An address, or a name of this host. */
+static bool http_is_own_host(const char *host, size_t length, const char *const *names) {
+        struct in_addr four;
+        char text[16];
+
+        length = http_host_length(host, length);
+        snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text) ? length : 0), host);
+        if (length == 0 || host[0] == '[' || inet_pton(AF_INET, text, &four) == 1 ||
+            http_is_name(host, length, "localhost"))
+                return true;
+        for (; *names != NULL; names++)
+                if (http_is_name(host, length, *names))
+                        return true;
+        return false;
+}
+
+/* A page in a browser can let a name of its own lead to this host, and read the answer. But the browser says
+ * that name. */
+static bool http_is_for_us(const char *text, const char *const *names) {
+        size_t length;
+
+        while (names != NULL && (text = strchr(text, '\n')) != NULL) {
+                const char *host = http_value(++text, "host:", &length);
+
+                if (host != NULL && !http_is_own_host(host, length, names))
+                        return false;
+        }
+        return true;
+}
+
 /* What follows the method is a path and, maybe, a query. */
-static const char *http_judge(const char *text, bool head) {
+static const char *http_judge(const char *text, bool head, const char *const *names) {
         const char *path = strchr(text, ' ');
         size_t length = path != NULL ? strcspn(++path, " ?\r\n") : 0;
 
@@ -31,6 +93,8 @@ static const char *http_judge(const char *text, bool head) {
                 return "400 Bad Request";
         if (!head && strncmp(text, "GET ", 4) != 0)
                 return "405 Method Not Allowed";
+        if (!http_is_for_us(text, names))
+                return "421 Misdirected Request";
         if ((length == 1 && path[0] == '/') || (length == 8 && strncmp(path, "/metrics", 8) == 0))
                 return "200 OK";
         return "404 Not Found";
@@ -62,11 +126,12 @@ static enum metrics_form http_choose(const char *text, enum metrics_form form) {
         return plain ? METRICS_TEXT : form;
 }
 
-void http_parse(const char *text, enum metrics_form form, struct http_request *ret) {
+void http_parse(const char *text, enum metrics_form form, const char *const *names,
+                struct http_request *ret) {
         size_t line = strcspn(text, "\r\n");
 
         ret->head = strncmp(text, "HEAD ", 5) == 0;
-        ret->status = http_judge(text, ret->head);
+        ret->status = http_judge(text, ret->head, names);
         ret->fine = strncmp(ret->status, "200", 3) == 0;
         ret->chunked = line >= 9 && strncmp(text + line - 9, " HTTP/1.1", 9) == 0;
         ret->form = http_choose(text, form);

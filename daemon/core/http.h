@@ -23,8 +23,9 @@ struct http_request {
 bool http_begins(const char *text, size_t length);
 /* Whether the request is there up to the empty line. */
 bool http_is_complete(const char *text);
-/* `form` is what is given to whoever does not ask for one. */
-void http_parse(const char *text, enum metrics_form form, struct http_request *ret);
+/* `form` is what a caller gets that does not ask for one. `names`, with NULL at the end, are this host's: a
+ * request for another host is refused, unless it is for an address. NULL: for any host. */
+void http_parse(const char *text, enum metrics_form form, const char *const *names, struct http_request *ret);
 void http_write_head(const struct http_request *request, FILE *to);
 
 /* The size of a chunk stands before it and is known last: so many bytes are left free for it, and so many

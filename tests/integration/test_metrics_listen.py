@@ -114,6 +114,9 @@ def test_requests(served):
     assert http(get(served.metrics, path="/metrics?x=y"))[0].endswith("200 OK")
     assert http(get(served.metrics, path="/secret"))[0].endswith("404 Not Found")
     assert http(get(served.metrics, method="POST"))[0].endswith("405 Method Not Allowed")
+    for host, status in (("evil.example", "421 Misdirected Request"), (socket.gethostname(), "200 OK")):
+        request = f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        assert http(ask(served.metrics, request.encode()))[0].endswith(status)
     for wrong in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"HELO example.org\r\n"):
         status, headers, body = http(ask(served.metrics, wrong))
         assert status.endswith("400 Bad Request") and headers["content-length"] == "0" and body == ""

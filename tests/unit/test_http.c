@@ -10,7 +10,7 @@
 static struct http_request parsed(const char *text) {
         struct http_request request;
 
-        http_parse(text, METRICS_TEXT, &request);
+        http_parse(text, METRICS_TEXT, NULL, &request);
         return request;
 }
 
@@ -61,6 +61,39 @@ TEST_ALONE(answers) {
         assert_false(parsed("GET /HEAD HTTP/1.1\r\n\r\n").head);
 }
 
+/* A page that has its own name lead to this host cannot have its browser read what is here. */
+TEST_ALONE(a_request_is_for_this_host) {
+        static const char *const names[] = { "gpu17", "gpu17.example", NULL };
+        static const char *const ours[] = { "10.0.0.1",     "10.0.0.1:9400", "[::1]",       "[fe80::1]:9400",
+                                            "localhost:80", "gpu17",         "GPU17:9400",  "gpu17.example",
+                                            "gpu17.",       "LOCALHOST.",    "\t10.0.0.1 ", "" };
+        static const char *const others[] = { "evil.example",       "gpu17x",
+                                              "gpu170.example",     "xgpu17",
+                                              "10.0.0.1.evil",      "evil.example:80",
+                                              "1.2.3.4.5",          "gpu17.evil",
+                                              "gpu17.example.evil", "localhost.evil.example" };
+        struct http_request request;
+        char text[256];
+
+        for (unsigned i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+                snprintf(text, sizeof(text), "GET /metrics HTTP/1.1\r\nHOST:%s\r\n\r\n", ours[i]);
+                http_parse(text, METRICS_TEXT, names, &request);
+                if (!request.fine)
+                        fail_msg("'%s': %s", ours[i], request.status);
+        }
+        for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+                snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: localhost\r\nhost: %s\r\n\r\n",
+                         others[i]);
+                http_parse(text, METRICS_TEXT, names, &request);
+                assert_string_equal(request.status, "421 Misdirected Request");
+                assert_false(request.fine);
+                http_parse(text, METRICS_TEXT, NULL, &request);
+                assert_true(request.fine);
+        }
+        http_parse("GET /metrics HTTP/1.0\r\n\r\n", METRICS_TEXT, names, &request);
+        assert_true(request.fine);
+}
+
 TEST_ALONE(chunks_are_for_version_1_1) {
         assert_true(parsed("GET / HTTP/1.1\r\n\r\n").chunked);
         assert_true(parsed("GET / HTTP/1.1\n\n").chunked);
@@ -74,9 +107,9 @@ TEST_ALONE(forms) {
         struct http_request request;
 
         assert_int_equal(parsed("GET / HTTP/1.1\r\n\r\n").form, METRICS_TEXT);
-        http_parse("GET / HTTP/1.1\r\nAccept: */*\r\n\r\n", METRICS_OPEN, &request);
+        http_parse("GET / HTTP/1.1\r\nAccept: */*\r\n\r\n", METRICS_OPEN, NULL, &request);
         assert_int_equal(request.form, METRICS_OPEN);
-        http_parse("GET / HTTP/1.1\r\naccept: text/plain\r\n\r\n", METRICS_OPEN, &request);
+        http_parse("GET / HTTP/1.1\r\naccept: text/plain\r\n\r\n", METRICS_OPEN, NULL, &request);
         assert_int_equal(request.form, METRICS_TEXT);
         assert_int_equal(
                 parsed("GET / HTTP/1.1\r\nHost: a\r\nACCEPT:Application/OpenMetrics-Text\r\n\r\n").form,
@@ -84,7 +117,7 @@ TEST_ALONE(forms) {
         assert_int_equal(
                 parsed("GET / HTTP/1.1\nAccept: text/plain, application/openmetrics-text;q=0.5\n\n").form,
                 METRICS_OPEN);
-        http_parse("GET / HTTP/1.1\r\nAccept: text/plain\r\nAccept: text/html\r\n\r\n", METRICS_OPEN,
+        http_parse("GET / HTTP/1.1\r\nAccept: text/plain\r\nAccept: text/html\r\n\r\n", METRICS_OPEN, NULL,
                    &request);
         assert_int_equal(request.form, METRICS_TEXT);
         /* not in another header, and not in the path */
