@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of records of different sizes, each in one piece. */
+/* Records of different sizes, one after the other in chunks, each in one piece. */
 #include "rendezvous/effects.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log.h"
 
 enum record_kind { RECORD_MESSAGE, RECORD_ACTION };
 
@@ -16,45 +17,76 @@ struct record {
         enum record_kind kind;
 };
 
+struct chunk {
+        struct chunk *next;
+        size_t size, used; /* bytes */
+        _Alignas(max_align_t) unsigned char room[];
+};
+
+static struct chunk *chunk_new(size_t size) {
+        struct chunk *chunk = malloc(sizeof(*chunk) + size);
+
+        if (chunk != NULL)
+                *chunk = (struct chunk){ .size = size };
+        return chunk;
+}
+
 int effects_init(struct effects *effects, size_t size) {
-        *effects = (struct effects){ .size = size, .wrap = SIZE_MAX, .room = malloc(size) };
-        return effects->room != NULL ? 0 : -ENOMEM;
+        struct chunk *chunk = chunk_new(size);
+
+        *effects = (struct effects){ .size = size, .first = chunk, .last = chunk };
+        return chunk != NULL ? 0 : -ENOMEM;
 }
 
 void effects_deinit(struct effects *effects) {
-        free(effects->room);
-        effects->room = NULL;
+        struct chunk *chunk;
+
+        while ((chunk = effects->first) != NULL) {
+                effects->first = chunk->next;
+                free(chunk);
+        }
+        free(effects->spare);
+        *effects = (struct effects){ 0 };
 }
 
-/* Where the next record of that size begins; SIZE_MAX: nowhere. `end` never meets `begin` from below: equal
- * means empty. */
-static size_t effects_place(struct effects *effects, size_t bytes) {
-        if (effects->wrap != SIZE_MAX)
-                return effects->begin - effects->end > bytes ? effects->end : SIZE_MAX;
-        if (effects->size - effects->end >= bytes)
-                return effects->end;
-        if (effects->begin <= bytes)
-                return SIZE_MAX;
-        effects->wrap = effects->end;
-        return 0;
+/* A chunk with room for so many bytes is the last one then. Records stay where they are: one of them may be
+ * being carried out. */
+static bool effects_grow(struct effects *effects, size_t bytes) {
+        struct chunk *chunk = effects->spare;
+
+        if (chunk != NULL && chunk->size >= bytes) {
+                effects->spare = NULL;
+                chunk->used = 0;
+                chunk->next = NULL;
+        } else {
+                chunk = chunk_new(bytes > effects->size ? bytes : effects->size);
+        }
+        if (chunk == NULL)
+                return false;
+        effects->last = effects->last->next = chunk;
+        return true;
 }
 
+/* Room for what follows the header; NULL: there is no memory. */
 static void *effects_append(const struct outlet *out, enum record_kind kind, size_t payload) {
         const size_t align = _Alignof(struct record),
                      bytes = (sizeof(struct record) + payload + align - 1) / align * align;
         struct effects *effects = out->effects;
-        size_t place = effects_place(effects, bytes);
         struct record *record;
 
-        assert(place != SIZE_MAX); /* the driver does not take out what it causes, and nothing may get lost */
-        record = (struct record *)(void *)(effects->room + place);
+        if (effects->last->size - effects->last->used < bytes && !effects_grow(effects, bytes))
+                return NULL;
+        record = (struct record *)(void *)(effects->last->room + effects->last->used);
         *record = (struct record){ .bytes = bytes, .owner = out->owner, .kind = kind };
-        effects->end = place + bytes;
+        effects->last->used += bytes;
         return record + 1;
 }
 
 void effects_send(const struct outlet *out, const struct message *message) {
-        message_copy(effects_append(out, RECORD_MESSAGE, message_bytes(message)), message);
+        void *copy = effects_append(out, RECORD_MESSAGE, message_bytes(message));
+
+        if (copy != NULL)
+                message_copy(copy, message);
 }
 
 void effects_act(const struct outlet *out, const struct action *action) {
@@ -62,6 +94,10 @@ void effects_act(const struct outlet *out, const struct action *action) {
                refusal = action->refusal != NULL ? sizeof(*action->refusal) : 0;
         struct action *told = effects_append(out, RECORD_ACTION, sizeof(*action) + set + refusal);
 
+        if (told == NULL) {
+                log_error("there is no memory for what a job has to do next: this gradsyncd ends");
+                abort();
+        }
         *told = *action;
         if (set > 0)
                 told->set.word = memcpy(told + 1, action->set.word, set);
@@ -69,25 +105,37 @@ void effects_act(const struct outlet *out, const struct action *action) {
                 told->refusal = memcpy((unsigned char *)(told + 1) + set, action->refusal, refusal);
 }
 
+static void effects_give_back(struct effects *effects, struct chunk *chunk) {
+        if (effects->spare == NULL && chunk->size == effects->size)
+                effects->spare = chunk;
+        else
+                free(chunk);
+}
+
 /* Gives back the room of the record that was taken last. */
 static void effects_release(struct effects *effects) {
+        struct chunk *first = effects->first;
+
         effects->begin += effects->taken;
         effects->taken = 0;
-        if (effects->begin == effects->wrap) {
-                effects->begin = 0;
-                effects->wrap = SIZE_MAX;
+        if (effects->begin < first->used)
+                return;
+        effects->begin = 0;
+        if (first == effects->last) {
+                first->used = 0;
+                return;
         }
-        if (effects->begin == effects->end && effects->wrap == SIZE_MAX)
-                effects->begin = effects->end = 0;
+        effects->first = first->next;
+        effects_give_back(effects, first);
 }
 
 static bool effects_take(struct effects *effects, struct effect *ret) {
         const struct record *record;
 
         effects_release(effects);
-        if (effects->begin == effects->end && effects->wrap == SIZE_MAX)
+        if (effects->begin == effects->first->used)
                 return false;
-        record = (const struct record *)(const void *)(effects->room + effects->begin);
+        record = (const struct record *)(const void *)(effects->first->room + effects->begin);
         effects->taken = record->bytes;
         *ret = (struct effect){ .owner = record->owner };
         if (record->kind == RECORD_MESSAGE)

@@ -4,8 +4,8 @@
  * arose. A machine only appends. The driver of machines takes the effects out after each call and does them;
  * what that leads to may call the machines again, which append after what is left.
  *
- * One queue can serve many machines: each effect names the owner of the machine that it comes from. The room
- * is allocated once; a queue that is emptied after each call never needs more than what one call appends.
+ * One queue can serve many machines: each effect names the owner of the machine that it comes from. There is
+ * room from the beginning for what a call appends, and more is allocated if a call appends more.
  */
 #pragma once
 
@@ -18,12 +18,13 @@
  * used cost nothing. */
 #define EFFECTS_ROOM (size_t)(8u << 20)
 
+struct chunk;
+
 struct effects {
-        unsigned char *room;
-        size_t size, begin,
-                end;  /* bytes; the records lie from `begin` on, and in `room` again after `wrap` */
-        size_t wrap;  /* where the upper part ends; SIZE_MAX: there is one part */
-        size_t taken; /* bytes of the record that was taken last */
+        struct chunk *first, *last; /* records lie in these, in their order */
+        struct chunk *spare;        /* NULL: there is none */
+        size_t size;                /* bytes of a chunk */
+        size_t begin, taken; /* of the first one: where the next record is, and bytes of the last taken */
         bool draining;
 };
 
@@ -43,7 +44,8 @@ struct effect {
 int effects_init(struct effects *effects, size_t size);
 void effects_deinit(struct effects *effects);
 
-/* For machines: both copy what they are given. */
+/* For machines: both copy what they are given. Without memory a message is dropped, as if it were lost on its
+ * way: it is said again. An action cannot be; this ends the process. */
 void effects_send(const struct outlet *out, const struct message *message);
 void effects_act(const struct outlet *out, const struct action *action);
 

@@ -222,7 +222,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         const char *why = NULL;
         ssize_t n;
 
-        if (effects.room == NULL)
+        if (effects.first == NULL)
                 must(effects_init(&effects, EFFECTS_ROOM) == 0);
         if (!peer_decode(&scratch, data, size, &first, &why)) {
                 must(why != NULL);

@@ -721,7 +721,7 @@ static void run_event(struct event event) {
 enum rule schedule_run(uint64_t seed, bool traced) {
         struct event event;
 
-        if (effects.room == NULL && effects_init(&effects, EFFECTS_ROOM) < 0)
+        if (effects.first == NULL && effects_init(&effects, EFFECTS_ROOM) < 0)
                 abort();
         w.trace = traced;
         schedule_make(seed);

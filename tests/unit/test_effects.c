@@ -99,6 +99,21 @@ TEST_ALONE(what_comes_of_an_effect_comes_behind_what_is_left) {
         effects_deinit(&effects);
 }
 
+/* One that is larger than a chunk among them, and one after it. */
+TEST_ALONE(a_call_may_append_more_than_there_is_room_for) {
+        start(4096);
+        for (unsigned turn = 0; turn < 3; turn++) {
+                n_seen = 0;
+                for (uint64_t i = 0; i < 500; i++)
+                        send_with(&first, i, i == 250 ? LIMIT_SEATS : (uint32_t)(i % 30));
+                effects_drain(&effects, note);
+                assert_int_equal(n_seen, 500);
+                for (unsigned i = 0; i < n_seen; i++)
+                        assert_int_equal(seen[i], i);
+        }
+        effects_deinit(&effects);
+}
+
 static void read_refusal(const struct effect *effect) {
         assert_string_equal(effect->action->refusal->text, "there is no room");
         n_seen++;

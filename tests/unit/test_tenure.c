@@ -23,7 +23,7 @@ static void carry(const struct effect *effect) {
 static void start_tenures(void) {
         const struct outlet out = { .effects = &effects };
 
-        if (effects.room == NULL)
+        if (effects.first == NULL)
                 assert_int_equal(effects_init(&effects, EFFECTS_ROOM), 0);
         now = 1000;
         cut_off = 0;

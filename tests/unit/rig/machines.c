@@ -61,7 +61,7 @@ void machines_begin(uint32_t n_jobs, uint32_t n_nodes, const struct machine_time
         w.n_letters = w.n_kept = 0;
         w.keeps = w.loses = 0;
         w.is_deaf = w.builds = w.aborts = w.quiets = false;
-        if (w.effects.room == NULL)
+        if (w.effects.first == NULL)
                 assert_int_equal(effects_init(&w.effects, EFFECTS_ROOM), 0);
 }
 
