@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What run.sh and cluster.sh begin with, and tests/versions/run.sh: the build to test, in GRADSYNC_BUILD.
+# What run.sh and cluster.sh begin with: the build to test, in GRADSYNC_BUILD.
 cd "$(dirname "$0")/../.."
 if [ -z "${GRADSYNC_BUILD:-}" ]; then
         sh tests/run.sh gcc >&2

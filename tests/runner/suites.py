@@ -226,22 +226,6 @@ def metrics(run):
     run.pytest("metrics", "gcc", "tests/prometheus", workers=0)
 
 
-@suite("all", 400, "another release in the same cluster, built from the history")
-def versions(run):
-    """A tarball and a shallow clone have no history."""
-    commits = [line.split()[0] for line in pathlib.Path("tests/versions/commits").read_text().splitlines()
-               if line.strip() and not line.startswith("#")]
-    git = ["git", "-c", f"safe.directory={steps.TREE}", "cat-file", "-e"]
-    if any(subprocess.run([*git, f"{commit}^{{commit}}"], check=False, capture_output=True).returncode
-           for commit in commits):
-        run.tell("versions", [reports.Case("versions", "skipped")], time.monotonic(),
-                 steps.OUT / "versions.log")
-        return
-    for commit in commits:
-        run.pytest(f"versions {commit[:12]}", "gcc", runner=["sh", "tests/versions/run.sh", commit],
-                   workers=run.jobs)
-
-
 @suite("all", 1200, "a quarter of the planted slips, which the tests must see")
 def mutants(run):
     run.command("mutants", ["sh", "tests/mutants.sh", "--quarter"], 3600)
