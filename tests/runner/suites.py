@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
