@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -42,6 +43,7 @@ struct cluster {
         struct coordinators *coordinators;
         struct stations *stations;
         struct loop_timer *tick, *station_tick;
+        struct loop_deferred check;
 };
 
 static int cluster_fail(int r, const char *what, char *error, size_t size) {
@@ -127,7 +129,7 @@ static void on_up(void *owner, struct peer *peer) {
                 return;
         }
         log_info("a gradsyncd has connected from %s", peer_name(peer));
-        if (stations_up(cluster->stations, peer, peer_node(peer)) < 0)
+        if (stations_up(cluster->stations, peer, peer_node(peer), peer_instance(peer)) < 0)
                 log_warning("there is no memory for the gradsyncd at %s", peer_name(peer));
 }
 
@@ -160,12 +162,19 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
 static const char *on_admit(void *owner, const struct peer *peer, const uint8_t *node) {
         const struct cluster *cluster = owner;
         struct roster_owner known;
-        char uids[KEY_UIDS];
-
-        if (cluster->roster == NULL || !roster_find_owner(cluster->roster, node, &known))
-                return NULL;
+        char uids[KEY_UIDS], present[KEY_UIDS];
         const char *key = peer_authority(peer, uids);
-        if (strcmp(key, known.key) == 0 || key_uids_cover(uids, known.uids))
+
+        if (uids[0] == '\0')
+                return "its key is not in force any more";
+        if (cluster->roster == NULL || !roster_find_owner(cluster->roster, node, &known) ||
+            strcmp(key, known.key) == 0)
+                return NULL;
+        /* A reload may have given the known key other uids since that daemon was here. */
+        const struct key *now = keys_find(&cluster->keys, known.key, strlen(known.key), time(NULL));
+        if (now != NULL)
+                key_uids(now, present);
+        if (key_uids_cover(uids, now != NULL ? present : known.uids))
                 return NULL;
         return "it has the id of a daemon whose key speaks for users for whom this one's does not";
 }
@@ -182,6 +191,9 @@ static int stations_on_place(void *data, void *peer, const uint8_t node[STATION_
         struct cluster *cluster = data;
         char uids[KEY_UIDS];
         const struct roster_owner owner = { .key = peer_authority(peer, uids), .uids = uids };
+
+        if (uids[0] == '\0')
+                return refuse(refusal, WIRE__CODE__DENIED, "its key is not in force any more");
         int r = roster_place(cluster->roster, node, arrival->host, &owner,
                              arrival->has_address ? arrival->address : HUB_UNKNOWN, ret_address, ret_host);
 
@@ -210,6 +222,12 @@ static void stations_on_tick(void *data) {
         struct cluster *cluster = data;
 
         stations_tick(cluster->stations);
+}
+
+static void stations_on_check(void *data) {
+        struct cluster *cluster = data;
+
+        stations_check(cluster->stations);
 }
 
 static void coordinators_on_due(void *data, uint64_t when) {
@@ -271,7 +289,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                                             .send = stations_send_frame,
                                             .due = stations_on_due,
                                             .data = cluster };
-        const struct roster_owner own = { .key = "-", .uids = "*" };
+        const struct roster_owner own = { .key = KEY_NONE, .uids = "*" };
         int r = roster_open(cluster->directory, cluster->name, &cluster->roster, error, size);
 
         if (r < 0)
@@ -433,6 +451,7 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, char 
         if (cluster == NULL)
                 return cluster_fail(-ENOMEM, "cannot set up a cluster", error, size);
         cluster->config = *config;
+        cluster->check = (struct loop_deferred){ .fn = stations_on_check, .data = cluster };
         find_host(cluster);
         r = identity_place(getenv("STATE_DIRECTORY"), settings->socket, &cluster->directory, &cluster->name);
         if (r < 0)
@@ -456,6 +475,7 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, char 
 struct cluster *cluster_free(struct cluster *cluster) {
         if (cluster == NULL)
                 return NULL;
+        loop_defer_cancel(cluster->config.loop, &cluster->check);
         links_free(cluster->links);
         stations_free(cluster->stations);
         remote_free(cluster->remote);
@@ -622,6 +642,7 @@ void cluster_reload(struct cluster *cluster) {
         keys_clear(&keys);
         limits = cluster_limits(cluster->config.config);
         links_change(cluster->links, &limits);
-        if (cluster->stations != NULL)
-                stations_check(cluster->stations);
+        if (cluster->stations !=
+            NULL) /* once connections have ended whose key is gone: they keep their jobs */
+                loop_defer(cluster->config.loop, &cluster->check);
 }

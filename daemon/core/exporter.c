@@ -26,7 +26,7 @@
 #define DISCARDS 16u                  /* times REQUEST_MAX, of what comes after it */
 #define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
 #define PATIENCE (5 * USEC_PER_SEC)   /* for a request, and again for each piece of the response to be read */
-#define NAMES (1u + MAXDNSRCH)        /* of this host */
+#define NAMES (2u + MAXDNSRCH)        /* of this host */
 #define RETRY USEC_PER_SEC            /* after a failure to accept, as when fds are short */
 
 struct caller {
@@ -202,6 +202,11 @@ static void caller_answer(struct caller *caller) {
         http_parse(caller->request, exporter_is_network(exporter) ? METRICS_TEXT : METRICS_OPEN,
                    exporter_is_network(exporter) ? (const char *const *)exporter->name : NULL,
                    &caller->asked);
+        if (exporter_is_network(exporter) && caller->heard == REQUEST_MAX &&
+            !http_is_complete(caller->request)) { /* for which host it is may not have been read */
+                caller->asked.status = "431 Request Header Fields Too Large";
+                caller->asked.fine = false;
+        }
         caller->chunks =
                 caller->is_http && caller->asked.chunked && caller->asked.fine && !caller->asked.head;
         scrape_begin(&caller->scrape, &exporter->scrape, caller->is_http ? caller->asked.form : METRICS_OPEN);
@@ -415,25 +420,38 @@ static int exporter_bind(struct exporter *exporter, const struct exporter_config
         return r;
 }
 
-/* The name of this host, alone and in each domain in which its resolver looks for names. */
+static int exporter_add_name(struct exporter *exporter, const char *host, size_t length, const char *domain) {
+        unsigned n = 0;
+        char *name;
+
+        while (exporter->name[n] != NULL)
+                n++;
+        if (n == NAMES)
+                return 0;
+        if (asprintf(&name, "%.*s%s%s", (int)length, host, domain[0] != '\0' ? "." : "", domain) < 0)
+                return -ENOMEM;
+        exporter->name[n] = name;
+        return 0;
+}
+
+/* The name of this host, its first part, and that in each domain in which its resolver looks for names. */
 static int exporter_find_names(struct exporter *exporter) {
         char host[HOST_NAME_MAX + 1] = "";
         struct __res_state resolver = { 0 };
-        unsigned n = 0;
-        int r = 0;
 
-        if (gethostname(host, sizeof(host) - 1) < 0)
+        if (gethostname(host, sizeof(host)) < 0)
                 return 0;
-        exporter->name[n++] = strdup(host);
-        if (res_ninit(&resolver) < 0)
-                return 0;
-        for (; n < NAMES && resolver.dnsrch[n - 1] != NULL && r >= 0; n++)
-                r = asprintf(&exporter->name[n], "%s.%s", host, resolver.dnsrch[n - 1]);
+        host[HOST_NAME_MAX] = '\0';
+        size_t first = strcspn(host, ".");
+        int r = exporter_add_name(exporter, host, strlen(host), "");
+        if (r == 0 && host[first] != '\0')
+                r = exporter_add_name(exporter, host, first, "");
+        if (r < 0 || res_ninit(&resolver) < 0)
+                return r;
+        for (unsigned i = 0; r == 0 && i < MAXDNSRCH && resolver.dnsrch[i] != NULL; i++)
+                r = exporter_add_name(exporter, host, first, resolver.dnsrch[i]);
         res_nclose(&resolver);
-        if (r >= 0)
-                return 0;
-        exporter->name[n - 1] = NULL;
-        return -ENOMEM;
+        return r;
 }
 
 int exporter_new(const struct exporter_config *config, struct exporter **ret, char *error, size_t size) {

@@ -15,8 +15,8 @@
 
 struct roster;
 
-/* By what a daemon was trusted when it was here: the name of its key, "-" without one, and the uids that this
- * one speaks for (link/key.h). */
+/* By what a daemon was trusted when it was here: the name of its key, or KEY_NONE, and the uids that it
+ * spoke for (link/key.h). */
 struct roster_owner {
         const char *key, *uids;
 };

@@ -93,7 +93,10 @@ void job_act(struct job *job, const struct action *action) {
                 carry_follow(job);
                 break;
         case ACTION_REFUSED: member_refused(job, action->member, action->end, action->refusal); break;
-        case ACTION_ENDED: job_ended(job, &action->loss, action->end); break;
+        case ACTION_ENDED:
+                machine_end_of_job(job);
+                job_ended(job, &action->loss, action->end);
+                break;
         case ACTION_BUILD:
         case ACTION_DROP:
         case ACTION_ABORT:

@@ -345,7 +345,6 @@ void job_break(struct job *job, enum job_end end) {
         if (job->loss.cause == WIRE__CAUSE__LEAVING && end == JOB_END_TOO_FEW && job->state != JOB_FORMING)
                 generation_tell_needed(job);
         job_set_state(job, JOB_LOST);
-        machine_end_of_job(job);
         job->clues.broken = clock_now();
         job->clues.end = end;
         job->open = false;

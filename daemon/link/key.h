@@ -18,6 +18,7 @@
 #include <time.h>
 
 #define KEY_NAME 64u
+#define KEY_NONE "!"  /* in place of a name, where there is no key: no key has this name */
 #define KEY_LEAST 16u /* bytes of a secret: 128 random bits */
 #define KEY_MOST 64u
 #define KEY_RANGES 64u

@@ -132,6 +132,6 @@ const char *peer_name(const struct peer *peer);    /* its address, for people */
 void peer_local_address(const struct peer *peer, char *text, size_t size);
 bool peer_was_dialled(const struct peer *peer);
 bool peer_speaks_for(const struct peer *peer, uid_t uid);
-/* By what it is trusted: the name of its key, "-" without one, which is valid during the call; and the uids
- * that it speaks for, as key_uids(). */
+/* By what it is trusted: the name of its key, or KEY_NONE, which is valid as long as the keys are; and the
+ * uids that it speaks for, as key_uids(). "" if its key is not in force any more. */
 const char *peer_authority(const struct peer *peer, char uids[KEY_UIDS]);

@@ -104,7 +104,7 @@ const char *peer_authority(const struct peer *peer, char uids[KEY_UIDS]) {
                 key_uids(key, uids);
         else if (peer->local && peer->uid != 0)
                 snprintf(uids, KEY_UIDS, "%u", (unsigned)peer->uid);
-        return key != NULL ? key->name : "-";
+        return key != NULL ? key->name : KEY_NONE;
 }
 
 bool peer_speaks_for(const struct peer *peer, uid_t uid) {

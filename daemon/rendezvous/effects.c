@@ -67,15 +67,17 @@ static bool effects_grow(struct effects *effects, size_t bytes) {
         return true;
 }
 
-/* Room for what follows the header; NULL: there is no memory. */
+/* Room for what follows the header. */
 static void *effects_append(const struct outlet *out, enum record_kind kind, size_t payload) {
         const size_t align = _Alignof(struct record),
                      bytes = (sizeof(struct record) + payload + align - 1) / align * align;
         struct effects *effects = out->effects;
         struct record *record;
 
-        if (effects->last->size - effects->last->used < bytes && !effects_grow(effects, bytes))
-                return NULL;
+        if (effects->last->size - effects->last->used < bytes && !effects_grow(effects, bytes)) {
+                log_error("there is no memory for what a job has to do next: this gradsyncd ends");
+                abort();
+        }
         record = (struct record *)(void *)(effects->last->room + effects->last->used);
         *record = (struct record){ .bytes = bytes, .owner = out->owner, .kind = kind };
         effects->last->used += bytes;
@@ -83,10 +85,7 @@ static void *effects_append(const struct outlet *out, enum record_kind kind, siz
 }
 
 void effects_send(const struct outlet *out, const struct message *message) {
-        void *copy = effects_append(out, RECORD_MESSAGE, message_bytes(message));
-
-        if (copy != NULL)
-                message_copy(copy, message);
+        message_copy(effects_append(out, RECORD_MESSAGE, message_bytes(message)), message);
 }
 
 void effects_act(const struct outlet *out, const struct action *action) {
@@ -94,10 +93,6 @@ void effects_act(const struct outlet *out, const struct action *action) {
                refusal = action->refusal != NULL ? sizeof(*action->refusal) : 0;
         struct action *told = effects_append(out, RECORD_ACTION, sizeof(*action) + set + refusal);
 
-        if (told == NULL) {
-                log_error("there is no memory for what a job has to do next: this gradsyncd ends");
-                abort();
-        }
         *told = *action;
         if (set > 0)
                 told->set.word = memcpy(told + 1, action->set.word, set);

@@ -44,8 +44,8 @@ struct effect {
 int effects_init(struct effects *effects, size_t size);
 void effects_deinit(struct effects *effects);
 
-/* For machines: both copy what they are given. Without memory a message is dropped, as if it were lost on its
- * way: it is said again. An action cannot be; this ends the process. */
+/* For machines: both copy what they are given. Nothing may be lost, so the process ends if there is no memory
+ * beyond the room that is there from the beginning. */
 void effects_send(const struct outlet *out, const struct message *message);
 void effects_act(const struct outlet *out, const struct action *action);
 

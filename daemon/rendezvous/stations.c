@@ -14,7 +14,8 @@ struct station {
         struct stations *table;
         void *peer;     /* NULL: it is away, */
         uint64_t left;  /* since then */
-        uint64_t since; /* it is connected, since then */
+        uint64_t since; /* it is connected, since then, in this run of the daemon: */
+        uint64_t run;
         uint8_t node[STATION_NODE];
         bool placed; /* has said on this connection where it is */
         uint32_t address, host;
@@ -28,7 +29,8 @@ struct station_job {
         struct list link;
         struct station *station;
         struct attachment attachment; /* to the coordinators, for the node */
-        uint32_t number;              /* on this connection; 0: not named on it yet */
+        uint32_t number;              /* on this connection; 0: not named on it yet, */
+        uint32_t before; /* and this was it on the one before, in the same run; 0: there was none */
         struct post_attach which;
 };
 
@@ -172,15 +174,16 @@ static struct station_job *station_find_unnamed(const struct station *station) {
         return NULL;
 }
 
-/* When jobs are dropped of which nothing has been heard. A daemon that is away may have nodes until then that
- * are in a generation, and have not heard of their coordinators. One that is connected names its jobs at
- * once. */
+/* When jobs are dropped of which nothing has been heard: the daemon may have nodes until then that are in a
+ * generation, and have not heard of their coordinators. One that is connected anew names its jobs, or, after
+ * a restart, those of members that have come back. */
 static uint64_t station_until(const struct station *station) {
         const struct machine_times *times = &station->table->config.cluster->times;
+        uint64_t since = station->peer == NULL ? station->left : station->since;
 
-        if (station->peer == NULL)
-                return station->left + times->abandon + times->death;
-        return station_find_unnamed(station) != NULL ? station->since + times->death : UINT64_MAX;
+        if (station->peer != NULL && station_find_unnamed(station) == NULL)
+                return UINT64_MAX;
+        return since + times->abandon + times->death;
 }
 
 static void stations_set_due(struct stations *table) {
@@ -200,9 +203,9 @@ static void station_drop_unnamed(struct station *station) {
                 station_drop_job(job);
 }
 
-int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE]) {
+int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE], uint64_t run) {
         struct station *station = stations_find_node(table, node);
-        struct station_job *job, *spare;
+        struct station_job *job;
 
         if (station == NULL) {
                 station = calloc(1, sizeof(*station));
@@ -221,11 +224,11 @@ int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_N
         station->sight.away = false;
         station->sight.heard = table->config.clock();
         station->since = station->sight.heard;
-        list_for_each_safe(job, spare, &station->jobs, link) {
+        list_for_each(job, &station->jobs, link) {
+                job->before = station->run != run ? 0 : job->number != 0 ? job->number : job->before;
                 job->number = 0;
-                if (coordinators_is_over(&job->attachment)) /* the daemon does not name it again */
-                        station_drop_job(job);
         }
+        station->run = run;
         stations_set_due(table);
         return 0;
 }
@@ -295,13 +298,21 @@ static struct station_job *station_find_job(const struct station *station, uint3
         return NULL;
 }
 
-/* The node of that job here; NULL if there is none. A job that is at its end is not that job. */
-static struct station_job *station_find_same(const struct station *station, const struct post_attach *which) {
+/* A daemon keeps the number of a job as long as it runs. Under another number it has another job of that
+ * name, if the former one is at its end. A node of that has to hear of the end, if it has not yet. */
+static bool job_may_be(const struct station_job *job, uint32_t number) {
+        return !coordinators_is_over(&job->attachment) ||
+               (job->number == 0 && (job->before == 0 || job->before == number));
+}
+
+/* The node of that job here; NULL if there is none. */
+static struct station_job *station_find_same(const struct station *station, uint32_t number,
+                                             const struct post_attach *which) {
         struct station_job *job;
 
         list_for_each(job, &station->jobs, link)
                 if (job->which.uid == which->uid && job->which.incarnation == which->incarnation &&
-                    strcmp(job->which.job, which->job) == 0 && !coordinators_is_over(&job->attachment))
+                    strcmp(job->which.job, which->job) == 0 && job_may_be(job, number))
                         return job;
         return NULL;
 }
@@ -393,7 +404,7 @@ static const char *station_take_attach(struct station *station, uint32_t number,
                 return why;
         if (number == 0 || station_find_job(station, number) != NULL)
                 return "it names a job by a number that it has used";
-        struct station_job *job = station_find_same(station, &which);
+        struct station_job *job = station_find_same(station, number, &which);
         /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one
          * job twice on a connection is wrong: its last word counts. */
         if (job != NULL && (job->number != 0 || !sha256_equal(&job->which.token, &which.token))) {

@@ -41,9 +41,9 @@ int stations_new(const struct stations_config *config, struct stations **ret);
 /* NULL is fine. */
 struct stations *stations_free(struct stations *table);
 
-/* A connection with that daemon is there; it says where it is first. An earlier one has been ended before.
- * 0 or -ENOMEM. */
-int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE]);
+/* A connection with that daemon, in that run of it, is there; it says where it is first. An earlier one has
+ * been ended before. 0 or -ENOMEM. */
+int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE], uint64_t run);
 void stations_down(struct stations *table, void *peer);
 /* NULL; or what is wrong with the frame, a constant sentence, or a text that is valid until the next call:
  * the connection is to be ended. */

@@ -813,7 +813,7 @@ static void setup_station(struct station *station) {
                                         .data = station };
 
         assert_int_equal(remote_new(&config, &station->remote), 0);
-        assert_int_equal(stations_up(cluster->stations, station, node), 0);
+        assert_int_equal(stations_up(cluster->stations, station, node, 1), 0);
         remote_up(station->remote);
         deliver_letters();
         deliver_letters();

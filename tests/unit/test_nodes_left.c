@@ -185,7 +185,7 @@ static void hang_up_last(void) {
 static void connect_last(void) {
         const uint8_t node[STATION_NODE] = { 2 };
 
-        assert_int_equal(stations_up(cluster->stations, &cluster->node[2], node), 0);
+        assert_int_equal(stations_up(cluster->stations, &cluster->node[2], node, 1), 0);
         remote_up(cluster->node[2].remote);
         settle();
 }
@@ -200,8 +200,8 @@ static uint32_t empty_daemons(void) {
 }
 
 /* So long that a daemon that is connected has named all jobs that it has. */
-static void pass_death(void) {
-        stations_ahead += unhurried.times.death;
+static void pass_abandon(void) {
+        stations_ahead += unhurried.times.abandon + unhurried.times.death;
         stations_tick(cluster->stations);
 }
 
@@ -216,7 +216,7 @@ TEST(what_is_there_is_found_again) {
         step_of(ALL, 1);
         hang_up_last();
         connect_last();
-        pass_death();
+        pass_abandon();
         assert_int_equal(empty_daemons(), 0);
         step_of(ALL, 2);
 }
@@ -228,22 +228,37 @@ TEST(what_has_gone_meanwhile_is_dropped) {
         hub_detach(&job_on(2)->machine.attachment);
         connect_last();
         assert_int_equal(empty_daemons(), 0);
-        pass_death();
+        pass_abandon();
         assert_int_equal(empty_daemons(), 1);
         until(job_on(0)->state == JOB_REPLACING);
         forget_last();
 }
 
-/* Members of a job that is over may hang. */
-TEST(what_has_ended_is_not_found_again) {
+/* Members of a job that is over may hang: its daemon does not name it again. */
+TEST(what_has_ended_is_dropped) {
         cluster->grace = 0;
         form_four();
         lose(0);
-        until(job_on(2)->state == JOB_LOST);
-        assert_int_equal(empty_daemons(), 0);
+        until(job_on(2)->machine.attachment.ended);
         hang_up_last();
         connect_last();
+        assert_int_equal(empty_daemons(), 0);
+        pass_abandon();
         assert_int_equal(empty_daemons(), 1);
+}
+
+/* The connection breaks before the node has heard that its job has ended. */
+TEST(an_end_is_heard_on_the_next_connection) {
+        cluster->grace = 0;
+        form_four();
+        hang_up_last();
+        lose(0);
+        settle();
+        assert_false(job_on(2)->machine.attachment.ended);
+        connect_last();
+        test_clock += unhurried.times.heartbeat; /* what was lost is said again */
+        until(job_on(2)->machine.attachment.ended);
+        assert_int_equal(job_on(2)->state, JOB_LOST);
 }
 
 /* As a daemon with an error might. */

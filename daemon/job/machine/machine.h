@@ -100,7 +100,7 @@ void machine_say(struct job *job, uint32_t track,
 bool machine_may_resume(const struct job *job);
 /* Members of this node cannot go on in the next generation as if nothing had happened. */
 void machine_tear(struct job *job);
-/* The job has ended: no other coordinator hears of its node. */
+/* The coordinator has ended the job: no other one hears of its node. */
 void machine_end_of_job(struct job *job);
 
 /* Units of that track that have been committed, over all generations. */

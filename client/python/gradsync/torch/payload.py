@@ -111,9 +111,9 @@ class _Taker:
                               for key, each in value.items())]
         if kind is not None:
             return [kind.name, self.take(kind.take(value))]
-        if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)) \
+        if numpy is not None and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)) \
                 and value.dtype.char in _NUMBERS:
-            name = "array" if isinstance(value, numpy.ndarray) else "number"
+            name = "array" if type(value) is numpy.ndarray else "number"
             return [name, value.dtype.str, list(value.shape), self.take(value.tobytes())]
         name = f"{type(value).__module__}.{type(value).__qualname__}"
         raise TypeError(f"gradsync.State: {''.join(self._path) or 'the state'} is of the class {name}, which "
@@ -187,10 +187,12 @@ def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch
     maker = _Maker(device)
     try:
         return maker.make(json.loads(skeleton)), maker.tensors
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
     except Exception as problem:        # pylint: disable=broad-except
         raise ProtocolError("the state that has come from another member makes no sense: it was changed on "
                             "its way, or that member has registered other types (register_state_type), or is "
-                            f"of another release: {type(problem).__name__}: {problem}") from None
+                            f"of another release: {type(problem).__name__}: {problem}") from problem
 
 
 def receive(job: Job, root: int, size: int) -> Any:

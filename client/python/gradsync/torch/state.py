@@ -69,7 +69,7 @@ class State:
         self._world.kept = True
         if any(model._world is not self._world for model in self._models):
             raise ValueError("gradsync.State: the models belong to different jobs")
-        payload.take_apart({"parts": self._states()})   # TypeError now, and not at the first loss
+        self._check()
         self.count = 0
         self.restarts = 0
         #: blocks of this batch that were committed before this process had the state
@@ -97,6 +97,8 @@ class State:
     def _committed(self) -> None:
         self.count += 1
         self._world.failed = False
+        if self.count == 1:
+            self._check()               # what optimisers make in their first step, too
         if self.count % self.steps_per_batch:
             return
         for part in self.parts.values():
@@ -159,6 +161,10 @@ class State:
         plans = {name: part._reducer_state() for name, part in self.parts.items()
                  if isinstance(part, DistributedDataParallel)}
         return {"parts": self._states(), "count": self.count, "plans": plans}
+
+    def _check(self) -> None:
+        """TypeError now where a state cannot go to other members, and not at the first loss."""
+        payload.take_apart({"parts": self._states()})
 
     def _states(self) -> dict[str, Any]:
         return {name: part.state_dict() for name, part in self.parts.items()}
