@@ -143,7 +143,7 @@ static bool effects_take(struct effects *effects, struct effect *ret) {
 void effects_drain(struct effects *effects, void (*carry_out)(const struct effect *effect)) {
         struct effect effect;
 
-        if (effects->draining)
+        if (effects->draining || effects->first == NULL)
                 return;
         effects->draining = true;
         while (effects_take(effects, &effect))

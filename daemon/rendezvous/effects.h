@@ -20,7 +20,7 @@
 
 struct chunk;
 
-struct effects {
+struct effects {                    /* zero-initialised: nothing is in it, and nothing can be appended */
         struct chunk *first, *last; /* records lie in these, in their order */
         struct chunk *spare;        /* NULL: there is none */
         size_t size;                /* bytes of a chunk */
