@@ -642,7 +642,7 @@ void cluster_reload(struct cluster *cluster) {
         keys_clear(&keys);
         limits = cluster_limits(cluster->config.config);
         links_change(cluster->links, &limits);
-        if (cluster->stations !=
-            NULL) /* once connections have ended whose key is gone: they keep their jobs */
+        /* Once connections have ended whose key is gone: they keep their jobs. */
+        if (cluster->stations != NULL)
                 loop_defer(cluster->config.loop, &cluster->check);
 }

@@ -468,8 +468,9 @@ int exporter_new(const struct exporter_config *config, struct exporter **ret, ch
         exporter->address = config->address != NULL ? strdup(config->address) : NULL;
         exporter->fd = -1;
         list_init(&exporter->callers);
-        int r = config->address != NULL && exporter->address == NULL ? -ENOMEM
-                                                                     : exporter_find_names(exporter);
+        int r = config->address == NULL     ? 0
+                : exporter->address == NULL ? -ENOMEM
+                                            : exporter_find_names(exporter);
         if (r == 0)
                 r = loop_timer_new(config->loop, exporter_on_retry, exporter, &exporter->retry);
         if (r < 0)

@@ -197,10 +197,11 @@ static void stations_set_due(struct stations *table) {
 }
 
 static void station_drop_unnamed(struct station *station) {
-        struct station_job *job;
+        struct station_job *job, *spare;
 
-        while ((job = station_find_unnamed(station)) != NULL)
-                station_drop_job(job);
+        list_for_each_safe(job, spare, &station->jobs, link)
+                if (job->number == 0)
+                        station_drop_job(job);
 }
 
 int stations_up(struct stations *table, void *peer, const uint8_t node[STATION_NODE], uint64_t run) {
@@ -298,6 +299,11 @@ static struct station_job *station_find_job(const struct station *station, uint3
         return NULL;
 }
 
+static bool job_is(const struct station_job *job, uid_t uid, uint64_t incarnation, const char *name) {
+        return job->which.uid == uid && job->which.incarnation == incarnation &&
+               strcmp(job->which.job, name) == 0;
+}
+
 /* A daemon keeps the number of a job as long as it runs. Under another number it has another job of that
  * name, if the former one is at its end. A node of that has to hear of the end, if it has not yet. */
 static bool job_may_be(const struct station_job *job, uint32_t number) {
@@ -311,8 +317,7 @@ static struct station_job *station_find_same(const struct station *station, uint
         struct station_job *job;
 
         list_for_each(job, &station->jobs, link)
-                if (job->which.uid == which->uid && job->which.incarnation == which->incarnation &&
-                    strcmp(job->which.job, which->job) == 0 && job_may_be(job, number))
+                if (job_is(job, which->uid, which->incarnation, which->job) && job_may_be(job, number))
                         return job;
         return NULL;
 }
@@ -405,17 +410,14 @@ static const char *station_take_attach(struct station *station, uint32_t number,
         if (number == 0 || station_find_job(station, number) != NULL)
                 return "it names a job by a number that it has used";
         struct station_job *job = station_find_same(station, number, &which);
-        /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one
-         * job twice on a connection is wrong: its last word counts. */
-        if (job != NULL && (job->number != 0 || !sha256_equal(&job->which.token, &which.token))) {
-                station_drop_job(job);
-                job = NULL;
-        }
-        if (job != NULL && station_check(station, &which, &refusal) == 0) {
+        if (job != NULL && job->number == 0 && sha256_equal(&job->which.token, &which.token) &&
+            station_check(station, &which, &refusal) == 0) {
                 job->number = number;
                 coordinators_repeat(&job->attachment);
                 return NULL;
         }
+        /* A job of that name has begun there meanwhile, and the former one is gone. A daemon that names one
+         * job twice on a connection is wrong: its last word counts. */
         if (job != NULL)
                 station_drop_job(job);
         int r = station_add_job(station, number, &which, &refusal);
@@ -524,8 +526,7 @@ static bool station_has(const struct station *station, const struct hub_job *whi
         const struct station_job *job;
 
         list_for_each(job, &station->jobs, link)
-                if (job->which.uid == which->uid && job->which.incarnation == which->incarnation &&
-                    strcmp(job->which.job, which->name) == 0)
+                if (job_is(job, which->uid, which->incarnation, which->name))
                         return true;
         return false;
 }

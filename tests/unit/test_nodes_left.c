@@ -274,3 +274,37 @@ TEST(a_job_that_is_named_twice_is_named_anew) {
         until(job_on(0)->state == JOB_REPLACING);
         forget_last();
 }
+
+/* Its key may be another one than before. */
+TEST(uids_of_a_key_are_asked_again) {
+        form_four();
+        hang_up_last();
+        speaks_for_nobody = true;
+        connect_last();
+        until(job_on(2)->state == JOB_LOST);
+        assert_non_null(strstr(job_on(2)->loss_text, "admits no jobs of uid 1000 from this host"));
+        forget_last();
+}
+
+TEST(all_nodes_hear_that_a_key_has_lost_their_uid) {
+        form_four();
+        speaks_for_nobody = true;
+        stations_check(cluster->stations);
+        for (uint32_t n = 0; n < 3; n++) {
+                until(job_on(n)->state == JOB_LOST);
+                assert_non_null(strstr(job_on(n)->loss_text, "admits no jobs of uid 1000 from this host"));
+                cluster->node[n].gone = true;
+        }
+}
+
+TEST(an_address_has_one_node_of_a_job) {
+        const struct hub_job job = { .uid = 1000, .name = "j", .address = 2, .token = cluster->token.digest };
+        struct attachment another = { 0 };
+
+        form_four();
+        assert_int_equal(hub_attach(coordinators_hub(cluster->coordinators), &another, &job,
+                                    &cluster->refusal),
+                         WIRE__CODE__STATE);
+        assert_non_null(strstr(cluster->refusal.text, "has not ended there yet; try again"));
+        step_of(ALL, 1);
+}
