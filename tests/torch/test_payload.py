@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import gradsync
+import gradsync.torch
 from gradsync.torch import payload, register_state_type
 
 CPU = torch.device("cpu")
@@ -119,3 +120,31 @@ def test_no_class_takes_the_name_of_another(cls, name):
     register_state_type(Registered, lambda each: each.value, Registered, name="own")
     with pytest.raises(ValueError, match=r"register_state_type\(\)"):
         register_state_type(cls, list, cls, name=name)
+
+
+class Late:
+    """A part whose state has something of the script's own from the first step on."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_a_state_says_at_once_what_it_cannot_send(monkeypatch):
+    """When it is made, or after its first step, and not when a rank is lost."""
+    monkeypatch.setenv("GRADSYNC_DEVICE", "cpu:nowhere")
+    model = gradsync.torch.DistributedDataParallel(torch.nn.Linear(2, 1), rank=0, world_size=1)
+    with pytest.raises(TypeError, match=r"\['parts'\]\['late'\]\['best'\] is of the class"):
+        gradsync.State(model=model, late=Late({"best": Own(1)}))
+    late = Late({"best": None})
+    state = gradsync.State(model=model, late=late)
+    with pytest.raises(TypeError, match="best"):
+        for attempt in state.step():
+            with attempt:
+                model(torch.ones(1, 2)).sum().backward()
+                late.state["best"] = Own(1)
