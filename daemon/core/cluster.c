@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "core/roster.h"
+#include "core/saver.h"
 #include "core/verify.h"
 #include "gradsync.pb-c.h"
 #include "link/link.h"
@@ -39,6 +40,7 @@ struct cluster {
         uint64_t heard;           /* when something came from it last */
         /* As a coordinator: */
         struct roster *roster;
+        struct saver *saver; /* of the roster's text */
         struct coordinators_cluster where;
         struct coordinators *coordinators;
         struct stations *stations;
@@ -99,7 +101,7 @@ static void remote_send_frame(void *data, enum post_kind kind, uint32_t about, c
 
 static void remote_on_placed(void *data, const struct post_place *place) {
         struct cluster *cluster = data;
-        int r = roster_remember(cluster->directory, cluster->name, place->address, place->host);
+        int r = identity_set_place(cluster->config.identity, place->address, place->host);
 
         if (r < 0)
                 log_warning(
@@ -156,6 +158,15 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
         }
 }
 
+/* What an earlier start has said would be taken for new, and two processes for one. */
+static const char *judge_run(const struct cluster *cluster, const struct peer *peer, const uint8_t *node) {
+        return roster_is_late(cluster->roster, node, peer_instance(peer), peer_run(peer))
+                       ? "a later start of it was here: its state directory is an older copy, or that of "
+                         "another daemon. Stop it, remove the identity file there, and start "
+                         "it again: it is a new node then"
+                       : NULL;
+}
+
 /* The id of a daemon is its key's, so that a key that speaks for some users cannot end the connection of a
  * daemon that speaks for others, or take its jobs over. Another key may have it that speaks for all of those
  * users: as one that takes the place of the former one. */
@@ -167,15 +178,16 @@ static const char *on_admit(void *owner, const struct peer *peer, const uint8_t 
 
         if (uids[0] == '\0')
                 return "its key is not in force any more";
-        if (cluster->roster == NULL || !roster_find_owner(cluster->roster, node, &known) ||
-            strcmp(key, known.key) == 0)
+        if (cluster->roster == NULL || !roster_find_owner(cluster->roster, node, &known))
                 return NULL;
+        if (strcmp(key, known.key) == 0)
+                return judge_run(cluster, peer, node);
         /* A reload may have given the known key other uids since that daemon was here. */
         const struct key *now = keys_find(&cluster->keys, known.key, strlen(known.key), time(NULL));
         if (now != NULL)
                 key_uids(now, present);
         if (key_uids_cover(uids, now != NULL ? present : known.uids))
-                return NULL;
+                return judge_run(cluster, peer, node);
         return "it has the id of a daemon whose key speaks for users for whom this one's does not";
 }
 
@@ -190,22 +202,37 @@ static int stations_on_place(void *data, void *peer, const uint8_t node[STATION_
                              struct refusal *refusal) {
         struct cluster *cluster = data;
         char uids[KEY_UIDS];
-        const struct roster_owner owner = { .key = peer_authority(peer, uids), .uids = uids };
+        const char *key = peer_authority(peer, uids);
+        const struct roster_arrival said = { .node = node,
+                                             .instance = peer_instance(peer),
+                                             .run = peer_run(peer),
+                                             .host = arrival->host,
+                                             .owner = { .key = key, .uids = uids },
+                                             .claimed = arrival->has_address ? arrival->address : HUB_UNKNOWN,
+                                             .now = time(NULL) };
 
         if (uids[0] == '\0')
                 return refuse(refusal, WIRE__CODE__DENIED, "its key is not in force any more");
-        int r = roster_place(cluster->roster, node, arrival->host, &owner,
-                             arrival->has_address ? arrival->address : HUB_UNKNOWN, ret_address, ret_host);
+        int r = roster_place(cluster->roster, &said, ret_address, ret_host);
 
         if (r == -ENOSPC)
                 return refuse(refusal, WIRE__CODE__QUOTA,
-                              "this coordinator has had %u daemons, and can have no more: remove those that "
-                              "are gone from %s/%s.nodes while it does not run",
-                              LIMIT_NODES, cluster->directory, cluster->name);
-        if (r < 0)
-                return refuse(refusal, WIRE__CODE__SYSTEM,
-                              "the coordinator cannot write down where it is: %s", strerror(-r));
-        return 0;
+                              "its key '%s' has as many daemons here as it can (%u, or %u if it is limited "
+                              "by uids=; such keys together %u)",
+                              key, LIMIT_NODES, ROSTER_LIMITED, LIMIT_NODES / 2);
+        return r;
+}
+
+static void stations_on_used(void *data, const uint8_t node[STATION_NODE]) {
+        struct cluster *cluster = data;
+
+        roster_use(cluster->roster, node, time(NULL));
+}
+
+static void stations_on_left(void *data, const uint8_t node[STATION_NODE]) {
+        struct cluster *cluster = data;
+
+        roster_leave(cluster->roster, node, time(NULL));
 }
 
 static bool stations_on_uid(void *data, void *peer, uid_t uid) {
@@ -271,6 +298,57 @@ static struct machine_times cluster_times(const struct config *config) {
                                        .lease = config->death };
 }
 
+static void roster_on_change(void *data) {
+        struct cluster *cluster = data;
+
+        if (cluster->saver != NULL)
+                saver_touch(cluster->saver);
+}
+
+static char *saver_on_text(void *data) {
+        struct cluster *cluster = data;
+
+        return roster_text(cluster->roster);
+}
+
+static int open_roster(struct cluster *cluster, char *error, size_t size) {
+        _cleanup_(freep) char *path = NULL, *text = NULL;
+        struct saver_config config = { .loop = cluster->config.loop, .text = saver_on_text, .data = cluster };
+        int r = asprintf(&path, "%s/%s.nodes", cluster->directory, cluster->name) < 0 ? -ENOMEM : 0;
+
+        if (r == 0)
+                r = saver_read(path, &text);
+        if (r == 0)
+                r = roster_new(text, time(NULL), roster_on_change, cluster, &cluster->roster);
+        if (r == -EBADMSG) {
+                snprintf(error, size,
+                         "%s is damaged, or of another version. It says which daemon has which address, and "
+                         "jobs of other hosts rely on it: restore it, or stop all jobs over several hosts "
+                         "and remove it",
+                         path);
+                return r;
+        }
+        config.path = path;
+        if (r == 0)
+                r = saver_new(&config, &cluster->saver);
+        return r < 0 ? cluster_fail(r, path != NULL ? path : "the list of nodes", error, size) : 0;
+}
+
+static int place_self(struct cluster *cluster) {
+        const uint8_t *node = identity_node(cluster->config.identity);
+        const struct roster_arrival self = { .node = node,
+                                             .instance = identity_instance(cluster->config.identity),
+                                             .host = cluster->host,
+                                             .owner = { .key = KEY_NONE, .uids = "*" },
+                                             .claimed = HUB_UNKNOWN,
+                                             .now = time(NULL) };
+        int r = roster_place(cluster->roster, &self, &cluster->where.self, &cluster->where.host);
+
+        if (r == 0)
+                roster_use(cluster->roster, node, time(NULL));
+        return r;
+}
+
 static int open_coordinators(struct cluster *cluster, char *error, size_t size) {
         const struct config *config = cluster->config.config;
         struct coordinators_config coordinators = { .cluster = &cluster->where,
@@ -286,11 +364,12 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                                             .clock = clock_now,
                                             .place = stations_on_place,
                                             .speaks_for = stations_on_uid,
+                                            .used = stations_on_used,
+                                            .left = stations_on_left,
                                             .send = stations_send_frame,
                                             .due = stations_on_due,
                                             .data = cluster };
-        const struct roster_owner own = { .key = KEY_NONE, .uids = "*" };
-        int r = roster_open(cluster->directory, cluster->name, &cluster->roster, error, size);
+        int r = open_roster(cluster, error, size);
 
         if (r < 0)
                 return r;
@@ -299,8 +378,7 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
                 .most_nodes = config->nodes_per_job,
                 .begun = identity_instance(cluster->config.identity) > 1 ? clock_now() : 0
         };
-        r = roster_place(cluster->roster, identity_node(cluster->config.identity), cluster->host, &own,
-                         HUB_UNKNOWN, &cluster->where.self, &cluster->where.host);
+        r = place_self(cluster);
         if (r == 0)
                 r = loop_timer_new(cluster->config.loop, coordinators_on_tick, cluster, &cluster->tick);
         if (r == 0)
@@ -321,12 +399,13 @@ static int open_remote(struct cluster *cluster, char *error, size_t size) {
         struct remote_config config = { .device = config_device_number(cluster->config.config),
                                         .host = cluster->host,
                                         .name = cluster->host_name,
-                                        .place.times = cluster_times(cluster->config.config),
+                                        .place = { .address = identity_address(cluster->config.identity),
+                                                   .host = identity_host(cluster->config.identity),
+                                                   .times = cluster_times(cluster->config.config) },
                                         .send = remote_send_frame,
                                         .placed = remote_on_placed,
                                         .data = cluster };
 
-        roster_recall(cluster->directory, cluster->name, &config.place.address, &config.place.host);
         int r = remote_new(&config, &cluster->remote);
         return r < 0 ? cluster_fail(r, "cannot set up the way to the coordinator", error, size) : 0;
 }
@@ -383,6 +462,7 @@ static int open_links(struct cluster *cluster, char *error, size_t size) {
                                       .node = identity_node(cluster->config.identity),
                                       .host = cluster->host_name,
                                       .instance = identity_instance(cluster->config.identity),
+                                      .run = cluster->config.nonce,
                                       .release = GRADSYNC_RELEASE,
                                       .keys = &cluster->keys,
                                       .insecure = config->insecure_no_auth,
@@ -482,6 +562,7 @@ struct cluster *cluster_free(struct cluster *cluster) {
         coordinators_free(cluster->coordinators);
         loop_timer_free(cluster->tick);
         loop_timer_free(cluster->station_tick);
+        saver_free(cluster->saver);
         roster_free(cluster->roster);
         keys_clear(&cluster->keys);
         free(cluster->directory);

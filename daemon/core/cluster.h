@@ -20,9 +20,9 @@ struct cluster_config {
         struct loop *loop;
         struct users *accounts;
         const struct config *config;
-        const struct identity *identity; /* NULL: none, and so no cluster */
-        const char *no_identity;         /* why */
-        uint64_t (*term)(void *data);    /* see struct coordinators_config */
+        struct identity *identity;    /* NULL: none, and so no cluster */
+        const char *no_identity;      /* why */
+        uint64_t (*term)(void *data); /* see struct coordinators_config */
         uint32_t nonce;
         struct engine *engine; /* NULL: there is none */
         void *data;

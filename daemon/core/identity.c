@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file is the struct below, in this machine's byte order. Beside it stands NAME.lock, which is only there
- * to be locked: the file itself is another one after each replacement. */
+/* The file has two slots, each of them the struct below in this machine's byte order. They are written in
+ * turn and in place, so that a full disk is no obstacle. The later one that is whole counts. A slot that is
+ * not whole was being written as the machine went down, or has been damaged since. What it may have said is
+ * skipped. Beside the file stands NAME.lock, which is there to be locked. */
 #include "core/identity.h"
 
 #include <errno.h>
@@ -17,23 +19,27 @@
 #include "base/cleanup.h"
 
 #define MAGIC "gradsync"
-#define VERSION 1u
+#define VERSION 2u
 #define TERMS (1u << 20) /* that are reserved at once: no run but a very long one waits for the disk again */
+#define SLOTS 2u
+#define SLOT 512u /* bytes: a sector, which a disk writes as a whole */
 
 struct saved {
         char magic[8];
         uint32_t version, unused;
         uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
+        uint64_t sequence; /* of what was written */
         uint64_t instance;
-        uint64_t terms; /* those up to here may have been used */
+        uint64_t terms;         /* those up to here may have been used */
+        uint32_t address, host; /* its place in a cluster; IDENTITY_NO_PLACE: none was given */
         uint64_t check;
 };
 
 struct identity {
         struct saved saved;
         uint64_t term; /* used last */
-        int directory, lock;
-        char *fresh; /* name of the file that is being written; the others are its beginning */
+        int file, directory, lock;
+        char *fresh; /* name of the file while it is being made; the other name is its beginning */
         char name[];
 };
 
@@ -80,40 +86,73 @@ static int identity_fail(int error, const char *directory, const char *name, con
         return is_no_place(error) ? 1 : -error;
 }
 
-static int write_all(int fd, const struct saved *saved) {
-        ssize_t n = write(fd, saved, sizeof(*saved));
+static int write_at(int fd, const void *bytes, size_t length, off_t at) {
+        ssize_t n = pwrite(fd, bytes, length, at);
 
         if (n < 0)
                 return -errno;
-        if ((size_t)n < sizeof(*saved))
+        if ((size_t)n < length)
                 return -ENOSPC;
         return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Whatever happens meanwhile, the file is the old one or the new one, and the new one when this returns 0. */
-static int identity_save(struct identity *identity, const struct saved *saved) {
-        _cleanup_(closep) int fd = -1;
+/* On the disk when this returns 0; otherwise the file says what it said. */
+static int identity_save(struct identity *identity, const struct saved *changed) {
+        struct saved saved = *changed;
+
+        saved.sequence++;
+        saved.check = saved_check(&saved);
+        int r = write_at(identity->file, &saved, sizeof(saved), (off_t)(saved.sequence % SLOTS * SLOT));
+        if (r == 0)
+                identity->saved = saved;
+        return r;
+}
+
+/* A file with both slots, of which one has been used. It is there as a whole, or not at all. */
+static int identity_create(struct identity *identity, const struct saved *saved) {
+        uint8_t slots[SLOTS * SLOT] = { 0 };
 
         if (unlinkat(identity->directory, identity->fresh, 0) < 0 && errno != ENOENT)
                 return -errno;
-        fd = openat(identity->directory, identity->fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0)
+        identity->file =
+                openat(identity->directory, identity->fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (identity->file < 0)
                 return -errno;
-        int r = write_all(fd, saved);
+        for (unsigned i = 0; i < SLOTS; i++)
+                memcpy(slots + i * SLOT, saved, sizeof(*saved));
+        int r = write_at(identity->file, slots, sizeof(slots), 0);
         if (r == 0 && renameat(identity->directory, identity->fresh, identity->directory, identity->name) < 0)
                 r = -errno;
         if (r == 0 && fsync(identity->directory) < 0)
                 r = -errno;
-        if (r < 0) {
+        if (r < 0)
                 unlinkat(identity->directory, identity->fresh, 0);
-                return r;
+        return r;
+}
+
+static bool slot_is_whole(const struct saved *saved) {
+        return memcmp(saved->magic, MAGIC, sizeof(saved->magic)) == 0 && saved->version == VERSION &&
+               saved->check == saved_check(saved);
+}
+
+/* The later one of those that are whole. How many are. */
+static unsigned saved_choose(const uint8_t slots[SLOTS * SLOT], struct saved *ret) {
+        unsigned whole = 0;
+
+        for (unsigned i = 0; i < SLOTS; i++) {
+                struct saved slot;
+
+                memcpy(&slot, slots + i * SLOT, sizeof(slot));
+                if (!slot_is_whole(&slot) || (whole++ > 0 && slot.sequence <= ret->sequence))
+                        continue;
+                *ret = slot;
         }
-        identity->saved = *saved;
-        return 0;
+        return whole;
 }
 
 /* Why it is not to be relied upon; NULL: it is. */
-static const char *saved_fault(int fd, struct saved *saved) {
+static const char *saved_read(int fd, struct saved *ret, unsigned *ret_whole) {
+        uint8_t slots[SLOTS * SLOT];
         struct stat info;
 
         if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
@@ -122,38 +161,59 @@ static const char *saved_fault(int fd, struct saved *saved) {
                 return "belongs to another user";
         if ((info.st_mode & 07777) != 0600)
                 return "may be read or written by others, its mode is not 0600";
-        if (info.st_size != sizeof(*saved) || read(fd, saved, sizeof(*saved)) != sizeof(*saved))
+        if (info.st_size != sizeof(slots) || pread(fd, slots, sizeof(slots), 0) != sizeof(slots))
                 return "has not the size that it should have";
-        if (memcmp(saved->magic, MAGIC, sizeof(saved->magic)) != 0 || saved->version != VERSION)
-                return "is of another version, or something else";
-        if (saved->check != saved_check(saved))
-                return "is damaged";
-        return NULL;
+        *ret_whole = saved_choose(slots, ret);
+        return *ret_whole > 0 ? NULL : "is damaged, of another version, or something else";
 }
 
 static int saved_begin(struct saved *ret) {
-        struct saved saved = { .magic = MAGIC, .version = VERSION };
+        struct saved saved = { .magic = MAGIC, .version = VERSION, .address = IDENTITY_NO_PLACE };
 
         if (getrandom(saved.node, sizeof(saved.node), 0) != sizeof(saved.node) ||
             getrandom(saved.key, sizeof(saved.key), 0) != sizeof(saved.key))
                 return -errno;
+        saved.check = saved_check(&saved);
         *ret = saved;
         return 0;
 }
 
+static int identity_begin(struct identity *identity, const char *directory, struct saved *ret, char *error,
+                          size_t size) {
+        int r = saved_begin(ret);
+
+        if (r == 0)
+                r = identity_create(identity, ret);
+        return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
+}
+
+/* The slot that is not whole may have said one more start, or one more block of terms. */
+static int identity_repair(struct identity *identity, const char *directory, struct saved *saved, char *error,
+                           size_t size) {
+        saved->instance++;
+        saved->terms += TERMS;
+        int r = identity_save(identity, saved);
+        *saved = identity->saved;
+        return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
+}
+
 static int identity_load(struct identity *identity, const char *directory, struct saved *ret, char *error,
                          size_t size) {
-        _cleanup_(closep) int fd =
-                openat(identity->directory, identity->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        const char *fault = fd >= 0 || errno == ELOOP ? "is no file" : NULL;
-        int r = fd < 0 ? -errno : 0;
+        const char *fault;
+        unsigned whole;
 
-        if (r == -ENOENT)
-                return saved_begin(ret);
-        if (fd >= 0)
-                fault = saved_fault(fd, ret);
+        identity->file =
+                openat(identity->directory, identity->name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (identity->file < 0 && errno == ENOENT)
+                return identity_begin(identity, directory, ret, error, size);
+        if (identity->file >= 0)
+                fault = saved_read(identity->file, ret, &whole);
+        else if (errno == ELOOP || errno == EISDIR)
+                fault = "is no file";
+        else
+                return identity_fail(errno, directory, identity->name, "written", error, size);
         if (fault == NULL)
-                return r < 0 ? identity_fail(-r, directory, identity->name, "read", error, size) : 0;
+                return whole == SLOTS ? 0 : identity_repair(identity, directory, ret, error, size);
         snprintf(error, size,
                  "%s/%s %s. It counts this daemon's starts, and they must not begin anew while others "
                  "remember them: restore it, or stop all jobs of this daemon on other hosts and remove it",
@@ -189,7 +249,6 @@ static int identity_start(struct identity *identity, const char *directory, char
         identity->term = saved.terms;
         saved.instance++;
         saved.terms += TERMS;
-        saved.check = saved_check(&saved);
         r = identity_save(identity, &saved);
         return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
 }
@@ -203,7 +262,7 @@ int identity_open(const char *directory, const char *name, struct identity **ret
         strcpy(identity->name, name);
         identity->fresh = identity->name + length;
         sprintf(identity->fresh, "%s.new", name);
-        identity->lock = -1;
+        identity->lock = identity->file = -1;
         identity->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         int r = identity->directory < 0 ? identity_fail(errno, directory, name, "written", error, size)
                                         : identity_lock(identity, directory, error, size);
@@ -220,6 +279,7 @@ int identity_open(const char *directory, const char *name, struct identity **ret
 struct identity *identity_close(struct identity *identity) {
         if (identity == NULL)
                 return NULL;
+        closep(&identity->file);
         closep(&identity->lock);
         closep(&identity->directory);
         explicit_bzero(&identity->saved, sizeof(identity->saved));
@@ -245,11 +305,28 @@ int identity_take_term(struct identity *identity, uint64_t *ret) {
 
         if (identity->term == saved.terms) {
                 saved.terms += TERMS;
-                saved.check = saved_check(&saved);
                 r = identity_save(identity, &saved);
                 if (r < 0)
                         return r;
         }
         *ret = ++identity->term;
         return 0;
+}
+
+uint32_t identity_address(const struct identity *identity) {
+        return identity->saved.address;
+}
+
+uint32_t identity_host(const struct identity *identity) {
+        return identity->saved.host;
+}
+
+int identity_set_place(struct identity *identity, uint32_t address, uint32_t host) {
+        struct saved saved = identity->saved;
+
+        if (saved.address == address && saved.host == host)
+                return 0;
+        saved.address = address;
+        saved.host = host;
+        return identity_save(identity, &saved);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a daemon has to remember from one run to the next, so that no other daemon takes an old message for a
- * new one, whatever the clock says: who it is, how often it has started, which terms it has used, and the key
- * with which it proves itself. It lies in one file of the daemon's own, which is replaced as a whole and is
- * on the disk before anything in it is used. As long as the object lives no other daemon can have that file.
+ * new one, whatever the clock says: who it is, how often it has started, which terms it has used, the key
+ * with which it proves itself, and its place in a cluster. It lies in one file of the daemon's own. What is
+ * written there is on the disk before it is used, and needs no more space there than it has. As long as the
+ * object lives no other daemon can have that file.
  */
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #define IDENTITY_NODE 16u /* bytes */
 #define IDENTITY_KEY 32u
+#define IDENTITY_NO_PLACE UINT32_MAX
 
 struct identity;
 
@@ -31,3 +33,10 @@ uint64_t identity_instance(const struct identity *identity); /* 1 in the first r
 /* A counter of terms that no call in any run has given: 0 and *ret, or a negative errno if that could not be
  * put on the disk. */
 int identity_take_term(struct identity *identity, uint64_t *ret);
+
+/* The address that its coordinator gave it, in this or an earlier run, and the number of its host;
+ * IDENTITY_NO_PLACE: none did. */
+uint32_t identity_address(const struct identity *identity);
+uint32_t identity_host(const struct identity *identity);
+/* 0, or a negative errno if that could not be put on the disk: the former place counts. */
+int identity_set_place(struct identity *identity, uint32_t address, uint32_t host);

@@ -2,55 +2,41 @@
 #include "core/roster.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "rendezvous/nodeset.h"
 
-#define HEADLINE "gradsync nodes 2\n"
-
-#define LINE 2048u /* bytes of one of the file, at most */
+#define HEADLINE "gradsync nodes 3\n"
+#define LINE 2048u /* bytes of one of the text, at most */
+#define DAY ((time_t)24 * 3600)
+#define FORGET (30 * DAY)
 
 struct entry {
         uint32_t address;
         uint8_t node[ROSTER_NODE];
         char host[ROSTER_HOST + 1];
-        char *key, *uids; /* of its owner */
+        char *key, *uids;       /* of its owner */
+        time_t seen;            /* last, */
+        time_t written;         /* … and as the text says */
+        uint64_t instance, run; /* the latest that was here since this process runs */
+        bool here, used;
 };
 
 struct roster {
-        char *path, *fresh;
         struct entry *entry;
         unsigned n, room;
+        void (*changed)(void *data);
+        void *data;
 };
 
-/* The file is the old one or the new one, whatever happens meanwhile. */
-static int replace_file(const char *path, const char *fresh, const char *text, size_t length) {
-        _cleanup_(closep) int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-        _cleanup_(closep) int directory = -1;
-        char parent[4096];
-        const char *slash = strrchr(path, '/');
-        ssize_t n;
-
-        if (fd < 0)
-                return -errno;
-        n = write(fd, text, length);
-        if (n < 0)
-                return -errno;
-        if ((size_t)n < length)
-                return -ENOSPC;
-        if (fsync(fd) < 0 || rename(fresh, path) < 0)
-                return -errno;
-        snprintf(parent, sizeof(parent), "%.*s", slash != NULL ? (int)(slash - path) : 1,
-                 slash != NULL ? path : ".");
-        directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        return directory < 0 || fsync(directory) < 0 ? -errno : 0;
+static void roster_change(struct roster *roster) {
+        roster->changed(roster->data);
 }
+
+/* ---- entries ---- */
 
 static struct entry *roster_add(struct roster *roster) {
         if (roster->n == roster->room) {
@@ -77,25 +63,13 @@ static bool entry_own(struct entry *entry, const struct roster_owner *owner) {
         return entry->key != NULL && entry->uids != NULL;
 }
 
-static int roster_save(const struct roster *roster) {
-        size_t size = sizeof(HEADLINE), used;
-        _cleanup_(freep) char *text = NULL;
+static void roster_remove(struct roster *roster, struct entry *entry) {
+        bool used = entry->used;
 
-        for (unsigned i = 0; i < roster->n; i++)
-                size += 2 * ROSTER_NODE + ROSTER_HOST + 16 + strlen(roster->entry[i].key) +
-                        strlen(roster->entry[i].uids);
-        text = malloc(size);
-        if (text == NULL)
-                return -ENOMEM;
-        used = (size_t)sprintf(text, "%s", HEADLINE);
-        for (unsigned i = 0; i < roster->n; i++) {
-                used += (size_t)sprintf(text + used, "%" PRIu32 " ", roster->entry[i].address);
-                for (unsigned k = 0; k < ROSTER_NODE; k++)
-                        used += (size_t)sprintf(text + used, "%02x", roster->entry[i].node[k]);
-                used += (size_t)sprintf(text + used, " %s %s %s\n", roster->entry[i].host,
-                                        roster->entry[i].key, roster->entry[i].uids);
-        }
-        return replace_file(roster->path, roster->fresh, text, used);
+        entry_clear(entry);
+        *entry = roster->entry[--roster->n];
+        if (used)
+                roster_change(roster);
 }
 
 static struct entry *roster_find(const struct roster *roster, const uint8_t *node, uint32_t address) {
@@ -106,13 +80,22 @@ static struct entry *roster_find(const struct roster *roster, const uint8_t *nod
         return NULL;
 }
 
+static void roster_forget(struct roster *roster, time_t now) {
+        for (unsigned i = roster->n; i > 0; i--)
+                if (!roster->entry[i - 1].here && roster->entry[i - 1].seen + FORGET < now)
+                        roster_remove(roster, &roster->entry[i - 1]);
+}
+
+/* ---- the text ---- */
+
 /* `key` and `uids` have room for any line. */
 static bool read_entry(const char *line, struct entry *entry, char *key, char *uids) {
         char node[2 * ROSTER_NODE + 1];
+        int64_t seen;
         int end = 0;
 
-        if (sscanf(line, "%" SCNu32 " %32[0-9a-f] %64s %s %[0-9*,-]%n", &entry->address, node, entry->host,
-                   key, uids, &end) != 5 ||
+        if (sscanf(line, "%" SCNu32 " %32[0-9a-f] %64s %s %[0-9*,-] %" SCNd64 "%n", &entry->address, node,
+                   entry->host, key, uids, &seen, &end) != 6 ||
             line[end] != '\n' || entry->address >= LIMIT_NODES || strlen(node) != 2 * ROSTER_NODE)
                 return false;
         for (unsigned k = 0; k < ROSTER_NODE; k++) {
@@ -121,62 +104,83 @@ static bool read_entry(const char *line, struct entry *entry, char *key, char *u
                 sscanf(node + 2 * k, "%2x", &byte);
                 entry->node[k] = (uint8_t)byte;
         }
+        entry->seen = entry->written = (time_t)seen;
+        entry->used = true;
         return true;
 }
 
-static int roster_read(struct roster *roster, FILE *file) {
-        char line[LINE], key[LINE], uids[LINE];
-        struct roster_owner owner = { .key = key, .uids = uids };
+static int roster_read_line(struct roster *roster, const char *line) {
+        char key[LINE], uids[LINE];
+        const struct roster_owner owner = { .key = key, .uids = uids };
         struct entry entry = { 0 }, *at;
 
-        if (fgets(line, sizeof(line), file) == NULL || strcmp(line, HEADLINE) != 0)
+        if (!read_entry(line, &entry, key, uids) || roster_find(roster, entry.node, 0) != NULL ||
+            roster_find(roster, NULL, entry.address) != NULL)
                 return -EBADMSG;
-        while (fgets(line, sizeof(line), file) != NULL) {
-                if (!read_entry(line, &entry, key, uids) || roster_find(roster, entry.node, 0) != NULL ||
-                    roster_find(roster, NULL, entry.address) != NULL)
-                        return -EBADMSG;
-                at = roster_add(roster);
-                if (at == NULL)
-                        return -ENOMEM;
-                *at = entry;
-                if (!entry_own(at, &owner))
-                        return -ENOMEM;
-        }
-        return ferror(file) ? -EIO : 0;
+        at = roster_add(roster);
+        if (at == NULL)
+                return -ENOMEM;
+        *at = entry;
+        return entry_own(at, &owner) ? 0 : -ENOMEM;
 }
 
-static int roster_load(struct roster *roster, char *error, size_t size) {
-        FILE *file = fopen(roster->path, "re");
-        int r = file != NULL ? roster_read(roster, file) : errno == ENOENT ? 0 : -errno;
+static int roster_read(struct roster *roster, const char *text) {
+        char line[LINE];
+        int r = 0;
 
-        if (file != NULL)
-                fclose(file);
-        if (r == -EBADMSG)
-                snprintf(
-                        error, size,
-                        "%s is damaged, or of another version. It says which daemon has which address, and "
-                        "jobs of other hosts rely on it: restore it, or stop all jobs over several hosts and "
-                        "remove it",
-                        roster->path);
-        else if (r < 0)
-                snprintf(error, size, "%s: %s", roster->path, strerror(-r));
+        if (strncmp(text, HEADLINE, strlen(HEADLINE)) != 0)
+                return -EBADMSG;
+        for (text += strlen(HEADLINE); *text != '\0' && r == 0; text += strlen(line)) {
+                const char *end = strchr(text, '\n');
+
+                if (end == NULL || (size_t)(end - text) + 2 > sizeof(line))
+                        return -EBADMSG;
+                snprintf(line, sizeof(line), "%.*s", (int)(end - text) + 1, text);
+                r = roster_read_line(roster, line);
+        }
         return r;
 }
 
-int roster_open(const char *directory, const char *name, struct roster **ret, char *error, size_t size) {
-        struct roster *roster = calloc(1, sizeof(*roster));
+char *roster_text(const struct roster *roster) {
+        size_t size = sizeof(HEADLINE), used;
+        char *text;
 
-        if (roster == NULL || asprintf(&roster->path, "%s/%s.nodes", directory, name) < 0 ||
-            asprintf(&roster->fresh, "%s/%s.nodes.new", directory, name) < 0) {
-                snprintf(error, size, "out of memory");
-                roster_free(roster);
-                return -ENOMEM;
+        for (unsigned i = 0; i < roster->n; i++)
+                size += 2 * ROSTER_NODE + ROSTER_HOST + 48 + strlen(roster->entry[i].key) +
+                        strlen(roster->entry[i].uids);
+        text = malloc(size);
+        if (text == NULL)
+                return NULL;
+        used = (size_t)sprintf(text, "%s", HEADLINE);
+        for (unsigned i = 0; i < roster->n; i++) {
+                struct entry *entry = &roster->entry[i];
+
+                if (!entry->used)
+                        continue;
+                used += (size_t)sprintf(text + used, "%" PRIu32 " ", entry->address);
+                for (unsigned k = 0; k < ROSTER_NODE; k++)
+                        used += (size_t)sprintf(text + used, "%02x", entry->node[k]);
+                used += (size_t)sprintf(text + used, " %s %s %s %" PRId64 "\n", entry->host, entry->key,
+                                        entry->uids, (int64_t)entry->seen);
+                entry->written = entry->seen;
         }
-        int r = roster_load(roster, error, size);
+        return text;
+}
+
+int roster_new(const char *text, time_t now, void (*changed)(void *data), void *data, struct roster **ret) {
+        struct roster *roster = calloc(1, sizeof(*roster));
+        int r;
+
+        if (roster == NULL)
+                return -ENOMEM;
+        roster->changed = changed;
+        roster->data = data;
+        r = text != NULL ? roster_read(roster, text) : 0;
         if (r < 0) {
                 roster_free(roster);
                 return r;
         }
+        roster_forget(roster, now);
         *ret = roster;
         return 0;
 }
@@ -186,12 +190,12 @@ struct roster *roster_free(struct roster *roster) {
                 return NULL;
         for (unsigned i = 0; i < roster->n; i++)
                 entry_clear(&roster->entry[i]);
-        free(roster->path);
-        free(roster->fresh);
         free(roster->entry);
         free(roster);
         return NULL;
 }
+
+/* ---- places ---- */
 
 static uint32_t roster_host(const struct roster *roster, const char *host) {
         uint32_t lowest = UINT32_MAX;
@@ -212,42 +216,118 @@ static uint32_t roster_free_address(const struct roster *roster, uint32_t claime
         return address;
 }
 
-static bool entry_is(const struct entry *entry, const char *host, const struct roster_owner *owner) {
-        return strcmp(entry->host, host) == 0 && strcmp(entry->key, owner->key) == 0 &&
-               strcmp(entry->uids, owner->uids) == 0;
+static bool is_limited(const char *uids) {
+        return strcmp(uids, "*") != 0;
 }
 
-int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host,
-                 const struct roster_owner *owner, uint32_t claimed, uint32_t *ret_address,
-                 uint32_t *ret_host) {
-        struct entry *entry = roster_find(roster, node, 0);
-        uint32_t address = entry != NULL ? entry->address : roster_free_address(roster, claimed);
-        bool fresh = entry == NULL;
+static bool roster_is_full(const struct roster *roster, const struct roster_owner *owner) {
+        unsigned own = 0, limited = 0;
 
-        if (address >= LIMIT_NODES)
-                return -ENOSPC;
-        if (fresh)
-                entry = roster_add(roster);
+        for (unsigned i = 0; i < roster->n; i++) {
+                own += strcmp(roster->entry[i].key, owner->key) == 0;
+                limited += is_limited(roster->entry[i].uids);
+        }
+        return roster->n >= LIMIT_NODES ||
+               (is_limited(owner->uids) && (own >= ROSTER_LIMITED || limited >= LIMIT_NODES / 2));
+}
+
+/* Of that key; NULL: all are here. */
+static struct entry *roster_find_longest_gone(const struct roster *roster, const char *key) {
+        struct entry *best = NULL;
+
+        for (unsigned i = 0; i < roster->n; i++) {
+                struct entry *entry = &roster->entry[i];
+
+                if (!entry->here && strcmp(entry->key, key) == 0 &&
+                    (best == NULL || entry->seen < best->seen))
+                        best = entry;
+        }
+        return best;
+}
+
+static int roster_admit(struct roster *roster, const struct roster_arrival *arrival, struct entry **ret) {
+        struct entry fresh = { 0 }, *entry;
+
+        roster_forget(roster, arrival->now);
+        if (roster_is_full(roster, &arrival->owner)) {
+                entry = roster_find_longest_gone(roster, arrival->owner.key);
+                if (entry == NULL)
+                        return -ENOSPC;
+                roster_remove(roster, entry);
+        }
+        fresh.address = roster_free_address(roster, arrival->claimed);
+        memcpy(fresh.node, arrival->node, ROSTER_NODE);
+        entry = roster_add(roster);
         if (entry == NULL)
                 return -ENOMEM;
-        if (fresh || !entry_is(entry, host, owner)) {
+        *entry = fresh;
+        *ret = entry;
+        return 0;
+}
+
+/* What has changed of it is in the text; that it was seen is there once a day. */
+static int entry_update(struct roster *roster, struct entry *entry, const struct roster_arrival *arrival) {
+        bool same = entry->key != NULL && strcmp(entry->host, arrival->host) == 0 &&
+                    strcmp(entry->key, arrival->owner.key) == 0 &&
+                    strcmp(entry->uids, arrival->owner.uids) == 0;
+
+        if (!same) {
                 struct entry before = *entry;
 
-                entry->address = address;
-                memcpy(entry->node, node, ROSTER_NODE);
-                snprintf(entry->host, sizeof(entry->host), "%s", host);
-                int r = entry_own(entry, owner) ? roster_save(roster) : -ENOMEM;
-                if (r < 0) {
+                if (!entry_own(entry, &arrival->owner)) {
                         entry_clear(entry);
-                        *entry = before;
-                        roster->n -= fresh;
-                        return r;
+                        entry->key = before.key;
+                        entry->uids = before.uids;
+                        return -ENOMEM;
                 }
                 entry_clear(&before);
+                snprintf(entry->host, sizeof(entry->host), "%s", arrival->host);
         }
-        *ret_address = address;
-        *ret_host = roster_host(roster, host);
+        entry->seen = arrival->now;
+        entry->instance = arrival->instance;
+        entry->run = arrival->run;
+        entry->here = true;
+        if (entry->used && (!same || entry->written + DAY < arrival->now))
+                roster_change(roster);
         return 0;
+}
+
+int roster_place(struct roster *roster, const struct roster_arrival *arrival, uint32_t *ret_address,
+                 uint32_t *ret_host) {
+        struct entry *entry = roster_find(roster, arrival->node, 0);
+        bool known = entry != NULL;
+        int r = known ? 0 : roster_admit(roster, arrival, &entry);
+
+        if (r == 0)
+                r = entry_update(roster, entry, arrival);
+        if (r < 0 && entry != NULL && !known)
+                roster->n--; /* the last one, without texts */
+        if (r < 0)
+                return r;
+        *ret_address = entry->address;
+        *ret_host = roster_host(roster, arrival->host);
+        return 0;
+}
+
+void roster_use(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t now) {
+        struct entry *entry = roster_find(roster, node, 0);
+
+        if (entry == NULL || entry->used)
+                return;
+        entry->seen = now;
+        entry->used = true;
+        roster_change(roster);
+}
+
+void roster_leave(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t now) {
+        struct entry *entry = roster_find(roster, node, 0);
+
+        if (entry == NULL)
+                return;
+        entry->here = false;
+        entry->seen = now;
+        if (!entry->used)
+                roster_remove(roster, entry);
 }
 
 bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NODE],
@@ -259,33 +339,10 @@ bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NO
         return entry != NULL;
 }
 
-void roster_recall(const char *directory, const char *name, uint32_t *ret_address, uint32_t *ret_host) {
-        _cleanup_(freep) char *path = NULL;
-        uint32_t address, host;
-        FILE *file;
+bool roster_is_late(const struct roster *roster, const uint8_t node[ROSTER_NODE], uint64_t instance,
+                    uint64_t run) {
+        const struct entry *entry = roster_find(roster, node, 0);
 
-        *ret_address = UINT32_MAX;
-        *ret_host = 0;
-        if (asprintf(&path, "%s/%s.place", directory, name) < 0)
-                return;
-        file = fopen(path, "re");
-        if (file == NULL)
-                return;
-        if (fscanf(file, "gradsync place 1 %" SCNu32 " %" SCNu32, &address, &host) == 2 &&
-            address < LIMIT_NODES && host < LIMIT_NODES) {
-                *ret_address = address;
-                *ret_host = host;
-        }
-        fclose(file);
-}
-
-int roster_remember(const char *directory, const char *name, uint32_t address, uint32_t host) {
-        _cleanup_(freep) char *path = NULL, *fresh = NULL;
-        char text[64];
-
-        if (asprintf(&path, "%s/%s.place", directory, name) < 0 ||
-            asprintf(&fresh, "%s/%s.place.new", directory, name) < 0)
-                return -ENOMEM;
-        int n = snprintf(text, sizeof(text), "gradsync place 1 %" PRIu32 " %" PRIu32 "\n", address, host);
-        return replace_file(path, fresh, text, (size_t)n);
+        return entry != NULL &&
+               (instance < entry->instance || (instance == entry->instance && run != entry->run));
 }

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What daemons of a cluster have to remember of one another from one run to the next: a coordinator, which
- * daemon has which address; a node's daemon, which address it was given. Text files in the daemon's own
- * directory, replaced as a whole, and on the disk before anything in them is used.
+ * Which daemon of a cluster has which address: what its coordinator knows, and remembers from one run to the
+ * next. A daemon is remembered from its first job on, until it has not been seen for a month. One that never
+ * had a job is forgotten when it goes. Pure: the owner keeps the text on the disk (core/saver.h).
+ *
+ * A key that speaks for some users only can have ROSTER_LIMITED daemons here, and all such keys together half
+ * of LIMIT_NODES, so that none of them keeps others out. A key that has all that it can have gets the address
+ * of the daemon of its own that is not here and was seen longest ago.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
-#define ROSTER_NODE 16u /* bytes of a node id */
-#define ROSTER_HOST 64u /* characters of a host's id */
+#define ROSTER_NODE 16u     /* bytes of a node id */
+#define ROSTER_HOST 64u     /* characters of a host's id */
+#define ROSTER_LIMITED 512u /* daemons of a limited key */
 
 struct roster;
 
@@ -21,22 +27,36 @@ struct roster_owner {
         const char *key, *uids;
 };
 
-/* Reads the file NAME.nodes in `directory`, if it is there. 0; or a negative errno and a sentence in `error`:
- * what is there cannot be relied upon, or there is no memory. */
-int roster_open(const char *directory, const char *name, struct roster **ret, char *error, size_t size);
+struct roster_arrival {
+        const uint8_t *node; /* ROSTER_NODE bytes, */
+        uint64_t instance;   /* which start of it this is, */
+        uint64_t run;        /* and which process: drawn by itself */
+        const char *host;
+        struct roster_owner owner; /* its id is theirs from now on */
+        uint32_t claimed;          /* the address that it had before, as it says */
+        time_t now;
+};
+
+/* `text`: as roster_text() gave it; NULL: there is none yet. `changed` is called when the text is another
+ * one. 0, -EBADMSG or -ENOMEM. */
+int roster_new(const char *text, time_t now, void (*changed)(void *data), void *data, struct roster **ret);
 struct roster *roster_free(struct roster *roster); /* NULL is fine */
+/* For free(); NULL: there is no memory. */
+char *roster_text(const struct roster *roster);
 
 /* The address of that daemon, and the number of its host: the lowest address of any daemon there. One that is
- * new gets `claimed`, if nobody else has that, or the lowest free one. Its id is the owner's from now on. 0;
- * -ENOSPC: there are too many; or another negative errno if it could not be written down. */
-int roster_place(struct roster *roster, const uint8_t node[ROSTER_NODE], const char *host,
-                 const struct roster_owner *owner, uint32_t claimed, uint32_t *ret_address,
+ * new gets what it claims, if that is free, or the lowest free one. 0; -ENOSPC: its key has too many that are
+ * here; or -ENOMEM. */
+int roster_place(struct roster *roster, const struct roster_arrival *arrival, uint32_t *ret_address,
                  uint32_t *ret_host);
-/* Whose the id of that daemon is. False: it is not known. Valid until the next roster_place(). */
+/* That daemon has a job: it is remembered. */
+void roster_use(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t now);
+/* It is not here any more, and no job waits for it. */
+void roster_leave(struct roster *roster, const uint8_t node[ROSTER_NODE], time_t now);
+
+/* Whose the id of that daemon is. False: it is not known. Valid until the next call that changes anything. */
 bool roster_find_owner(const struct roster *roster, const uint8_t node[ROSTER_NODE],
                        struct roster_owner *ret);
-
-/* The address that an earlier run was given, or UINT32_MAX; and the number of the host. */
-void roster_recall(const char *directory, const char *name, uint32_t *ret_address, uint32_t *ret_host);
-/* 0 or a negative errno. */
-int roster_remember(const char *directory, const char *name, uint32_t address, uint32_t host);
+/* Whether a later start of that daemon was here, or another process that says it is the same start. */
+bool roster_is_late(const struct roster *roster, const uint8_t node[ROSTER_NODE], uint64_t instance,
+                    uint64_t run);

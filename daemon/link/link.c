@@ -32,8 +32,11 @@
 #define TYPE_HELLO 1u
 #define TYPE_PING 2u
 #define TYPE_PONG 3u
-#define PULSE USEC_PER_SEC                /* between two pings */
-#define HELLO_MOST 1024u                  /* bytes */
+#define TYPE_REFUSED 4u
+#define PULSE USEC_PER_SEC       /* between two pings */
+#define LIVES (3 * USEC_PER_SEC) /* a daemon that was heard within them */
+#define HELLO_MOST 1024u         /* bytes */
+#define REFUSED_MOST 1000u
 #define STRANGERS 64u                     /* accepted, and have not said who they are */
 #define UNSENT (8u << 20)                 /* bytes that wait for a peer */
 #define READS 8u                          /* of READ_BYTES, of one peer in one pass */
@@ -250,7 +253,7 @@ static void peer_greet(struct peer *peer) {
         hello.role = peer->dialled ? LINK_NODE_ROLE : LINK_COORDINATOR;
         hello.release = (char *)config->release;
         hello.host = (char *)config->host;
-        peer_set_state(peer, GREETING);
+        hello.run = config->run;
         peer_send_frame(peer, TYPE_HELLO, 0, out, link__hello__pack(&hello, out));
 }
 
@@ -275,25 +278,51 @@ static void links_on_pulse(void *data) {
 
 /* ---- receiving ---- */
 
-/* Of two connections with one daemon the newer one stays; but an older run of it may have been slow. */
-static bool peer_replaces(struct peer *peer) {
+/* The other connection with the same daemon, or with one that has its id; NULL: there is none. */
+static struct peer *peer_find_other(const struct peer *peer) {
         struct peer *other;
 
-        list_for_each(other, &peer->links->peers, link) {
-                if (other == peer || other->state != UP || other->dialled != peer->dialled ||
-                    memcmp(other->node, peer->node, LINK_NODE) != 0)
-                        continue;
-                if (peer->instance < other->instance)
-                        return false;
+        list_for_each(other, &peer->links->peers, link)
+                if (other != peer && other->state == UP && other->dialled == peer->dialled &&
+                    memcmp(other->node, peer->node, LINK_NODE) == 0)
+                        return other;
+        return NULL;
+}
+
+/* The connection of a daemon that has been restarted ends with its process, or falls silent with its host. */
+static const char *peer_judge_other(struct peer *peer) {
+        struct peer *other = peer_find_other(peer);
+        char *why = peer->links->why;
+
+        if (other == NULL)
+                return NULL;
+        if (other->run == peer->run || clock_now() >= other->heard + peer->links->config.silence) {
                 peer_hang_up(other, "the same daemon has connected again");
+                return NULL;
         }
-        return true;
+        snprintf(
+                why, sizeof(peer->links->why),
+                "a daemon with the same id is connected from %s (host '%s'), and lives: the state directory "
+                "of one is a copy of the other's. Stop one, remove the identity file from its directory, and "
+                "start it again: it is a new node then",
+                other->name, other->host);
+        return why;
+}
+
+static void peer_note_hello(struct peer *peer, const Link__Hello *hello) {
+        memcpy(peer->node, hello->node.data, LINK_NODE);
+        peer->instance = hello->instance;
+        peer->run = hello->run;
+        snprintf(peer->release, sizeof(peer->release), "%s",
+                 name_valid(hello->release) ? hello->release : "of an unknown release");
+        if (name_valid(hello->host))
+                snprintf(peer->host, sizeof(peer->host), "%s", hello->host);
 }
 
 static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello) {
         enum link_role expected = peer->dialled ? LINK_COORDINATOR : LINK_NODE_ROLE;
         const struct links_config *config = &peer->links->config;
-        const char *why;
+        const char *why = NULL;
 
         peer->refusal = hello->major != LINK_MAJOR ? LINK_REFUSED_VERSION : LINK_REFUSED_IDENTITY;
         if (hello->major != LINK_MAJOR)
@@ -305,16 +334,33 @@ static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello)
                        "with its state directory";
         if (hello->role != expected)
                 return "it plays the wrong part";
-        if (!peer->dialled && config->events->admit != NULL &&
-            (why = config->events->admit(config->owner, peer, hello->node.data)) != NULL)
-                return why;
-        memcpy(peer->node, hello->node.data, LINK_NODE);
-        peer->instance = hello->instance;
-        snprintf(peer->release, sizeof(peer->release), "%s",
-                 name_valid(hello->release) ? hello->release : "of an unknown release");
-        if (name_valid(hello->host))
-                snprintf(peer->host, sizeof(peer->host), "%s", hello->host);
-        return peer_replaces(peer) ? NULL : "a later run of the same daemon is connected";
+        peer_note_hello(peer, hello);
+        if (!peer->dialled && config->events->admit != NULL)
+                why = config->events->admit(config->owner, peer, peer->node);
+        return why != NULL ? why : peer_judge_other(peer);
+}
+
+/* Tells the other end why, as far as it still reads. */
+static void peer_refuse(struct peer *peer, const char *why) {
+        Link__Refused refused = LINK__REFUSED__INIT;
+        uint8_t out[REFUSED_MOST];
+        char text[REFUSED_MOST - 8];
+
+        snprintf(text, sizeof(text), "%s", why);
+        utf8_cut(text);
+        refused.why = text;
+        peer_send_frame(peer, TYPE_REFUSED, 0, out, link__refused__pack(&refused, out));
+}
+
+static void peer_on_refused(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
+        Link__Refused *refused = link__refused__unpack(NULL, header->length, payload);
+
+        peer_hang_up(peer, "it refuses this daemon: %s",
+                     refused != NULL && utf8_valid(refused->why, strlen(refused->why))
+                             ? refused->why
+                             : "it does not say why");
+        if (refused != NULL)
+                link__refused__free_unpacked(refused, NULL);
 }
 
 static void peer_on_hello(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
@@ -322,6 +368,10 @@ static void peer_on_hello(struct peer *peer, const struct frame_header *header, 
         Link__Hello *hello;
 
         peer->refusal = LINK_REFUSED_PROTOCOL;
+        if (header->type == TYPE_REFUSED && peer->dialled) {
+                peer_on_refused(peer, header, payload);
+                return;
+        }
         if (header->type != TYPE_HELLO) {
                 peer_hang_up(peer, "it does not say who it is");
                 return;
@@ -331,9 +381,14 @@ static void peer_on_hello(struct peer *peer, const struct frame_header *header, 
         if (hello != NULL)
                 link__hello__free_unpacked(hello, NULL);
         if (why != NULL) {
+                peer_refuse(peer, why);
                 peer_hang_up(peer, "%s", why);
                 return;
         }
+        if (!peer->dialled)
+                peer_greet(peer);
+        if (peer->state == DEAD)
+                return;
         peer->deadline = loop_timer_free(peer->deadline);
         peer_set_state(peer, UP);
         peer->told = true;
@@ -375,7 +430,9 @@ static void peer_on_pong(struct peer *peer, const struct frame_header *header, c
 static void peer_on_own(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
         if (header->length > HELLO_MOST)
                 return;
-        if (header->type == TYPE_PING)
+        if (header->type == TYPE_REFUSED && peer->dialled)
+                peer_on_refused(peer, header, payload);
+        else if (header->type == TYPE_PING)
                 peer_on_ping(peer, header, payload);
         else if (header->type == TYPE_PONG)
                 peer_on_pong(peer, header, payload);
@@ -395,8 +452,10 @@ static void peer_on_frame(struct peer *peer, const struct frame_header *header, 
                                             header->length);
         else
                 peer_on_own(peer, header, payload);
-        if (why != NULL)
+        if (why != NULL) {
+                peer_refuse(peer, why);
                 peer_hang_up(peer, "what it sends is refused: %s", why);
+        }
 }
 
 /* A part of the stream of frames. */
@@ -459,12 +518,15 @@ static void peer_read(struct peer *peer) {
 
 /* ---- the beginning of a connection ---- */
 
-/* The other end has proved itself, as far as it has to, and may have said something already. */
+/* The other end has proved itself, as far as it has to, and may have said something already. The end that has
+ * dialled greets first: one that is not let in hears why instead of a greeting. */
 static void peer_begin(struct peer *peer) {
         uint8_t nothing = 0;
 
         loop_io_set(peer->io, LOOP_READ);
-        peer_greet(peer);
+        peer_set_state(peer, GREETING);
+        if (peer->dialled)
+                peer_greet(peer);
         if (peer->tls != NULL && peer->state != DEAD)
                 peer_take_wire(peer, &nothing, 0);
 }

@@ -6,7 +6,8 @@
  * is: root's, or the same user's. All calls are the loop thread's, and none waits.
  *
  * An end that dials keeps doing so: after a connection has ended, or could not be made, it tries again, later
- * and later up to some seconds. Of two connections with one daemon the newer one stays.
+ * and later up to some seconds. Of two connections with one daemon the newer one stays. Two daemons that live
+ * and have one id, as copies of one host have, are told so: the first one stays.
  */
 #pragma once
 
@@ -44,7 +45,8 @@ struct links_events {
         /* The pointer must not be used afterwards. */
         void (*down)(void *owner, struct peer *peer, const char *why);
         /* Whether the other end, which has been accepted, may be that daemon: NULL, or a sentence about why
-         * it may not. It is asked before an earlier connection of that daemon ends. NULL: any may. */
+         * it may not, which it is told. It is asked before an earlier connection of that daemon ends. NULL:
+         * any may. */
         const char *(*admit)(void *owner, const struct peer *peer, const uint8_t *node);
 };
 
@@ -54,7 +56,7 @@ enum link_refusal {
         LINK_REFUSED_KEY,      /* it has not proved in time that it has one that is known */
         LINK_REFUSED_UID,      /* over a Unix socket, another user's */
         LINK_REFUSED_VERSION,  /* it speaks another major version */
-        LINK_REFUSED_IDENTITY, /* it has this daemon's own id, plays the wrong part, or is an earlier run */
+        LINK_REFUSED_IDENTITY, /* its id is this daemon's or another one's, or it plays the wrong part */
         LINK_REFUSED_PROTOCOL, /* what it sends is no greeting */
         LINK_REFUSED_LATE,     /* it has not greeted in time, or has hung up before */
         LINK_REFUSED_MANY,     /* too many were greeting at the same time */
@@ -84,11 +86,13 @@ struct links_config {
         const uint8_t *node; /* LINK_NODE bytes; the caller's, like what follows */
         const char *host;    /* its name, for people */
         uint64_t instance;
+        uint64_t run; /* drawn at the start: tells two daemons apart that have one id */
         const char *release;
         const struct keys *keys;   /* none: no TCP, unless: */
         bool insecure;             /* TCP without proof or secrecy */
         struct door_limits limits; /* of those that have not proved themselves */
-        uint64_t silence; /* us without an acknowledgement of what was sent, after which TCP gives up */
+        uint64_t silence; /* us without an acknowledgement of what was sent, after which TCP gives up; and
+                             without a word, after which another process may have a daemon's id */
         const struct links_events *events;
         void *owner;
 };
@@ -123,6 +127,7 @@ void links_change(struct links *links, const struct door_limits *limits);
 void peer_send(struct peer *peer, unsigned type, uint32_t about, const void *bytes, size_t length);
 const uint8_t *peer_node(const struct peer *peer);
 uint64_t peer_instance(const struct peer *peer);
+uint64_t peer_run(const struct peer *peer); /* drawn by the other end when it started */
 /* How far its clocks are from this end's, and how long an answer takes; NULL: not known. */
 const struct pulse_sample *peer_pulse(const struct peer *peer);
 const char *peer_host(const struct peer *peer);    /* as it says; "": it does not */

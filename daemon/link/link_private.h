@@ -30,7 +30,7 @@ struct peer {
         bool dialled, local;
         uid_t uid; /* of the other end, if it is local */
         uint8_t node[LINK_NODE];
-        uint64_t instance;
+        uint64_t instance, run;
         char name[ADDRESS_TEXT + 64];
         struct bytes in; /* the beginning of a frame */
         struct bytes out;
@@ -79,6 +79,7 @@ struct links {
         struct loop_timer *expiry; /* of keys */
         struct dial dial;
         struct links_stats stats;
+        char why[1024]; /* a greeting is refused */
         struct loop_timer *pulse;
         uint8_t buffer[READ_BYTES];
 };

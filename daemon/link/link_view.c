@@ -67,6 +67,10 @@ uint64_t peer_instance(const struct peer *peer) {
         return peer->instance;
 }
 
+uint64_t peer_run(const struct peer *peer) {
+        return peer->run;
+}
+
 const struct pulse_sample *peer_pulse(const struct peer *peer) {
         return pulse_best(&peer->pulse);
 }

@@ -129,6 +129,7 @@ static void station_free(struct station *station) {
 
         list_for_each_safe(job, spare, &station->jobs, link)
                 station_drop_job(job);
+        station->table->config.left(station->table->config.data, station->node);
         list_remove(&station->link);
         free(station);
 }
@@ -396,6 +397,7 @@ static int station_add_job(struct station *station, uint32_t number, const struc
         }
         station->n_jobs++;
         list_append(&station->jobs, &job->link);
+        station->table->config.used(station->table->config.data, station->node);
         return 0;
 }
 

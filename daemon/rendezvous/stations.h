@@ -29,6 +29,9 @@ struct stations_config {
                      struct refusal *refusal);
         /* Whether it may have jobs of that uid. */
         bool (*speaks_for)(void *data, void *peer, uid_t uid);
+        /* That daemon has a job here; and it has none, and no connection, any more. */
+        void (*used)(void *data, const uint8_t node[STATION_NODE]);
+        void (*left)(void *data, const uint8_t node[STATION_NODE]);
         /* A frame; it is dropped if the connection has just gone. Never calls back. */
         void (*send)(void *data, void *peer, enum post_kind kind, uint32_t about, const void *bytes,
                      size_t length);

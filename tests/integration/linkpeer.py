@@ -12,7 +12,7 @@ from wire import MAGIC, MAJOR, generate
 link = generate("daemon/link", "link")
 post = generate("daemon/rendezvous", "post")
 
-HELLO, PING = 1, 2
+HELLO, PING, LINK_REFUSED = 1, 2, 4
 ARRIVAL, PLACE, ATTACH, DETACH, MESSAGE, REFUSED, TABLE = range(64, 71)
 NODE_ROLE, COORDINATOR = 1, 2
 NODE = bytes(range(100, 116))
@@ -77,6 +77,15 @@ class Plain:
         said = link.Hello()
         said.ParseFromString(payload)
         return said
+
+    def refused(self):
+        """Why the other end does not let this one in; it has hung up then."""
+        kind, payload = self.frame()
+        assert kind == LINK_REFUSED
+        said = link.Refused()
+        said.ParseFromString(payload)
+        assert self.ended()
+        return said.why
 
     def ended(self):
         """Waits until the other end has hung up, which may say something now and then."""

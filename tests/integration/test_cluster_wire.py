@@ -129,10 +129,11 @@ def test_greetings_that_are_wrong(target, tls, rows):
         assert stranger.ended()
         stranger.close()
         it.refuses(who, why)
-    coordinator = over_unix(it.path)
+    known = over_unix(it.path)
+    known.send(hello())
     stranger = over_unix(it.path)
-    stranger.send(hello(node=coordinator.hello().node))
-    assert stranger.ended()
+    stranger.send(hello(node=known.hello().node))
+    assert "it has this daemon's own id" in stranger.refused()
     it.refuses("pid .*", "it has this daemon's own id")
     assert "a gradsyncd has connected from 127.0.4" not in it.coordinator.log
 
@@ -171,18 +172,46 @@ def test_frames_that_are_wrong(target, tls, rows):
 
 
 def test_an_earlier_run_of_a_daemon_is_refused(target):
-    """Else what is left of it, or an older copy of its state, could take its place."""
+    """Else what is left of it, or an older copy of its state, could take its place; also after the later one
+    has gone, while jobs wait for it."""
     it = target()
     late = over_unix(it.path)
-    late.send(hello(instance=7))
+    late.send(hello(instance=7, run=1))
     late.hello()
-    it.coordinator.wait_log("a gradsyncd has connected from pid")
-    early = over_unix(it.path)
-    early.send(hello(instance=6))
-    assert early.ended()
-    it.refuses("pid .*", "a later run of the same daemon is connected")
     late.send(arrival())
     assert late.frame()[0] == linkpeer.PLACE
+    late.send(frame(ATTACH, post.Attach(uid=0, job="j"), 1))
+    wait_until(lambda: NODE in ids_of(it).values(), "it is written down")
+    late.close()
+    it.coordinator.wait_log("the connection to pid .* has ended: it has hung up")
+    for instance, run in ((6, 1), (7, 2)):
+        early = over_unix(it.path)
+        early.send(hello(instance=instance, run=run))
+        assert "a later start of it was here" in early.refused()
+    it.refuses("pid .*", "a later start of it was here: its state directory is an older copy")
+    again = over_unix(it.path)
+    again.send(hello(instance=7, run=1))
+    again.hello()
+
+
+def test_two_hosts_with_one_state_directory(target, scratch):
+    """A host was copied: the copy hears why it is not let in, comes again later and later, and disturbs
+    nobody. Without its identity it is another node."""
+    it = target()
+    identity = scratch / "copy" / "identity"
+    identity.parent.mkdir()
+    identity.write_bytes(pathlib.Path(it.nodes[0].socket + ".identity").read_bytes())
+    identity.chmod(0o600)
+    copy = it.daemon(config=it.config(coordinator=it.address), env={"STATE_DIRECTORY": str(identity.parent)})
+    it.refuses(".*", r"a daemon with the same id is connected from .* \(host '.*'\), and lives")
+    copy.wait_log("it refuses this daemon: a daemon with the same id is connected from")
+    assert "the same id is connected from" in copy.ctl("status")
+    copy.finish()
+    copy.program.destroy()
+    identity.unlink()
+    copy.start()
+    copy.wait_log("the coordinator knows this gradsyncd as node")
+    it.job.on()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

@@ -315,6 +315,9 @@ static int post_place(void *data, void *peer, const uint8_t node[STATION_NODE],
 
 static bool speaks_for_nobody; /* keys of daemons have no uids any more */
 
+static void post_nothing(void *data, const uint8_t node[STATION_NODE]) {
+}
+
 static bool post_speaks_for(void *data, void *peer, uid_t uid) {
         return !speaks_for_nobody;
 }
@@ -858,6 +861,8 @@ static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                                                                  .clock = stations_clock,
                                                                  .place = post_place,
                                                                  .speaks_for = post_speaks_for,
+                                                                 .used = post_nothing,
+                                                                 .left = post_nothing,
                                                                  .send = post_down,
                                                                  .due = post_station_due },
                                       &cluster->stations),

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -44,6 +45,7 @@ static struct loop_timer *late;
 static struct end a, b; /* b is dialled */
 static struct address address;
 static char error[512];
+static uint64_t run, silence; /* of the ends that are opened */
 
 static _Atomic size_t send_most; /* bytes that the network takes at a time; 0: all */
 
@@ -108,11 +110,12 @@ static void open_end(struct end *end, uint8_t id, uint64_t instance, const char 
         struct links_config config = { .loop = loop,
                                        .node = end->node,
                                        .instance = instance,
+                                       .run = run,
                                        .release = "test",
                                        .keys = &end->keys,
                                        .insecure = insecure,
                                        .limits = limits,
-                                       .silence = 5 * USEC_PER_SEC,
+                                       .silence = silence,
                                        .events = &events,
                                        .owner = end };
 
@@ -176,6 +179,8 @@ static void change_keys(const char *text) {
 static int setup(void **state) {
         a = b = (struct end){ 0 };
         limits = generous;
+        run = 1;
+        silence = 5 * USEC_PER_SEC;
         send_most = 0;
         assert_int_equal(loop_new(&loop), 0);
         assert_int_equal(loop_timer_new(loop, on_late, NULL, &late), 0);
@@ -249,17 +254,21 @@ static void ask_again(void *data) {
 }
 
 /* The dialling end has failed, and says so. */
-static void until_trouble_after(const char *part, unsigned ups) {
+static void until_trouble_of(const struct end *end, const char *part) {
         struct loop_timer *look;
 
         assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
         loop_timer_arm(late, 60 * USEC_PER_SEC);
-        while (links_trouble(a.links) == NULL || strstr(links_trouble(a.links), part) == NULL) {
+        while (links_trouble(end->links) == NULL || strstr(links_trouble(end->links), part) == NULL) {
                 loop_timer_arm(look, 1000);
                 loop_run(loop);
         }
         loop_timer_disarm(late);
         loop_timer_free(look);
+}
+
+static void until_trouble_after(const char *part, unsigned ups) {
+        until_trouble_of(&a, part);
         assert_int_equal(a.ups + b.ups, ups);
 }
 
@@ -313,24 +322,30 @@ TEST(a_frame_that_is_refused_ends_the_connection) {
         until(a.ups == 2 && b.ups == 2); /* it is tried again */
 }
 
-static void newer_stays(uint64_t instance) {
+/* As after a network that has dropped the old one without a word to this end. */
+TEST(the_newer_connection_of_one_run_stays) {
         struct end later = { 0 };
 
         meet_with_one_key();
-        open_end(&later, 1, instance, ONE, false);
+        open_end(&later, 1, 1, ONE, false);
         dial_from(&later);
         until(later.ups >= 1 && a.downs >= 1);
         assert_string_equal(b.why, "the same daemon has connected again");
         links_free(later.links);
 }
 
-TEST(the_newer_run_of_a_daemon_stays) {
-        newer_stays(2);
-}
+/* A host was copied with its state directory: the one that came first stays, and the other one hears why. */
+TEST(two_daemons_with_one_id) {
+        struct end copy = { 0 };
 
-/* As after a network that has dropped the old one without a word to this end. */
-TEST(the_newer_connection_of_one_run_stays) {
-        newer_stays(1);
+        meet_with_one_key();
+        run++;
+        open_end(&copy, 1, 2, ONE, false);
+        dial_from(&copy);
+        until_trouble_of(&copy,
+                         "it refuses this daemon: a daemon with the same id is connected from 127.0.0.1");
+        assert_int_equal(a.downs + b.downs + copy.ups, 0);
+        links_free(copy.links);
 }
 
 TEST(keys_that_are_gone_end_connections) {
@@ -431,15 +446,16 @@ static struct tls *prove(int sock, const char *key, const void *bytes, size_t le
         return tls;
 }
 
-/* Runs the loop until the other end has ended it. */
-static void until_ended(int sock) {
+/* Runs the loop until the other end has ended it, or so many connections were up. */
+static void until_ended_or(int sock, const unsigned *ups, unsigned enough) {
         struct loop_timer *look;
         char bytes[256];
         ssize_t n;
 
         assert_int_equal(loop_timer_new(loop, ask_again, NULL, &look), 0);
         loop_timer_arm(late, 60 * USEC_PER_SEC);
-        while ((n = recv(sock, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 || (n < 0 && errno == EAGAIN)) {
+        while (*ups < enough &&
+               ((n = recv(sock, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0 || (n < 0 && errno == EAGAIN))) {
                 loop_timer_arm(look, 1000);
                 loop_run(loop);
         }
@@ -447,10 +463,15 @@ static void until_ended(int sock) {
         loop_timer_free(look);
 }
 
+static void until_ended(int sock) {
+        until_ended_or(sock, &b.ups, UINT_MAX);
+}
+
 /* A frame with the greeting of daemon 7. */
 static size_t greeting(enum link_role role, uint8_t out[64]) {
-        const uint8_t hello[] = { 8, 1, 26, 16, 7, 7, 7, 7, 7,  7, 7,  7,
-                                  7, 7, 7,  7,  7, 7, 7, 7, 32, 1, 40, (uint8_t)role };
+        const uint8_t hello[] = { 8,  1,           26, 16, 7, 7, 7, 7, 7,  7, 7,  7,
+                                  7,  7,           7,  7,  7, 7, 7, 7, 32, 1, 40, (uint8_t)role,
+                                  64, (uint8_t)run };
         struct frame_header header = { .major = FRAME_MAJOR, .type = 1, .length = sizeof(hello) };
 
         frame_encode(out, &header);
@@ -475,6 +496,24 @@ TEST(who_dials_is_no_coordinator) {
         sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
         until(b.ups == 1);
         close(sock);
+}
+
+/* Its host may have lost power, so that its end of the connection says nothing any more. */
+TEST(another_run_takes_the_place_of_one_that_is_silent) {
+        uint8_t hello[64];
+        int silent, sock;
+
+        silence = 200 * USEC_PER_MSEC;
+        listen_without_keys();
+        silent = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+        until(b.ups == 1);
+        for (run++; b.ups == 1;) {
+                sock = stranger("127.0.0.1", hello, greeting(LINK_NODE_ROLE, hello));
+                until_ended_or(sock, &b.ups, 2);
+                close(sock);
+        }
+        until(b.downs == 2);
+        close(silent);
 }
 
 /* More than may be here at once come one after the other. */
