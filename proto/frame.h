@@ -27,7 +27,7 @@
 #define LIMIT_PROOF 32u            /* bytes of a member's proof */
 #define LIMIT_TICKET 8192u         /* bytes of a ticket */
 #define LIMIT_LOCAL 256u           /* members of one job on one daemon */
-#define LIMIT_WORLD 65536u         /* members of one job, wherever they are */
+#define LIMIT_WORLD 256u           /* members of one job, wherever they are */
 #define LIMIT_PARAMS 65536u        /* parameters of a plan */
 #define LIMIT_BUCKETS 16384u       /* buckets of a plan */
 #define LIMIT_PLANS 64u            /* live plans of a job */

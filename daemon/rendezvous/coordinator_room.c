@@ -16,8 +16,7 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
 }
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
-        uint32_t most = c->config.alone ? LIMIT_LOCAL : LIMIT_WORLD;
-        uint32_t n_places = room->members < most ? room->members : most;
+        uint32_t n_places = room->members < LIMIT_WORLD ? room->members : LIMIT_WORLD;
         struct seat *seat = room->memory;
 
         c->config.room = *room;

@@ -324,8 +324,8 @@ static int coordinators_reserve(struct attachment *attachment, uint32_t members,
             world > LIMIT_SEATS)
                 return refuse(
                         refusal, WIRE__CODE__JOB_FULL,
-                        "job '%s' has %u members on the nodes of this gradsyncd's coordinator: no more can",
-                        coordination->name, LIMIT_SEATS);
+                        "job '%s' has as many members on all its daemons together as a job can have: %u",
+                        coordination->name, LIMIT_WORLD);
         return coordination_grow(coordination, world > all ? world : all, tracks, 0, refusal);
 }
 

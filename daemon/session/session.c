@@ -350,10 +350,10 @@ static int session_check_job(const struct session *session, const char *job, uin
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
                               LIMIT_NAME);
-        if (min_world < 1 || min_world > max_world || max_world > LIMIT_LOCAL)
+        if (min_world < 1 || min_world > max_world || max_world > LIMIT_WORLD)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': a world of %u to %u members is not possible; 1 to %u are", job,
-                              min_world, max_world, LIMIT_LOCAL);
+                              min_world, max_world, LIMIT_WORLD);
         if (session_has_joined(session, job))
                 return refuse(refusal, WIRE__CODE__STATE,
                               "this connection is a member of job '%s' already; open another one for another "

@@ -315,8 +315,7 @@ static int post_place(void *data, void *peer, const uint8_t node[STATION_NODE],
 
 static bool speaks_for_nobody; /* keys of daemons have no uids any more */
 
-static void post_nothing(void *data, const uint8_t node[STATION_NODE]) {
-}
+static void post_nothing(void *data, const uint8_t node[STATION_NODE]) {}
 
 static bool post_speaks_for(void *data, void *peer, uid_t uid) {
         return !speaks_for_nobody;

@@ -324,7 +324,7 @@ TEST(what_does_not_fit_is_refused) {
                          WIRE__CODE__JOB_FULL);
         assert_int_equal(hub_reserve(&d->attachment, 1, LIMIT_SEATS + 1, 3, &d->refusal),
                          WIRE__CODE__JOB_FULL);
-        assert_non_null(strstr(d->refusal.text, "job 'j' has 257 members"));
+        assert_non_null(strstr(d->refusal.text, "job 'j' has as many members"));
 }
 
 TEST(a_job_has_so_many_nodes_and_no_more) {

@@ -75,10 +75,9 @@ static int wish_check(const struct wish *wish) {
         if (wish->min_world > wish->max_world)
                 return fail(GRADSYNC_INVALID, "job '%s': min_world %u is above max_world %u", wish->name,
                             wish->min_world, wish->max_world);
-        if (wish->max_world > LIMIT_LOCAL)
-                return fail(GRADSYNC_INVALID,
-                            "job '%s': %u members are too many, %u are possible on one daemon", wish->name,
-                            wish->max_world, LIMIT_LOCAL);
+        if (wish->max_world > LIMIT_WORLD)
+                return fail(GRADSYNC_INVALID, "job '%s': %u members are too many, %u are possible",
+                            wish->name, wish->max_world, LIMIT_WORLD);
         if (wish->rank >= (int64_t)wish->max_world)
                 return fail(GRADSYNC_INVALID, "job '%s': rank %" PRId64 " does not exist among %u members",
                             wish->name, wish->rank, wish->max_world);
