@@ -21,6 +21,7 @@
 #define MAGIC "gradsync"
 #define VERSION 2u
 #define TERMS (1u << 20) /* that are reserved at once: no run but a very long one waits for the disk again */
+#define SPREAD 0x3fffffffu /* mask: a run leaves out so many terms, drawn anew each time */
 #define SLOTS 2u
 #define SLOT 512u /* bytes: a sector, which a disk writes as a whole */
 
@@ -187,11 +188,11 @@ static int identity_begin(struct identity *identity, const char *directory, stru
         return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
 }
 
-/* The slot that is not whole may have said one more start, or one more block of terms. */
+/* The slot that is not whole may have said one more start, or one more block of terms, as each write does. */
 static int identity_repair(struct identity *identity, const char *directory, struct saved *saved, char *error,
                            size_t size) {
         saved->instance++;
-        saved->terms += TERMS;
+        saved->terms += SPREAD + TERMS;
         int r = identity_save(identity, saved);
         *saved = identity->saved;
         return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
@@ -239,16 +240,20 @@ static int identity_lock(struct identity *identity, const char *directory, char 
         return -EWOULDBLOCK;
 }
 
-/* Counts this start. What a former run may have used of its terms is not used again. */
+/* Counts this start. What a former run may have used of its terms is not used again. Neither is what a run
+ * has used that began with the same file, as where an older copy was put back: that is as good as sure. */
 static int identity_start(struct identity *identity, const char *directory, char *error, size_t size) {
         struct saved saved;
+        uint32_t apart;
         int r = identity_load(identity, directory, &saved, error, size);
 
         if (r != 0)
                 return r;
-        identity->term = saved.terms;
+        if (getrandom(&apart, sizeof(apart), 0) != sizeof(apart))
+                return identity_fail(errno, directory, identity->name, "used", error, size);
+        identity->term = saved.terms + (apart & SPREAD);
         saved.instance++;
-        saved.terms += TERMS;
+        saved.terms = identity->term + TERMS;
         r = identity_save(identity, &saved);
         return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
 }

@@ -6,6 +6,8 @@
 
 #include "rendezvous/planted.h"
 
+#define APART 0xffffffu /* mask: terms that are left out */
+
 /* Candidates ask one after the other, each after the answers to the one before: else all would promise
  * themselves. */
 static uint64_t turn(const struct tenure *tenure) {
@@ -97,9 +99,12 @@ static void ask(struct tenure *tenure, uint64_t now) {
         }
 }
 
+/* Where others were in later terms than this coordinator can have from its own disk, its state was lost, or an
+ * older copy of it was put back. Another such run may follow the same term, so the next one is apart from that
+ * by what tells the runs apart. */
 static uint64_t next_term(const struct tenure *tenure) {
-        uint64_t floor = planted(PLANTED_FORGETS_TERMS) ? 0 : tenure->floor,
-                 counter = tenure->seen >> 8 > floor ? tenure->seen >> 8 : floor;
+        uint64_t floor = planted(PLANTED_FORGETS_TERMS) ? 0 : tenure->floor, seen = tenure->seen >> 8,
+                 counter = seen > floor ? seen + (floor & APART) : floor;
 
         return (counter + 1) << 8 | (planted(PLANTED_TERM_TWICE) ? 0 : tenure->self);
 }

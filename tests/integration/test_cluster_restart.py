@@ -125,6 +125,67 @@ def test_daemons_are_killed_under_load(cluster, member, scratch, collect):
     assert all(each["void"] <= 6 for each in training.end())
 
 
+def state_of(made):
+    """What a daemon keeps from one run to the next, by file."""
+    return {path: path.read_bytes() for path in pathlib.Path(made.socket).parent.glob("*.identity*")}
+
+
+def put_back(made, state):
+    for path in pathlib.Path(made.socket).parent.glob("*.identity*"):
+        path.unlink()
+    for path, content in state.items():
+        path.write_bytes(content)
+        path.chmod(0o600)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_coordinator_loses_its_state_and_gets_it_back(cluster, member, orderly):
+    """First it is a coordinator that never had a job, whose terms begin anew; then it has an older copy, whose
+    terms have been used by others and by itself. The job goes on as after any restart."""
+    it = cluster()
+    it.coordinator.finish()
+    it.coordinator.program.destroy()
+    it.coordinator.start()
+    old = state_of(it.coordinator)
+    team = Team(members_of(it, member, [0, 1]), None, world=2)
+    before = places(team.members)
+    assert team.step() == [1, 1]
+    for number, state in enumerate(({}, old, old, {})):
+        (harness.stop if orderly else harness.kill)(it.coordinator)
+        put_back(it.coordinator, state)
+        with reconnecting(*it.nodes):
+            it.coordinator.start()
+        assert team.step() == [2 * number + 2] * 2
+        restart(it.nodes[1], orderly=orderly)       # the coordinator has to know the job for that
+        assert team.step() == [2 * number + 3] * 2
+    assert places(team.members) == before
+
+@pytest.mark.heavy
+def test_a_node_loses_its_state_and_gets_it_back(cluster, member):
+    """It is another node then: the job ends by name when the former one has not come back, and the next one
+    begins. With its older state it is the former node again."""
+    it = cluster(times=SWIFT, settings={"rejoin_grace": "1s", "drain_timeout": "60s"})
+    old = state_of(it.nodes[1])
+    for state in ({}, old):
+        team = Team(members_of(it, member, [0, 1]), None, world=2)
+        assert team.step() == [1, 1]
+        harness.kill(it.nodes[1])
+        put_back(it.nodes[1], state)
+        it.nodes[1].start()
+        ended(begin(team), "VOID_RETRY")
+        for each in team.members:
+            each.say("ready")
+        ended(team.members, "MEMBER_LOST")
+        for each in team.members:
+            each.kill()
+    harness.kill(it.nodes[1])
+    put_back(it.nodes[1], old)                      # it has started with this once already
+    it.nodes[1].start()
+    it.nodes[1].wait_log("it refuses this daemon: a later start of it was here")
+    assert "a later start of it was here" in it.nodes[1].ctl("status")
+
+
 @pytest.mark.parametrize("orderly", [True, False])
 def test_all_daemons_at_once(cluster, member, orderly):
     """The coordinator too: there is nobody left but the members who knows anything."""

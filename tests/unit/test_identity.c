@@ -117,6 +117,16 @@ TEST_WITH(starts_are_counted_and_the_rest_stays, setup, teardown) {
         identity_close(identity);
 }
 
+#define SLOT 512
+#define FILE_BYTES (2 * SLOT)
+
+static int read_file(unsigned char bytes[FILE_BYTES]) {
+        int fd = open(path, O_RDWR);
+
+        assert_int_equal(pread(fd, bytes, FILE_BYTES, 0), FILE_BYTES);
+        return fd;
+}
+
 /* However a run ends, and however many terms it has used. */
 TEST_WITH(no_term_comes_twice, setup, teardown) {
         static const unsigned taken[] = { 0, 3000, (1u << 20) + 1, 3000 }; /* one more than are reserved */
@@ -137,6 +147,26 @@ TEST_WITH(no_term_comes_twice, setup, teardown) {
         assert_int_equal(renamed, 1);
 }
 
+/* A run that begins with an older copy of the file does not use the terms that were used since. */
+TEST_WITH(terms_are_apart_where_a_file_is_put_back, setup, teardown) {
+        unsigned char bytes[FILE_BYTES];
+        uint64_t term[2], next;
+        int fd;
+
+        identity_close(start());
+        fd = read_file(bytes);
+        for (unsigned i = 0; i < 2; i++) {
+                struct identity *identity = start();
+
+                assert_int_equal(identity_take_term(identity, &term[i]), 0);
+                identity_close(identity);
+                assert_int_equal(pwrite(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+        }
+        close(fd);
+        next = term[0] > term[1] ? term[0] - term[1] : term[1] - term[0];
+        assert_true(next > 10); /* ten of 2^30 */
+}
+
 TEST_WITH(two_daemons_never_share_it, setup, teardown) {
         struct identity *first = start(), *second;
 
@@ -147,16 +177,6 @@ TEST_WITH(two_daemons_never_share_it, setup, teardown) {
         second = start();
         assert_int_equal(identity_instance(second), 2);
         identity_close(second);
-}
-
-#define SLOT 512
-#define FILE_BYTES (2 * SLOT)
-
-static int read_file(unsigned char bytes[FILE_BYTES]) {
-        int fd = open(path, O_RDWR);
-
-        assert_int_equal(pread(fd, bytes, FILE_BYTES, 0), FILE_BYTES);
-        return fd;
 }
 
 /* A machine that goes down in the middle of a write leaves the other slot; what was written may have been
