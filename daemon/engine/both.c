@@ -237,6 +237,18 @@ static bool both_view(struct engine *engine, uint64_t id, struct engine_view *re
         return device->ops->view != NULL && device->ops->view(device, id, ret);
 }
 
+static pid_t both_silent(struct engine *engine, uint64_t id, uint64_t *ret_since) {
+        pid_t pid = 0;
+
+        for (int h = 0; h < HALVES && pid == 0; h++) {
+                struct engine *half = both_of(engine)->side[h].engine;
+
+                if (half->ops->silent != NULL)
+                        pid = half->ops->silent(half, id, ret_since);
+        }
+        return pid;
+}
+
 static int both_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
         struct both *both = both_of(engine);
         struct both_memory *memory = calloc(1, sizeof(*memory));
@@ -399,6 +411,7 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
                 .version = both_version,
                 .describe = both_describe,
                 .view = both_view,
+                .silent = both_silent,
                 .fd = both_fd,
                 .dispatch = both_dispatch,
                 .share = both_share,

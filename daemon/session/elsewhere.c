@@ -288,33 +288,6 @@ static struct job_wait wait_from(struct blamed *blamed, const struct job_wait *w
                                   .since = wait->since };
 }
 
-unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
-        const ProtobufCMessage *row;
-        uint16_t type;
-        size_t at = 0;
-        unsigned n = 0;
-
-        if (view == NULL)
-                return 0;
-        while (n < max && n < ELSEWHERE_NAMED && (row = view_next(view, &at, &type)) != NULL)
-                if (type == WIRE__MESSAGE_TYPE__STATUS_WAIT &&
-                    wait_is_meant(wait, (const Wire__StatusWait *)(const void *)row)) {
-                        waits[n] = wait_from(&view->elsewhere->blamed[n], wait,
-                                             (const Wire__StatusWait *)(const void *)row);
-                        n++;
-                }
-        if (n > 0)
-                return n;
-        n = view_silent(view, true, waits, max);
-        for (unsigned i = 0; i < n; i++) {
-                waits[i].step = wait->step;
-                waits[i].plan = wait->plan;
-                waits[i].purpose = wait->purpose;
-                waits[i].since = wait->since;
-        }
-        return n;
-}
-
 static struct job_wait wait_silent(const struct blamed *blamed, uint64_t since) {
         return (struct job_wait){ .kind = WAIT_SILENT,
                                   .rank = UINT32_MAX,
@@ -324,6 +297,62 @@ static struct job_wait wait_silent(const struct blamed *blamed, uint64_t since) 
                                   .host = blamed->host,
                                   .text = blamed->text,
                                   .since = since };
+}
+
+/* The engine's process on another node. */
+static struct job_wait wait_helper(struct blamed *blamed, const struct job_wait *wait,
+                                   const Wire__StatusWait *row) {
+        snprintf(blamed->host, sizeof(blamed->host), "%s", row->host != NULL ? row->host : "");
+        snprintf(blamed->state, sizeof(blamed->state), "%s",
+                 row->process_state != NULL ? row->process_state : "");
+        snprintf(blamed->text, sizeof(blamed->text), "%s", row->text);
+        struct job_wait helper = wait_silent(blamed, 0);
+        helper.kind = WAIT_HELPER;
+        helper.process_state = blamed->state;
+        wait_take_purpose(&helper, wait);
+        return helper;
+}
+
+static bool wait_is_helper(const Wire__StatusWait *row) {
+        return row->what != NULL && strcmp(row->what, "helper") == 0 && row->text != NULL &&
+               row->text[0] != '\0';
+}
+
+/* The next one, from *at on, that the wait is for. */
+static bool view_next_meant(struct view *view, const struct job_wait *wait, size_t *at, struct blamed *blamed,
+                            struct job_wait *ret) {
+        const ProtobufCMessage *message;
+        uint16_t type;
+
+        while ((message = view_next(view, at, &type)) != NULL) {
+                const Wire__StatusWait *row = (const Wire__StatusWait *)(const void *)message;
+
+                if (type != WIRE__MESSAGE_TYPE__STATUS_WAIT)
+                        continue;
+                bool helper = wait_is_helper(row);
+                if (!helper && !wait_is_meant(wait, row))
+                        continue;
+                *ret = helper ? wait_helper(blamed, wait, row) : wait_from(blamed, wait, row);
+                return true;
+        }
+        return false;
+}
+
+unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_wait *waits, unsigned max) {
+        size_t at = 0;
+        unsigned n = 0;
+
+        if (view == NULL)
+                return 0;
+        while (n < max && n < ELSEWHERE_NAMED &&
+               view_next_meant(view, wait, &at, &view->elsewhere->blamed[n], &waits[n]))
+                n++;
+        if (n > 0)
+                return n;
+        n = view_silent(view, true, waits, max);
+        for (unsigned i = 0; i < n; i++)
+                wait_take_purpose(&waits[i], wait);
+        return n;
 }
 
 unsigned view_silent(struct view *view, bool coordinator, struct job_wait *waits, unsigned max) {

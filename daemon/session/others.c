@@ -77,7 +77,7 @@ static bool others_take_entangled(const Wire__StatusWait *row, const struct job_
                 return false;
         for (unsigned i = 0; i < n; i++)
                 for (size_t k = 0; k < row->n_blocked; k++) {
-                        if (missing[i].rank != row->blocked[k] || missing[i].kind == WAIT_SILENT)
+                        if (missing[i].rank != row->blocked[k] || missing[i].rank == UINT32_MAX)
                                 continue;
                         ret->rank = missing[i].rank;
                         ret->pid = missing[i].pid;

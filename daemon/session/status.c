@@ -471,21 +471,23 @@ static void status_send_waits_of(struct answer *answer, const struct job *job, s
         }
 }
 
-static bool status_waits_for_nodes(const struct job_view *view) {
+static bool status_has_wait(const struct job_view *view, enum wait_kind kind) {
         for (unsigned i = 0; i < view->n_waits; i++)
-                if (view->wait[i].kind == WAIT_NODES)
+                if (view->wait[i].kind == kind)
                         return true;
         return false;
 }
 
-/* What the job waits for on other nodes stands in place of those nodes. */
+/* What the job waits for on other nodes, or a helper here that does not answer, stands in place of those
+ * nodes. */
 static void status_send_waits(struct answer *answer, const struct job *job, struct view *others,
                               struct job_view *view) {
         status_send_waits_of(answer, job, view, false);
         if (answer->full)
                 return;
-        if (others == NULL ||
-            far_send_waits(others, job->id, status_waits_for_nodes(view), answer_row, answer) == 0)
+        bool waits = status_has_wait(view, WAIT_NODES), helper = status_has_wait(view, WAIT_HELPER);
+        unsigned far = others != NULL ? far_send_waits(others, job->id, waits, answer_row, answer) : 0;
+        if (far == 0 && !helper)
                 status_send_waits_of(answer, job, view, true);
 }
 

@@ -6,22 +6,26 @@
 #include "session/private.h"
 
 static const char *const wait_names[] = {
-        [WAIT_STEP] = "step",   [WAIT_PLAN] = "plan",   [WAIT_OPERATION] = "operation",
-        [WAIT_JOIN] = "join",   [WAIT_NODES] = "nodes", [WAIT_MEMORY] = "memory",
-        [WAIT_SILENT] = "node",
+        [WAIT_STEP] = "step",   [WAIT_PLAN] = "plan",     [WAIT_OPERATION] = "operation",
+        [WAIT_JOIN] = "join",   [WAIT_NODES] = "nodes",   [WAIT_MEMORY] = "memory",
+        [WAIT_SILENT] = "node", [WAIT_HELPER] = "helper",
 };
 
 void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, const char *host,
               struct wait_parts *parts, Wire__StatusWait *ret) {
-        bool nodes = wait->kind == WAIT_NODES, silent = wait->kind == WAIT_SILENT;
+        bool nodes = wait->kind == WAIT_NODES;
+        struct job_wait placed = *wait;
         char *text = parts->text;
 
         wire__status_wait__init(ret);
         SET(*ret, job, job->id);
-        wait_text(job, wait, text);
+        if (wait->host[0] == '\0' && wait->pid != 0 && host != NULL)
+                placed.host = host;
+        wait_text(job, &placed, text);
         ret->text = text[0] != '\0' ? text : NULL;
-        SET_IF(*ret, rank, !nodes && !silent, wait->rank);
-        SET_IF(*ret, pid, wait->pid != 0, (int32_t)wait->pid);
+        SET_IF(*ret, rank, wait->rank != UINT32_MAX, wait->rank);
+        /* The pid of a member is looked for by its rank: a process that has none is in the text. */
+        SET_IF(*ret, pid, wait->pid != 0 && ret->has_rank, (int32_t)wait->pid);
         ret->process_state = (char *)wait->process_state;
         SET(*ret, plan, wait->plan);
         SET_IF(*ret, bucket, wait->bucket != UINT32_MAX, wait->bucket);
@@ -29,10 +33,7 @@ void wait_row(const struct job *job, const struct job_wait *wait, uint64_t now, 
         SET(*ret, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
         ret->what = (char *)wait_names[wait->kind];
         SET(*ret, step, wait->step);
-        if (wait->host[0] != '\0')
-                ret->host = (char *)wait->host;
-        else if (wait->pid != 0)
-                ret->host = (char *)host;
+        ret->host = placed.host[0] != '\0' ? (char *)placed.host : NULL;
         if (nodes)
                 ret->purpose = (char *)wait_names[wait->purpose];
         SET_IF(*ret, sequence, wait->kind == WAIT_OPERATION || wait->purpose == WAIT_OPERATION,

@@ -466,7 +466,7 @@ struct gradsync_stall {
         const char *parameter; /* the first that is not marked; "" if not known */
         uint64_t since_ms;
         const char *text; /* all of it in one sentence */
-        const char *host; /* of the member, or of the daemon that says nothing; "": it is on this daemon */
+        const char *host; /* of the member, or of what does not answer; "": it is on this daemon */
 };
 
 /*

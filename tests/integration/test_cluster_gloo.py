@@ -53,6 +53,22 @@ def test_a_helper_is_killed_in_an_operation(cluster, member):
     assert set(together(team.members, "allreduce 500000 f32 sum")) == {"right"}
 
 
+def test_a_helper_that_stays_stopped_is_ended(cluster, member):
+    """A helper that waits for it in vain is left alone: it answers its daemon."""
+    it = cluster(3, settings={"rejoin_grace": "60s"}, times=SWIFT)
+    team = team_on(it, member, [0, 1, 2, 2])
+    stopped, = it.helpers(it.nodes[1])
+    os.kill(stopped, signal.SIGSTOP)
+    begin(team)
+    it.nodes[1].wait_log(rf"the helper process {stopped} of Gloo \(stopped\) has not answered for [\d.]+ s, "
+                         "and is ended")
+    all_go_on(team, "step=2 ")
+    assert team.step() == [3] * team.world
+    assert stopped not in it.helpers() and len(it.helpers()) == 3
+    for node in (it.nodes[0], it.nodes[2]):
+        assert "and is ended" not in node.log
+
+
 @pytest.mark.parametrize("begun", [(), (0,), (0, 2)], ids=["by-none", "by-one", "by-both"])
 def test_a_plan_is_void_with_the_generation(cluster, member, begun):
     """void_on_loss, over several nodes: for all that stay it is as if it had never been begun."""

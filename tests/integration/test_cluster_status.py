@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 
 import pytest
 
@@ -133,6 +134,36 @@ def test_a_stopped_daemon_is_named(hosts, member):
     finish_all_but(members, 1)
     said = fields(ask(members[0], "stall"))
     assert said["host"] == "beta" and said["rank"] == str(2 ** 32 - 1), said
+
+
+def test_a_stopped_helper_is_named(hosts, member):
+    """Its connections look alive to the other host."""
+    it = hosts("alpha", "beta", settings={**QUICK, "rejoin_grace": "60s"})
+    members = formed(it, member)
+    stopped, = it.helpers(it.nodes[1])
+    os.kill(stopped, signal.SIGSTOP)
+    bring(members, 0, 1)
+    said = rf"the helper process {stopped} on host beta \(stopped\), which does not answer its daemon"
+    here = said.replace(" on host beta", "")
+    for served in (*it.nodes, it.coordinator):
+        wait = wait_until(lambda served=served: is_named(served, what="helper", host="beta"), "the name")
+        assert re.fullmatch(said, wait["text"]), wait
+        assert (wait["rank"], wait["pid"], wait["process_state"]) == (None, None, "stopped")
+        assert [each["what"] for each in shown(served)["waiting_for"]] == ["helper"]
+        assert re.search(r"waiting [\d.]+ s for " + said, served.ctl("status"))
+    for node, text in zip(it.nodes, (said, here)):
+        node.wait_log(r"job 'job', step 2: waiting [\d.]+ s for " + text)
+    os.kill(stopped, signal.SIGCONT)
+    ended(members, OK)
+    it.nodes[1].wait_log(rf"the helper process {stopped} of Gloo answers again")
+    for each, host, text in zip(members, ("beta", ""), (said, here)):
+        last = ask(each, "stall")
+        assert (fields(last)["host"], fields(last)["state"]) == (host, "stopped"), last
+        assert re.search(text, last), last
+    for served in (*it.nodes, it.coordinator):
+        wait_until(lambda served=served: not shown(served)["waiting_for"], "the end of the wait")
+    assert step(members) == 3
+    assert it.helpers(it.nodes[1]) == [stopped]
 
 
 def test_a_stopped_coordinator_is_named_by_those_who_wait(hosts, member):

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "engine/gloo/errand.h"
 
 static char heard[1 << 17]; /* the log of a test */
@@ -122,7 +123,7 @@ static bool one_never_comes(struct rig *rig, uint32_t silence, const void *data)
         bool named = all_have_lost(rig, 1);
         UNTIL(rig, rig->site[1].n_built > 0);
         assert_int_equal(rig->site[1].n_lost, 3);
-        assert_true(said("of Gloo does not answer: this node is cut off"));
+        assert_true(said("of Gloo (stopped) has not answered for "));
         return named && said("Gloo does not reach node 13: its connections were not made in time");
 }
 
@@ -543,6 +544,63 @@ TEST(a_helper_that_ends_has_a_name) {
         lose_helper(rig, SIGKILL, false, "has ended, by signal 9: this node lost the others");
         lose_helper(rig, SIGKILL, true, "has ended, by signal 9: this node lost the others");
         lose_helper(rig, SIGSEGV, true, "has ended, ");
+}
+
+/* ---- helpers that do not answer ---- */
+
+static bool is_silent(const struct site *site, pid_t helper) {
+        uint64_t since, now = clock_now();
+        pid_t pid = site->engine->ops->silent(site->engine, COMM, &since);
+
+        if (pid != 0) {
+                assert_int_equal(pid, helper);
+                assert_true(since <= now);
+        }
+        return pid != 0;
+}
+
+/* The helpers of the others are in a collective meanwhile, which cannot end: they answer. */
+static bool one_stops(struct rig *rig, uint32_t silence, const void *data) {
+        pid_t helper[SITES];
+
+        rig_open(rig, 3, 1, silence);
+        rig_build(rig);
+        assert_int_equal(children(helper, SITES), 3);
+        rig_await_built(rig);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                if (rig->site[rank].n_lost > 0)
+                        return false;
+        assert_false(is_silent(&rig->site[1], helper[1]));
+        kill(helper[1], SIGSTOP);
+        rig_launch(rig, 0, 1, &large);
+        UNTIL(rig, is_silent(&rig->site[1], helper[1]));
+        assert_true(said("of Gloo (stopped) does not answer"));
+        UNTIL(rig, rig->site[1].n_unreachable > 0);
+        assert_int_equal(rig->site[1].n_lost, 2);
+        assert_true(said("of Gloo (stopped) has not answered for "));
+        assert_false(is_silent(&rig->site[1], helper[1]));
+        UNTIL(rig, rig->site[0].n_unreachable + rig->site[2].n_unreachable > 0);
+        for (uint32_t rank = 0; rank < 3; rank += 2)
+                if (rig->site[rank].n_unreachable > 0 && !site_has_lost(&rig->site[rank], 1))
+                        return false;
+        return true;
+}
+
+TEST(a_stopped_helper_is_named_and_ended) {
+        play_patiently(rig, one_stops, NULL);
+}
+
+TEST(a_helper_that_was_stopped_for_a_moment_works_on) {
+        pid_t helper[SITES];
+
+        form(rig, 2, 1, helper);
+        kill(helper[1], SIGSTOP);
+        rig_launch(rig, 0, 1, &large);
+        UNTIL(rig, is_silent(&rig->site[1], helper[1]));
+        kill(helper[1], SIGCONT);
+        rig_await(rig, 0, 1);
+        UNTIL(rig, said("of Gloo answers again"));
+        assert_false(is_silent(&rig->site[1], helper[1]));
 }
 
 /* ---- nodes that launch different things under one number ---- */

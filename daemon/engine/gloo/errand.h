@@ -22,11 +22,13 @@ enum errand_kind {
         ERRAND_MEMORY,    /* comes with a descriptor */
         ERRAND_FORGET,
         ERRAND_LAUNCH,
+        ERRAND_ASK, /* whether it listens: it answers at once, whatever is under way */
         /* from it: */
         ERRAND_PUBLISH, /* a table follows the struct */
         ERRAND_BUILT,
         ERRAND_DONE,
-        ERRAND_BROKEN, /* nothing else comes */
+        ERRAND_ANSWER, /* to ASK */
+        ERRAND_BROKEN, /* of what was launched nothing else comes */
 };
 
 enum errand_payload { ERRAND_REDUCE, ERRAND_VOTE, ERRAND_ZERO_VOTE };

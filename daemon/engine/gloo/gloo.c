@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "engine/gloo/errand.h"
 #include "proto/names.h"
 
@@ -33,6 +34,13 @@
 #define DIALECT_STREAMS 1u /* a lane may have several; in the first dialect, 0, it has one */
 
 #define QUEUE 512u /* packets that wait for a helper: more than what can be launched ahead, and all tables */
+
+/*
+ * Each helper is asked once a beat whether it listens. The daemon counts beats, not time: if it was stopped
+ * itself, it blames no helper for that.
+ */
+#define BEAT 250u /* ms */
+#define SILENT 3u /* beats without a word of it, after which a helper is named */
 
 _Static_assert(ENGINE_VALUES == ERRAND_VALUES && GLOO_NODES == ERRAND_NODES && ENGINE_TABLE == ERRAND_TABLE,
                "the same on both sides");
@@ -79,8 +87,9 @@ struct gloo_comm {
         uint32_t *node;
         enum comm_state state;
         pid_t pid;
-        int pidfd, sock;   /* sock -1: closed */
-        uint64_t deadline; /* BUILDING: of the helper, which has one of its own that is earlier */
+        int pidfd, sock; /* sock -1: closed */
+        uint64_t heard;  /* when the helper has said something last, or was started */
+        unsigned missed; /* beats since then */
         struct list queue;
         unsigned queued;
         bool reaped;
@@ -93,7 +102,7 @@ struct gloo {
         char *helper;
         char address[64];
         int epoll, wake; /* wake: something is to be delivered that no descriptor tells of */
-        int timer;       /* of the earliest deadline */
+        int timer;       /* of the beats, while there are helpers that are asked */
         struct list memories, comms;
 };
 
@@ -382,6 +391,13 @@ static void helper_take(struct gloo_comm *comm, const struct errand *errand, con
         }
 }
 
+static void helper_note_heard(struct gloo_comm *comm) {
+        if (comm->missed >= SILENT && comm->state <= WORKING)
+                log_info("job %s: the helper process %d of Gloo answers again", comm->name, (int)comm->pid);
+        comm->missed = 0;
+        comm->heard = clock_now();
+}
+
 static void helper_hear(struct gloo_comm *comm) {
         static unsigned char room[sizeof(struct errand) + ERRAND_TABLE];
         struct errand errand;
@@ -400,6 +416,7 @@ static void helper_hear(struct gloo_comm *comm) {
                         return;
                 }
                 memcpy(&errand, room, sizeof(errand));
+                helper_note_heard(comm);
                 helper_take(comm, &errand, room + sizeof(errand), (size_t)n - sizeof(errand));
         }
 }
@@ -432,38 +449,65 @@ static void helper_on_exit(struct gloo_comm *comm) {
         }
 }
 
-/* ---- the deadline of what is being built ---- */
+/* ---- whether helpers listen ---- */
 
-static void gloo_arm(const struct gloo *gloo) {
-        struct itimerspec when = { 0 };
-        uint64_t least = UINT64_MAX;
-        struct gloo_comm *comm;
+/* Beats that are under way already are not put off. */
+static void gloo_begin_beats(const struct gloo *gloo) {
+        static const struct timespec beat = { .tv_nsec = BEAT * 1000000L };
+        struct itimerspec when;
 
-        list_for_each(comm, &gloo->comms, link)
-                if (comm->state == BUILDING && comm->deadline < least)
-                        least = comm->deadline;
-        if (least < UINT64_MAX) {
-                when.it_value.tv_sec = (time_t)(least / USEC_PER_SEC);
-                when.it_value.tv_nsec = (long)(least % USEC_PER_SEC * 1000);
-        }
-        timerfd_settime(gloo->timer, TFD_TIMER_ABSTIME, &when, NULL);
+        timerfd_gettime(gloo->timer, &when);
+        if (when.it_value.tv_sec == 0 && when.it_value.tv_nsec == 0)
+                timerfd_settime(gloo->timer, 0, &(struct itimerspec){ beat, beat }, NULL);
 }
 
-/* One that has neither reached the others nor given up: it is stopped, or has no processor. */
-static void gloo_give_up_late(struct gloo *gloo) {
+/* Milliseconds. A helper that connects gives up by itself before, and says which node it misses. */
+static uint32_t helper_limit(const struct gloo_comm *comm) {
+        const struct gloo_config *config = &comm->gloo->config;
+
+        return comm->state == BUILDING ? config->timeout + config->silence / 4 : config->silence;
+}
+
+/* It is stopped, or frozen, or has no processor. To the others it looks alive, because the kernel
+ * acknowledges what they send: so it is ended. */
+static void helper_end(struct gloo_comm *comm) {
         uint32_t nodes[GLOO_NODES];
+
+        log_warning(
+                "job %s: the helper process %d of Gloo (%s) has not answered for %.1f s, and is ended: this "
+                "node lost the others",
+                comm->name, (int)comm->pid, proc_state(comm->pid),
+                (double)(clock_now() - comm->heard) / USEC_PER_SEC);
+        comm_kill(comm);
+        comm_break(comm, nodes, 0);
+}
+
+static void helper_beat(struct gloo_comm *comm) {
+        struct errand ask = { .kind = ERRAND_ASK };
+
+        comm->missed++;
+        if (comm->missed == SILENT)
+                log_warning("job %s: the helper process %d of Gloo (%s) does not answer", comm->name,
+                            (int)comm->pid, proc_state(comm->pid));
+        if (comm->missed > SILENT && comm->missed * BEAT >= helper_limit(comm))
+                helper_end(comm);
+        else if (list_empty(&comm->queue)) /* else it has not read what it was told before */
+                comm_say(comm, &ask, NULL, 0, -1);
+}
+
+static void gloo_beat(struct gloo *gloo) {
         struct gloo_comm *comm, *spare;
-        uint64_t n, now = clock_now();
+        bool asked = false;
+        uint64_t n;
 
         (void)!read(gloo->timer, &n, sizeof(n));
-        list_for_each_safe(comm, spare, &gloo->comms, link) {
-                if (comm->state != BUILDING || comm->deadline > now)
-                        continue;
-                log_warning("job %s: the helper process %d of Gloo does not answer: this node is cut off",
-                            comm->name, (int)comm->pid);
-                comm_break(comm, nodes, 0);
-        }
-        gloo_arm(gloo);
+        list_for_each_safe(comm, spare, &gloo->comms, link)
+                if (comm->state <= WORKING) {
+                        asked = true;
+                        helper_beat(comm);
+                }
+        if (!asked)
+                timerfd_settime(gloo->timer, 0, &(struct itimerspec){ 0 }, NULL);
 }
 
 /* ---- the table of functions ---- */
@@ -516,7 +560,7 @@ static void gloo_dispatch(struct engine *engine) {
                         continue;
                 }
                 if (events[i].data.ptr == &gloo->timer) {
-                        gloo_give_up_late(gloo);
+                        gloo_beat(gloo);
                         continue;
                 }
                 if (!gloo_has(gloo, comm)) /* ended by what was delivered before it */
@@ -528,6 +572,15 @@ static void gloo_dispatch(struct engine *engine) {
                 if (gloo_has(gloo, comm) && !comm->reaped)
                         helper_on_exit(comm);
         }
+}
+
+static pid_t gloo_silent(struct engine *engine, uint64_t id, uint64_t *ret_since) {
+        const struct gloo_comm *comm = comm_find(gloo_of(engine), id);
+
+        if (comm == NULL || comm->state > WORKING || comm->missed < SILENT)
+                return 0;
+        *ret_since = comm->heard;
+        return comm->pid;
 }
 
 static int gloo_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
@@ -581,10 +634,9 @@ static int comm_begin_helper(struct gloo_comm *comm) {
         struct memory *memory;
         int r;
 
-        comm->deadline = clock_now() + USEC_PER_MSEC * (gloo->config.timeout + gloo->config.silence / 4);
-        gloo_arm(gloo);
+        comm->heard = clock_now();
+        gloo_begin_beats(gloo);
         r = comm_spawn(comm);
-
         if (r == 0)
                 r = comm_register(comm);
         strcpy(errand.build.address, gloo->address);
@@ -733,6 +785,7 @@ static const struct engine_ops gloo_ops = {
         .name = "gloo",
         .dialect = DIALECT_STREAMS,
         .version = gloo_version,
+        .silent = gloo_silent,
         .fd = gloo_fd,
         .dispatch = gloo_dispatch,
         .share = gloo_share,

@@ -708,6 +708,13 @@ void watch_deadline() {
 
 /* ---- from the daemon ---- */
 
+void answer() {
+        errand errand = {};
+
+        errand.kind = ERRAND_ANSWER;
+        say(errand);
+}
+
 void carry_out(const errand &errand, const char *more, size_t bytes, int fd) {
         switch (errand.kind) {
         case ERRAND_BUILD: build(errand); break;
@@ -715,6 +722,7 @@ void carry_out(const errand &errand, const char *more, size_t bytes, int fd) {
         case ERRAND_MEMORY: map_memory(errand, fd); break;
         case ERRAND_FORGET: forget_memory(errand.memory); break;
         case ERRAND_LAUNCH: launch(errand); break;
+        case ERRAND_ASK: answer(); break;
         default: throw std::runtime_error("the daemon asks for something unknown");
         }
 }

@@ -74,10 +74,10 @@ static bool stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
         char text[700];
 
         describe(job, wait, now, text, sizeof(text));
-        if (wait->kind != WAIT_NODES && wait->kind != WAIT_SILENT) {
+        if (wait->rank != UINT32_MAX)
                 context.rank = wait->rank;
+        if (wait->pid != 0)
                 context.pid = wait->pid;
-        }
         context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
         if (wait->step > 0)
                 context.step = (int64_t)wait->step;
@@ -152,8 +152,8 @@ static void stall_foresee(struct job *job, const struct job_wait *wait, uint64_t
                 job->table->config.events->inquire(job, wait->since + patience / 2);
 }
 
-/* Puts the members of other nodes, as they are at that time, in place of a wait for these nodes. 0 until they
- * have been heard, which is not long. */
+/* Puts the members of other nodes, as they are at that time, and processes of engines that do not answer, in
+ * place of a wait for these nodes. 0 until they have been heard, which is not long. */
 static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n, uint64_t at) {
         const struct jobs_events *events = job->table->config.events;
 
@@ -163,6 +163,8 @@ static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n,
                 return 0;
         const struct job_wait nodes = waits[0];
         n = events->blame(job, &nodes, waits, NAMED);
+        if (helper_waits(job, waits + n, NAMED - n) > 0)
+                wait_take_purpose(&waits[n++], &nodes);
         if (n == 0)
                 waits[n++] = nodes;
         return n;

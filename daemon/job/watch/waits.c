@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/proc.h"
 #include "job/data.h"
 #include "job/plan/plan.h"
 #include "job/plan/plan_control.h"
@@ -34,6 +35,13 @@ static struct job_wait nodes_wait(enum wait_kind purpose, uint64_t since) {
                                   .host = "",
                                   .text = "",
                                   .since = since };
+}
+
+void wait_take_purpose(struct job_wait *wait, const struct job_wait *nodes) {
+        wait->purpose = nodes->purpose;
+        wait->plan = nodes->plan;
+        wait->step = nodes->step;
+        wait->since = nodes->since;
 }
 
 static bool waits_all_mapped(const struct plan *plan) {
@@ -165,6 +173,27 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
                 waits[n++].sequence = job->operation.first.sequence;
         }
         return n;
+}
+
+unsigned helper_waits(const struct job *job, struct job_wait *waits, unsigned max) {
+        struct engine *engine = job->table->config.engine;
+        uint64_t since;
+        pid_t pid = 0;
+
+        if (engine != NULL && engine->ops->silent != NULL && job->comm.id != 0 && max > 0)
+                pid = engine->ops->silent(engine, job->comm.id, &since);
+        if (pid == 0)
+                return 0;
+        waits[0] = (struct job_wait){ .kind = WAIT_HELPER,
+                                      .rank = UINT32_MAX,
+                                      .pid = pid,
+                                      .bucket = UINT32_MAX,
+                                      .process_state = proc_state(pid),
+                                      .parameter = "",
+                                      .host = "",
+                                      .text = "",
+                                      .since = since };
+        return 1;
 }
 
 unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max) {
@@ -309,8 +338,13 @@ void wait_text(const struct job *job, const struct job_wait *wait, char text[WAI
         if (wait->kind == WAIT_MEMORY)
                 snprintf(text, WAIT_TEXT, "gradsyncd to get ready the memory of rank %u (pid %d)", wait->rank,
                          (int)wait->pid);
-        if (wait->kind == WAIT_SILENT)
+        if (wait->text[0] != '\0')
                 snprintf(text, WAIT_TEXT, "%s", wait->text);
+        else if (wait->kind == WAIT_HELPER)
+                snprintf(text, WAIT_TEXT,
+                         "the helper process %d%s%.64s (%s), which does not answer its daemon",
+                         (int)wait->pid, wait->host[0] != '\0' ? " on host " : "", wait->host,
+                         wait->process_state);
         if (wait->kind != WAIT_NODES)
                 return;
         list_nodes(job, nodes, sizeof(nodes));
@@ -359,6 +393,8 @@ unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
                 n += operation_waits(job, waits + n, max - n);
         for (unsigned i = 0; i < JOB_WANTS && job->state == JOB_RUNNING; i++)
                 n += wanted_waits(job, &job->want[i], waits + n, max - n);
+        if (job->state == JOB_RUNNING)
+                n += helper_waits(job, waits + n, max - n);
         return n + memory_waits(job, waits + n, max - n);
 }
 

@@ -20,6 +20,7 @@ enum wait_kind {
         WAIT_NODES,  /* all members here have given what they have to: what goes between nodes is not done */
         WAIT_MEMORY, /* the backend is at work on some memory of that rank */
         WAIT_SILENT, /* the daemon of another node, or of the coordinator, says nothing */
+        WAIT_HELPER, /* the engine's process, here or on another node, does not answer its daemon */
 };
 
 /* One member that others wait for, or what is meant instead of one. Strings live until the next call into the
@@ -28,7 +29,7 @@ struct job_wait {
         enum wait_kind kind;
         struct member *member;  /* the one that is missing; NULL: it has not come, or is not to blame */
         enum wait_kind purpose; /* WAIT_NODES: STEP, PLAN or OPERATION */
-        uint32_t rank;          /* UINT32_MAX for WAIT_NODES, WAIT_SILENT */
+        uint32_t rank;          /* UINT32_MAX for WAIT_NODES, WAIT_SILENT, WAIT_HELPER */
         pid_t pid;              /* 0: it has not come */
         uint32_t plan, bucket;  /* WAIT_NODES: UINT32_MAX for the vote */
         /* Filled by the code that shows the wait, with proc_state_threads() and plan_wait_parameter(). "":
@@ -36,7 +37,7 @@ struct job_wait {
         const char *process_state;
         const char *parameter;
         const char *host;  /* where it is; "": here */
-        const char *text;  /* WAIT_SILENT: what is known; else "" */
+        const char *text;  /* WAIT_SILENT, WAIT_HELPER elsewhere: what is known; else "" */
         uint64_t step;     /* WAIT_NODES: 0 for a plan or an operation */
         uint64_t sequence; /* of the operation */
         uint64_t since;    /* clock_now() at which the wait began */
@@ -51,8 +52,12 @@ struct looks {
 
 /* All that the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
+/* It is the reason for which that one, for nodes, lasts. */
+void wait_take_purpose(struct job_wait *wait, const struct job_wait *nodes);
 /* What is meant instead of a member, as in "waiting for …"; "" where it is one. */
 void wait_text(const struct job *job, const struct job_wait *wait, char text[WAIT_TEXT]);
+/* The engine's process on this node, if it does not answer. */
+unsigned helper_waits(const struct job *job, struct job_wait *waits, unsigned max);
 /* Memory that is not ready yet. */
 unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max);
 /* Members, or nodes, without which the operation cannot be carried out. */
