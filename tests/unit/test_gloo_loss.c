@@ -390,6 +390,20 @@ static void leave(int fd) {
         shutdown(fd, SHUT_RDWR);
 }
 
+/* Whether the log says where it came from, and to which port: "[127.0.0.1]:PORT". */
+static bool is_named(int fd) {
+        struct sockaddr_in own, there;
+        socklen_t size = sizeof(own);
+        char from[32], to[32];
+
+        assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &size), 0);
+        snprintf(from, sizeof(from), "[127.0.0.1]:%u", ntohs(own.sin_port));
+        if (getpeername(fd, (struct sockaddr *)&there, &size) < 0) /* the helper has ended */
+                return said(from);
+        snprintf(to, sizeof(to), "[127.0.0.1]:%u", ntohs(there.sin_port));
+        return said(from) && said(to);
+}
+
 /* Whatever comes of it, each node hears that it does not reach the other, and the log says what happened. */
 static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
         const struct stranger *stranger = data;
@@ -415,9 +429,12 @@ static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
         }
         if (!said("Gloo"))
                 FAIL("a stranger that %s: nothing is said of it", stranger->name);
-        for (unsigned i = 0; i < n; i++)
+        bool named = false;
+        for (unsigned i = 0; i < n; i++) {
+                named = named || is_named(fd[i]);
                 close(fd[i]);
-        return n == 2 * STREAMS; /* else they had given up before */
+        }
+        return named && n == 2 * STREAMS; /* else they had given up before */
 }
 
 TEST(a_stranger_on_a_port_is_not_taken_for_a_node) {

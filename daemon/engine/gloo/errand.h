@@ -11,7 +11,7 @@
 #define ERRAND_VALUES 16u
 #define ERRAND_NODES 64u         /* of a communicator, at most: see gloo.h */
 #define ERRAND_TABLE (64u << 10) /* bytes of a table */
-#define ERRAND_TEXT 256u
+#define ERRAND_TEXT 512u
 #define ERRAND_LANES 8u
 #define ERRAND_STREAMS 2u /* of a lane, at most */
 
@@ -28,6 +28,7 @@ enum errand_kind {
         ERRAND_BUILT,
         ERRAND_DONE,
         ERRAND_ANSWER, /* to ASK */
+        ERRAND_NOTE,   /* for the log */
         ERRAND_BROKEN, /* of what was launched nothing else comes */
 };
 
@@ -63,7 +64,8 @@ struct errand {
                 struct {
                         uint64_t value[ERRAND_VALUES];
                 } done;
-                struct { /* BUILT: none, or the ones that could not be reached; BROKEN: likewise */
+                struct
+                { /* BUILT: none, or the ones that could not be reached; BROKEN: likewise; NOTE: none */
                         uint32_t n;
                         uint32_t rank[ERRAND_NODES];
                         char text[ERRAND_TEXT];

@@ -380,6 +380,10 @@ static void helper_take(struct gloo_comm *comm, const struct errand *errand, con
                 if (comm->state == WORKING)
                         helper_on_done(comm, errand);
                 break;
+        case ERRAND_NOTE:
+                log_warning("job %s: Gloo: %.*s", comm->name, (int)strnlen(errand->nodes.text, ERRAND_TEXT),
+                            errand->nodes.text);
+                break;
         case ERRAND_BROKEN:
                 if (comm->state > WORKING)
                         break;

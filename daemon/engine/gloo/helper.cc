@@ -10,6 +10,7 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/context.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -36,6 +37,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -48,6 +50,7 @@
 namespace {
 
 using Bytes = std::vector<char>;
+using gloo::transport::tcp::Address;
 using std::chrono::milliseconds;
 
 /* Up to so many bytes of all nodes together each gets all inputs and folds them itself, in rank order: half
@@ -62,7 +65,41 @@ const size_t kGathered = 64 << 10;
 using Proof = std::array<char, 16>;
 const uint64_t kProofSlot = UINT64_MAX - 1; /* none of a collective */
 
+/* A node shows its proof as soon as it has connected. The log names what has connected and does not. */
+const auto kSuspicion = milliseconds(1000);
+
 const auto kForEver = milliseconds(1000L * 60 * 60 * 24 * 30); /* Gloo's own time-outs end all connections */
+
+/* ---- words ---- */
+
+/* Whether Gloo prints ports as they lie in memory, in network order. */
+bool exchanges_ports() {
+        sockaddr_storage address = {};
+        auto *in = reinterpret_cast<sockaddr_in *>(&address);
+
+        in->sin_family = AF_INET;
+        in->sin_port = htons(1);
+        return Address(address).str().find("]:1") == std::string::npos;
+}
+
+/* What Gloo says, with each "[ADDRESS]:PORT" as it is. */
+std::string with_true_ports(const std::string &text) {
+        static const bool exchanged = exchanges_ports();
+        std::string result;
+        size_t from = 0, at;
+
+        while (exchanged && (at = text.find("]:", from)) != std::string::npos) {
+                size_t begin = at + 2,
+                       end = std::min(text.find_first_not_of("0123456789", begin), text.size());
+
+                result.append(text, from, begin - from);
+                if (end > begin && end - begin <= 5)
+                        result += std::to_string(
+                                ntohs(static_cast<uint16_t>(std::stoul(text.substr(begin, end - begin)))));
+                from = end;
+        }
+        return result.append(text, from, std::string::npos);
+}
 
 /* ---- to the daemon ---- */
 
@@ -79,21 +116,25 @@ void say(const errand &errand, const void *more = nullptr, size_t bytes = 0) {
                         _exit(EXIT_FAILURE);
 }
 
+void say_text(uint32_t kind, const std::vector<uint32_t> &ranks, const std::string &text) {
+        errand errand = {};
+
+        errand.kind = kind;
+        for (uint32_t rank : ranks)
+                errand.nodes.rank[errand.nodes.n++] = rank;
+        snprintf(errand.nodes.text, sizeof(errand.nodes.text), "%s", with_true_ports(text).c_str());
+        say(errand);
+}
+
 /* The first one counts: what follows from a loss elsewhere says nothing new. */
 void say_broken(uint32_t kind, const std::vector<uint32_t> &ranks, const std::string &text) {
         static std::mutex once;
         static bool said = false;
         std::lock_guard<std::mutex> lock(once);
-        errand errand = {};
 
-        if (said)
-                return;
+        if (!said)
+                say_text(kind, ranks, text);
         said = true;
-        errand.kind = kind;
-        for (uint32_t rank : ranks)
-                errand.nodes.rank[errand.nodes.n++] = rank;
-        snprintf(errand.nodes.text, sizeof(errand.nodes.text), "%s", text.c_str());
-        say(errand);
 }
 
 /* ---- memory of the daemon ---- */
@@ -269,6 +310,77 @@ class BatchThreads {
         const bool ours_;
 };
 
+bool is_tcp(int fd) {
+        int protocol = 0;
+        socklen_t length = sizeof(protocol);
+
+        return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == IPPROTO_TCP;
+}
+
+/*
+ * Where this node awaits others. Each of these ports takes one connection: if that is a stranger's, the node
+ * that is awaited there is refused. Ports are as Gloo prints them: say_text() puts them right.
+ */
+class Ports {
+      public:
+        void open(const std::string &at) {
+                std::lock_guard<std::mutex> lock(mutex_);
+
+                awaited_.insert(at);
+        }
+
+        /* The awaited node is there. */
+        void close(const std::string &at) {
+                std::lock_guard<std::mutex> lock(mutex_);
+
+                awaited_.erase(at);
+        }
+
+        /* The other end of the connection that has come to that port; "": there is none any more. */
+        static std::string find_visitor(const std::string &at) {
+                for (const auto &visit : visits())
+                        if (visit.first == at)
+                                return visit.second;
+                return "";
+        }
+
+        /* The log names connections that may be strangers'. */
+        void note_visitors() {
+                std::lock_guard<std::mutex> lock(mutex_);
+                std::string list;
+
+                for (const auto &visit : visits())
+                        if (awaited_.count(visit.first) > 0)
+                                list += (list.empty() ? "" : ", ") + visit.second + " to " + visit.first;
+                if (!list.empty())
+                        say_text(
+                                ERRAND_NOTE, {},
+                                "strangers have to be kept away from its ports: no node of the job has shown "
+                                "that it has connected from " +
+                                        list);
+        }
+
+      private:
+        static std::vector<std::pair<std::string, std::string>> visits() {
+                std::vector<std::pair<std::string, std::string>> all;
+
+                for (int fd = 0; fd < 65536; fd++) {
+                        sockaddr_storage own = {}, peer = {};
+                        socklen_t length = sizeof(own), peer_length = sizeof(peer);
+
+                        if (is_tcp(fd) && getsockname(fd, reinterpret_cast<sockaddr *>(&own), &length) == 0 &&
+                            getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &peer_length) == 0)
+                                all.emplace_back(Address(own).str(), Address(peer).str());
+                }
+                return all;
+        }
+
+        std::mutex mutex_;
+        std::set<std::string> awaited_;
+};
+
+Ports ports;
+
 class Mesh : public gloo::Context {
       public:
         Mesh(int rank, int size, const std::string &address) : gloo::Context(rank, size) {
@@ -341,7 +453,11 @@ class Stream {
                 for (Proof &proof : wanted_)
                         if (getrandom(proof.data(), proof.size(), 0) != static_cast<ssize_t>(proof.size()))
                                 throw std::runtime_error("there are no random bytes");
-                return mesh_->addresses();
+                own_ = mesh_->addresses();
+                for (const Bytes &address : own_)
+                        if (!address.empty())
+                                ports.open(Address(address).str());
+                return own_;
         }
 
         /* What the node of that rank has to show. */
@@ -360,14 +476,32 @@ class Stream {
 
       private:
         void meet(int peer, const Bytes &address, const Proof &proof) {
+                std::string own = Address(own_[static_cast<size_t>(peer)]).str();
+
                 try {
                         mesh_->connect(peer, address);
                         mesh_->greet(peer, proof, wanted_[static_cast<size_t>(peer)]);
                         met_[static_cast<size_t>(peer)] = true;
+                        ports.close(own);
                 } catch (const std::exception &error) {
-                        say_broken(ERRAND_BUILT, { static_cast<uint32_t>(peer) },
-                                   std::string("it cannot be reached: ") + error.what());
+                        report_unmet(peer, Address(address).str(), own, error.what());
                 }
+        }
+
+        static void report_unmet(int peer, const std::string &its, const std::string &own,
+                                 const std::string &what) {
+                std::string visitor = Ports::find_visitor(own);
+
+                if (visitor.empty()) /* it may be the other node that knows why, and that comes first */
+                        std::this_thread::sleep_for(2 * kSuspicion);
+                else
+                        visitor = ", where " + visitor + " has connected";
+                say_broken(
+                        ERRAND_BUILT, { static_cast<uint32_t>(peer) },
+                        "it cannot be reached: " + what + "; it listened at " + its + ", and this node at " +
+                                own + visitor +
+                                ": no firewall may be between them, and no stranger may come to these ports "
+                                "first");
         }
 
         /* All at once, so that one that does not come holds up nobody, and each knows which one that is. */
@@ -512,6 +646,7 @@ class Stream {
         const errand build_;
         const int rank_, size_;
         std::shared_ptr<Mesh> mesh_;
+        std::vector<Bytes> own_;    /* by rank: where this node awaits that one, unless it connects itself */
         std::vector<Proof> wanted_; /* by rank */
         std::array<std::atomic<bool>, ERRAND_NODES> met_ = {};
 };
@@ -523,11 +658,7 @@ void watch_connections(unsigned silence) {
         int on = 1, every = 1, idle = 2, probes = static_cast<int>(silence / 1000) + 1;
 
         for (int fd = 0; fd < 65536; fd++) {
-                int protocol = 0;
-                socklen_t length = sizeof(protocol);
-
-                if (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) < 0 ||
-                    protocol != IPPROTO_TCP)
+                if (!is_tcp(fd))
                         continue;
                 setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
                 setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -554,7 +685,9 @@ struct Communicator {
         std::vector<std::vector<std::vector<Entry>>> learned; /* rank, stream, peer */
         uint32_t n_learned = 0;
         Head head = {};
-        std::chrono::steady_clock::time_point deadline; /* for all connections */
+        using Time = std::chrono::steady_clock::time_point;
+        Time deadline;                /* for all connections */
+        Time suspicion = Time::max(); /* when the log names strangers */
 };
 
 Communicator comm;
@@ -613,6 +746,7 @@ void build(const errand &errand) {
 }
 
 void start() {
+        comm.suspicion = std::chrono::steady_clock::now() + kSuspicion;
         for (uint32_t stream = 0; stream < comm.streams.size(); stream++) {
                 std::vector<Bytes> address(comm.said.build.n_nodes);
                 std::vector<Proof> proof(comm.said.build.n_nodes);
@@ -691,10 +825,13 @@ void watch_deadline() {
         pollfd socket = { ERRAND_SOCKET, POLLIN, 0 };
         std::unique_lock<std::mutex> lock(connecting);
         bool bounded = n_connected < comm.streams.size() && !given_up;
-        auto left =
-                std::chrono::duration_cast<milliseconds>(comm.deadline - std::chrono::steady_clock::now());
+        auto now = std::chrono::steady_clock::now();
 
-        if (bounded && left.count() <= 0) {
+        if (bounded && now >= std::min(comm.suspicion, comm.deadline)) {
+                ports.note_visitors();
+                comm.suspicion = Communicator::Time::max();
+        }
+        if (bounded && now >= comm.deadline) {
                 given_up = true;
                 say_broken(ERRAND_BUILT, missing_nodes(),
                            comm.n_learned + 1 < comm.said.build.n_nodes
@@ -703,6 +840,7 @@ void watch_deadline() {
                 bounded = false;
         }
         lock.unlock();
+        auto left = std::chrono::duration_cast<milliseconds>(std::min(comm.deadline, comm.suspicion) - now);
         poll(&socket, 1, bounded ? static_cast<int>(left.count()) + 1 : -1);
 }
 
@@ -763,6 +901,7 @@ bool serve_one(std::vector<char> &room) {
         } catch (const std::exception &error) {
                 what = error.what();
         } catch (...) {}
+        ports.note_visitors();
         say_broken(n_connected > 0 ? ERRAND_BROKEN : ERRAND_BUILT, {}, "it has given up: " + what);
         _exit(EXIT_FAILURE);
 }
