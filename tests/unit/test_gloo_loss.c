@@ -576,7 +576,6 @@ static bool is_silent(const struct site *site, pid_t helper) {
         return pid != 0;
 }
 
-/* The helpers of the others are in a collective meanwhile, which cannot end: they answer. */
 static bool one_stops(struct rig *rig, uint32_t silence, const void *data) {
         pid_t helper[SITES];
 
@@ -605,6 +604,28 @@ static bool one_stops(struct rig *rig, uint32_t silence, const void *data) {
 
 TEST(a_stopped_helper_is_named_and_ended) {
         play_patiently(rig, one_stops, NULL);
+}
+
+/* Each pass is an event of an engine: in a beat there are at most two of each, the question and the answer. */
+static bool one_waits_for_the_other(struct rig *rig, uint32_t silence, const void *data) {
+        rig_open(rig, 2, 1, silence);
+        rig_build(rig);
+        rig_await_built(rig);
+        if (rig->site[0].n_lost + rig->site[1].n_lost > 0)
+                return false;
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &large);
+        for (uint32_t passes = 0; passes < 12 * silence / 250; passes++) {
+                rig_pass(rig, "beats");
+                if (rig->site[0].n_unreachable + rig->site[1].n_unreachable > 0)
+                        return false;
+        }
+        site_launch(&rig->site[1], 0, 1, ENGINE_PAYLOAD, &large);
+        rig_await(rig, 0, 1);
+        return true;
+}
+
+TEST(a_helper_that_waits_for_others_answers) {
+        play_patiently(rig, one_waits_for_the_other, NULL);
 }
 
 TEST(a_helper_that_was_stopped_for_a_moment_works_on) {
