@@ -140,8 +140,8 @@ struct engine_ops {
         /* Both NULL: there is nothing to tell. False: it does not work, or is not known. */
         void (*describe)(const struct engine *engine, struct engine_description *ret);
         bool (*view)(struct engine *engine, uint64_t comm, struct engine_view *ret);
-        /* The communicator's process, if it has one, and that has not answered for a while, and since when. 0:
-         * there is none. NULL: communicators have no processes. */
+        /* The communicator's process, if that has not answered for a while, and since when. 0: there is none.
+         * NULL: communicators have no processes. */
         pid_t (*silent)(struct engine *engine, uint64_t comm, uint64_t *ret_since);
 
         /* Readable when dispatch() has something to deliver. */

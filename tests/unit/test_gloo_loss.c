@@ -606,7 +606,7 @@ TEST(a_stopped_helper_is_named_and_ended) {
         play_patiently(rig, one_stops, NULL);
 }
 
-/* Each pass is an event of an engine: in a beat there are at most two of each, the question and the answer. */
+/* Each pass is an event of an engine. Each engine has two in a beat at most, the question and the answer. */
 static bool one_waits_for_the_other(struct rig *rig, uint32_t silence, const void *data) {
         rig_open(rig, 2, 1, silence);
         rig_build(rig);
