@@ -75,6 +75,28 @@ TEST_ALONE(one_of_three_serves_as_long_as_it_reaches_a_majority) {
         assert_int_equal(serving(), -1);
 }
 
+/* Two runs that have lost what they knew of terms, and hear of one term, begin other ones. */
+TEST_ALONE(the_terms_of_two_runs_are_apart) {
+        const uint64_t heard = UINT64_C(1000) << 8;
+        uint64_t term[2];
+
+        start_tenures();
+        for (unsigned run = 0; run < 2; run++) {
+                const struct outlet out = { .effects = &effects };
+
+                tenure_init(&tenure[0], 0, 1, &times, 77 + run, now, &out);
+                tenure_tick(&tenure[0], now);
+                assert_int_equal(tenure[0].term, (uint64_t)(78 + run) << 8);
+                tenure_exceeded(&tenure[0], heard, now);
+                assert_false(tenure[0].serving);
+                tenure_tick(&tenure[0], now);
+                assert_true(tenure[0].serving);
+                term[run] = tenure[0].term;
+                assert_true(term[run] > heard);
+        }
+        assert_true(term[0] != term[1]);
+}
+
 TEST_ALONE(who_was_cut_off_disturbs_nobody) {
         uint64_t term;
 

@@ -64,8 +64,7 @@ struct errand {
                 struct {
                         uint64_t value[ERRAND_VALUES];
                 } done;
-                struct
-                { /* BUILT: none, or the ones that could not be reached; BROKEN: likewise; NOTE: none */
+                struct { /* BUILT, BROKEN: none, or the ones that could not be reached; NOTE: none */
                         uint32_t n;
                         uint32_t rank[ERRAND_NODES];
                         char text[ERRAND_TEXT];
