@@ -99,9 +99,9 @@ static void ask(struct tenure *tenure, uint64_t now) {
         }
 }
 
-/* Where others were in later terms than this coordinator can have from its own disk, its state was lost, or an
- * older copy of it was put back. Another such run may follow the same term, so the next one is apart from that
- * by what tells the runs apart. */
+/* Where others were in later terms than this coordinator can have from its own disk, its state was lost, or
+ * an older copy of it was put back. Another such run may follow the same term, so the next one is apart from
+ * that by what tells the runs apart. */
 static uint64_t next_term(const struct tenure *tenure) {
         uint64_t floor = planted(PLANTED_FORGETS_TERMS) ? 0 : tenure->floor, seen = tenure->seen >> 8,
                  counter = seen > floor ? seen + (floor & APART) : floor;

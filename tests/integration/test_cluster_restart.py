@@ -141,8 +141,8 @@ def put_back(made, state):
 @pytest.mark.heavy
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_coordinator_loses_its_state_and_gets_it_back(cluster, member, orderly):
-    """First it is a coordinator that never had a job, whose terms begin anew; then it has an older copy, whose
-    terms have been used by others and by itself. The job goes on as after any restart."""
+    """First it is a coordinator that never had a job, whose terms begin anew. Then it has an older copy,
+    whose terms have been used by others and by itself. The job goes on as after any restart."""
     it = cluster()
     it.coordinator.finish()
     it.coordinator.program.destroy()
