@@ -5,7 +5,8 @@ coordinator, the processes of Gloo and the network between them.
 
 Hosts are network namespaces with a daemon in each, and a router between them, which loses, refuses and delays
 packets; the coordinator has a host of its own. The oracle is that of faults.py. Where a host's daemon was
-killed or passed for dead, its trainers may end, and are started again.
+killed or passed for dead, its trainers may end, and are started again. Where the coordinator's state
+directory is empty or old, jobs may end by name, and begin anew.
 """
 
 import os
@@ -26,8 +27,10 @@ from forwarder import DEVICE  # noqa: E402
 from namespaces import BOTH, DROP, RESET, Routed  # noqa: E402
 
 PORT = Routed.port
-TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "30s"}
-DEATH_S = 5
+TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "12s"}
+DEATH_S, ABANDON_S = 5, 12
+PATIENCE_S = 60         # with what comes sooner or later
+KNOWN, CONNECTED = "knows this gradsyncd as node", "connected to the coordinator"
 # What the router does to the packets of a host: with what, on which ways, to which of them.
 CUTS = {
     "cut": (DROP, BOTH, None),
@@ -57,15 +60,18 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
+    @property
+    def state(self):
+        return self.rig.directory / f"{self.name}.state"
+
     def start(self, env=None):
-        state = self.rig.directory / f"{self.name}.state"
-        state.mkdir(exist_ok=True)
+        self.state.mkdir(exist_ok=True)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.rig.hosts.inside(self.host), self.rig.build / "daemon/core/gradsyncd",
                  "--config", self.config, "--socket", self.socket, "--rejoin-grace", "30s",
                  "--drain-timeout", "5s", *self.arguments],
-                env={**os.environ, "STATE_DIRECTORY": str(state), **(env or {})},
+                env={**os.environ, "STATE_DIRECTORY": str(self.state), **(env or {})},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = now() + 10
         while not self.rig.listens(self.socket):
@@ -73,6 +79,10 @@ class Daemon:
                 raise Fault(f"{self.name} did not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.01)
         self.away = False
+
+    def said(self, words):
+        """How often its log has them."""
+        return self.log.read_text().count(words)
 
     def helpers(self):
         """Its processes of Gloo."""
@@ -97,6 +107,8 @@ class ClusterRig(Rig):
 
     def start_daemon(self):
         self.n_hosts, self.daemons = self.options.hosts, []
+        self.old = self.directory / "old"       # the coordinator's state when nobody had come yet
+        self.others = []                        # trainers of jobs that come and go
         self.hosts = self.make_hosts()
         try:
             self.start_daemons()
@@ -131,11 +143,16 @@ class ClusterRig(Rig):
 
     def settle_down(self):
         """Until each daemon has found the coordinator: what it opens on its way is none of its holdings."""
-        end = now() + 20
-        while not all("knows this gradsyncd as node" in node.log.read_text() for node in self.nodes):
+        self.wait_said(KNOWN, dict.fromkeys(self.nodes, 0), lambda: time.sleep(0.01))
+        shutil.copytree(self.coordinator.state, self.old)
+
+    def wait_said(self, words, before, between):
+        """Until the log of each has these words once more."""
+        end = now() + PATIENCE_S
+        while not all(node.said(words) > count for node, count in before.items()):
             if now() > end:
-                raise Fault("\n".join(["a daemon has not found the coordinator", *self.last_words()]))
-            time.sleep(0.01)
+                raise Fault(f"a daemon has not said once more: {words}")
+            between()
 
     def node_of(self, rank):
         return rank * self.n_hosts // self.world
@@ -144,7 +161,18 @@ class ClusterRig(Rig):
         return self.nodes[self.node_of(rank)].socket
 
     def may_fail(self, trainer, line):
+        trainer.expelled |= trainer.training.may_end
         return trainer.expelled
+
+    def extras(self, trainer):
+        """Of a job that comes and goes: a member on each host, none of whose places is kept."""
+        if trainer.training in self.trainings:
+            return {}
+        return {"GRADSYNC_SOCKET": self.nodes[trainer.rank].socket, "GRADSYNC_WORLD_SIZE": str(self.n_hosts),
+                "GRADSYNC_REJOIN_GRACE": "0"}
+
+    def figures(self):
+        return {"begun_anew": self.anew}
 
     def refusals(self):
         return 0
@@ -173,7 +201,7 @@ class ClusterRig(Rig):
         return next(filter(None, statuses), 0)
 
     def kill_all(self):
-        for trainer in getattr(self, "trainers", []):
+        for trainer in getattr(self, "trainers", []) + self.others:
             trainer.process.kill()
         for daemon in self.daemons:
             if daemon.process is not None:
@@ -292,12 +320,105 @@ class ClusterRig(Rig):
     def lossy(self):
         return self.worse(0.002, 0.1)
 
-    def cut_off(self):
+    def cut_off(self, seconds=DEATH_S + 2):
         """For so long that the host passes for dead."""
         host, hit = self.expel()
         if hit:
-            self.cut(host, "cut", DEATH_S + 2)
+            self.cut(host, "cut", seconds)
         return self.readmit(hit)
+
+    def cut_off_long(self):
+        """For so long that the host has given its jobs up, too."""
+        return self.cut_off(ABANDON_S + 2)
+
+    def coordinate_anew(self, saved=None):
+        """The coordinator starts again, with an empty state directory, or with what was saved of it. Its jobs
+        go on, or are lost by name."""
+        for training in self.trainings:
+            training.may_end = True
+        before = {node: node.said(CONNECTED) for node in self.nodes}
+        self.random.choice([self.coordinator.kill, lambda: self.end(self.coordinator)])()
+        shutil.rmtree(self.coordinator.state)
+        if saved:
+            shutil.copytree(saved, self.coordinator.state)
+        self.coordinator.start()
+        self.wait_said(CONNECTED, before, lambda: self.pause(0.01))
+        self.pass_steps(20)
+        for training in self.trainings:
+            training.may_end = False
+
+    def lose_state(self):
+        self.coordinate_anew()
+        return []
+
+    def old_state(self):
+        """One that does not know what was since, with and without another in between."""
+        if self.random.random() < 0.5:
+            self.coordinate_anew()
+        self.coordinate_anew(self.old)
+        return []
+
+    def again(self):
+        """A job is lost of which one process is stopped, and is started again under its name. The coordinator
+        may be, too, before the process wakes, or is killed."""
+        job = f"again{self.done}"
+        first = self.begin(job, "first")
+        self.wait_steps(first)
+        stopped = first.pop(self.random.randrange(len(first)))
+        stopped.process.send_signal(signal.SIGSTOP)
+        stopped.expelled = True
+        self.end_others(first)
+        second = self.begin(job, "second")
+        self.wait_steps(second, retry=True)
+        self.random.choice([lambda: None, self.kill_coordinator, self.stop_coordinator])()
+        self.wait_steps(second)
+        if self.random.random() < 0.5:
+            stopped.process.kill()
+        stopped.process.send_signal(signal.SIGCONT)
+        self.wait_ended(stopped)
+        self.wait_steps(second)
+        self.end_others(self.others)
+        return []
+
+    def begin(self, job, life):
+        made = [faults.Trainer(self, faults.Training(job, f"{job}-{life}-"), rank)
+                for rank in range(self.n_hosts)]
+        self.others += made
+        return made
+
+    def end_others(self, those):
+        for trainer in those:
+            trainer.expelled = True     # it may hear of another one's end first
+            trainer.process.kill()
+        for trainer in those:
+            trainer.process.wait()
+            trainer.read()
+        self.others = [trainer for trainer in self.others if trainer not in those]
+
+    def wait_steps(self, those, retry=False):
+        """Until each has committed some more. With `retry` those that fail try again."""
+        until, end = {trainer: min(trainer.steps) + 5 for trainer in those}, now() + PATIENCE_S
+        while not all(min(trainer.steps) >= until[trainer] for trainer in those):
+            self.pause(0.01)
+            for trainer in those:
+                trainer.expelled |= retry
+                trainer.read()
+                if trainer.process.poll() is not None:
+                    trainer.start()
+            if now() > end:
+                raise Fault("\n".join(["a job that comes and goes does not go on",
+                                       *(trainer.log.read_text()[-500:] for trainer in self.others)]))
+        for trainer in those:
+            trainer.expelled = False
+
+    def wait_ended(self, trainer):
+        """By itself, as its job is over."""
+        end = now() + PATIENCE_S
+        while trainer.process.poll() is None:
+            self.pause(0.01)
+            if now() > end:
+                raise Fault(f"{trainer} has woken and does not end: {trainer.log.read_text()[-500:]}")
+        trainer.read()
 
     def wanted(self, kinds):
         return [kind for kind in kinds if kind.__name__ in (self.options.only or [kind.__name__])]
@@ -310,9 +431,10 @@ class ClusterRig(Rig):
             return make
 
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
-                   self.cut_off]
+                   self.cut_off, self.cut_off_long]
         others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
-                  self.restart_node, self.upgrade, self.delay, self.lossy, *map(on_network, CUTS)]
+                  self.restart_node, self.upgrade, self.lose_state, self.old_state, self.again, self.delay,
+                  self.lossy, *map(on_network, CUTS)]
         return self.wanted(members), self.wanted(others)
 
 

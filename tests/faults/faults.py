@@ -86,9 +86,11 @@ class Made:
 class Training:
     """A job, and how far it has come."""
 
-    def __init__(self, job):
-        self.job = job
+    def __init__(self, job, log=None):
+        self.job, self.log = job, log or job
         self.commits, self.newest = 0, 0.0      # the newest step, and when it was
+        self.former, self.begun = 0, 0.0        # steps of its former lives, and when this one began
+        self.may_end = False                    # and begin anew: what was done to it is a reason
         self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
         self.stuck = 0                          # hangs since the newest step
 
@@ -98,7 +100,7 @@ class Trainer:
 
     def __init__(self, rig, training, rank):
         self.rig, self.training, self.rank = rig, training, rank
-        self.log = rig.directory / f"{training.job}{rank}.log"
+        self.log = rig.directory / f"{training.log}{rank}.log"
         self.at = 0                     # how much of the log has been read
         self.rest = ""
         self.steps = [0] * PLANS        # that its state has, by plan
@@ -175,6 +177,7 @@ class Rig:
         self.begun = []                         # (when, kind) of each fault
         self.due = []                           # kinds that --each asks for
         self.wrong, self.hangs, self.in_open, self.done = [], 0, 0, 0
+        self.anew = 0                           # how often a job has begun anew
         self.floods, self.hogs = [], []
         self.refused = 0
         self.daemon = self.start_daemon()
@@ -232,9 +235,17 @@ class Rig:
 
     def committed(self, trainer, step, stamp):
         it = trainer.training
-        if step < it.commits - 1 and stamp > it.newest:
-            raise Fault(f"step {step} was committed after step {it.commits}: job {it.job} has begun anew")
-        for fault in [fault for fault in self.waiting if fault.commit(trainer, stamp)]:
+        if stamp < it.begun:
+            return
+        if step + it.former < it.commits - 1 and stamp > it.newest:
+            if not it.may_end:
+                raise Fault(f"step {step} was committed after step {it.commits - it.former}: job {it.job} "
+                            "has begun anew")
+            it.former, it.begun = it.commits, stamp
+            self.anew += 1
+        step += it.former
+        waiting = self.waiting if it in self.trainings else []
+        for fault in [fault for fault in waiting if fault.commit(trainer, stamp)]:
             self.recovery.setdefault(fault.kind, []).append(((stamp - fault.when) * 1000, fault.alone))
             self.waiting.remove(fault)
         if step > it.commits:

@@ -42,7 +42,7 @@ def test_faults_spoil_no_sum(build, members, seed):
 def test_faults_over_hosts_spoil_no_sum(build, hosts, members, seed):
     """Each kind of fault once, over network namespaces."""
     row = run(build, "cluster.py", 30, members, seed, "--each", "1", "--hosts", str(hosts))
-    assert {"kill_node", "cut_off", "reset_data", "delay", "lossy"} <= set(row["kinds"])
+    assert {"kill_node", "cut_off", "reset_data", "delay", "lossy", "old_state", "again"} <= set(row["kinds"])
 
 
 @pytest.mark.fake
