@@ -202,7 +202,7 @@ static void caller_answer(struct caller *caller) {
         http_parse(caller->request, exporter_is_network(exporter) ? METRICS_TEXT : METRICS_OPEN,
                    exporter_is_network(exporter) ? (const char *const *)exporter->name : NULL,
                    &caller->asked);
-        if (exporter_is_network(exporter) && caller->heard == REQUEST_MAX &&
+        if (exporter_is_network(exporter) && caller->asked.fine && caller->heard == REQUEST_MAX &&
             !http_is_complete(caller->request)) { /* for which host it is may not have been read */
                 caller->asked.status = "431 Request Header Fields Too Large";
                 caller->asked.fine = false;

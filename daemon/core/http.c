@@ -23,6 +23,13 @@ bool http_is_complete(const char *text) {
         return strstr(text, "\r\n\r\n") != NULL || strstr(text, "\n\n") != NULL;
 }
 
+/* The line after this one; NULL: there is none, or it is the empty one after the last header. */
+static const char *http_next_line(const char *text) {
+        const char *end = strchr(text, '\n');
+
+        return end == NULL || end[1] == '\n' || strncmp(end + 1, "\r\n", 2) == 0 ? NULL : end + 1;
+}
+
 /* The value of the header in this line without what is around it; NULL: the line is of another header. */
 static const char *http_value(const char *line, const char *name, size_t *ret_length) {
         size_t n = strlen(name), length = strcspn(line, "\r\n");
@@ -75,8 +82,8 @@ static bool http_is_own_host(const char *host, size_t length, const char *const 
 static bool http_is_for_us(const char *text, const char *const *names) {
         size_t length;
 
-        while (names != NULL && (text = strchr(text, '\n')) != NULL) {
-                const char *host = http_value(++text, "host:", &length);
+        while (names != NULL && (text = http_next_line(text)) != NULL) {
+                const char *host = http_value(text, "host:", &length);
 
                 if (host != NULL && !http_is_own_host(host, length, names))
                         return false;
@@ -113,8 +120,8 @@ static bool http_has(const char *line, size_t length, const char *what) {
 static enum metrics_form http_choose(const char *text, enum metrics_form form) {
         bool open = false, plain = false;
 
-        while ((text = strchr(text, '\n')) != NULL) {
-                size_t length = strcspn(++text, "\r\n");
+        while ((text = http_next_line(text)) != NULL) {
+                size_t length = strcspn(text, "\r\n");
 
                 if (strncasecmp(text, "accept:", 7) != 0)
                         continue;

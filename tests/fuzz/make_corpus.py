@@ -36,7 +36,7 @@ def value(field, index):
         return True
     if kind == field.CPPTYPE_DOUBLE:
         return 0.5 * index - 1
-    if kind == field.CPPTYPE_INT32:
+    if kind in (field.CPPTYPE_INT32, field.CPPTYPE_INT64):
         return 1000 + index if index % 2 else -1
     return (1, 300, (1 << 32) - 1, 4096)[index % 4] if kind == field.CPPTYPE_UINT32 else (1, 300, (1 << 64) - 1, 1 << 40)[index % 4]
 
@@ -120,7 +120,10 @@ def post():
                 post_pb.Tell(id=9, last=True, rows=b"frames", more=2,
                              host=[post_pb.Host(state=1, since=3000000, name="beta"),
                                    post_pb.Host(state=3, name="gamma")])]
-    wrong = {"0-address": post_pb.Arrival(host="h", name="n", has_address=True, address=5000),
+    wrong = {"2-token": post_pb.Attach(job="a", token=bytes(range(32))),
+             "2-token-short": post_pb.Attach(job="a", token=b"x"),
+             "2-long": post_pb.Attach(job="n" * 300),
+             "0-address": post_pb.Arrival(host="h", name="n", has_address=True, address=5000),
              "1-hasty": post_pb.Place(address=1, **{**times, "death": 1}),
              "2-slash": post_pb.Attach(job="a/b"),
              "6-control": post_pb.Tell(id=9, host=[post_pb.Host(state=1, name="b\x1b[31m")])}
@@ -143,6 +146,42 @@ def link():
     for number, text in enumerate(texts):
         write("link", f"text-{number}", text.encode())
     write("link", "header", wire.frame("HELLO", wire.message("HELLO", minor=0, program="trainer"), 1))
+    link_pb = wire.generate("daemon/link", "link")
+    hello = {"major": 1, "node": bytes(range(16)), "instance": 7, "role": 1, "release": "1.0", "host": "beta"}
+    ping, pong = link_pb.Ping(sent=5), link_pb.Pong(sent=5, clock=9, wall=1 << 50)
+
+    def stream(name, *frames, **changed):
+        greeting = link_pb.Hello(**{**hello, **changed}).SerializeToString()
+        write("link", f"stream-{name}", wire.frame(1, greeting) + b"".join(frames))
+
+    stream("talk", wire.frame(2, ping.SerializeToString()), wire.frame(64, b"payload", 3),
+           wire.frame(3, pong.SerializeToString()), wire.frame(70, bytes(300)))
+    stream("refused", wire.frame(65, b"x"), wire.frame(66, b"y"))
+    stream("unknown", wire.frame(63, b"newer"), wire.frame(2, b"\xff"), wire.frame(3, b"\x08"), wire.frame(64),
+           wire.frame(64)[:7])
+    stream("too-large", wire.frame(64) + wire.header(64, 97 << 10, 0, 0))
+    stream("fds", wire.header(64, 0, 0, 1))
+    stream("names", host="b\x1b[31m", release="r" * 300)
+    stream("version", major=2)
+    stream("no-node", node=b"short")
+    stream("own-id", node=bytes([1]) + bytes(15))
+    stream("part", role=2)
+    write("link", "stream-no-hello", wire.frame(64, b"x"))
+    write("link", "stream-bad-hello", wire.frame(1, b"\x1a\xff"))
+
+
+def http():
+    begin = "GET /metrics HTTP/1.1\r\n"
+    headers = "Host: localhost:9464\r\nUser-Agent: Prometheus/2.42\r\n"
+    accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n"
+    texts = [f"{begin}{headers}{accept}\r\n", f"{begin}Accept: text/plain\r\n\r\n", "GET / HTTP/1.0\n\n",
+             "HEAD /metrics?x=1 HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\nAccept: text/plain\n",
+             f"{begin}Host: [::1]:1\r\nhost: evil.example.\r\n\r\n", "GET /other HTTP/1.1\r\n\r\n",
+             "GET", "x", "", "OPTIONS *\r\r\n\n", f"{begin}Host: 10.0.0.1.\r\n\r\n{begin}\r\n",
+             f"{begin}\0\r\n\r\n", f"{begin}{headers}", f"{begin}X: {'y' * 4100}\r\n\r\n",
+             f"{begin}\r\nAccept: application/openmetrics-text\r\n", "y" * 4100]
+    for number, text in enumerate(texts):
+        write("http", f"request-{number}", text.encode())
 
 
 def peer():
@@ -194,7 +233,18 @@ def peer():
         write("peer", f"kind-{kind}-newer", data + wire.unknown_fields())
         write("peer", f"kind-{kind}-cut", data[:len(data) * 2 // 3])
     write("peer", "empty", b"")
+    facts = {"prefix": 7, "index": 1, "params": 4, "buckets": 2, "name": "weight", "dtype": 1,
+             "shape": [3, 5]}
+    refusal = {"code": 3, "text": b"of another shape", "has_culprit": True, "rank": 1, "pid": 100,
+               "parameter": "weight"}
+    abouts = [{"facts": facts}, {"refusal": refusal}, {"waited": 3000000}, {"refusal": refusal}]
+    for note, about in enumerate(abouts, 1):
+        message = peer_pb.Message(major=1, kind=first_answer, instance=5, stamp=1000, note=note, ordinal=1,
+                                  about=about)
+        write("peer", f"note-{note}", message.SerializeToString())
     bad = {
+        "note-deep": peer_pb.Message(major=1, kind=first_answer, stamp=1, note=1,
+                                     about={"facts": {**facts, "shape": [1] * 9}}),
         "other-major": peer_pb.Message(major=2, kind=15, stamp=1),
         "too-many-members": peer_pb.Message(
             major=1, kind=15, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
@@ -270,4 +320,5 @@ if __name__ == "__main__":
     peer()
     post()
     link()
+    http()
     config()

@@ -130,6 +130,23 @@ TEST_ALONE(forms) {
                 METRICS_TEXT);
 }
 
+/* It may have come with the head of the request, or not yet. */
+TEST_ALONE(what_comes_after_the_headers_is_none) {
+        static const char *const names[] = { NULL };
+        static const char *const ends[] = { "\r\n", "\n" };
+        struct http_request request;
+        char text[256];
+
+        for (unsigned i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+                snprintf(text, sizeof(text),
+                         "GET / HTTP/1.1%s%sHost: evil.example\r\nAccept: application/openmetrics-text\r\n",
+                         ends[i], ends[i]);
+                http_parse(text, METRICS_TEXT, names, &request);
+                assert_string_equal(request.status, "200 OK");
+                assert_int_equal(request.form, METRICS_TEXT);
+        }
+}
+
 static char *head_of(const char *request) {
         struct http_request asked = parsed(request);
         char *text = NULL;
