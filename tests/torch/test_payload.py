@@ -2,6 +2,7 @@
 """What a State sends to a member that lacks it: it arrives as it was, and nothing of it is code."""
 import collections
 import json
+import os
 import pickle
 import subprocess
 
@@ -11,6 +12,7 @@ import torch
 
 import gradsync
 import gradsync.torch
+import payloads
 from gradsync.torch import payload, register_state_type
 
 CPU = torch.device("cpu")
@@ -60,6 +62,12 @@ class Touch:
     b'["tensor", "float32", [-1], true]', b'["tensor", "load", [1], true]', b'["dict", [["list"], 1]]',
     b'["number", "O", [], ["bytes", ""]]', b'["ordered", ["list", 1]]', b'["size", ["list", "a"]]',
     b"[" * 100000,
+    *(json.dumps([name, ["range", ["list", 0, 10 ** 6, 1]]]).encode()
+      for name in ("tuple", "set", "frozenset", "counter", "size")),
+    b'["deque", ["list", ["range", ["list", 0, 9, 1]], null]]', b'["bytearray", 9]', b'["bytearray", 1e9]',
+    b'["bytearray", 4611686018427387904]', b'["number", "V8", [], ["bytes", "AAAAAAAAAAA="]]',
+    json.dumps(["dict", *([number * ((1 << 61) - 1), 0] for number in range(100))]).encode(),
+    json.dumps(["set", ["list", *(number * ((1 << 61) - 1) for number in range(100))]]).encode(),
 ])
 def test_what_is_no_state_is_refused(skeleton):
     with pytest.raises(gradsync.ProtocolError, match="the state that has come from another member"):
@@ -72,6 +80,14 @@ def test_nothing_that_comes_is_run(tmp_path):
         with pytest.raises(gradsync.ProtocolError):
             payload.put_together(pickle.dumps(Touch(mark), protocol), CPU)
     assert not mark.exists()
+
+
+def test_what_is_changed_is_a_state_or_is_refused():
+    """payloads.py goes on for longer."""
+    seed = int(os.environ.get("GRADSYNC_TEST_SEED", "1"))
+    states, problem = payloads.search(seed, 0, 3000, payloads.valid_ones(VALUES))
+    assert problem is None, problem
+    assert states > 100
 
 
 class Own:

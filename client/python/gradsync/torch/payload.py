@@ -2,16 +2,18 @@
 """A nested state (state_dict and the like) on its way to members that lack it: a skeleton and tensors.
 
 The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes
-over connections that others may be able to write to. So nothing in it names code, and a value of another kind
-is refused. A list [name, …] stands for each value that JSON has not.
+over connections that others may be able to write to. So nothing in it names code, a value of another kind is
+refused, and, except for tensors, no small skeleton makes a large state. A list [name, …] stands for each
+value that JSON has not.
 """
 from __future__ import annotations
 
 import base64
 import collections
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +26,17 @@ from .buffers import broadcast
 _PLAIN = (type(None), bool, int, float, str)
 #: Of numpy: numbers. Objects would be code again.
 _NUMBERS = "?bhilqBHILQefdFD"
+_NUMBERS_FORM = re.compile("[<>|][biufc][0-9]{1,2}")
+#: Keys of a dict, or members of a set, that may have one hash.
+_SAME_HASH = 16
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """take() makes an object values of other kinds, make() makes it of them."""
+    """take() makes an object a value of another kind, of the type `of`; make() makes it of that."""
 
     name: str
+    of: type
     take: Callable[[Any], Any]
     make: Callable[[Any], Any]
 
@@ -39,13 +45,27 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).partition(".")[2]
 
 
+def _exactly(of: type, value: Any) -> Any:
+    """Another type may be one of whose few words much is made: a range in place of a list."""
+    if of is not object and type(value) is not of:
+        raise ValueError(f"{type(value).__name__} in place of {of.__name__}")
+    return value
+
+
+def _with_hashes(keys: Iterable[Any]) -> Iterable[Any]:
+    """Keys chosen to have one hash would take time by the square of their number."""
+    if max(collections.Counter(map(hash, keys)).values(), default=0) > _SAME_HASH:
+        raise ValueError("many keys with one hash")
+    return keys
+
+
 def _take_ordered(value: collections.OrderedDict[Any, Any]) -> Any:
     """With the versions of modules, which Module.state_dict() hangs on it."""
     return [dict(value), getattr(value, "_metadata", None)]
 
 
 def _make_ordered(parts: Any) -> collections.OrderedDict[Any, Any]:
-    ordered = collections.OrderedDict(parts[0])
+    ordered = collections.OrderedDict(_exactly(dict, parts[0]))
     if parts[1] is not None:
         setattr(ordered, "_metadata", parts[1])
     return ordered
@@ -53,20 +73,21 @@ def _make_ordered(parts: Any) -> collections.OrderedDict[Any, Any]:
 
 _DTYPES = {_name_of(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 _KINDS: dict[type, _Kind] = {
-    tuple: _Kind("tuple", list, tuple),
-    collections.OrderedDict: _Kind("ordered", _take_ordered, _make_ordered),
-    collections.Counter: _Kind("counter", dict, collections.Counter),
-    collections.deque: _Kind("deque", lambda value: [list(value), value.maxlen],
-                             lambda parts: collections.deque(parts[0], parts[1])),
-    set: _Kind("set", list, set),
-    frozenset: _Kind("frozenset", list, frozenset),
-    range: _Kind("range", lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
-    complex: _Kind("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
-    bytes: _Kind("bytes", lambda value: base64.b64encode(value).decode(), base64.b64decode),
-    bytearray: _Kind("bytearray", bytes, bytearray),
-    torch.Size: _Kind("size", list, torch.Size),
-    torch.dtype: _Kind("dtype", _name_of, lambda name: _DTYPES[name]),
-    torch.device: _Kind("device", str, torch.device),
+    tuple: _Kind("tuple", list, list, tuple),
+    collections.OrderedDict: _Kind("ordered", list, _take_ordered, _make_ordered),
+    collections.Counter: _Kind("counter", dict, dict, collections.Counter),
+    collections.deque: _Kind("deque", list, lambda value: [list(value), value.maxlen],
+                             lambda parts: collections.deque(_exactly(list, parts[0]), parts[1])),
+    set: _Kind("set", list, list, lambda parts: set(_with_hashes(parts))),
+    frozenset: _Kind("frozenset", list, list, lambda parts: frozenset(_with_hashes(parts))),
+    range: _Kind("range", list, lambda value: [value.start, value.stop, value.step],
+                 lambda parts: range(*parts)),
+    complex: _Kind("complex", list, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    bytes: _Kind("bytes", str, lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    bytearray: _Kind("bytearray", bytes, bytes, bytearray),
+    torch.Size: _Kind("size", list, list, torch.Size),
+    torch.dtype: _Kind("dtype", str, _name_of, lambda name: _DTYPES[name]),
+    torch.device: _Kind("device", str, str, torch.device),
 }
 _NAMED = {kind.name: kind for kind in _KINDS.values()}
 _RESERVED = {*_NAMED, "list", "dict", "tensor", "number", "array"}
@@ -87,7 +108,7 @@ def register_state_type(cls: type, take: Callable[[Any], Any], make: Callable[[A
         raise ValueError(f"register_state_type(): a state can hold {cls.__qualname__} already")
     if name in _RESERVED or (name in _NAMED and _KINDS.get(cls) is not _NAMED[name]):
         raise ValueError(f"register_state_type(): the name \"{name}\" is taken")
-    _KINDS[cls] = _NAMED[name] = _Kind(name, take, make)
+    _KINDS[cls] = _NAMED[name] = _Kind(name, object, take, make)
 
 
 class _Taker:
@@ -144,12 +165,15 @@ class _Maker:
         if name == "list":
             return [self.make(each) for each in parts]
         if name == "dict":
-            return {self.make(key): self.make(each) for key, each in parts}
+            pairs = [(self.make(key), self.make(each)) for key, each in parts]
+            _with_hashes(key for key, _ in pairs)
+            return dict(pairs)
         if name == "tensor":
             return self._make_tensor(*parts)
         if name in ("number", "array"):
             return self._make_numbers(name, *parts)
-        return _NAMED[name].make(self.make(*parts))
+        kind = _NAMED[name]
+        return kind.make(_exactly(kind.of, self.make(*parts)))
 
     def _make_tensor(self, dtype: Any, shape: Any, on_host: Any) -> torch.Tensor:
         device = "cpu" if on_host else self._device
@@ -158,10 +182,10 @@ class _Maker:
 
     def _make_numbers(self, name: str, dtype: Any, shape: Any, data: Any) -> Any:
         import numpy
-        kind = numpy.dtype(str(dtype))
+        kind = numpy.dtype(dtype if _NUMBERS_FORM.fullmatch(dtype) else object)
         if kind.char not in _NUMBERS:
-            raise ValueError(f"numbers of the type {kind}")
-        array = numpy.frombuffer(self.make(data), kind).reshape(shape).copy()
+            raise ValueError(f"numbers of the type {dtype}")
+        array = numpy.frombuffer(_exactly(bytes, self.make(data)), kind).reshape(shape).copy()
         return array if name == "array" else array[()]
 
 
