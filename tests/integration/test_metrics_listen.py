@@ -119,7 +119,7 @@ def test_requests(served):
         assert http(ask(served.metrics, request.encode()))[0].endswith(status)
     long = b"GET /metrics?" + b"a" * 5000 + b" HTTP/1.1\r\nHost: evil.example\r\n\r\n"
     assert http(ask(served.metrics, long))[0].endswith("431 Request Header Fields Too Large")
-    for wrong in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"HELO example.org\r\n"):
+    for wrong in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"HELO example.org\r\n", b"y" * 5000):
         status, headers, body = http(ask(served.metrics, wrong))
         assert status.endswith("400 Bad Request") and headers["content-length"] == "0" and body == ""
 
