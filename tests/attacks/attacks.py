@@ -25,6 +25,7 @@ import descriptors                      # noqa: E402, F401 (they define the atta
 import floods                           # noqa: E402, F401
 import jobs                             # noqa: E402, F401
 import memory                           # noqa: E402, F401
+import network                          # noqa: E402, F401
 import rig                              # noqa: E402
 from attack import ATTACKS              # noqa: E402
 from report import progress, table      # noqa: E402
@@ -34,7 +35,7 @@ AFTERWARDS_S = 1                        # what is left of an attack may come aft
 # By the names that they have in rows.
 PERIODS = {"probe": "attack", "baseline": "quiet", "busy": "busy", "elsewhere": "elsewhere"}
 LIKE = ("elsewhere", "busy", "quiet")   # periods, the one that is most like the attack first
-WHAT = ("Attacks a daemon beside a job of another user, and measures what that costs the job. "
+WHAT = ("Attacks a daemon, or a cluster, beside a job of another user, and measures what that costs the job. "
         "Needs root, because attackers are users of their own.")
 
 
@@ -94,7 +95,7 @@ class Measured:
         """A daemon of its own with the probe: what an attack leaves behind is not there without it."""
         directory = self.directory / name
         directory.mkdir(mode=0o755)
-        self.server = rig.Server(self.build, directory, self.attack.nofile)
+        self.server = self.attack.server_kind(self.build, directory, self.attack)
         try:
             self.probe = rig.Probe(self.build, self.server, self.attack.probe_bytes, self.attack.token)
             yield
@@ -126,7 +127,9 @@ class Measured:
             self.elsewhere()
 
     def forked(self, server, number):
-        uid = self.attack.uid or rig.FIRST_UID + number // self.attack.processes
+        uid = self.attack.uid
+        if uid is None:
+            uid = rig.FIRST_UID + number // self.attack.processes
         return rig.Forked(uid, lambda told: self.attack(server, number, self.seconds).run(told))
 
     def attack_on(self, server, name, look):
@@ -155,7 +158,7 @@ class Measured:
         """Another daemon is attacked, in the same way and on the same processors."""
         directory = self.directory / "elsewhere"
         directory.mkdir(mode=0o755)
-        other = rig.Server(self.build, directory, self.attack.nofile)
+        other = self.attack.server_kind(self.build, directory, self.attack)
         try:
             counts = collections.Counter()
             self.attack_on(other, "elsewhere", lambda: self.attack.beside(self.server, counts))

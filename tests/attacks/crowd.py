@@ -106,7 +106,7 @@ class Side:
     def __init__(self, options, directory):
         directory.mkdir(mode=0o755)
         build = options.build.resolve()
-        self.server = rig.Server(build, directory, options.nofile)
+        self.server = rig.Server(build, directory, options)
         self.probe = None
         self.rates, self.p50_ms, self.status_s = [], [], []
         self.wrong = self.failed_status = 0

@@ -75,18 +75,23 @@ class Counted:
 class Server:
     """A daemon that every uid may reach, by its socket and by that of its metrics."""
 
-    def __init__(self, build, directory, nofile=None):
+    def __init__(self, build, directory, attack):
         self.memory = Counted()
         self.metrics = str(directory / "metrics")
         usual = {"socket_mode": "0666", "metrics_socket": self.metrics, "metrics_mode": "0666"}
         group = str(self.memory.group.path) if self.memory.group.path else None
-        self.daemon = harness.Daemon(build, directory / "d", nofile=nofile, cgroup=group,
+        self.daemon = harness.Daemon(build, directory / "d", nofile=attack.nofile, cgroup=group,
                                      settings={**AS_INSTALLED, **usual})
         self.start()
 
     @property
     def socket(self):
         return self.daemon.socket
+
+    @property
+    def of_probe(self):
+        """The sockets of its members."""
+        return [self.socket] * 2
 
     def start(self):
         self.daemon.start()
@@ -123,11 +128,11 @@ class Probe:
     def __init__(self, build, server, size, token=None):
         self.members = []
         try:
-            for rank in range(2):
+            for rank, path in enumerate(server.of_probe):
                 env = {"GRADSYNC_JOB": "probe", "GRADSYNC_RANK": rank, "GRADSYNC_WORLD_SIZE": 2,
                        "GRADSYNC_JOB_TOKEN": token}
                 self.members.append(harness.Program(build / "tests/attacks/attack_probe", size, env=env,
-                                                    socket=server.socket, uid=PROBE_UID))
+                                                    socket=path, uid=PROBE_UID))
             self.expect("began")
         except BaseException:
             self.close()
