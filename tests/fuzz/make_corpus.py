@@ -157,8 +157,8 @@ def link():
     stream("talk", wire.frame(2, ping.SerializeToString()), wire.frame(64, b"payload", 3),
            wire.frame(3, pong.SerializeToString()), wire.frame(70, bytes(300)))
     stream("refused", wire.frame(65, b"x"), wire.frame(66, b"y"))
-    stream("unknown", wire.frame(63, b"newer"), wire.frame(2, b"\xff"), wire.frame(3, b"\x08"), wire.frame(64),
-           wire.frame(64)[:7])
+    stream("unknown", wire.frame(63, b"newer"), wire.frame(2, b"\xff"), wire.frame(3, b"\x08"),
+           wire.frame(64) + wire.frame(64)[:7])
     stream("too-large", wire.frame(64) + wire.header(64, 97 << 10, 0, 0))
     stream("fds", wire.header(64, 0, 0, 1))
     stream("names", host="b\x1b[31m", release="r" * 300)
