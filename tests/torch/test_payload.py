@@ -64,8 +64,9 @@ class Touch:
     b"[" * 100000,
     *(json.dumps([name, ["range", ["list", 0, 10 ** 6, 1]]]).encode()
       for name in ("tuple", "set", "frozenset", "counter", "size")),
-    b'["deque", ["list", ["range", ["list", 0, 9, 1]], null]]', b'["bytearray", 9]', b'["bytearray", 1e9]',
-    b'["bytearray", 4611686018427387904]', b'["number", "V8", [], ["bytes", "AAAAAAAAAAA="]]',
+    b'["deque", ["list", ["range", ["list", 0, 9, 1]], null]]', b'["size", ["list", 36893488147419103232]]',
+    b'["bytearray", 9]', b'["bytearray", 1e9]', b'["bytearray", 4611686018427387904]',
+    b'["number", "V8", [], ["bytes", "AAAAAAAAAAA="]]',
     json.dumps(["dict", *([number * ((1 << 61) - 1), 0] for number in range(100))]).encode(),
     json.dumps(["set", ["list", *(number * ((1 << 61) - 1) for number in range(100))]]).encode(),
 ])

@@ -71,6 +71,13 @@ def _make_ordered(parts: Any) -> collections.OrderedDict[Any, Any]:
     return ordered
 
 
+def _make_size(parts: list[Any]) -> torch.Size:
+    """torch takes other numbers, too, and fails when they are used."""
+    if any(type(each) is not int or each.bit_length() > 63 for each in parts):
+        raise ValueError("sizes have 64 bits")
+    return torch.Size(parts)
+
+
 _DTYPES = {_name_of(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 _KINDS: dict[type, _Kind] = {
     tuple: _Kind("tuple", list, list, tuple),
@@ -85,7 +92,7 @@ _KINDS: dict[type, _Kind] = {
     complex: _Kind("complex", list, lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
     bytes: _Kind("bytes", str, lambda value: base64.b64encode(value).decode(), base64.b64decode),
     bytearray: _Kind("bytearray", bytes, bytes, bytearray),
-    torch.Size: _Kind("size", list, list, torch.Size),
+    torch.Size: _Kind("size", list, list, _make_size),
     torch.dtype: _Kind("dtype", str, _name_of, lambda name: _DTYPES[name]),
     torch.device: _Kind("device", str, str, torch.device),
 }
