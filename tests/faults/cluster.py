@@ -331,18 +331,25 @@ class ClusterRig(Rig):
         """For so long that the host has given its jobs up, too."""
         return self.cut_off(ABANDON_S + 2)
 
-    def coordinate_anew(self, saved=None):
-        """The coordinator starts again, with an empty state directory, or with what was saved of it. Its jobs
-        go on, or are lost by name."""
-        for training in self.trainings:
-            training.may_end = True
+    def next_coordinator(self, between=lambda: None):
+        """The coordinator starts again, and all daemons are back."""
         before = {node: node.said(CONNECTED) for node in self.nodes}
         self.random.choice([self.coordinator.kill, lambda: self.end(self.coordinator)])()
-        shutil.rmtree(self.coordinator.state)
-        if saved:
-            shutil.copytree(saved, self.coordinator.state)
+        between()
         self.coordinator.start()
         self.wait_said(CONNECTED, before, lambda: self.pause(0.01))
+
+    def coordinate_anew(self, saved=None):
+        """The next coordinator has an empty state directory, or what was saved of one. Its jobs go on, or are
+        lost by name."""
+        def change():
+            shutil.rmtree(self.coordinator.state)
+            if saved:
+                shutil.copytree(saved, self.coordinator.state)
+
+        for training in self.trainings:
+            training.may_end = True
+        self.next_coordinator(change)
         self.pass_steps(20)
         for training in self.trainings:
             training.may_end = False
@@ -370,7 +377,8 @@ class ClusterRig(Rig):
         self.end_others(first)
         second = self.begin(job, "second")
         self.wait_steps(second, retry=True)
-        self.random.choice([lambda: None, self.kill_coordinator, self.stop_coordinator])()
+        if self.random.random() < 0.7:
+            self.next_coordinator()
         self.wait_steps(second)
         if self.random.random() < 0.5:
             stopped.process.kill()
