@@ -239,15 +239,19 @@ class ClusterRig(Rig):
         self.pause(seconds)
         self.excuse()
 
-    def kill_helper(self):
+    def kill_helper(self, number=signal.SIGKILL):
         able = [helper for node in self.nodes for helper in node.helpers()]
         if not able:
             return None
         try:
-            os.kill(self.random.choice(able), signal.SIGKILL)
+            os.kill(self.random.choice(able), number)
         except ProcessLookupError:      # its daemon was faster
             return None
         return []
+
+    def stop_helper(self):
+        """For good: its daemon ends it after `death`, and the job goes on."""
+        return self.kill_helper(signal.SIGSTOP)
 
     def kill_coordinator(self):
         self.coordinator.kill()
@@ -440,9 +444,9 @@ class ClusterRig(Rig):
 
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
                    self.cut_off, self.cut_off_long]
-        others = [self.kill_helper, self.kill_coordinator, self.stop_coordinator, self.stop_node,
-                  self.restart_node, self.upgrade, self.lose_state, self.old_state, self.again, self.delay,
-                  self.lossy, *map(on_network, CUTS)]
+        others = [self.kill_helper, self.stop_helper, self.kill_coordinator, self.stop_coordinator,
+                  self.stop_node, self.restart_node, self.upgrade, self.lose_state, self.old_state, self.again,
+                  self.delay, self.lossy, *map(on_network, CUTS)]
         return self.wanted(members), self.wanted(others)
 
 
