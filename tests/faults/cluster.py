@@ -445,8 +445,8 @@ class ClusterRig(Rig):
         members = [self.kill, self.kill, self.kill_several, self.fork_and_die, self.stop, self.kill_node,
                    self.cut_off, self.cut_off_long]
         others = [self.kill_helper, self.stop_helper, self.kill_coordinator, self.stop_coordinator,
-                  self.stop_node, self.restart_node, self.upgrade, self.lose_state, self.old_state, self.again,
-                  self.delay, self.lossy, *map(on_network, CUTS)]
+                  self.stop_node, self.restart_node, self.upgrade, self.lose_state, self.old_state,
+                  self.again, self.delay, self.lossy, *map(on_network, CUTS)]
         return self.wanted(members), self.wanted(others)
 
 
