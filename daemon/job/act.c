@@ -68,7 +68,15 @@ static void act_on_unit(struct job *job, const struct action *action) {
                 act_on_operation(job, action->kind);
 }
 
+/* The coordinator does not know yet that the job has ended here, as its members do. */
+static bool act_comes_late(const struct job *job, enum action_kind kind) {
+        return job->state == JOB_LOST &&
+               (kind == ACTION_INTERRUPTED || kind == ACTION_GENERATION || kind == ACTION_ENTERED);
+}
+
 void job_act(struct job *job, const struct action *action) {
+        if (act_comes_late(job, action->kind))
+                return;
         switch (action->kind) {
         case ACTION_OPEN:
         case ACTION_CANCEL: act_on_unit(job, action); break;

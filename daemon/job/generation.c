@@ -150,6 +150,7 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
 
         if (job->takeover != NULL)
                 verdict_resolve(job, before, before_local);
+        job_release_lost(job, before_local); /* one may have gone in this pass of the loop */
         move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text),

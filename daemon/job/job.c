@@ -160,11 +160,10 @@ static bool quiet(const struct job *job) {
         return true;
 }
 
-/* The backend has let go of everything: the memory of members that are gone is given back. */
-static void release_lost(struct job *job) {
+void job_release_lost(struct job *job, uint32_t n_local) {
         struct plan *plan;
 
-        for (uint32_t local = 0; local < job->n_local; local++) {
+        for (uint32_t local = 0; local < n_local; local++) {
                 if (job->local[local]->owner != NULL)
                         continue;
                 list_for_each(plan, &job->plans, link)
@@ -178,7 +177,7 @@ static void release_lost(struct job *job) {
 static void settle_lost(struct job *job) {
         if (!quiet(job))
                 return;
-        release_lost(job);
+        job_release_lost(job, job->n_local);
         if (job->loss_told)
                 return;
         job->loss_told = true;
@@ -201,7 +200,7 @@ static void settle(void *data) {
         if (job->suspended)
                 return;
         if (job->state == JOB_REPLACING && quiet(job))
-                release_lost(job);
+                job_release_lost(job, job->n_local);
         verdict_advance(job);
         machine_settle(job, takeover_busy(job));
         plan_sweep(job);

@@ -22,6 +22,9 @@ void job_interrupt(struct job *job);
 /* The only writers of these states. A user has a count of its jobs that run. */
 void job_set_state(struct job *job, enum job_state state);
 void job_forget_state(struct job *job); /* before its end: it counts no more */
+/* The backend has let go of everything: of the first members of job->local[], those that are gone give their
+ * memory back. */
+void job_release_lost(struct job *job, uint32_t n_local);
 void member_set_state(struct member *member, enum member_state state);
 
 struct member *member_of_id(const struct job *job, uint64_t id);

@@ -35,13 +35,15 @@ uint64_t node_wake(struct node *node, uint64_t now) {
         return now;
 }
 
+/* A member that has said goodbye since the coordinator chose it is not told of its place, and is missing. */
 void node_enter(struct node *node) {
         node->suspended = node->held = node->stopping = false;
         node_set_phase(node, NODE_RUNNING, ANSWER_ACK);
         for (uint32_t i = 0; i < node->n; i++) {
                 const struct message_member *member = &node->member[i];
 
-                if (member->in)
+                node->missing |= member->in && member->leaving;
+                if (member->in && !member->leaving)
                         node_act(node, &(struct action){ .kind = ACTION_GENERATION,
                                                          .generation = node->generation,
                                                          .comm = node->comm,
