@@ -135,7 +135,8 @@ struct member {
         uint32_t rank;       /* for people and for the client; while joining what it asks for */
         uint32_t local_rank; /* the slot on its host, as its client knows it: no index here */
         bool has_rank;
-        bool spare; /* waits for a place where there is none */
+        uint32_t max_world; /* how many it wants to be at most; those with a place want the same */
+        bool spare;         /* waits for a place where there is none */
         struct next_place next;
         bool returns;      /* its client comes back to the daemon that follows this one */
         bool resumes;      /* … and goes on with what it had begun after the restart of another one */

@@ -140,6 +140,24 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
                              replaced ? (int32_t)successor->pid : 0, clock_now());
 }
 
+/* The coordinator has made the generation without them; what it has said of that, if anything, is lost. */
+static void generation_unseat(struct job *job, uint32_t before_local) {
+        struct refusal refusal;
+
+        for (uint32_t local = 0; local < before_local; local++) {
+                struct member *member = job->local[local];
+
+                if (member->owner == NULL || member->next.told)
+                        continue;
+                refuse_for(
+                        &refusal, WIRE__CODE__STALE, member->rank, (int32_t)member->pid,
+                        "job '%s' goes on without rank %u (pid %d), which has no place in generation %u: join anew",
+                        job->name, member->rank, (int)member->pid, job->generation);
+                machine_gone(job, member->id, WIRE__CAUSE__EVICTED);
+                member_unseat(member, WIRE__CAUSE__EVICTED, &refusal);
+        }
+}
+
 /* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
 static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
@@ -150,6 +168,7 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
 
         if (job->takeover != NULL)
                 verdict_resolve(job, before, before_local);
+        generation_unseat(job, before_local);
         job_release_lost(job, before_local); /* one may have gone in this pass of the loop */
         move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
@@ -198,6 +217,7 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
 void job_place(struct job *job, const struct action *action) {
         struct member *member = member_of_id(job, action->member);
 
+        job->max_world = member->max_world;
         member->next = (struct next_place){
                 .told = true, .rank = action->rank, .slot = action->slot, .stable = action->id
         };

@@ -131,9 +131,10 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 member_free(member);
                 return r;
         }
-        if (!takeover_is_awaiting(job))
-                job->max_world = request.max_world; /* as of all others in it */
+        if (job->state == JOB_FORMING)
+                job->max_world = request.max_world; /* for people; it may yet be refused */
         member->id = request.member;
+        member->max_world = request.max_world;
         member_take(member, join);
         member->rank = request.rank;
         member->has_rank = request.has_rank;

@@ -155,14 +155,13 @@ void member_answer_join(struct member *member, const struct refusal *refusal) {
         member_free(member);
 }
 
-/* A newer process has its rank. It is no member any more, and its session ends. */
-static void member_fence(struct member *member, const struct refusal *refusal) {
+void member_unseat(struct member *member, uint32_t cause, const struct refusal *refusal) {
         if (member->owner == NULL)
                 return;
         member->job->table->config.events->evict(member, refusal);
         list_remove(&member->owner_link);
         member->owner = NULL;
-        member->cause = WIRE__CAUSE__SUPERSEDED;
+        member->cause = cause;
         member_set_state(member, MEMBER_LOST);
 }
 
@@ -174,7 +173,7 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
         if (member->state == MEMBER_JOINING)
                 member_answer_join(member, refusal);
         else if (end == JOB_END_FENCED)
-                member_fence(member, refusal);
+                member_unseat(member, WIRE__CAUSE__SUPERSEDED, refusal);
 }
 
 int member_check(struct member *member, struct refusal *refusal) {

@@ -35,6 +35,8 @@ int member_new(struct job *job, struct member **ret, struct refusal *refusal);
 void member_free(struct member *member);
 /* It is this process's from now on. */
 void member_take(struct member *member, const struct job_join *join);
+/* It has no place any more: it is no member from now on, and its session ends. */
+void member_unseat(struct member *member, uint32_t cause, const struct refusal *refusal);
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal);
 

@@ -162,7 +162,7 @@ static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, s
                               "job '%s' has the scope '%s' here, and this process comes back with '%s'",
                               job->name, job->cluster ? "cluster" : "host",
                               rejoin->join.cluster ? "cluster" : "host");
-        if (job != NULL && job->state == JOB_FORMING)
+        if (job != NULL && job->state == JOB_FORMING && job->machine.node.world == 0)
                 r = rejoin_convert(job, rejoin, refusal);
         else if (job != NULL)
                 r = job->takeover != NULL && rejoin_agrees(job, rejoin) ? 0
@@ -267,6 +267,7 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         member_set_state(member, MEMBER_ACTIVE);
         member_take(member, &rejoin->join);
         member->stable = rejoin->stable;
+        member->max_world = wish->max_world;
         member->local_rank = wish->slot;
         member->next_plan = rejoin->said.next_plan;
         if (rejoin->said.word.generation > takeover->generation)

@@ -69,13 +69,19 @@ static uint32_t common_dialect(const struct coordinator *c, struct nodeset nodes
         return common;
 }
 
+/* What some node has counted, or says so, is so near to where numbers end that no later one could be said. */
+static bool counted_out(const struct coordinator *c, const struct tag *tag) {
+        return c->number >= LIMIT_GENERATION || tag->step > LIMIT_NUMBER / 2;
+}
+
 static void make(struct coordinator *c, uint64_t now) {
         struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
 
         source_trust_words(c);
         source_find(c, &tag);
-        if (tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) {
+        if ((tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) ||
+            counted_out(c, &tag)) {
                 form_end(c, now, JOB_END_NO_STATE);
                 return;
         }

@@ -132,7 +132,7 @@ static bool numbers_valid(const struct message *message) {
                          message->ready[lane] <= LIMIT_NUMBER;
         for (uint32_t track = 0; track < message->n_tracks; track++)
                 valid &= message->mark[track] <= LIMIT_NUMBER &&
-                         (message->kind < ANSWER_REPORT || message->committed[track] <= LIMIT_NUMBER);
+                         (message->kind < ANSWER_REPORT || message->prepared[track] <= LIMIT_NUMBER);
         for (uint32_t i = 0; i < message->n_plans; i++)
                 valid &= message->plan[i].before <= LIMIT_NUMBER;
         return valid;
@@ -191,6 +191,18 @@ static bool note_valid(const struct message *message) {
         }
 }
 
+/* The members of the node that it is said to, by rank. */
+static bool newgen_valid(const struct message *message) {
+        if (message->world == 0 || message->source >= message->world || !set_valid(message, message->to) ||
+            message->comm.number == 0)
+                return false;
+        for (uint32_t i = 0; i < message->n_members; i++)
+                if (message->member_of[i].rank >= message->world ||
+                    (i > 0 && message->member_of[i].rank <= message->member_of[i - 1].rank))
+                        return false;
+        return true;
+}
+
 bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
             message->to >= LIMIT_NODES)
@@ -210,8 +222,7 @@ bool message_valid(const struct message *message) {
                 return false;
         if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))
                 return false;
-        if (message->kind == ORDER_NEWGEN && (message->world == 0 || message->source >= message->world ||
-                                              !set_valid(message, message->to) || message->comm.number == 0))
+        if (message->kind == ORDER_NEWGEN && !newgen_valid(message))
                 return false;
         for (uint32_t i = 0; i < message->n_members; i++)
                 if (!member_valid(message, &message->member_of[i]))

@@ -99,7 +99,7 @@ bool plan_be_rejected(struct node *node, const struct message *order) {
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 if (node->plan[i].ordinal != order->ordinal)
                         continue;
-                if (node->plan[i].open || order->stamp < node->plan[i].asked)
+                if (track_is_step(node->plan[i].track) || order->stamp < node->plan[i].asked)
                         return false; /* it means an earlier plan of that ordinal */
                 node->plan[i] = node->plan[--node->n_plans];
                 break;

@@ -2,6 +2,8 @@
 /* What the coordinator says of a job that has ended here, or whose member has left, before that was heard. */
 #include "nodes_fixture.h"
 
+#include "job/rejoin.h"
+
 #define TEST(name) NODES_TEST(name, THREE_AVG)
 
 static void leave(uint32_t rank) {
@@ -18,15 +20,6 @@ static void leave(uint32_t rank) {
 TEST(a_job_that_has_ended_hears_of_a_loss) {
         form_four();
         lose(2);
-        job_end(job_on(0), WIRE__CAUSE__SUPERSEDED);
-        settle();
-        assert_int_equal(job_on(0)->state, JOB_LOST);
-}
-
-TEST(a_job_ends_before_its_generation_is_entered) {
-        form_four();
-        fake_accuse(&cluster->fabric->node[0], 2);
-        until(job_on(0)->machine.node.phase == NODE_BUILDING);
         job_end(job_on(0), WIRE__CAUSE__SUPERSEDED);
         settle();
         assert_int_equal(job_on(0)->state, JOB_LOST);
@@ -60,6 +53,18 @@ static void assert_missing(void) {
         assert_int_equal(cluster->node[1].committed, 0);
 }
 
+TEST(a_job_ends_before_its_generation_is_entered) {
+        form_four();
+        fake_accuse(&cluster->fabric->node[0], 2);
+        await_communicator();
+        job_end(job_on(0), WIRE__CAUSE__SUPERSEDED);
+        build_communicator();
+        assert_int_equal(job_on(0)->machine.node.phase, NODE_RUNNING);
+        assert_int_equal(job_on(0)->generation, 1);
+        settle();
+        assert_int_equal(job_on(0)->state, JOB_LOST);
+}
+
 TEST(a_member_leaves_before_its_generation_is_entered) {
         form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
@@ -89,6 +94,29 @@ TEST(a_newcomer_leaves_before_its_generation_is_entered) {
         settle();
 }
 
+/* Its process comes back after a restart of the daemon, to a job that goes on without it. */
+TEST(a_former_member_returns_before_its_generation_is_entered) {
+        struct job_rejoin rejoin = { .join = { .name = "j",
+                                               .cluster = true,
+                                               .uid = 1000,
+                                               .pid = getpid(),
+                                               .token = &cluster->token,
+                                               .membership = { .min_world = 4, .max_world = 4 } },
+                                     .said = { .word = { .generation = 1 } },
+                                     .world = 4,
+                                     .stable = 1,
+                                     .ticket = { .generation = { 1, 1, 0 }, .n_ranks = 1 } };
+        struct member *member;
+
+        for (uint32_t rank = 0; rank < 4; rank++)
+                join(rank < 2 ? 0 : rank - 1, rank, 4);
+        await_communicator();
+        assert_int_equal(jobs_rejoin(cluster->node[0].jobs, &rejoin, &member, &cluster->refusal),
+                         WIRE__CODE__STALE);
+        build_communicator();
+        until(cluster->trainer[3].member != NULL);
+}
+
 TEST(a_job_is_refused_before_its_generation_is_entered) {
         form_four();
         fake_accuse(&cluster->fabric->node[0], 2);
@@ -99,5 +127,232 @@ TEST(a_job_is_refused_before_its_generation_is_entered) {
                 until(job_on(n)->state == JOB_LOST);
                 cluster->node[n].gone = true;
         }
+        settle();
+}
+
+/* What was launched is a part of a step on all lanes; then a loss before most nodes begin the next one. */
+TEST(a_generation_begins_with_a_comparison_whatever_was_cut) {
+        form_four();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                ready(rank, 0);
+        for (unsigned loss = 0; loss < 2; loss++) {
+                settle();
+                lose(0);
+                replace(0, 0);
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        cluster->trainer[rank].step[0] = 1;
+                if (loss == 0)
+                        ready(2, 0);
+        }
+        step_of(ALL, 1);
+}
+
+/* It is refused by the coordinator, which the node hears later. */
+TEST(a_newcomer_with_another_world_changes_nothing) {
+        form_four();
+        join(0, 0, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                bring_plan(rank, 1, "q");
+        settle();
+        assert_int_equal(cluster->node[0].code, WIRE__CODE__RANK_TAKEN);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give_to(rank, 1);
+        until(all_committed(1));
+        assert_sums_of(ALL, 1, 1);
+}
+
+/* ---- a coordinator that contradicts itself ---- */
+
+/* As the node is told to go on; alone, in a generation after its own. */
+static void begin_order(uint32_t at, enum message_kind kind, struct message *ret) {
+        const struct node *node = &job_on(at)->machine.node;
+
+        message_clear(ret);
+        ret->kind = kind;
+        ret->to = node->config.address;
+        ret->instance = node->config.instance;
+        ret->term = node->term;
+        ret->round = node->round + 1;
+        ret->stamp = node->stamp;
+        ret->generation = node->generation;
+}
+
+static void begin_newgen(uint32_t at, uint32_t world, struct message *ret) {
+        const struct node *node = &job_on(at)->machine.node;
+
+        begin_order(at, ORDER_NEWGEN, ret);
+        ret->generation.number++;
+        ret->comm = ret->generation;
+        ret->world = world;
+        ret->torn = true;
+        ret->n_tracks = node->n_tracks;
+        memset(ret->mark, 0, node->n_tracks * sizeof(ret->mark[0]));
+        message_name_nodes(ret, (struct nodeset){ (uint64_t[]){ UINT64_C(1) << node->config.address }, 1 },
+                           (struct nodeset){ 0 });
+}
+
+static void name_member(struct message *newgen, uint32_t at, uint32_t index) {
+        newgen->member_of[newgen->n_members++] = job_on(at)->machine.node.member[index];
+}
+
+/* The first node has let go of its generation, and nothing comes from the coordinator. */
+static void settle_first(void) {
+        form_four();
+        for (enum message_kind kind = ORDER_FREEZE; kind <= ORDER_VERDICT; kind++) {
+                struct message next;
+
+                begin_order(0, kind, &next);
+                next.n_tracks = job_on(0)->machine.node.n_tracks;
+                memset(next.mark, 0, next.n_tracks * sizeof(next.mark[0]));
+                if (kind != ORDER_CUT)
+                        order(&job_on(0)->machine.attachment, &next);
+                until(kind != ORDER_ABORT || job_on(0)->machine.node.phase == NODE_ABORTED);
+        }
+        assert_int_equal(job_on(0)->machine.node.phase, NODE_SETTLED);
+}
+
+TEST(a_member_is_left_out_of_its_generation) {
+        struct message newgen;
+
+        settle_first();
+        begin_newgen(0, 4, &newgen);
+        name_member(&newgen, 0, 1);
+        order(&job_on(0)->machine.attachment, &newgen);
+        assert_int_equal(job_on(0)->generation, 2);
+        assert_int_equal(job_on(0)->n_local, 1);
+        assert_true(cluster->trainer[0].evicted);
+        assert_true(has_said(0, "goes on without rank 0"));
+        assert_false(cluster->trainer[1].evicted);
+        cluster->gone = cluster->trainer[0];
+        munmap(cluster->gone.arena[0], cluster->gone.arena_bytes[0]);
+        cluster->trainer[0] = cluster->gone = (struct trainer){ 0 };
+        settle();
+}
+
+TEST(members_of_a_generation_have_ranks_of_their_own) {
+        struct message newgen;
+
+        form_four();
+        begin_newgen(0, 4, &newgen);
+        name_member(&newgen, 0, 0);
+        name_member(&newgen, 0, 1);
+        assert_true(message_valid(&newgen));
+        newgen.member_of[1].rank = newgen.member_of[0].rank;
+        assert_false(message_valid(&newgen));
+        newgen.member_of[1].rank = 4;
+        newgen.member_of[1].in = false;
+        assert_false(message_valid(&newgen));
+}
+
+TEST(a_generation_is_larger_than_its_members_want) {
+        struct message newgen;
+
+        settle_first();
+        begin_newgen(0, 5, &newgen);
+        name_member(&newgen, 0, 0);
+        name_member(&newgen, 0, 1);
+        order(&job_on(0)->machine.attachment, &newgen);
+        assert_int_equal(job_on(0)->state, JOB_LOST);
+        assert_non_null(strstr(job_on(0)->loss_text, "wants a generation of 5 members"));
+        settle();
+}
+
+/* Its members have begun a step of it, but it is closed in this generation. */
+TEST(a_plan_that_has_a_track_is_not_rejected) {
+        struct message newgen, reject;
+
+        settle_first();
+        begin_newgen(0, 4, &newgen);
+        name_member(&newgen, 0, 0);
+        name_member(&newgen, 0, 1);
+        newgen.plan[newgen.n_plans++] = (struct message_plan){ .track = TRACK_STEP };
+        order(&job_on(0)->machine.attachment, &newgen);
+        give(0);
+        begin_order(0, ORDER_REJECT, &reject);
+        reject.refusal.code = WIRE__CODE__PLAN_MISMATCH;
+        order(&job_on(0)->machine.attachment, &reject);
+        give(1);
+        assert_int_equal(job_on(0)->machine.node.n_plans, 1);
+        assert_int_equal(plan_unit(plan_of(0)), UNIT_WANTED);
+        for (uint32_t n = 0; n < 3; n++)
+                cluster->node[n].gone = true; /* the first one is in a generation that no other knows */
+}
+
+/* ---- a node that has counted too far ---- */
+
+/* Each would have to be told of numbers that cannot be said. */
+static void assert_all_end(void) {
+        join(0, 0, 3);
+        join(1, 1, 3);
+        for (uint32_t n = 0; n < 3; n++) {
+                until(job_on(n) == NULL);
+                assert_true(has_said(n, "no up-to-date rank is left"));
+        }
+}
+
+TEST(the_last_generation_is_over) {
+        join(2, 2, 3);
+        job_on(2)->machine.node.generation.number = LIMIT_GENERATION;
+        assert_all_end();
+}
+
+TEST(what_is_prepared_can_be_said_to_others) {
+        struct message report;
+
+        message_clear(&report);
+        report.kind = ANSWER_REPORT;
+        report.stamp = report.n_tracks = 1;
+        report.mark[0] = report.committed[0] = report.prepared[0] = LIMIT_NUMBER;
+        assert_true(message_valid(&report));
+        report.prepared[0]++;
+        assert_false(message_valid(&report));
+}
+
+TEST(the_last_step_is_over) {
+        join(2, 2, 3);
+        job_on(2)->machine.node.member[0].tag = (struct tag){ .step = LIMIT_NUMBER };
+        assert_all_end();
+}
+
+/* ---- nodes that have not compared what they say that they have ---- */
+
+static struct comm_words called(uint32_t at) {
+        struct comm_words words;
+
+        spread_words(job_on(at), &words);
+        return words;
+}
+
+TEST(what_was_compared_is_what_is_called_here) {
+        struct comm_words words;
+
+        form_four();
+        stage_all(4);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+        words = called(0);
+        words.word[2] = words.word[3] = STAGING;
+        assert_int_equal(operation_compared(job_on(0), true, &words), -EPROTO);
+        words = called(0);
+        words.largest = 4;
+        assert_int_equal(operation_compared(job_on(0), true, &words), -EPROTO);
+        settle();
+}
+
+NODES_TEST(a_node_without_members_does_what_can_be_done, THREE_FOR_TWO) {
+        struct comm_words words = { .word = { 1, WIRE__OPERATION_KIND__ALLREDUCE, 64, 64, 99,
+                                              WIRE__REDUCE__SUM } };
+
+        form_four();
+        lose(3);
+        until(all_entered(2));
+        assert_int_equal(job_on(2)->n_local, 0);
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        words.word[4] = WIRE__DTYPE__F32;
+        words.word[5] = 99;
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        words.word[1] = WIRE__OPERATION_KIND__ALLGATHER;
+        words.word[2] = UINT64_C(1) << 62;
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
         settle();
 }

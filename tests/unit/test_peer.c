@@ -107,6 +107,19 @@ static void fill_lanes(struct message *m) {
         }
 }
 
+/* Those of a generation are said by rank. */
+static void fill_members(struct message *m) {
+        bool ranked = m->kind == ORDER_NEWGEN && m->n_members > 0;
+
+        if (ranked && m->world < m->n_members)
+                m->world = LIMIT_WORLD;
+        for (uint32_t i = 0; i < m->n_members; i++) {
+                m->member_of[i] = any_member(m);
+                if (ranked)
+                        m->member_of[i].rank = i * (m->world / m->n_members);
+        }
+}
+
 static void fill_arrays(struct message *m) {
         m->n_tracks = some(LIMIT_TRACKS);
         for (uint32_t i = 0; i < m->n_tracks; i++) {
@@ -205,8 +218,7 @@ static void fill_tail(struct message *m) {
                 return;
         }
         m->n_members = m->kind >= LEASE_ASK ? 0 : some(LIMIT_SEATS);
-        for (uint32_t i = 0; i < m->n_members; i++)
-                m->member_of[i] = any_member(m);
+        fill_members(m);
         m->n_gone = some(LIMIT_LOCAL);
         for (uint32_t i = 0; i < m->n_gone; i++)
                 m->gone[i] = (struct message_gone){ member_for(m), (uint32_t)any() };
@@ -430,8 +442,7 @@ TEST_ALONE(an_ordinary_message_is_small) {
                 memset(in.mark, 0, sizeof(in.mark));
                 memset(in.committed, 0, sizeof(in.committed));
                 memset(in.prepared, 0, sizeof(in.prepared));
-                for (uint32_t i = 0; i < in.n_members; i++)
-                        in.member_of[i] = any_member(&in);
+                fill_members(&in);
                 in.n_words = NODESET_WORDS;
                 memset(in.set, 0xff, sizeof(in.set));
                 memset(in.links, 0, sizeof(in.links));

@@ -18,6 +18,11 @@ void comm_begin(struct comm *comm, uint64_t id) {
         memset(comm->lane, 0, sizeof(comm->lane));
 }
 
+void comm_rest(struct comm *comm) {
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
+                comm->lane[lane].planned = 0;
+}
+
 /* The unit is over with its vote. */
 static void comm_follow(struct comm_lane *lane, const struct comm_item *item) {
         if (item->index == COMM_VOTE || lane->planned == 0) {

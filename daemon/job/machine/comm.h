@@ -51,6 +51,9 @@ struct comm {
 /* `id` 0: one that is only a name. There is no older one beside it. */
 void comm_begin(struct comm *comm, uint64_t id);
 
+/* A generation begins: the units of the one before are over, wherever they were cut, and it is drained. */
+void comm_rest(struct comm *comm);
+
 /* The only writer of its state: BROKEN or ABORTING from now on, if that is worse than what it is. */
 void comm_set_state(struct comm *comm, enum comm_state state);
 

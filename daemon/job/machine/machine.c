@@ -32,9 +32,50 @@ static void machine_make_room(struct job *job, uint32_t tracks) {
                           job->name, tracks - TRACK_STEP, r > 0 ? refusal.text : strerror(-r));
 }
 
+static const struct member *machine_find(const struct job *job, uint64_t id) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->id == id)
+                        return member;
+        return NULL;
+}
+
+/* A generation that is larger than what its members here want, for which all that they have has been made.
+ * Who makes it has not asked them. */
+static bool machine_is_overfull(const struct job *job, const struct message *order) {
+        uint32_t most = job->state == JOB_FORMING ? UINT32_MAX : job->max_world;
+
+        if (order->kind != ORDER_NEWGEN || order->instance != job->machine.node.config.instance)
+                return false;
+        for (uint32_t i = 0; i < order->n_members; i++) {
+                const struct member *member = machine_find(job, order->member_of[i].request.member);
+
+                if (member != NULL && most == UINT32_MAX)
+                        most = member->max_world;
+                if (member != NULL && member->max_world != most)
+                        return true;
+        }
+        return order->world > most;
+}
+
+static void machine_give_up(struct job *job, const struct message *order) {
+        struct refusal refusal;
+
+        refuse(&refusal, WIRE__CODE__MEMBER_LOST,
+               "job '%s': its coordinator wants a generation of %u members, and those here take part in none "
+               "of that size: restart the job from a checkpoint, and look at what coordinates",
+               job->name, order->world);
+        job->table->renounce(job, &refusal);
+}
+
 /* An answer of the node that says that more is to come: the job settles at the end of the loop pass, and then
  * the coordinator goes on. */
 static void deliver(struct job *job, const struct message *message) {
+        if (machine_is_overfull(job, message)) {
+                machine_give_up(job, message);
+                return;
+        }
         if (message->kind < ANSWER_REPORT) {
                 machine_make_room(job, message->n_tracks);
                 node_receive(&job->machine.node, clock_now(), message);
@@ -58,6 +99,8 @@ static void note_refused(struct job *job, const struct action *action) {
 static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
+        if (action->kind == ACTION_ENTERED)
+                comm_rest(&job->comm);
         if (action->kind == ACTION_BUILD && (machine_is_alone(job) || job->table->config.engine == NULL)) {
                 comm_begin(&job->comm, 0);
                 node_built(&machine->node, clock_now(), action->comm, (struct nodeset){ 0 });

@@ -99,6 +99,22 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         return job->n_local > 0;
 }
 
+/* Whether this node can do what came of a comparison: what its members have called, or, without members,
+ * what some may. The others' engines say what that is. */
+static bool spread_believes(const struct job *job, const struct comm_words *words) {
+        unsigned kind = (unsigned)words->word[1], dtype = (unsigned)words->word[4];
+        struct comm_words own;
+
+        if (words->largest > nodeset_count(job->machine.node.set))
+                return false;
+        if (spread_words(job, &own))
+                return memcmp(own.word, words->word, sizeof(own.word)) == 0;
+        if (spread_reduces(kind) &&
+            (dtype_size(dtype) == 0 || !reduce_valid((unsigned)words->word[5], dtype)))
+                return false;
+        return words->word[2] <= spread_room(job);
+}
+
 static void spread_take_words(struct spread *spread, const struct comm_words *words, bool same) {
         bool reduces = spread_reduces((unsigned)words->word[1]);
 
@@ -322,6 +338,8 @@ static void spread_give_nothing(struct job *job) {
 int spread_compared(struct job *job, bool same, const struct comm_words *words) {
         struct spread *spread = &job->operation.spread;
 
+        if (same && !spread_believes(job, words))
+                return -EPROTO;
         spread_take_words(spread, words, same);
         if (spread_whole(job) > spread_room(job))
                 return -EMSGSIZE;
