@@ -449,6 +449,8 @@ static struct fabric_comm *fabric_named(struct fabric *fabric, const struct engi
         for (unsigned i = 0; i < fabric->n_comms; i++)
                 if (strcmp(fabric->comm[i].name, build->name) == 0)
                         return &fabric->comm[i];
+        if (fabric->n_comms == FABRIC_COMMS && fabric->forgiving)
+                return NULL;
         assert(fabric->n_comms < FABRIC_COMMS && build->n_lanes <= FABRIC_LANES);
         comm = &fabric->comm[fabric->n_comms++];
         strncpy(comm->name, build->name, sizeof(comm->name) - 1);
@@ -485,9 +487,11 @@ static int fake_build(struct engine *engine, const struct engine_build *build) {
         struct fabric *fabric = fake->fabric;
         struct fabric_comm *comm = fabric_named(fabric, build);
 
-        if (comm->n_peers != build->n_nodes || comm->n_lanes != build->n_lanes ||
-            comm->peer[build->self] != fake->node || comm->state[fake->node] != FABRIC_NONE)
+        if (comm == NULL || comm->n_peers != build->n_nodes || comm->n_lanes != build->n_lanes ||
+            comm->peer[build->self] != fake->node || comm->state[fake->node] != FABRIC_NONE) {
                 fabric_complain(fabric, "nodes build different communicators under one name");
+                return -EINVAL;
+        }
         comm->state[fake->node] = FABRIC_BUILDING;
         comm->id[fake->node] = build->comm;
         fake_post(fake, &(struct fabric_event){ .kind = FABRIC_PUBLISH, .comm = comm });

@@ -267,6 +267,8 @@ static const struct jobs_events events = {
         .evict = on_evict,
 };
 
+static const struct jobs_events *node_events = &events;
+
 /* ---- between a node and the coordinators: frames take until the next pass ---- */
 
 struct letter {
@@ -323,17 +325,22 @@ static bool post_speaks_for(void *data, void *peer, uid_t uid) {
 
 static void post_station_due(void *data, uint64_t when) {}
 
+/* For tests in which daemons lie: what is said instead. NULL: what is said. */
+static struct letter *(*letter_change)(struct letter *letter);
+
 static void letter_open(struct letter *letter) {
         struct station *station = letter->station;
         const char *why;
 
         list_remove(&letter->link);
+        if (letter_change != NULL)
+                letter = letter_change(letter);
         why = letter->up ? stations_receive(cluster->stations, station, letter->kind, letter->about,
                                             letter->payload, letter->bytes)
                          : remote_receive(station->remote, letter->kind, letter->about, letter->payload,
                                           letter->bytes);
         free(letter);
-        assert_null(why);
+        assert_true(why == NULL || letter_change != NULL);
 }
 
 /* As if the node's daemon had died, and that were known. */
@@ -870,7 +877,7 @@ static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 struct station *station = &cluster->node[n];
                 struct jobs_config config = { .loop = cluster->loop,
                                               .engine = &cluster->fabric->node[n].engine,
-                                              .events = &events,
+                                              .events = node_events,
                                               .events_data = station,
                                               .step_deadline = 3600 * USEC_PER_SEC,
                                               .stall_notice = 3600 * USEC_PER_SEC,

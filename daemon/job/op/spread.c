@@ -109,8 +109,7 @@ static bool spread_believes(const struct job *job, const struct comm_words *word
                 return false;
         if (spread_words(job, &own))
                 return memcmp(own.word, words->word, sizeof(own.word)) == 0;
-        if (spread_reduces(kind) &&
-            (dtype_size(dtype) == 0 || !reduce_valid((unsigned)words->word[5], dtype)))
+        if (spread_reduces(kind) && !reduce_valid((unsigned)words->word[5], dtype))
                 return false;
         return words->word[2] <= spread_room(job);
 }

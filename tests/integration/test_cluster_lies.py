@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a daemon of the cluster says, the others live, and their jobs go on with right averages; what it had there
+is given back."""
+import os
+import pathlib
+
+import pytest
+
+from clusters import SWIFT, members_of
+from harness import SANITIZER, wait_until
+from lies import Liar
+from test_cluster_wire import Going, target     # noqa: F401 pylint: disable=unused-import
+from trainers import crew, step
+
+pytestmark = pytest.mark.host
+
+RATE = .25
+LIES, ROUNDS = 400, 8
+GROWTH = 64 << 10       # KiB that a daemon may have more than before
+SCRIPT = ["open reconnect=1000", "join name={name} world=2 rank={rank}", "param a f32 5", "param b f32 3 2", "plan",
+          *["fill 1", "ready", "finish"] * 20]
+
+
+def descriptors(daemon):
+    return len(os.listdir(f"/proc/{daemon.pid}/fd"))
+
+
+def resident(daemon):
+    return int(pathlib.Path(f"/proc/{daemon.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 10
+
+
+def train(member, daemons, name):
+    """Members of a job that may get to any of its calls; they hear of none."""
+    members = [member(daemon) for daemon in daemons]
+    for rank, each in enumerate(members):
+        for line in SCRIPT:
+            each.say(line.format(name=name, rank=rank))
+    return members
+
+
+@pytest.mark.parametrize("up, seed", [(True, 1), (False, 2)], ids=["a node", "a coordinator"])
+def test_a_daemon_that_lies(target, member, scratch, up, seed):     # noqa: F811
+    it = target(times=SWIFT)
+    it.undisturbed = it.job.end
+    liar = Liar(scratch / "lies", it.path, up, seed, 0)
+    other = it.daemon(config=it.config(coordinator=f"unix:{liar.path}"))
+    other.wait_log("knows this gradsyncd as node")
+    honest = [it.coordinator, it.nodes[0], other]
+    before = [(descriptors(each), resident(each)) for each in honest]
+    liar.rate = RATE
+    for number in range(ROUNDS):
+        wanted = LIES * (number + 1) // ROUNDS
+        members = train(member, [it.nodes[0], other], f"lied{number % 3}")
+        wait_until(lambda wanted=wanted: liar.lies >= wanted, "lies")
+        for each in members:
+            each.kill()
+    it.job.on()
+    liar.be_honest()
+    for daemon, (count, size) in zip(honest, before):
+        wait_until(lambda daemon=daemon, count=count: descriptors(daemon) <= count, "descriptors")
+        assert resident(daemon) < size + GROWTH
+        assert "Assertion" not in daemon.log and not SANITIZER.search(daemon.log), daemon.log
+    liar.close()
+    it.job.on()

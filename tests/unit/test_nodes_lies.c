@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Daemons of a job that lie: of what nodes and their coordinator say to each other a part is changed, said twice, or
+ * again later, or not at all, by a seed, while members come, bring plans, run steps and operations, and go. What is
+ * changed is valid by itself. No daemon ends for it, and all memory is given back.
+ *
+ *   test_nodes_lies [FIRST [LAST]]      these seeds
+ */
+#define TESTS_OWN_MAIN
+#include "nodes_fixture.h"
+
+#include "rendezvous/peer.h"
+
+#define NODES 3u
+#define SEEDS 60u
+#define PASSES 150u
+#define OLD 64u
+#define PLANS 3u
+
+static uint64_t chance;
+static uint32_t rate; /* of 100 letters that many are lies */
+static struct letter *old[OLD];
+static struct member *evicted[64];
+static unsigned n_evicted;
+static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
+static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
+
+static uint32_t below(uint32_t n) {
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        return (uint32_t)(chance >> 20) % n;
+}
+
+/* ---- events: members are found in the jobs ---- */
+
+static void lied_member(struct member *member) {}
+static void lied_refused(struct member *member, uint32_t request, const struct refusal *refusal) {}
+static void lied_arena(struct member *member, uint32_t request, const struct plan *plan,
+                       const struct plan_memory *memory_of) {}
+static void lied_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                         uint64_t bytes) {}
+static void lied_ready(struct member *member, uint32_t request) {}
+static void lied_handle(struct member *member, uint32_t request, uint32_t handle) {}
+static void lied_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
+static void lied_done(struct member *member, uint32_t request, uint64_t sequence) {}
+static void lied_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                        const uint8_t *unused, size_t bytes) {}
+static void lied_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                         const char *text) {}
+static void lied_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
+static void lied_generation(struct member *member, const struct membership_loss *loss, const char *text) {}
+static void lied_step(struct member *member, const struct plan *plan) {}
+static void lied_stall(struct job *job, const struct job_wait *wait, const char *text) {}
+static void lied_asked(struct job *job, uint32_t id, const void *waits, size_t bytes) {}
+static void lied_told(const struct job *job, const struct hub_told *told) {}
+
+static void lied_evict(struct member *member, const struct refusal *refusal) {
+        if (n_evicted < sizeof(evicted) / sizeof(evicted[0]))
+                evicted[n_evicted++] = member;
+}
+
+static const struct jobs_events lied = {
+        QUIET_EVENTS,
+        .joined = lied_member,
+        .ticket = lied_member,
+        .refused = lied_refused,
+        .plan_arena = lied_arena,
+        .plan_dropped = lied_handle,
+        .staging = lied_staging,
+        .staging_ready = lied_ready,
+        .registered = lied_handle,
+        .unregistered = lied_handle,
+        .plan_agreed = lied_agreed,
+        .operation_done = lied_done,
+        .result = lied_result,
+        .outcome = lied_outcome,
+        .lost = lied_lost,
+        .regenerated = lied_generation,
+        .resumed = lied_member,
+        .plan_step = lied_step,
+        .stall = lied_stall,
+        .evict = lied_evict,
+        .asked = lied_asked,
+        .told = lied_told,
+};
+
+/* ---- lies ---- */
+
+static uint64_t number(uint64_t before) {
+        static const uint64_t some[] = { 0,           1,    2,     3,          4,
+                                         7,           4095, 65536, UINT32_MAX, LIMIT_GENERATION,
+                                         LIMIT_NUMBER };
+
+        return below(3) > 0 ? before + below(5) - 2 : some[below(sizeof(some) / sizeof(some[0]))];
+}
+
+static struct generation generation(const struct message *m) {
+        struct generation other = below(2) ? m->generation : m->comm;
+
+        if (below(3) == 0)
+                other.number = (uint32_t)number(other.number);
+        if (below(8) == 0)
+                other.term = number(other.term);
+        return other;
+}
+
+static void change_member(struct message *m) {
+        struct message_member *member = &m->member_of[below(m->n_members)];
+        struct membership_request *request = &member->request;
+
+        switch (below(14)) {
+        case 0: member->rank = (uint32_t)number(member->rank); break;
+        case 1: member->slot = below(5); break;
+        case 2: member->in = !member->in; break;
+        case 3: member->behind = !member->behind; break;
+        case 4: member->leaving = !member->leaving; break;
+        case 5: member->tag.step = number(member->tag.step); break;
+        case 6: request->max_world = 1 + below(6); break;
+        case 7: request->min_world = 1 + below(3); break;
+        case 8: request->spare = !request->spare; break;
+        case 9: request->rank = below(5); break;
+        case 10: request->has_rank = !request->has_rank; break;
+        case 11: request->identity = below(3); break;
+        case 12: request->member = member_id(member_id_node(request->member), 0, 1 + below(9)); break;
+        default: request->returns = !request->returns; break;
+        }
+}
+
+static void change_members(struct message *m) {
+        if (m->n_members == 0 || (m->kind >= ORDER_REFUSE && m->kind < ANSWER_REPORT))
+                return;
+        uint32_t way = below(5), which = below(m->n_members);
+
+        if (way == 0) {
+                m->n_members--;
+                m->member_of[which] = m->member_of[m->n_members];
+        } else if (way == 1 && m->n_members < 6) {
+                m->member_of[m->n_members] = m->member_of[which];
+                m->n_members++;
+        } else {
+                change_member(m);
+        }
+}
+
+static void change_track(struct message *m) {
+        uint32_t track = below(m->n_tracks + 1);
+
+        if (track == m->n_tracks && track < LIMIT_TRACKS) {
+                m->mark[track] = m->committed[track] = m->prepared[track] = 0;
+                m->n_tracks++;
+        }
+        if (track >= LIMIT_TRACKS)
+                return;
+        switch (below(4)) {
+        case 0: m->mark[track] = number(m->mark[track]); break;
+        case 1: m->committed[track] = m->prepared[track] = number(m->committed[track]); break;
+        case 2: m->prepared[track] = m->committed[track] + below(2); break;
+        default: m->n_tracks = 1 + below(m->n_tracks); break;
+        }
+}
+
+static void change_plan(struct message *m) {
+        struct message_plan *plan = &m->plan[below(m->n_plans + 1)];
+
+        if (plan == &m->plan[m->n_plans] && m->n_plans < 6)
+                m->plan[m->n_plans++] = (struct message_plan){ .ordinal = below(PLANS), .track = below(4) };
+        switch (below(8)) {
+        case 0: plan->track = below(6); break;
+        case 1: plan->ordinal = below(PLANS); break;
+        case 2: plan->open = !plan->open; break;
+        case 3: plan->before = number(plan->before); break;
+        case 4: plan->unit = number(plan->unit); break;
+        case 5: plan->turn = number(plan->turn); break;
+        case 6: plan->digest++; break;
+        default: m->n_plans = below(m->n_plans + 1); break;
+        }
+}
+
+static void change_number(struct message *m) {
+        uint32_t lane = below(LIMIT_LANES);
+
+        switch (below(12)) {
+        case 0: m->round = number(m->round); break;
+        case 1: m->generation = generation(m); break;
+        case 2: m->comm = generation(m); break;
+        case 3: m->world = below(7); break;
+        case 4: m->source = below(4); break;
+        case 5: m->seq[lane] = number(m->seq[lane]); break;
+        case 6: m->go[lane] = number(m->go[lane]); break;
+        case 7: m->ready[lane] = number(m->ready[lane]); break;
+        case 8: m->history.step = number(m->history.step); break;
+        case 9: m->stamp = number(m->stamp); break;
+        case 10: m->instance = number(m->instance); break;
+        default: m->loss = (struct membership_loss){ below(2), below(4), 1, below(9) }; break;
+        }
+}
+
+static void change_flag(struct message *m) {
+        switch (below(13)) {
+        case 0: m->running = !m->running; break;
+        case 1: m->wait = !m->wait; break;
+        case 2: m->away = !m->away; break;
+        case 3: m->behind = !m->behind; break;
+        case 4: m->torn = !m->torn; break;
+        case 5: m->cause = below(9); break;
+        case 6: m->end = below(N_JOB_ENDS); break;
+        case 7: m->origin = below(N_ORIGINS); break;
+        case 8: m->set[0] ^= UINT64_C(1) << below(NODES); break;
+        case 9: m->links[0] ^= UINT64_C(1) << below(NODES); break;
+        case 10: m->ordinal = below(PLANS); break;
+        case 11: m->index = below(40); break;
+        default: m->note = below(N_NOTES); break;
+        }
+}
+
+/* Of another kind it is what such a message would be. */
+static void change_kind(struct message *m) {
+        bool answers = m->kind >= ANSWER_REPORT;
+
+        if (m->kind < ORDER_REFUSE || answers)
+                m->kind = answers ? ANSWER_REPORT + below(N_ANSWERS) : below(ORDER_REFUSE);
+}
+
+static void change_message(struct message *m) {
+        static void (*const ways[])(struct message * m) = { change_members, change_track, change_plan,
+                                                            change_number,  change_flag,  change_kind };
+
+        m->n_words += m->n_words == 0;
+        for (unsigned n = 1 + below(3); n > 0; n--)
+                ways[below(sizeof(ways) / sizeof(ways[0]))](m);
+}
+
+static struct letter *letter_of(const struct letter *like, const void *payload, size_t bytes) {
+        struct letter *letter = malloc(sizeof(*letter) + bytes);
+
+        *letter = *like;
+        letter->bytes = bytes;
+        memcpy(letter->payload, payload, bytes);
+        return letter;
+}
+
+static struct letter *scrambled(struct letter *letter) {
+        static struct message truth, lie;
+        static uint8_t bytes[PEER_MAX];
+        struct letter *changed;
+        const char *why;
+        ssize_t n = -1;
+
+        memset(&truth, 0, sizeof(truth));
+        if (letter->kind != POST_MESSAGE ||
+            !peer_decode(&scratch, letter->payload, letter->bytes, &truth, &why))
+                return letter;
+        for (unsigned tries = 0; tries < 20 && n < 0; tries++) {
+                lie = truth;
+                change_message(&lie);
+                n = peer_encode(&scratch, &lie, bytes);
+        }
+        if (n < 0)
+                return letter;
+        changed = letter_of(letter, bytes, (size_t)n);
+        free(letter);
+        return changed;
+}
+
+static struct letter *lie(struct letter *letter) {
+        unsigned place = below(OLD);
+
+        if (below(100) >= rate)
+                return letter;
+        free(old[place]);
+        old[place] = letter_of(letter, letter->payload, letter->bytes);
+        if (below(4) > 0)
+                return scrambled(letter);
+        place = below(OLD);
+        if (old[place] != NULL) {
+                struct letter *again = letter_of(old[place], old[place]->payload, old[place]->bytes);
+
+                list_append(&cluster->letters, &again->link);
+        }
+        return letter;
+}
+
+/* ---- members ---- */
+
+static struct member *any_member(struct job *job) {
+        struct member *member;
+        uint32_t n = 0;
+
+        list_for_each(member, &job->members, link)
+                n += member->owner != NULL;
+        for (uint32_t i = n > 0 ? below(n) : 0; n > 0;)
+                list_for_each(member, &job->members, link)
+                        if (member->owner != NULL && i-- == 0)
+                                return member;
+        return NULL;
+}
+
+static void end_evicted(void) {
+        struct member *member, *spare;
+        struct job *job;
+
+        for (unsigned i = 0; i < n_evicted; i++)
+                for (uint32_t n = 0; n < NODES; n++)
+                        list_for_each(job, &cluster->node[n].jobs->list, link)
+                                list_for_each_safe(member, spare, &job->members, link)
+                                        if (member == evicted[i] && member->owner != NULL) {
+                                                member_gone(member, WIRE__CAUSE__EVICTED);
+                                                goto next;
+                                        }
+next:
+        n_evicted = 0;
+}
+
+static void come(uint32_t node) {
+        uint32_t world = below(8) > 0 ? 3 : 1 + below(5), rank = below(world);
+        struct job_join join = { .name = "j",
+                                 .cluster = true,
+                                 .uid = 1000,
+                                 .pid = getpid(),
+                                 .program = "t",
+                                 .request = 7,
+                                 .token = &cluster->token,
+                                 .owner = cluster,
+                                 .resumes = below(2),
+                                 .owner_members = &cluster->node[node].members,
+                                 .membership = { .min_world = 1 + below(world),
+                                                 .max_world = world,
+                                                 .has_rank = below(4) == 0,
+                                                 .rank = rank,
+                                                 .incarnation = below(40) == 0,
+                                                 .spare = below(8) == 0,
+                                                 .grace = below(2) * USEC_PER_MSEC,
+                                                 .adapts = true } };
+
+        join.membership.spare &= !join.membership.has_rank;
+        join.membership.rank *= join.membership.has_rank;
+        join.membership.min_world = below(4) > 0 ? 2 : join.membership.min_world;
+        jobs_join(cluster->node[node].jobs, &join, &cluster->refusal);
+}
+
+static void describe_some(struct member *member, uint32_t ordinal) {
+        struct offer begin = { .generation = member->job->generation,
+                               .plan = ordinal,
+                               .params = 2,
+                               .buckets = 2,
+                               .arena_bytes = 12288,
+                               .diagnosis_bytes = 4096,
+                               .reduce = WIRE__REDUCE__AVG,
+                               .void_on_loss = below(4) == 0 };
+        uint64_t shape = 48 - 4 * (below(20) == 0);
+        struct offer_param param[2] = {
+                { .name = "a", .dtype = WIRE__DTYPE__F32, .shape = &shape, .dims = 1, .bucket = 0 },
+                { .name = "b", .dtype = WIRE__DTYPE__F32, .shape = &shape, .dims = 1, .bucket = 1 }
+        };
+        struct offer_bucket bucket[2] = {
+                { .dtype = WIRE__DTYPE__F32, .offset = 4096, .bytes = 4 * shape, .payload = 4 * shape },
+                { .dtype = WIRE__DTYPE__F32, .offset = 8192, .bytes = 4 * shape, .payload = 4 * shape }
+        };
+        struct refusal *refusal = &cluster->refusal;
+
+        if (plan_begin(member, &begin, refusal) == 0 &&
+            plan_params(member, ordinal, param, 2, refusal) == 0 &&
+            plan_buckets(member, ordinal, bucket, 2, refusal) == 0 &&
+            plan_commit(member, ordinal, 8, refusal) == 0)
+                plan_mapped(member, ordinal, 9, refusal);
+}
+
+static void step_some(struct member *member, uint32_t ordinal) {
+        const struct plan *plan = plan_find(member->job, ordinal);
+
+        for (uint32_t b = 0; b < 2 && plan != NULL; b++) {
+                struct ready ready = { .generation = member->job->generation,
+                                       .plan = ordinal,
+                                       .step = plan->step + 1,
+                                       .bucket = b };
+
+                step_ready(member, &ready, &cluster->refusal);
+                plan = plan_find(member->job, ordinal);
+        }
+}
+
+static void call_some(struct member *member) {
+        struct operation_request call = { .sequence = member->operation.next,
+                                          .kind = 1 + below(5),
+                                          .dtype = WIRE__DTYPE__F32,
+                                          .reduce = WIRE__REDUCE__SUM,
+                                          .bytes = 64,
+                                          .total = 64,
+                                          .output = STAGING / 2 };
+
+        if (!staging_is_attached(&member->staging) && staging_ask(member, 12, &cluster->refusal) == 0)
+                staging_attach(member, 13, &cluster->refusal);
+        operation_call(member, 11, &call, &cluster->refusal);
+}
+
+static void act_some(struct member *member) {
+        struct refusal refusal;
+        uint32_t way = below(30);
+
+        if (way < 2)
+                member_gone(member, way == 0 ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED);
+        else if (member_check(member, &refusal) != 0)
+                return; /* as the session does */
+        else if (way < 8)
+                describe_some(member, below(PLANS));
+        else if (way == 8)
+                plan_drop(member, below(PLANS), 10, &refusal);
+        else if (way < 22)
+                step_some(member, below(2) * below(PLANS));
+        else
+                call_some(member);
+}
+
+static void live(void) {
+        uint32_t node = below(NODES);
+        struct job *job = jobs_find(cluster->node[node].jobs, 1000, "j");
+        struct member *member = job != NULL ? any_member(job) : NULL;
+
+        if (member == NULL || below(16) == 0)
+                come(node);
+        else
+                act_some(member);
+        end_evicted();
+}
+
+static void all_go(void) {
+        for (uint32_t n = 0; n < NODES; n++) {
+                struct job *job, *spare;
+
+                list_for_each_safe(job, spare, &cluster->node[n].jobs->list, link) {
+                        struct member *member, *next;
+
+                        list_for_each_safe(member, next, &job->members, link)
+                                if (member->owner != NULL)
+                                        member_gone(member, WIRE__CAUSE__EXITED);
+                }
+                cluster->node[n].gone = true;
+        }
+        n_evicted = 0;
+}
+
+static void run_seed(uint64_t seed) {
+        chance = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+        node_events = &lied;
+        letter_change = lie;
+        setup_cluster(NODES, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
+        cluster->fabric->forgiving = true;
+        for (unsigned i = 0; i < PASSES; i++) {
+                rate = i < PASSES / 8 ? 0 : below(3) * 8;
+                for (unsigned n = below(8); n > 0; n--)
+                        live();
+                if (below(8) == 0)
+                        test_clock += unhurried.times.heartbeat * below(5);
+                pass();
+        }
+        rate = 0;
+        all_go();
+        settle();
+        teardown(NULL);
+        for (unsigned i = 0; i < OLD; i++) {
+                free(old[i]);
+                old[i] = NULL;
+        }
+}
+
+static uint64_t first = 1, last = SEEDS;
+
+TEST_ALONE(no_daemon_ends_for_a_lie) {
+        for (uint64_t seed = first; seed <= last; seed++) {
+                if (last != SEEDS)
+                        print_message("seed %llu\n", (unsigned long long)seed);
+                run_seed(seed);
+        }
+}
+
+int main(int argc, char **argv) {
+        if (argc > 1)
+                first = last = strtoull(argv[1], NULL, 10);
+        if (argc > 2)
+                last = strtoull(argv[2], NULL, 10);
+        return tests_run(NULL, NULL);
+}
