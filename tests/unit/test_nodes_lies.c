@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Daemons of a job that lie: of what nodes and their coordinator say to each other a part is changed, said twice, or
- * again later, or not at all, by a seed, while members come, bring plans, run steps and operations, and go. What is
- * changed is valid by itself. No daemon ends for it, and all memory is given back.
+ * Daemons of a job that lie: of what nodes and their coordinator say to each other a part is changed, said
+ * twice, or again later, or not at all, by a seed, while members come, bring plans, run steps and operations,
+ * and go. What is changed is valid by itself. No daemon ends for it, and all memory is given back.
  *
  *   test_nodes_lies [FIRST [LAST]]      these seeds
  */

@@ -10,9 +10,9 @@
 #include "job/data.h"
 #include "job/plan/plan_private.h"
 #include "job/plan/step.h"
-#include "job/restart/ticket.h"
 
 #define LATE_AGAIN USEC_PER_SEC /* a time-out is said again */
+#define MOST_STEPS (UINT64_C(1) << 62)
 
 /* With a generation members get all tracks; when one of these has come to another plan, or to none, again. */
 static void plan_tell_tracks(struct job *job) {
@@ -338,7 +338,7 @@ static int check_said(const struct plan *plan, const struct member *member, cons
                       struct refusal *refusal) {
         uint32_t n = plan->part[member->local].description->n_buckets;
 
-        if (said->launched <= n && said->step < TICKET_MOST)
+        if (said->launched <= n && said->step < MOST_STEPS)
                 return 0;
         return refuse(refusal, WIRE__CODE__INVALID,
                       "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64

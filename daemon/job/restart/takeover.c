@@ -84,7 +84,6 @@ static int spurn(struct member *member, uint32_t request, int r) {
 
 static int takeover_find_track(const struct member *member, struct plan_word *plan, struct refusal *refusal) {
         const struct ticket_plan *ticket = ticket_find(&member->job->takeover->ticket, plan->plan);
-        const struct plan *other;
 
         if (!member->job->cluster)
                 return 0;
@@ -93,13 +92,6 @@ static int takeover_find_track(const struct member *member, struct plan_word *pl
                               "plan %u of job '%s', rank %u: the ticket of the latest generation does not "
                               "have it",
                               plan->plan, member->job->name, member->rank);
-        list_for_each(other, &member->job->plans, link)
-                if (other->ordinal != plan->plan && other->track == ticket->track && plan_is_held(other))
-                        return refuse(
-                                refusal, WIRE__CODE__INVALID,
-                                "plans %u and %u of job '%s': the tickets that have come back give both "
-                                "one track",
-                                other->ordinal, plan->plan, member->job->name);
         plan->track = ticket->track;
         return 0;
 }

@@ -56,7 +56,7 @@ static bool ticket_tracks_are_valid(const struct ticket *ticket) {
                 const struct ticket_plan *plan = &ticket->track[i];
 
                 if (!track_is_step(plan->track) || plan->track >= LIMIT_TRACKS || taken[plan->track] ||
-                    plan->before >= TICKET_MOST ||
+                    plan->before >= LIMIT_NUMBER ||
                     (plan->plan != TICKET_NO_PLAN && ticket_find(ticket, plan->plan) != plan))
                         return false;
                 taken[plan->track] = true;
@@ -67,7 +67,7 @@ static bool ticket_tracks_are_valid(const struct ticket *ticket) {
 int ticket_check(const struct ticket *ticket, const char *job, uint32_t rank, uint32_t world,
                  struct refusal *refusal) {
         bool valid = ticket_tracks_are_valid(ticket) && ticket->generation.term < LIMIT_NUMBER &&
-                     ticket->operations < TICKET_MOST;
+                     ticket->operations < LIMIT_NUMBER;
         bool own = false;
 
         for (uint32_t i = 0; i < ticket->n_ranks; i++) {

@@ -16,7 +16,6 @@
 struct job;
 
 #define TICKET_NO_PLAN UINT32_MAX
-#define TICKET_MOST (UINT64_C(1) << 48) /* of what was counted: sums over all tracks can be said to others */
 
 struct ticket_plan {
         uint32_t plan, track; /* TICKET_NO_PLAN: the plan of that track has been freed */

@@ -210,7 +210,7 @@ static void report_operations(const struct job *job, const struct word *word, st
 
         for (uint32_t local = 0; local < job->n_local && job->cluster; local++)
                 if (word[local].told && takeover->part[local].operation > ended &&
-                    takeover->part[local].operation < TICKET_MOST)
+                    takeover->part[local].operation < LIMIT_NUMBER)
                         ended = takeover->part[local].operation;
         verdict_use_track(report, TRACK_OPERATION);
         report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] =
