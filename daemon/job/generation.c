@@ -149,11 +149,9 @@ static void generation_unseat(struct job *job, uint32_t before_local) {
 
                 if (member->owner == NULL || member->next.told)
                         continue;
-                refuse_for(
-                        &refusal, WIRE__CODE__STALE, member->rank, (int32_t)member->pid,
-                        "job '%s' goes on without rank %u (pid %d), which has no place in generation %u: join "
-                        "anew",
-                        job->name, member->rank, (int)member->pid, job->generation);
+                refuse_for(&refusal, WIRE__CODE__STALE, member->rank, (int32_t)member->pid,
+                           "job '%s': rank %u (pid %d) has no place in generation %u; join anew", job->name,
+                           member->rank, (int)member->pid, job->generation);
                 machine_gone(job, member->id, WIRE__CAUSE__EVICTED);
                 member_unseat(member, WIRE__CAUSE__EVICTED, &refusal);
         }

@@ -12,7 +12,7 @@
 #include "rendezvous/peer.h"
 
 #define NODES 3u
-#define SEEDS 60u
+#define SEEDS 300u
 #define PASSES 150u
 #define OLD 64u
 #define PLANS 3u

@@ -221,7 +221,7 @@ TEST(a_member_is_left_out_of_its_generation) {
         assert_int_equal(job_on(0)->generation, 2);
         assert_int_equal(job_on(0)->n_local, 1);
         assert_true(cluster->trainer[0].evicted);
-        assert_true(has_said(0, "goes on without rank 0"));
+        assert_true(has_said(0, "has no place in generation 2; join anew"));
         assert_false(cluster->trainer[1].evicted);
         cluster->gone = cluster->trainer[0];
         munmap(cluster->gone.arena[0], cluster->gone.arena_bytes[0]);
