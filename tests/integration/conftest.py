@@ -15,6 +15,7 @@ from memory_group import MemoryGroup
 from peer import agree, small_plan
 from returning import Returning
 from running import Runner
+from targets import Target
 from teams import GRACE, Team
 
 
@@ -115,3 +116,17 @@ def pair(peers):
         agree(made, [small_plan(buckets, control=control) for _ in made])
         return made
     return start
+
+
+@pytest.fixture
+def target(daemon, build, scratch, member):
+    """target(**options) -> a Target, whose job has to be undisturbed until the test ends."""
+    made = []
+
+    def start(**options):
+        made.append(Target(daemon, build, scratch, member, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.undisturbed()

@@ -10,7 +10,6 @@ import pytest
 from clusters import SWIFT
 from harness import SANITIZER, wait_until
 from lies import Liar
-from test_cluster_wire import target    # noqa: F401 pylint: disable=unused-import
 
 pytestmark = pytest.mark.host
 
@@ -46,7 +45,7 @@ def is_through(trainer):
 
 
 @pytest.mark.parametrize("up, seed", [(True, 1), (False, 2)], ids=["a node", "a coordinator"])
-def test_a_daemon_that_lies(target, member, scratch, up, seed):     # noqa: F811
+def test_a_daemon_that_lies(target, member, scratch, up, seed):
     it = target(times={**SWIFT, "heartbeat": "20ms"})
     it.undisturbed = it.job.end
     liar = Liar(scratch / "lies", it.path, up, seed, 0)
