@@ -217,7 +217,7 @@ static void fill_tail(struct message *m) {
                         m->places.waiting[i] = member_for(m);
                 return;
         }
-        m->n_members = m->kind >= LEASE_ASK ? 0 : some(LIMIT_SEATS);
+        m->n_members = m->kind >= LEASE_ASK ? 0 : some(m->kind == ORDER_NEWGEN ? LIMIT_WORLD : LIMIT_SEATS);
         fill_members(m);
         m->n_gone = some(LIMIT_LOCAL);
         for (uint32_t i = 0; i < m->n_gone; i++)
