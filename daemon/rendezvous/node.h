@@ -222,6 +222,8 @@ void node_depart(struct node *node, uint64_t now);
 /* After node_depart(): a generation may be on its way to it that it would belong to. None is after the
  * coordinator has heard of its leave. */
 bool node_may_be_called(const struct node *node);
+/* Its coordinator does not have the job any more: the node does not wait for it as for one that is silent. */
+void node_quit(struct node *node, uint64_t now);
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */
 void node_expect(struct node *node, uint64_t now);

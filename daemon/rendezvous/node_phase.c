@@ -29,6 +29,13 @@ void node_judge_contact(struct node *node) {
                 node_let_go(node, NODE_LEAVING, true);
 }
 
+void node_quit(struct node *node, uint64_t now) {
+        now = node_look(node, now);
+        if (node_is_in(node))
+                node_let_go(node, NODE_LEAVING, true);
+        node_advance(node, now);
+}
+
 uint64_t node_wake(struct node *node, uint64_t now) {
         now = node_look(node, now);
         node_judge_contact(node);

@@ -211,6 +211,19 @@ def test_a_key_that_loses_a_uid_ends_its_jobs(target):
     it.undisturbed = lambda: None       # the job has ended, which was the point
 
 
+def test_a_step_is_open_when_a_key_loses_a_uid(target):
+    """It ends with the job, at once: nobody is going to bring the rest of it."""
+    it = target()
+    it.job.end()
+    one = it.job.members[0]
+    ask(one, "fill 1")
+    ask(one, "ready")
+    one.say("finish")
+    rewrite_keys(it, f"{' '.join(it.key[:2])} uids=61777")
+    assert "admits no jobs of uid 0 from this host" in one.line(40)    # not after `abandon`
+    it.undisturbed = lambda: None       # the job has ended, which was the point
+
+
 def test_one_key_takes_the_place_of_another(target):
     """As the manual says: added behind, then first, then alone. Connections end with their key, and are made
     anew with the other one; the job goes on."""

@@ -221,6 +221,8 @@ static void machine_refused(struct attachment *attachment, const struct refusal 
         struct job *job = list_entry(attachment, struct job, machine.attachment);
 
         job->table->renounce(job, refusal);
+        node_quit(&job->machine.node, clock_now());
+        machine_run(job);
 }
 
 static void machine_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
