@@ -40,7 +40,7 @@ THREADED = ["answered", "client", "client_again", "cluster", "cluster_gloo", "co
 THREADED_UNITS = ["test_absent", "test_client_parts", "test_client_promises", "test_client_steps",
                   "test_closer", "test_gloo", "test_gloo_loss", "test_host_holes", "test_host_pool",
                   "test_host_reduce", "test_link", "test_nodes", "test_nodes_agree", "test_nodes_left",
-                  "test_nodes_staging", "test_nodes_told", "test_proc"]
+                  "test_nodes_staging", "test_nodes_told", "test_proc", "test_saver"]
 QUICK = ("-m", "not heavy")
 HEAVY = ("-m", "heavy")
 
