@@ -87,7 +87,7 @@ class Liar:
             return [(kind, about, payload), (kind, about, self.scrambled(kind, payload))]
         if way < .75:
             return [(kind, about, payload)] * 2
-        if way < .8:
+        if way < .8 and kind != ARRIVAL:                    # which is awaited before anything else is said
             return []
         if way < .9:
             return [(kind, about, payload), self.random.choice(self.old)]

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.host
 
 RATE = .25
 LIES, ROUND = 160, 20
+GONE = 240              # s until the last job of lies has ended: after `abandon`, `death`, its grace
 GROWTH = 64 << 10       # KiB that a daemon may have more than before
 SCRIPT = ["open reconnect=1000", "join name={name} world=2 rank={rank}", "param a f32 5", "param b f32 3 2",
           "plan", *["fill 1", "ready", "finish"] * 20]
@@ -66,7 +67,7 @@ def test_a_daemon_that_lies(target, member, scratch, up, seed):
     liar.be_honest()
     for daemon, (count, size) in zip(honest, before):
         if up or daemon != other:       # which keeps a job for as long as its coordinator has told it to
-            wait_until(lambda daemon=daemon, count=count: descriptors(daemon) <= count, "descriptors")
+            wait_until(lambda daemon=daemon, count=count: descriptors(daemon) <= count, "descriptors", GONE)
         assert resident(daemon) < size + GROWTH
         assert "Assertion" not in daemon.log and not SANITIZER.search(daemon.log), daemon.log
     liar.close()
