@@ -158,7 +158,7 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
         }
 }
 
-/* What an earlier start has said would be taken for new, and two processes for one. */
+/* Else messages of an earlier start would be taken for new ones, and two processes for one. */
 static const char *judge_run(const struct cluster *cluster, const struct peer *peer, const uint8_t *node) {
         return roster_is_late(cluster->roster, node, peer_instance(peer), peer_run(peer))
                        ? "a later start of it was here: its state directory is an older copy, or that of "

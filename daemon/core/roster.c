@@ -19,8 +19,8 @@ struct entry {
         uint8_t node[ROSTER_NODE];
         char host[ROSTER_HOST + 1];
         char *key, *uids;       /* of its owner */
-        time_t seen;            /* last, */
-        time_t written;         /* … and as the text says */
+        time_t seen;            /* last */
+        time_t written;         /* when it was seen last, as the text says */
         uint64_t instance, run; /* the latest that was here since this process runs */
         bool here, used;
 };
@@ -231,7 +231,7 @@ static bool roster_is_full(const struct roster *roster, const struct roster_owne
                (is_limited(owner->uids) && (own >= ROSTER_LIMITED || limited >= LIMIT_NODES / 2));
 }
 
-/* Of that key; NULL: all are here. */
+/* A daemon of that key; NULL if all of them are here. */
 static struct entry *roster_find_longest_gone(const struct roster *roster, const char *key) {
         struct entry *best = NULL;
 
@@ -265,7 +265,7 @@ static int roster_admit(struct roster *roster, const struct roster_arrival *arri
         return 0;
 }
 
-/* What has changed of it is in the text; that it was seen is there once a day. */
+/* The text has each change of the entry, and once a day that the daemon was seen. */
 static int entry_update(struct roster *roster, struct entry *entry, const struct roster_arrival *arrival) {
         bool same = entry->key != NULL && strcmp(entry->host, arrival->host) == 0 &&
                     strcmp(entry->key, arrival->owner.key) == 0 &&

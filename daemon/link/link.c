@@ -33,9 +33,8 @@
 #define TYPE_PING 2u
 #define TYPE_PONG 3u
 #define TYPE_REFUSED 4u
-#define PULSE USEC_PER_SEC       /* between two pings */
-#define LIVES (3 * USEC_PER_SEC) /* a daemon that was heard within them */
-#define HELLO_MOST 1024u         /* bytes */
+#define PULSE USEC_PER_SEC /* between two pings */
+#define HELLO_MOST 1024u   /* bytes */
 #define REFUSED_MOST 1000u
 #define STRANGERS 64u                     /* accepted, and have not said who they are */
 #define UNSENT (8u << 20)                 /* bytes that wait for a peer */

@@ -69,7 +69,7 @@ static uint32_t common_dialect(const struct coordinator *c, struct nodeset nodes
         return common;
 }
 
-/* What some node has counted, or says so, is so near to where numbers end that no later one could be said. */
+/* Some node reports a number so near to the end of numbers that no later one could be said. */
 static bool counted_out(const struct coordinator *c, const struct tag *tag) {
         return c->number >= LIMIT_GENERATION || tag->step > LIMIT_NUMBER / 2;
 }

@@ -478,8 +478,8 @@ static bool status_has_wait(const struct job_view *view, enum wait_kind kind) {
         return false;
 }
 
-/* What the job waits for on other nodes, or a helper here that does not answer, stands in place of those
- * nodes. */
+/* Members of other nodes for whom the job waits, or a helper here that does not answer, stand in place of
+ * those nodes. */
 static void status_send_waits(struct answer *answer, const struct job *job, struct view *others,
                               struct job_view *view) {
         status_send_waits_of(answer, job, view, false);

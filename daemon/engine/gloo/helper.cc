@@ -82,7 +82,7 @@ bool exchanges_ports() {
         return Address(address).str().find("]:1") == std::string::npos;
 }
 
-/* What Gloo says, with each "[ADDRESS]:PORT" as it is. */
+/* The text of Gloo, in which each "[ADDRESS]:PORT" is the true one. */
 std::string with_true_ports(const std::string &text) {
         static const bool exchanged = exchanges_ports();
         std::string result;
