@@ -44,19 +44,28 @@ static void find_marks(struct coordinator *c) {
         }
 }
 
-/* The numbers of steps go on where the state is. */
-static void set_marks(struct coordinator *c, const struct tag *tag) {
-        bool anew = nodeset_empty(c->set);
+/* How far any node has come, in a world that begins anew. */
+static void find_marks_anew(struct coordinator *c) {
+        memset(c->verdict, 0, c->n_tracks * sizeof(*c->verdict));
+        for (uint32_t node = 0; node < c->top; node++)
+                for (uint32_t track = TRACK_STEP; track < c->n_tracks && c->node[node].known; track++)
+                        if (coordinator_track(c, node, track)->committed > c->verdict[track])
+                                c->verdict[track] = coordinator_track(c, node, track)->committed;
+}
+
+/* The numbers of steps go on where the state is. What it has more of them than these nodes know, as one that
+ * was read from a file, are no steps of their plans. */
+static void add_unknown_steps(struct coordinator *c, const struct tag *tag) {
+        struct track_owner *first = &c->owner[TRACK_STEP];
         uint64_t steps = 0;
 
-        if (anew)
-                memset(c->verdict, 0, c->n_tracks * sizeof(*c->verdict));
-        else
-                find_marks(c);
         for (uint32_t track = TRACK_STEP; track < c->n_tracks; track++)
                 steps += c->verdict[track];
-        if (anew)
-                c->verdict[TRACK_STEP] += tag->step - steps;
+        if (tag->step <= steps)
+                return;
+        c->verdict[TRACK_STEP] += tag->step - steps;
+        if (first->held)
+                first->before += tag->step - steps;
 }
 
 /* That the engines of all these nodes know. */
@@ -88,7 +97,11 @@ static void make(struct coordinator *c, uint64_t now) {
         if (tag_compare(&tag, &c->history) > 0)
                 c->history = tag; /* what the generation begins with; its nodes remember it for the next
                                      coordinator */
-        set_marks(c, &tag);
+        bool anew = nodeset_empty(c->set);
+        if (anew)
+                find_marks_anew(c);
+        else
+                find_marks(c);
         c->torn = source_is_torn(c);
         c->behind = source_is_lacked(c, &tag) || (c->torn && source_is_due(c));
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
@@ -107,6 +120,8 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         agree_begin(c);
         tracks_begin(c);
+        if (anew)
+                add_unknown_steps(c, &tag);
         launches_begin(c);
         coordinator_set_stage(c, c->stage == STAGE_FORMING
                                          ? STAGE_FOUNDING

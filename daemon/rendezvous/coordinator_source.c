@@ -86,13 +86,21 @@ void source_trust_words(struct coordinator *c) {
 
 /* The member comes from the generation before, not from an earlier one or from outside. */
 static bool source_is_former(const struct coordinator *c, const struct seat *seat) {
-        return seat->in && generation_equal(c->node[seat->request.node].generation, c->current);
+        return seat->in && coordinator_survives(c, seat->request.node) &&
+               generation_equal(c->node[seat->request.node].generation, c->current);
 }
 
-/* A node that others have gone on without may not know of an operation that they have committed. Its members
- * have the same state then, but are in another place of their program: from the state all go on alike. */
+/* The member was in some generation: it has not read its state from a file. */
+static bool source_has_lived(const struct seat *seat) {
+        return seat->request.returns || (seat->tag.step > 0 && !seat->tag.checkpoint);
+}
+
+/* A node may not know of an operation that others have committed without it. Its members have the same state
+ * then, but are in another place of their program: from the state all go on alike. So do those of a world
+ * that begins anew, where no node has heard what the others have committed last. */
 static bool source_may_differ(const struct coordinator *c, const struct seat *seat) {
-        return !c->config.alone && c->current.number > 0 && !source_is_former(c, seat);
+        return !c->config.alone && !source_is_former(c, seat) &&
+               (c->current.number > 0 || source_has_lived(seat));
 }
 
 bool source_is_lacked(const struct coordinator *c, const struct tag *source) {

@@ -75,12 +75,15 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
                 }
 }
 
-/* By plans that had the track before: all nodes have let go of these. */
+/* By plans that had the track before: all nodes have let go of these. Nodes that have not entered the
+ * generation yet will count from its mark; before any was entered, each counts for itself. */
 static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
-        uint64_t committed = 0;
+        bool anew = nodeset_empty(c->set);
+        uint64_t committed = track < c->n_tracks ? c->verdict[track] : 0;
 
         for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survives(c, node) && coordinator_track(c, node, track)->committed > committed)
+                if ((anew ? c->node[node].known : coordinator_survives(c, node)) &&
+                    coordinator_track(c, node, track)->committed > committed)
                         committed = coordinator_track(c, node, track)->committed;
         return committed;
 }

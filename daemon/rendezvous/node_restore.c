@@ -56,7 +56,8 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                 for (uint32_t i = 0; i < report->n_plans; i++)
                         node->plan[node->n_plans++] = (struct node_plan){ .digest = report->plan[i].digest,
                                                                           .ordinal = report->plan[i].ordinal,
-                                                                          .track = report->plan[i].track };
+                                                                          .track = report->plan[i].track,
+                                                                          .before = report->plan[i].before };
                 for (uint32_t i = 0; i < report->n_members && node->n < node->config.room.members; i++)
                         take_member(node, &report->member_of[i]);
                 node_set_phase(node, NODE_FROZEN, ANSWER_REPORT);

@@ -574,7 +574,10 @@ void member_act(uint32_t proc, const struct action *action) {
                 w.proc[proc].steps[unit] = action->number;
                 committed(proc, action, unit);
                 break;
-        case ACTION_TRACK: track_given(proc, (uint32_t)action->number, action->track); break;
+        case ACTION_TRACK:
+                truth_counted(proc, (uint32_t)action->number, action->index);
+                track_given(proc, (uint32_t)action->number, action->track);
+                break;
         case ACTION_OPEN:
                 truth_opened(proc, action);
                 count_opened(proc, action, unit);

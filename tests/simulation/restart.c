@@ -63,6 +63,8 @@ void restart_down(uint32_t proc, bool orderly) {
         if (p->node.origin != ORIGIN_AWAITED) {
                 memcpy(p->past, p->trace, sizeof(p->past));
                 memcpy(p->past_track, p->track_of, sizeof(p->past_track));
+                for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++)
+                        p->past_before[plan] = truth_units_before(proc, plan);
                 for (uint32_t track = 0; track < TRACKS; track++)
                         p->past_steps[track] = p->node.track[track].committed;
                 for (uint32_t track = 0; track < TRACKS; track++)
@@ -206,9 +208,11 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
                 if (track_is_step(track) && where == TRACK_OPERATION)
                         continue;
                 if (track_is_step(track))
-                        report->plan[report->n_plans++] = (struct message_plan){ .digest = 7 * track,
-                                                                                 .ordinal = track,
-                                                                                 .track = where };
+                        report->plan[report->n_plans++] =
+                                (struct message_plan){ .digest = 7 * track,
+                                                       .ordinal = track,
+                                                       .track = where,
+                                                       .before = p->past_before[track] };
                 report->committed[where] = unit[track].committed;
                 report->mark[where] = unit[track].committed + unit[track].opened;
                 report->prepared[where] = unit[track].committed + unit[track].prepared;

@@ -180,6 +180,7 @@ struct proc {
         bool torn, fresh;        /* members have heard of something void; some are new in the generation */
         struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
         uint32_t past_track[TRACKS];              /* … the tracks of its plans, */
+        uint64_t past_before[TRACKS];             /* … how many units these had before, */
         uint64_t past_steps[TRACKS];              /* of tracks that are no plan's yet */
         struct local former[TRACKS];
         uint32_t epoch; /* counts starts */
@@ -395,6 +396,9 @@ void truth_entered(uint32_t proc, const struct action *action);
 void truth_lost(uint32_t proc); /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_opened(uint32_t proc, const struct action *action); /* a unit: whose track it is */
+/* Units of the plan's track that were no steps of it; how many steps are told to be committed. */
+uint64_t truth_units_before(uint32_t proc, uint32_t plan);
+void truth_counted(uint32_t proc, uint32_t plan, uint64_t steps);
 void truth_dropped(uint32_t proc, uint32_t unit);
 void truth_write(uint32_t proc, const struct local *local);
 void truth_before(uint32_t proc, const struct message *message);

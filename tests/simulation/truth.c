@@ -64,6 +64,7 @@ static struct {
         uint64_t number;
 } differs[MAX_VOIDS];
 static uint32_t n_differs;
+static uint64_t most_opened[TRACKS];             /* steps of each plan, on any node */
 static struct generation interrupted[MAX_PROCS]; /* what members know to have lost somebody */
 static uint64_t judged_term, judged_round;
 static bool ended, refused;
@@ -80,6 +81,7 @@ const char *const rule_names[N_RULES] = {
 void truth_reset(void) {
         memset(heard, 0, sizeof(heard));
         memset(interrupted, 0, sizeof(interrupted));
+        memset(most_opened, 0, sizeof(most_opened));
         n_facts = n_served = n_voided = n_differs = 0;
         launches_reset();
         memset(restored, 0, sizeof(restored));
@@ -356,10 +358,28 @@ void truth_serving(uint32_t proc) {
         }
 }
 
+uint64_t truth_units_before(uint32_t proc, uint32_t plan) {
+        const struct node *node = &w.proc[proc].node;
+
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (node->plan[i].ordinal == plan)
+                        return node->plan[i].before;
+        return 0;
+}
+
+void truth_counted(uint32_t proc, uint32_t plan, uint64_t steps) {
+        if (steps > most_opened[plan])
+                violate(RULE_TRACK, "node %u counts %llu steps of plan %u, of which %llu were ever opened",
+                        proc, (unsigned long long)steps, plan, (unsigned long long)most_opened[plan]);
+}
+
 void truth_opened(uint32_t proc, const struct action *action) {
         struct fact *f = find(action->generation);
         uint32_t unit = unit_on(&w.proc[proc], action->track);
 
+        if (track_is_step(action->track) &&
+            action->number - truth_units_before(proc, unit) > most_opened[unit])
+                most_opened[unit] = action->number - truth_units_before(proc, unit);
         if (f == NULL || !track_is_step(action->track))
                 return;
         if (f->plan[action->track] != 0 && f->plan[action->track] != unit &&
@@ -375,6 +395,7 @@ void truth_opened(uint32_t proc, const struct action *action) {
 /* What it comes to be after that has numbers of another track. */
 void truth_dropped(uint32_t proc, uint32_t unit) {
         heard[proc].number[unit] = 0;
+        most_opened[unit] = UINT64_MAX; /* others may count those of the former plan of that name */
 }
 
 void truth_write(uint32_t proc, const struct local *local) {
