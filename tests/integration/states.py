@@ -195,6 +195,15 @@ class Scene:
         peer.status()
 
 
+def told_of_others(witness):
+    """What status says of clients, and of all jobs but the healthy one."""
+    told = witness.status()
+    healthy = {job.job for job in told["STATUS_JOB"] if job.name == "healthy"}
+    kinds = ("STATUS_CLIENT", "STATUS_JOB", "STATUS_MEMBER", "STATUS_PLAN", "STATUS_WAIT")
+    return "\n".join(f"{kind}: {' '.join(str(part).split())}" for kind in kinds for part in told.get(kind, [])
+                     if kind == "STATUS_CLIENT" or part.job not in healthy)
+
+
 def forget(served):
     """Jobs that are waited for after a restart, in which nobody is: an operator need not wait. And nothing is held back."""
     witness = served.healthy.peers[0]
@@ -212,7 +221,11 @@ def forget(served):
                 order(verb=wire.pb.EVICT, job=job.name, rank=rank)
         return not jobs
 
-    wait_until(alone, "the end of all other jobs")
+    try:
+        wait_until(alone, "the end of all other jobs")
+    except AssertionError as error:
+        log = served.daemon.log[-4000:]
+        raise AssertionError(f"{error}\n{told_of_others(witness)}\nlog:\n{log}") from None
 
 
 # -- the states. Each leaves the actor in it, and returns what must go on to be possible as long as all was refused; None if
