@@ -68,6 +68,14 @@ static void act_on_unit(struct job *job, const struct action *action) {
                 act_on_operation(job, action->kind);
 }
 
+/* What the job still waits for may have been that. */
+static void act_on_end(struct job *job, const struct action *action) {
+        act_on_unit(job, action);
+        carry_follow(job);
+        if (job->state != JOB_RUNNING || job_is_abandoned(job))
+                job_settle_later(job);
+}
+
 /* The coordinator does not know yet that the job has ended here, as its members do. */
 static bool act_comes_late(const struct job *job, enum action_kind kind) {
         return job->state == JOB_LOST &&
@@ -86,8 +94,7 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_MISMATCH:
                 if (action->behind)
                         job_fall_behind(job);
-                act_on_unit(job, action);
-                carry_follow(job);
+                act_on_end(job, action);
                 break;
         case ACTION_TRACK: act_on_plan(job, action); break;
         case ACTION_EXPLAIN:

@@ -185,7 +185,7 @@ static void settle_lost(struct job *job) {
         job->table->config.events->lost(job, &job->loss, job->loss_text);
 }
 
-static bool abandoned(const struct job *job) {
+bool job_is_abandoned(const struct job *job) {
         struct member *member;
 
         list_for_each(member, &job->members, link)
@@ -207,7 +207,7 @@ static void settle(void *data) {
         plan_sweep(job);
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job)) {
+        if (job_is_abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job)) {
                 ending_note(job);
                 job_free(job);
         } else {

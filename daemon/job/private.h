@@ -25,6 +25,8 @@ void job_forget_state(struct job *job); /* before its end: it counts no more */
 /* The backend has let go of everything: of the first members of job->local[], those that are gone give their
  * memory back. */
 void job_release_lost(struct job *job, uint32_t n_local);
+/* All members that it had are gone. */
+bool job_is_abandoned(const struct job *job);
 void member_set_state(struct member *member, enum member_state state);
 
 struct member *member_of_id(const struct job *job, uint64_t id);

@@ -308,3 +308,28 @@ TEST(an_address_has_one_node_of_a_job) {
         assert_non_null(strstr(cluster->refusal.text, "has not ended there yet; try again"));
         step_of(ALL, 1);
 }
+
+/* ---- a daemon with all members of a job, whose coordinator is out of reach ---- */
+
+static void form_two_there(void) {
+        join(2, 0, 2);
+        join(2, 1, 2);
+        until(cluster->trainer[0].member != NULL && cluster->trainer[1].member != NULL);
+        bring(0);
+        bring(1);
+        hang_up_last();
+}
+
+static void end_without_coordinator(void) {
+        give_all(2);
+        lose(0);
+        lose(1);
+        settle();
+        assert_int_equal(cluster->node[2].committed, 1);
+        assert_null(job_on(2));
+}
+
+TEST(a_step_that_goes_on_is_the_end_of_its_job) {
+        form_two_there();
+        end_without_coordinator();
+}

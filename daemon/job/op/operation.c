@@ -200,8 +200,6 @@ void operation_committed(struct job *job) {
                 refuse_pending(job, &job->operation.refusal);
         else
                 finish(job);
-        if (job->state != JOB_RUNNING)
-                loop_defer(job->table->config.loop, &job->settle);
 }
 
 void operation_deinit(struct job *job) {

@@ -91,8 +91,6 @@ void step_committed(struct plan *plan) {
                 job->local[local]->last_step = job->last_step;
         close_step(plan);
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
-        if (job->state != JOB_RUNNING)
-                loop_defer(job->table->config.loop, &job->settle);
 }
 
 /* The step can be tried again under the same number. */
