@@ -378,17 +378,6 @@ void job_break(struct job *job, enum job_end end) {
         }
 }
 
-/* Open steps of which all members have given all buckets will be committed, even if an operator holds them
- * back: their reductions start now. */
-static void release_full(struct job *job) {
-        struct plan *plan;
-
-        list_for_each(plan, &job->plans, link)
-                if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) &&
-                    plan->gate != GATE_LEFT && plan->n_full == plan->reference->n_buckets)
-                        step_release(plan);
-}
-
 /* job->loss is one that the job has to recover from; it was noticed then, or just now (0). */
 static void note_loss(struct job *job, uint64_t noticed) {
         job->interrupted = clock_now();
@@ -466,7 +455,6 @@ static void job_end_as_told(struct job *job, const struct membership_loss *loss)
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
         const struct member *member = member_of_id(job, loss->member);
 
-        release_full(job);
         if (loss->member == 0 && end == JOB_END_ENDED) {
                 job_end_as_told(job, loss);
                 return;

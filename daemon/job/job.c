@@ -194,12 +194,25 @@ bool job_is_abandoned(const struct job *job) {
         return true;
 }
 
+/* Open steps of which all members have given all buckets will be committed, even if an operator holds them
+ * back: their reductions start now. */
+static void release_full(struct job *job) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) &&
+                    plan->gate != GATE_LEFT && plan->n_full == plan->reference->n_buckets)
+                        step_release(plan);
+}
+
 /* End of a loop pass in which something about the job changed. */
 static void settle(void *data) {
         struct job *job = data;
 
         if (job->suspended)
                 return;
+        if (job->state != JOB_RUNNING || job_is_abandoned(job))
+                release_full(job);
         if (job->state == JOB_REPLACING && quiet(job))
                 job_release_lost(job, job->n_local);
         verdict_advance(job);

@@ -108,11 +108,48 @@ TEST(a_loss_releases_what_is_held_and_complete) {
                                 assert_int_equal(ready(f, rank, 1, bucket), 0);
                 f->fake.submit_error = failing ? -ENOMEM : 0;
                 member_gone(f->member[1], WIRE__CAUSE__EXITED);
-                for (unsigned bucket = 0; bucket < 2 && !failing; bucket++)
-                        fake_end_one(&f->fake);
+                pass(f);
+                end_tasks(f);
                 pass(f);
                 assert_heard(failing ? "evict 0;void 1;lost 1;" : "bucket 0;bucket 1;committed 1;lost 1;");
                 member_gone(f->member[0], WIRE__CAUSE__LEAVING);
                 pass(f);
         }
+}
+
+TEST(a_loss_that_can_be_made_good_releases_it_as_well) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                struct job_join join = join_request(f, "j", rank, 2, 0);
+
+                join.membership.adapts = true;
+                join.membership.grace = 3600 * USEC_PER_SEC;
+                assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
+        }
+        pass(f);
+        agree(f, 2);
+        job_pause(f->member[0]->job);
+        for (uint32_t bucket = 0; bucket < 2; bucket++)
+                all_ready(f, 2, 1, bucket);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        end_tasks(f);
+        assert_heard("bucket 0;bucket 1;committed 1;");
+        assert_int_equal(f->member[0]->job->state, JOB_REPLACING);
+}
+
+/* Its coordinator hears of it later, and its order that interrupts the job is not carried out any more. */
+TEST(an_end_releases_what_is_held_and_complete) {
+        form(f, 2);
+        agree(f, 2);
+        job_pause(f->member[0]->job);
+        for (uint32_t bucket = 0; bucket < 2; bucket++)
+                all_ready(f, 2, 1, bucket);
+        job_end(f->member[0]->job, WIRE__CAUSE__SUPERSEDED);
+        pass(f);
+        end_tasks(f);
+        pass(f);
+        assert_heard("bucket 0;bucket 1;committed 1;lost 0;");
+        all_gone(f, WIRE__CAUSE__CLOSED);
+        pass(f);
+        assert_true(list_empty(&f->jobs->list));
 }

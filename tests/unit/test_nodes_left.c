@@ -333,3 +333,9 @@ TEST(a_step_that_goes_on_is_the_end_of_its_job) {
         form_two_there();
         end_without_coordinator();
 }
+
+TEST(a_step_that_is_held_and_complete_is_the_end_of_its_job) {
+        form_two_there();
+        job_pause(job_on(2));
+        end_without_coordinator();
+}
