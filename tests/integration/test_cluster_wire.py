@@ -102,7 +102,7 @@ def test_an_earlier_run_of_a_daemon_is_refused(target):
     late.send(frame(ATTACH, post.Attach(uid=0, job="j"), 1))
     wait_until(lambda: NODE in ids_of(it).values(), "it is written down")
     late.close()
-    it.coordinator.wait_log("the connection to pid .* has ended: it has hung up")
+    it.coordinator.wait_log("the connection to pid .* has ended: ")     # reset, if it had not read all
     for instance, run in ((6, 1), (7, 2)):
         early = over_unix(it.path)
         early.send(hello(instance=instance, run=run))

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import harness
-from clusters import STAY, SWIFT, Cluster, ended, members_of, opened, restart
+from clusters import PATIENT, STAY, SWIFT, Cluster, ended, members_of, opened, restart
 from harness import wait_until
 from teams import SHORT, Team, takes_state
 from test_cli_doctor import Doctor
@@ -203,14 +203,14 @@ def test_without_nccl_jobs_stay_on_their_daemon(cluster, member, build, library,
 
 def test_a_daemon_whose_nccl_does_not_end_begins_anew(cluster, member):
     """Its kernels would hold the GPU for ever: so it ends with a status of its own."""
-    it = cluster(1, settings=STAY, times=SWIFT)
+    it = cluster(1, settings=STAY, times=PATIENT)      # a loss before the kill would end it as well
     it.nodes.append(it.add(env={"FAKE_NCCL_STUCK": "abort"}))
     team = Team(members_of(it, member), None, world=2)
     assert team.step() == [1, 1]
     it.nodes[1].expect_clean = False
     it.nodes[0].expect_clean = False
     harness.kill(it.nodes[0])
-    assert it.nodes[1].program.process.wait(60) == 71
+    assert it.nodes[1].program.process.wait(120) == 71
     assert "NCCL has not ended a communicator for 10000 ms" in it.nodes[1].log
 
 
