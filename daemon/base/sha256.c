@@ -13,6 +13,10 @@ int sha256_hmac(const void *key, size_t key_bytes, const void *data, size_t byte
         return made != NULL && length == sizeof(ret->byte) ? 0 : -EIO;
 }
 
+bool sha256_is_none(const struct sha256 *digest) {
+        return sha256_equal(digest, &(struct sha256){ 0 });
+}
+
 bool sha256_equal(const struct sha256 *a, const struct sha256 *b) {
         return CRYPTO_memcmp(a->byte, b->byte, sizeof(a->byte)) == 0;
 }

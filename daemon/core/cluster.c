@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -373,6 +374,8 @@ static int open_coordinators(struct cluster *cluster, char *error, size_t size) 
 
         if (r < 0)
                 return r;
+        if (getrandom(&coordinators.key, sizeof(coordinators.key), 0) != sizeof(coordinators.key))
+                return cluster_fail(-errno, "cannot draw a key", error, size);
         cluster->where = (struct coordinators_cluster){
                 .times = cluster_times(config),
                 .most_nodes = config->nodes_per_job,

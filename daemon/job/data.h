@@ -221,10 +221,11 @@ struct job {
         bool cluster; /* its members may be on several daemons */
         uint64_t incarnation;
         struct machine machine;
-        uint32_t generation; /* 0: it has not formed yet */
-        uint32_t ticket;     /* edition of the members' tickets */
-        uint32_t world;      /* its members on all nodes: what an average is divided by */
-        uint32_t max_world;  /* how many there may be */
+        uint32_t generation;  /* 0: it has not formed yet */
+        struct sha256 secret; /* of the generation: see struct message */
+        uint32_t ticket;      /* edition of the members' tickets */
+        uint32_t world;       /* its members on all nodes: what an average is divided by */
+        uint32_t max_world;   /* how many there may be */
         struct membership_loss
                 loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up; /* no step of this generation has been complete yet */

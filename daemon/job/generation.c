@@ -245,6 +245,7 @@ void job_entered(struct job *job, const struct action *action) {
         job->world = action->world;
         number_places(job);
         job->generation = action->generation.number;
+        job->secret = action->secret;
         job->catching_up = true;
         job->behind = action->behind;
         job->history |= action->number > 0;

@@ -10,6 +10,9 @@
  */
 #pragma once
 
+#include <sys/types.h>
+
+#include "base/sha256.h"
 #include "rendezvous/effects.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/message.h"
@@ -31,7 +34,7 @@ struct reporter {
         uint64_t seq[LIMIT_LANES], ready[LIMIT_LANES], go[LIMIT_LANES];
         struct tag history;
         uint32_t world;
-        uint32_t dialect, engine;
+        uint32_t dialect, engine, host;
         enum origin origin;
         bool running, wait, away, torn, behind;
         bool renewed; /* another run of its daemon, and of the members of the former one none has spoken */
@@ -102,12 +105,14 @@ struct track_owner {
 
 struct coordinator_config {
         uint32_t address, candidates;
-        uint64_t floor;       /* see tenure_init() */
-        uint32_t nonce;       /* of this run, goes into each generation */
-        uint64_t incarnation; /* of the job */
-        bool alone;           /* no other node can belong to this job: none is waited for */
-        bool first;           /* no node can be in a generation of it, if the first one that reports is not */
-        const char *name;     /* of the job, for refusals; the caller's */
+        uint64_t floor;    /* see tenure_init() */
+        uint32_t nonce;    /* of this run, goes into each generation */
+        struct sha256 key; /* of this run: secrets of generations are derived from it */
+        uid_t uid;         /* of the job, as the incarnation */
+        uint64_t incarnation;
+        bool alone;       /* no other node can belong to this job: none is waited for */
+        bool first;       /* no node can be in a generation of it, if the first one that reports is not */
+        const char *name; /* of the job, for refusals; the caller's */
         struct machine_times times;
         uint32_t most_nodes; /* with members of the job, those that wait for a place included: as many as an
                                 engine connects; 0: any number */

@@ -96,7 +96,8 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         tracks_fill_order(c, &order);
         if (order.kind == ORDER_NEWGEN) {
                 order.dialect = c->dialect;
-                source_fill_order(c, &order);
+                if (!source_fill_order(c, &order))
+                        return; /* it is said again in the next heartbeat */
         }
         effects_send(&c->out, &order);
 }

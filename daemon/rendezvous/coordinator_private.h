@@ -61,7 +61,8 @@ bool source_is_due(const struct coordinator *c);
 /* Members hear that what was open is void: those of some node must, or not all of them are the former
  * ones. */
 bool source_is_torn(const struct coordinator *c);
-void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
+/* NEWGEN, for one node. False: no secret is to be had now. */
+bool source_fill_order(const struct coordinator *c, struct message *order);
 
 /* coordinator_track.c. A report may say something new of plans; then the orders perhaps do: */
 bool tracks_note(struct coordinator *c, const struct message *report);

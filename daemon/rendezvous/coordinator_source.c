@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose state counts in a generation, and what its members are shown of it. */
+/* Whose state counts in a generation, what its members are shown of it, and the secret that they share. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "proto/frame.h"
 #include "rendezvous/coordinator_private.h"
 
 /* NULL: it is vacant. */
@@ -141,8 +145,37 @@ bool source_is_torn(const struct coordinator *c) {
         return torn;
 }
 
+/* Data of the generation leaves a host. */
+static bool spans_hosts(const struct coordinator *c) {
+        uint32_t first = LIMIT_NODES;
+
+        for (uint32_t node = 0; node < c->top; node++) {
+                if (!nodeset_has(c->set, node))
+                        continue;
+                if (first == LIMIT_NODES)
+                        first = node;
+                else if (c->node[node].host != c->node[first].host)
+                        return true;
+        }
+        return false;
+}
+
+/* Derived, so that it is the same each time the order is said. No other coordinator says this order. */
+static bool fill_secret(const struct coordinator *c, struct message *order) {
+        char about[LIMIT_NAME + 160];
+
+        if (!spans_hosts(c))
+                return true;
+        int n = snprintf(about, sizeof(about),
+                         "gradsync generation %" PRIu64 ".%" PRIu32 ".%" PRIu32 " of incarnation %" PRIu64
+                         " of %u/%s",
+                         c->current.term, c->current.number, c->current.nonce, c->config.incarnation,
+                         (unsigned)c->config.uid, c->config.name);
+        return sha256_hmac(&c->config.key, sizeof(c->config.key), about, (size_t)n, &order->secret) == 0;
+}
+
 /* The members of that node, with their ranks. */
-void source_fill_order(const struct coordinator *c, struct message *order) {
+bool source_fill_order(const struct coordinator *c, struct message *order) {
         struct tag tag;
 
         order->world = c->membership.n;
@@ -164,4 +197,5 @@ void source_fill_order(const struct coordinator *c, struct message *order) {
                                                          .in = true,
                                                          .behind = tag_compare(&seat->tag, &tag) != 0 };
         }
+        return fill_secret(c, order);
 }

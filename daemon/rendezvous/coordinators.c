@@ -124,6 +124,8 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         struct coordinator_config config = {
                 .candidates = 1,
                 .nonce = table->config.nonce,
+                .key = table->config.key,
+                .uid = job->uid,
                 .incarnation = job->incarnation,
                 .alone = table->config.cluster == NULL,
                 .times = table->config.cluster != NULL ? table->cluster.times : times,

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "proto/frame.h"
 #include "rendezvous/facts.h"
 #include "rendezvous/membership.h"
@@ -201,13 +202,15 @@ struct message {
                                    generation, 0: the sender is outside */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
-                loss;      /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        uint64_t member;   /* REFUSE: whom */
-        enum note note;    /* answers: see the end; EXPLAIN: what is wanted, FACTS or LACKS, */
-        uint32_t ordinal;  /* … of that plan; REJECT: the plan; */
-        uint32_t index;    /* … FACTS: as far as that entry */
-        uint32_t n_words;  /* of set[] and links[]: see message_name_nodes() */
-        uint32_t n_tracks; /* in use; what is beyond counts as 0, in this message and everywhere else */
+                loss;         /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
+        struct sha256 secret; /* NEWGEN: what the members of the generation share, where its nodes are on
+                                 several hosts; all 0: nothing */
+        uint64_t member;      /* REFUSE: whom */
+        enum note note;       /* answers: see the end; EXPLAIN: what is wanted, FACTS or LACKS, */
+        uint32_t ordinal;     /* … of that plan; REJECT: the plan; */
+        uint32_t index;       /* … FACTS: as far as that entry */
+        uint32_t n_words;     /* of set[] and links[]: see message_name_nodes() */
+        uint32_t n_tracks;    /* in use; what is beyond counts as 0, in this message and everywhere else */
         uint32_t n_plans; /* answers: that members of the node have agreed on, and not let go of; orders: that
                                any node has, and that have a track */
         uint32_t n_members; /* answers: all of the node's; NEWGEN: those of the node who belong to it */
@@ -289,6 +292,7 @@ struct action {
         uint32_t rank, slot, world, source;
         uint64_t id;
         enum job_end end;
+        struct sha256 secret; /* ENTERED: see struct message */
         struct membership_loss
                 loss;   /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
         enum note note; /* EXPLAIN */

@@ -126,6 +126,7 @@ struct node {
         uint64_t cut_at;  /* when it was told that, on its own clock */
         uint64_t filling; /* how long it has taken to reach the latest one; 0: there was nothing to do */
         uint32_t world, source;
+        struct sha256 secret; /* of the generation */
         struct node_lane lane[LIMIT_LANES];
         uint8_t due[LIMIT_LANES * LIMIT_WINDOW]; /* lanes of what may be launched and is not, in that order */
         uint32_t n_due;

@@ -139,6 +139,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->generation = order->generation;
         node->world = order->world;
         node->source = order->source;
+        node->secret = order->secret;
         node->behind = order->behind;
         node->unsynced |= order->behind;
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */

@@ -71,6 +71,7 @@ void node_enter(struct node *node) {
                                          .comm = node->comm,
                                          .world = node->world,
                                          .source = node->source,
+                                         .secret = node->secret,
                                          .number = unit_steps(node),
                                          .loss = node->loss });
         node->interrupted = node->torn = false;

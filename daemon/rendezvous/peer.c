@@ -50,7 +50,7 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 336 && sizeof(struct places) == 40, "likewise");
+_Static_assert(offsetof(struct message, mark) == 368 && sizeof(struct places) == 40, "likewise");
 _Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
@@ -176,6 +176,11 @@ static size_t lanes_put(uint64_t **to, const uint64_t from[LIMIT_LANES]) {
         return n;
 }
 
+static void secret_put(ProtobufCBinaryData *to, const struct message *from) {
+        if (from->kind == ORDER_NEWGEN && !sha256_is_none(&from->secret))
+                *to = (ProtobufCBinaryData){ sizeof(from->secret.byte), (uint8_t *)from->secret.byte };
+}
+
 static void tracks_put(Peer__Message *to, const struct message *from) {
         to->n_seq = lanes_put(&to->seq, from->seq);
         to->n_ready = lanes_put(&to->ready, from->ready);
@@ -200,6 +205,7 @@ ssize_t peer_encode(struct scratch *scratch, const struct message *from, uint8_t
         to->minor = PEER_MINOR;
         FIELDS_MESSAGE(PUT)
         tracks_put(to, from);
+        secret_put(&to->secret, from);
         if (message_has_note(from))
                 to->about = about_put(&about, from);
         if (from->kind == ORDER_REFUSE || from->kind == ORDER_REJECT)
@@ -311,6 +317,15 @@ static bool tracks_take(struct message *to, const Peer__Message *from) {
         return true;
 }
 
+static bool secret_take(struct message *to, const ProtobufCBinaryData *from) {
+        if (from->len == 0)
+                return true;
+        if (to->kind != ORDER_NEWGEN || from->len != sizeof(to->secret.byte))
+                return false;
+        memcpy(to->secret.byte, from->data, from->len);
+        return true;
+}
+
 /* Where a member lives is said once, by its node. */
 static bool members_take(struct message *message, const Peer__Message *said) {
         bool elsewhere = message->kind >= ORDER_REFUSE && message->kind < ANSWER_REPORT;
@@ -374,6 +389,8 @@ static const char *peer_take(struct message *to, const Peer__Message *from) {
                 return "it names a node with too high an address";
         if (!tracks_take(to, from))
                 return "it is about too many lanes or tracks, or does not say all of each";
+        if (!secret_take(to, &from->secret))
+                return "it has a secret that is none";
         if (!members_take(to, from) || !gone_take(to, from))
                 return "it names too many members";
         if (!plans_take(to, from))

@@ -52,7 +52,7 @@ ssize_t post_encode_attach(const struct post_attach *from, uint8_t out[POST_MAX]
 
         FIELDS_ATTACH(PUT)
         to.job = (char *)from->job;
-        if (!sha256_equal(&from->token, &(struct sha256){ 0 }))
+        if (!sha256_is_none(&from->token))
                 to.token = (ProtobufCBinaryData){ sizeof(from->token.byte), (uint8_t *)from->token.byte };
         return (ssize_t)post__attach__pack(&to, out);
 }

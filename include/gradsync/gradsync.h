@@ -648,6 +648,17 @@ uint32_t gradsync_generation(const struct gradsync_job *job);
 /* Stays with a member for as long as the job lives. */
 uint64_t gradsync_member_id(const struct gradsync_job *job);
 
+/*
+ * 32 random bytes that all members of this generation have, and that came to their hosts over TLS.
+ * Data of operations does not: with these bytes as a key members can tell whether it was changed on
+ * its way (HMAC). They are others after each VOID_RETRY and VOID_BEHIND. Read them before the first
+ * of the operations that they are for: if that one is not void, they belong to its generation.
+ *   secret  room for 32 bytes
+ *   *bytes  32; or 0: all members are on one host, and data does not leave it
+ *   INVALID an argument is NULL
+ */
+int gradsync_secret(struct gradsync_job *job, void *secret, uint32_t *bytes);
+
 /* ---- Plans ------------------------------------------------------------------------------- */
 
 /*

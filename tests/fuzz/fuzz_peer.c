@@ -118,6 +118,7 @@ static void begin(bool agreed) {
         coordinator_init(&coordinator, &config, now, &(struct outlet){ .effects = &effects });
         for (uint32_t n = 0; n < NODES; n++) {
                 struct node_config own = { .address = n,
+                                           .host = n,
                                            .candidates = 1,
                                            .instance = 5,
                                            .n_lanes = 2,

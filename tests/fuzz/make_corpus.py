@@ -187,7 +187,7 @@ def http():
 def peer():
     peer_pb = wire.generate("daemon/rendezvous", "peer")
     # Numbers of enum message_kind: the orders, the answers, the leases.
-    refuse, places, explain, reject, first_answer, first_lease, kinds = 11, 12, 13, 14, 15, 23, 26
+    newgen, refuse, places, explain, reject, first_answer, first_lease, kinds = 8, 11, 12, 13, 14, 15, 23, 26
     for kind in range(kinds):
         message = peer_pb.Message(
             major=1, kind=kind, to=1, instance=5, term=256, round=3, stamp=1000, generation_term=256,
@@ -208,6 +208,8 @@ def peer():
             del message.mark[:]
         elif kind < refuse:
             message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
+        if kind == newgen:
+            message.secret = bytes(range(32))
         node = 1 if kind < first_answer else 0     # whose members they are
         if kind == refuse:
             message.refusal.code = 3
@@ -252,6 +254,10 @@ def peer():
             major=1, kind=1, term=1, mark=[0, 1, 1],
             plan=[peer_pb.Plan(track=track, open=True, unit=1, turn=5) for track in (1, 2)]),
         "ready-before-go": peer_pb.Message(major=1, kind=15, stamp=1, seq=[2], ready=[3], go=[4]),
+        "secret-too-short": peer_pb.Message(
+            major=1, kind=newgen, to=1, term=1, generation_number=1, comm_number=1, set=b"\x02", world=1,
+            secret=bytes(31)),
+        "secret-of-an-answer": peer_pb.Message(major=1, kind=15, stamp=1, secret=bytes(range(32))),
         "set-too-long": peer_pb.Message(major=1, kind=15, stamp=1, set=bytes(512) + b"\x01"),
     }
     for name, message in bad.items():

@@ -27,6 +27,7 @@
 #include "gradients.h"
 #include "kinds.h"
 #include "second.h"
+#include "secret.h"
 #include "values.h"
 
 #define SLOTS 8
@@ -580,6 +581,11 @@ static int do_place(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
+/* secret: that of the generation, in hexadecimal digits */
+static int do_secret(char *out, size_t size) {
+        return secret_of(JOB, out, size);
+}
+
 static int do_barrier(char *out, size_t size) {
         return gradsync_barrier(JOB);
 }
@@ -902,6 +908,7 @@ static const struct command {
         { "sync_twice", do_sync_twice },
         { "sync_other", do_sync_other },
         { "place", do_place },
+        { "secret", do_secret },
         { "barrier", do_barrier },
         { "broadcast", do_broadcast },
         { "allgather", do_allgather },

@@ -16,6 +16,7 @@
 struct fact {
         struct generation name, comm;
         uint64_t set, term, round, entered;
+        struct sha256 secret;
         uint32_t from, world;
         uint64_t member[MAX_PROCS * MAX_TRAINERS]; /* by rank */
         bool known;                                /* what those who are not behind hold: */
@@ -128,9 +129,13 @@ static void note_newgen(uint32_t proc, const struct message *m) {
                 known->round = m->round;
                 known->from = proc;
                 known->world = m->world;
+                known->secret = m->secret;
+                for (uint32_t i = 0; i + 1 < n_facts; i++)
+                        if (!sha256_is_none(&m->secret) && sha256_equal(&fact[i].secret, &m->secret))
+                                violate(RULE_GENERATION, "two generations have one secret");
         } else if (known->set != nodeset_word(message_set(m), 0) || known->world != m->world ||
                    known->round != m->round || known->term != m->term || known->from != proc ||
-                   !generation_equal(known->comm, m->comm)) {
+                   !generation_equal(known->comm, m->comm) || !sha256_equal(&known->secret, &m->secret)) {
                 violate(RULE_GENERATION, "generation %u of term %llx is made twice", m->generation.number,
                         (unsigned long long)m->generation.term);
         }

@@ -31,6 +31,7 @@ TYPES = [
     (r"const char \*", ctypes.c_char_p), (r"(const )?void \*", ctypes.c_void_p), (OBJECTS, ctypes.c_void_p),
     (OBJECTS + r"\*", ctypes.POINTER(ctypes.c_void_p)),
     (r"(const )?uint64_t \*", ctypes.POINTER(ctypes.c_uint64)),
+    (r"uint32_t \*", ctypes.POINTER(ctypes.c_uint32)),
 ]
 
 

@@ -30,6 +30,9 @@
 #ifndef PIECE_BYTES
 #define PIECE_BYTES 0 /* all buckets go between nodes in one piece */
 #endif
+#ifndef HOSTS_APART
+#define HOSTS_APART 0 /* each node is on a host of its own */
+#endif
 #define MOMENTS(n) (PIECE_BYTES > 0 ? 3 * (n) : (n)) /* from the first READY until a step is decided */
 #define MOST_PLANS 4u /* of a job; tests are about the first one, if they do not say so */
 #define BUCKETS 6u    /* more than there are slots between nodes */
@@ -311,7 +314,7 @@ static int post_place(void *data, void *peer, const uint8_t node[STATION_NODE],
                       const struct post_arrival *arrival, uint32_t *ret_address, uint32_t *ret_host,
                       struct refusal *refusal) {
         *ret_address = node[0];
-        *ret_host = 0;
+        *ret_host = HOSTS_APART ? node[0] : 0;
         return 0;
 }
 

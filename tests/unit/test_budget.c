@@ -7,10 +7,11 @@
 #define MOST_NODES 64u
 #define MOST_TRAINERS 64u
 #define FABRIC_NODES 64u
+#define HOSTS_APART 1
 #include "nodes_fixture.h"
 
 #define FORMING_BYTES 4096u
-#define CHANGE_BYTES 2048u
+#define CHANGE_BYTES 2304u
 #define FORMING_MESSAGES 20u
 #define CHANGE_MESSAGES 24u
 

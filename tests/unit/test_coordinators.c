@@ -24,7 +24,8 @@ struct daemon { /* the part of one that drives a node */
         void *memory;
         unsigned entered, interrupted, refused;
         struct refusal refusal;
-        uint32_t world;
+        uint32_t world, host;
+        struct sha256 secret;
         uint64_t incarnation;
         bool attached;
 };
@@ -62,6 +63,7 @@ static void do_effect(const struct effect *effect) {
         case ACTION_ENTERED:
                 d->entered++;
                 d->world = effect->action->world;
+                d->secret = effect->action->secret;
                 break;
         case ACTION_INTERRUPTED: d->interrupted++; break;
         case ACTION_REFUSED:
@@ -86,6 +88,7 @@ static int attach(struct daemon *d, uid_t uid, const char *name, uint64_t incarn
         struct outlet outlet = { .effects = &d->effects, .owner = d };
         struct node_config config = { .candidates = 1,
                                       .instance = 1,
+                                      .host = d->host,
                                       .name = "j",
                                       .n_lanes = 1,
                                       .window = 1,
@@ -139,7 +142,7 @@ static int setup(void **state) {
                                                         8,   UINT64_C(1) << 30,
                                                         100, [ACCOUNT_OWN] = UINT64_C(1) << 30 };
         struct coordinators_config config = {
-                .clock = clock_stands, .term = next_term, .nonce = 9, .due = note_due
+                .clock = clock_stands, .term = next_term, .nonce = 9, .key = { { 5 } }, .due = note_due
         };
         struct room room = { .members = 8, .tracks = 2, .nodes = HUB_NODES };
 
@@ -234,6 +237,79 @@ TEST(a_node_that_detaches_is_lost_to_the_others) {
         join(&daemons[1], 4, 1, 3);
         assert_int_equal(daemons[1].world, 3);
         assert_int_equal(daemons[0].entered, 3);
+}
+
+/* The nodes of a job, on these hosts, form it. */
+static void form_on(uint32_t first, uint32_t second, uid_t uid, const char *name, uint64_t incarnation) {
+        const uint32_t hosts[] = { first, second };
+
+        for (unsigned i = 0; i < 2; i++) {
+                daemons[i].host = hosts[i];
+                assert_int_equal(attach(&daemons[i], uid, name, incarnation), 0);
+        }
+        for (unsigned i = 0; i < 2; i++)
+                join(&daemons[i], i + 1, 1, 2);
+        assert_true(sha256_equal(&daemons[0].secret, &daemons[1].secret));
+}
+
+static struct sha256 secret_of(uid_t uid, const char *name, uint64_t incarnation) {
+        last_term = 0;
+        form_on(1, 2, uid, name, incarnation);
+        detach(&daemons[1]);
+        detach(&daemons[0]);
+        return daemons[0].secret;
+}
+
+static void use_key(const struct sha256 *key) {
+        struct coordinators_config config = { .accounts = accounts,
+                                              .clock = clock_stands,
+                                              .term = next_term,
+                                              .nonce = 9,
+                                              .key = *key,
+                                              .due = note_due };
+
+        coordinators_free(table);
+        assert_int_equal(coordinators_new(&config, &table), 0);
+}
+
+TEST(members_on_several_hosts_share_a_secret) {
+        struct sha256 secret[6];
+
+        secret[0] = secret_of(1000, "j", 7);
+        secret[1] = secret_of(1001, "j", 7);
+        secret[2] = secret_of(1000, "k", 7);
+        secret[3] = secret_of(1000, "j", 8);
+        use_key(&(struct sha256){ { 6 } });
+        secret[4] = secret_of(1000, "j", 7);
+        secret[5] = (struct sha256){ 0 };
+        for (unsigned i = 0; i < 6; i++)
+                for (unsigned k = 0; k < i; k++)
+                        assert_false(sha256_equal(&secret[i], &secret[k]));
+}
+
+TEST(members_on_one_host_share_none) {
+        form_on(3, 3, 1000, "j", 7);
+        assert_true(sha256_is_none(&daemons[0].secret));
+}
+
+TEST(each_generation_has_another_secret) {
+        struct sha256 first;
+
+        form_on(1, 2, 1000, "j", 7);
+        first = daemons[0].secret;
+        daemons[2].host = 1;
+        assert_int_equal(attach(&daemons[2], 1000, "j", 7), 0);
+        detach(&daemons[1]);
+        now = due;
+        coordinators_tick(table);
+        assert_int_equal(daemons[0].entered, 2);
+        assert_true(sha256_is_none(&daemons[0].secret)); /* the other host has gone */
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), 0);
+        join(&daemons[1], 4, 1, 2);
+        assert_int_equal(daemons[0].entered, 3);
+        assert_false(sha256_is_none(&daemons[0].secret));
+        assert_false(sha256_equal(&daemons[0].secret, &first));
+        assert_true(sha256_equal(&daemons[0].secret, &daemons[1].secret));
 }
 
 TEST(the_coordinators_own_time_ends_waits) {

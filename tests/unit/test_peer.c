@@ -257,6 +257,8 @@ static void make(struct message *m, enum message_kind kind) {
         m->end = below(N_JOB_ENDS);
         m->loss = (struct membership_loss){ any(), (uint32_t)any(), (int32_t)any(), (uint32_t)any() };
         m->member = member_for(m);
+        for (unsigned i = 0; i < sizeof(m->secret) && kind == ORDER_NEWGEN && below(2); i++)
+                m->secret.byte[i] = (uint8_t)any();
         fill_arrays(m);
         m->n_words += m->n_words == 0;
         m->set[0] |= UINT64_C(1) << node;
@@ -546,6 +548,26 @@ TEST_ALONE(what_could_wrap_or_is_of_another_node_is_refused) {
         BAD(bad.from = 1);
 }
 
+TEST_ALONE(a_secret_has_one_length) {
+        Peer__Message good = PEER__MESSAGE__INIT, bad;
+        uint8_t node = 1, secret[2 * sizeof(out.secret)];
+
+        memset(secret, 7, sizeof(secret));
+        good.major = PEER_MAJOR;
+        good.kind = ORDER_NEWGEN;
+        good.term = good.world = good.generation_number = good.comm_number = 1;
+        good.set = (ProtobufCBinaryData){ 1, &node };
+        assert_true(decodes(&good));
+        assert_true(sha256_is_none(&out.secret));
+        good.secret = (ProtobufCBinaryData){ sizeof(out.secret), secret };
+        assert_true(decodes(&good));
+        assert_memory_equal(out.secret.byte, secret, sizeof(out.secret));
+        BAD(bad.secret.len--);
+        BAD(bad.secret.len++);
+        BAD(bad.secret.len = 1);
+        BAD(bad.secret.len = sizeof(secret));
+}
+
 /* A node launches what it may, may what it is ready for, and is ready for a window. */
 TEST_ALONE(what_cannot_be_launched_is_refused) {
         Peer__Message good = PEER__MESSAGE__INIT, bad;
@@ -609,6 +631,7 @@ TEST_ALONE(what_breaks_a_limit_is_refused) {
         BAD(bad.n_member_of = LIMIT_SEATS + 1, bad.member_of = members);
         BAD(bad.set.data = wide, bad.set.len = sizeof(wide));
         BAD(bad.links.data = wide, bad.links.len = sizeof(wide));
+        BAD(bad.secret.data = wide, bad.secret.len = sizeof(out.secret)); /* only NEWGEN has one */
         good.n_plan = 2;
         good.plan = plans;
         good.n_mark = good.n_committed = good.n_prepared = 3;

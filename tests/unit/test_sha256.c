@@ -19,6 +19,14 @@ static void assert_hmac(const void *key, size_t key_bytes, const char *data, con
         assert_string_equal(text, hex);
 }
 
+TEST_ALONE(zeros_are_none) {
+        struct sha256 digest = { 0 };
+
+        assert_true(sha256_is_none(&digest));
+        digest.byte[31] = 1;
+        assert_false(sha256_is_none(&digest));
+}
+
 /* RFC 4231: 1, 2 and 6. */
 TEST_ALONE(keyed_digests_are_those_of_the_standard) {
         unsigned char key[131];

@@ -120,6 +120,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_generation": (c_uint32, [c_void_p]),
     "gradsync_member_id": (c_uint64, [c_void_p]),
     "gradsync_job_name": (c_char_p, [c_void_p]),
+    "gradsync_secret": (c_int, [c_void_p, c_void_p, POINTER(c_uint32)]),
     "gradsync_param": (c_int, [c_void_p, c_char_p, c_int, c_uint32, POINTER(c_uint64)]),
     "gradsync_register": (c_int, [c_void_p, c_int, c_uint64, c_uint64, c_void_p, POINTER(c_void_p)]),
     "gradsync_register_device": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_void_p)]),

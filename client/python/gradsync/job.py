@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ALIGN = 64
 MIB = 1 << 20
 LARGEST = 1 << 62
+SECRET = 32
 
 Place = tuple[Memory, int]
 
@@ -154,6 +155,17 @@ class Job:
         """The name of the job."""
         text: bytes = library().job_name(self._handle)
         return text.decode("utf-8", "replace")
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes that all members of this generation have, and that came to their hosts over TLS, so
+        that they can tell whether data of collectives was changed on its way; other ones after each VoidStep.
+        Empty where all members are on one host. Read it before the collectives that it is for: if the first
+        one is not void, it belongs to their generation."""
+        self._check()
+        place, nbytes = ctypes.create_string_buffer(SECRET), ctypes.c_uint32()
+        check(library().secret(self._handle, place, nbytes))
+        return place.raw[:nbytes.value]
 
     # ---- memory
 
