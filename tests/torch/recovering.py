@@ -12,6 +12,7 @@ processes of a rank apart. MORE:
     plan        the same, and it ends itself when the others plan again
     plans       the one that follows it, too
     start       it ends itself when the others make their first plan
+    begins      it ends itself when all prove that they begin, over several hosts
     values      it ends itself when they get the first values
     hooked      gradients travel in 16 bits
     hook        the same, and it ends itself when the others plan for that, in the first step
@@ -39,7 +40,8 @@ BATCH = 4
 #: Passes before the layers change their order: the change is noticed after step 10.
 TURN = 6
 #: The call instead of which a process ends itself.
-CALLS = {"plan": "plan", "plans": "plan", "start": "plan", "hook": "plan", "values": "broadcast"}
+CALLS = {"plan": "plan", "plans": "plan", "start": "plan", "hook": "plan", "values": "broadcast",
+         "begins": "allgather"}
 
 
 def data():
@@ -101,7 +103,7 @@ class Fate:
         """The process ends instead of a call: the first that a process makes which others wait for, the
         first after its state was made, or, in the middle of the training, the one after step 10."""
         called = getattr(gradsync.Job, name)
-        early = self.life > 0 or self.more in ("start", "values")
+        early = self.life > 0 or self.more in ("start", "begins", "values")
         least = 0 if self.more == "hook" else 10
 
         def call(*arguments, **options):

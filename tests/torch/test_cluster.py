@@ -72,6 +72,28 @@ def ranks(daemon, build, scratch, processes):
     return start
 
 
+@pytest.mark.parametrize("how", ["start", "begins", "values"])
+def test_a_rank_on_another_host_is_replaced_while_all_begin(daemon, build, scratch, processes, how):
+    """That they begin is proved there, once more after the loss."""
+    cluster = Cluster(daemon, build, f"unix:{scratch}/link", ["a", "b"], settings={"rejoin_grace": "1h"})
+
+    def start(rank):
+        socket = cluster.nodes[rank].socket
+        env = launch.environment(GRADSYNC_JOB="job", GRADSYNC_RANK=str(rank), GRADSYNC_WORLD_SIZE="2")
+        made = harness.Program(sys.executable, launch.HERE / "recovering.py", scratch, 1, 1, how,
+                               socket=socket, env={**env, "GRADSYNC_SOCKET": socket})
+        processes.append(made)
+        return made
+    first, lost = start(0), start(1)
+    assert lost.wait(launch.DEADLINE) == -9, lost.told()
+    second = start(1)
+    for each in (first, second):
+        assert each.wait(launch.DEADLINE) == 0, each.told()
+    results = launch.results_of(first.out, second.out)
+    assert [(each["rank"], each["life"]) for each in results] == [(0, 0), (1, 1)]
+    assert len({(each["count"], each["trained"]) for each in results}) == 1
+
+
 def test_layers_without_a_gradient(ranks, scratch):
     folder = scratch / "cases"
     folder.mkdir()

@@ -201,7 +201,7 @@ class VersionError(GradsyncError):
 
 
 class ProtocolError(GradsyncError):
-    """The daemon sent something that makes no sense."""
+    """The daemon, or another member, sent something that makes no sense, or that was changed on its way."""
 
     result = Result.PROTOCOL
 

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Somebody between two hosts writes to the state that a new process takes: it is refused by name, nothing of
+it is loaded, and the next process takes the state as it is."""
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from conftest import ENVIRONMENT
+from harness import LONG, Program
+from hosts import hosts, needed  # noqa: F401
+
+pytestmark = [needed, pytest.mark.heavy, pytest.mark.xdist_group("hosts"),
+              pytest.mark.skipif(shutil.which("nft") is None, reason="connections are led astray by nft(8)")]
+CHANGER = pathlib.Path(__file__).with_name("changer.py")
+PORT, UID = 9999, 12345
+#: Ports that the kernel gives, as those of Gloo; the coordinator's is another one.
+ASTRAY = f"""table ip astray {{
+    chain those {{
+        type nat hook output priority -100
+        tcp dport 32768-60999 meta skuid != {UID} redirect to :{PORT}
+    }}
+}}
+"""
+TEXT, NUMBER = "how the others went on", 0x5A17C0DE12345678
+CHANGES = {"skeleton": (TEXT.encode(), TEXT.upper().encode()),
+           "tensors": (struct.pack("<q", NUMBER), struct.pack("<q", NUMBER + 1))}
+
+TRAINER = f"""
+    import torch
+    import gradsync
+    import gradsync.torch
+
+    class Part:
+        def __init__(self):
+            self.state = {{"texts": [{TEXT!r}] * 64, "numbers": torch.full((4096,), {NUMBER})}}
+
+        def state_dict(self):
+            return self.state
+
+        def load_state_dict(self, state):
+            same = (state["texts"] == self.state["texts"] and
+                    torch.equal(state["numbers"], self.state["numbers"]))
+            print("loaded", "as it was" if same else "something else", flush=True)
+
+    model = gradsync.torch.DistributedDataParallel(torch.nn.Linear(8, 1))
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    state = gradsync.State(part=Part(), model=model, opt=opt)
+    began = state.count
+    while True:
+        for attempt in state.step():
+            with attempt:
+                opt.zero_grad()
+                model(torch.ones(4, 8)).sum().backward()
+                opt.step()
+        if state.count == began + 10:
+            print("steps", flush=True)
+"""
+
+
+class Between:
+    """On both hosts."""
+
+    def __init__(self, it, processes):
+        self.made = []
+        for host in range(2):
+            subprocess.run([*it.inside(host), "nft", "-f", "-"], input=ASTRAY, text=True, check=True)
+            self.made.append(Program(sys.executable, CHANGER, PORT, UID, prefix=it.inside(host)))
+            processes.append(self.made[-1])
+            assert self.made[-1].line(LONG) == "ready"
+
+    def change(self, *words):
+        for each in self.made:
+            each.say(" ".join(word.hex() for word in words))
+            line = each.line(LONG)
+            while line == "changed":
+                line = each.line(LONG)
+            assert line == "taken"
+
+    def has_changed(self):
+        """Since that was said; the process that has got it has ended."""
+        for each in self.made:
+            each.say("")
+        return any([each.line(LONG) == "changed" for each in self.made])
+
+
+@pytest.fixture
+def train(hosts, processes):  # noqa: F811
+    """The hosts, somebody between them, and start(rank): a process of that rank."""
+    it = hosts(2)
+    between = Between(it, processes)
+
+    def start(rank):
+        env = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "GRADSYNC_JOB": "job", "GRADSYNC_WORLD_SIZE": "2",
+               "GRADSYNC_RANK": str(rank), "GRADSYNC_REJOIN_GRACE": "3600"}
+        made = Program(sys.executable, "-c", textwrap.dedent(TRAINER), env=env, socket=it.nodes[rank].socket,
+                       prefix=it.inside(rank))
+        processes.append(made)
+        return made
+    return between, start
+
+
+def takes_the_state(process):
+    lines = [process.line(LONG), process.line(LONG)]
+    return lines == ["loaded as it was", "steps"] or pytest.fail(f"{lines}\n{process.told()}")
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_state_that_was_changed_is_refused(train, what):
+    between, start = train
+    ranks = [start(0), start(1)]
+    for each in ranks:
+        assert each.line(LONG) == "steps", each.told()
+    between.change(*CHANGES[what])
+    ranks[1].kill()
+    ranks[1] = start(1)
+    assert ranks[1].line(LONG) is None, ranks[1].told()     # nothing was loaded
+    assert ranks[1].wait(LONG) == 1 and between.has_changed()
+    assert ("gradsync.errors.ProtocolError: job 'job': the state that rank 0 sent was changed on its way "
+            f"between hosts ({what}), and rank 1 has taken nothing of it") in ranks[1].err
+    takes_the_state(start(1))
+
+
+def test_what_only_passes_is_taken(train):
+    _between, start = train
+    ranks = [start(0), start(1)]
+    for each in ranks:
+        assert each.line(LONG) == "steps", each.told()
+    ranks[1].kill()
+    takes_the_state(start(1))
