@@ -228,6 +228,7 @@ struct job {
         uint32_t max_world;   /* how many there may be */
         struct membership_loss
                 loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool all_new;     /* no member here was in the generation before */
         bool catching_up; /* no step of this generation has been complete yet */
         bool torn; /* members, here or on another node, hear that something that they had begun is void */
         uint32_t resumed_from; /* this generation goes on with what was begun in that one; 0: with nothing */

@@ -68,13 +68,24 @@ static void take_places(struct job *job) {
         }
 }
 
+/* The ordinal from which a new member counts its plans. */
+static uint32_t first_plan(const struct job *job) {
+        uint32_t list[LIMIT_PLANS], next;
+
+        return plan_list(job, list, &next) > 0 ? list[0] : next;
+}
+
 /* Ranks are final: all members are told. */
 static void formed(struct job *job) {
         job_set_state(job, JOB_RUNNING);
         take_places(job);
         log_formed(job, "formed");
-        for (uint32_t local = 0; local < job->n_local; local++)
+        job->all_new = true;
+        uint32_t first = first_plan(job);
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                job->local[local]->next_plan = first;
                 job->table->config.events->joined(job->local[local]);
+        }
 }
 
 /* Parts of plans move with the members that stay. */
@@ -97,13 +108,6 @@ static void free_lost(struct job *job) {
         list_for_each_safe(member, spare, &job->members, link)
                 if (member->owner == NULL)
                         member_free(member);
-}
-
-/* The ordinal from which a new member counts its plans. */
-static uint32_t first_plan(const struct job *job) {
-        uint32_t list[LIMIT_PLANS], next;
-
-        return plan_list(job, list, &next) > 0 ? list[0] : next;
 }
 
 /* Another daemon has been restarted, or the way to it was broken for a while: whether members here go on with
@@ -175,9 +179,12 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
                          "job '%s' has grown from %u to %u members after step %llu", job->name, before,
                          job->world, (unsigned long long)job->last_step);
         job->behind |= job->takeover != NULL && job->takeover->behind;
+        job->all_new = true;
         list_for_each(member, &job->members, link)
-                if (member->next.told)
+                if (member->next.told) {
                         fresh[member->next.local] = member->state == MEMBER_JOINING;
+                        job->all_new &= fresh[member->next.local];
+                }
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);

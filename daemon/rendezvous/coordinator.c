@@ -193,6 +193,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->dialect = report->dialect;
         reporter->engine = report->engine;
         reporter->host = report->host;
+        reporter->next_plan = report->next_plan;
         reporter->origin = report->origin;
         reporter->renewed &= report->origin == ORIGIN_OWN;
         reporter->running = report->running;

@@ -36,6 +36,7 @@ struct reporter {
         uint32_t world;
         uint32_t dialect, engine, host;
         enum origin origin;
+        uint32_t next_plan;
         bool running, wait, away, torn, behind;
         bool renewed; /* another run of its daemon, and of the members of the former one none has spoken */
         uint32_t n_plans; /* see coordinator_plans() */
@@ -101,6 +102,7 @@ struct track_owner {
         bool held;           /* by some node; or else nobody's */
         bool open;           /* in this generation */
         bool begun;          /* in any: what differs from it now comes later */
+        bool kept;           /* see struct message_plan */
 };
 
 struct coordinator_config {
@@ -172,6 +174,7 @@ struct coordinator {
         uint64_t go[LIMIT_LANES]; /* in this generation nodes may launch up to there, if they agree on it */
         uint32_t unready[LIMIT_LANES]; /* the node whose report was the last one that did not do for more */
         uint32_t n_tracks;             /* in use anywhere */
+        uint32_t next_plan;            /* in this generation: see struct message */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
         enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */

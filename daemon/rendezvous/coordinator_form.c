@@ -98,10 +98,12 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->history = tag; /* what the generation begins with; its nodes remember it for the next
                                      coordinator */
         bool anew = nodeset_empty(c->set);
-        if (anew)
+        if (anew) {
                 find_marks_anew(c);
-        else
+        } else {
                 find_marks(c);
+                tracks_keep(c, false);
+        }
         c->torn = source_is_torn(c);
         c->behind = source_is_lacked(c, &tag) || (c->torn && source_is_due(c));
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
@@ -120,8 +122,10 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         agree_begin(c);
         tracks_begin(c);
-        if (anew)
+        if (anew) {
+                tracks_keep(c, true);
                 add_unknown_steps(c, &tag);
+        }
         launches_begin(c);
         coordinator_set_stage(c, c->stage == STAGE_FORMING
                                          ? STAGE_FOUNDING

@@ -181,6 +181,7 @@ bool source_fill_order(const struct coordinator *c, struct message *order) {
         order->world = c->membership.n;
         order->source = source_find(c, &tag);
         order->history = c->history;
+        order->next_plan = c->next_plan;
         order->behind = c->behind;
         order->torn = c->torn;
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {

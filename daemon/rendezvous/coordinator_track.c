@@ -188,6 +188,25 @@ void tracks_begin(struct coordinator *c) {
         tracks_assign(c);
 }
 
+void tracks_keep(struct coordinator *c, bool anew) {
+        c->next_plan = 0;
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                c->owner[track].kept = false;
+        for (uint32_t node = 0; node < c->top; node++) {
+                if (anew ? !c->node[node].known : !coordinator_survives(c, node))
+                        continue;
+                if (c->node[node].next_plan > c->next_plan)
+                        c->next_plan = c->node[node].next_plan;
+                for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
+                        struct track_owner *owner = &c->owner[track];
+                        const struct message_plan *said =
+                                owner->held ? tracks_said_of(c, node, owner->ordinal) : NULL;
+
+                        owner->kept |= said != NULL && track_is_step(said->track);
+                }
+        }
+}
+
 /* On all nodes members have given it all that they have to give: it waits for nobody but lower turns. */
 static bool all_are_full(const struct coordinator *c, struct track_owner *owner, uint64_t unit) {
         uint32_t nodes = c->config.room.nodes;
@@ -250,6 +269,7 @@ void tracks_fill_order(const struct coordinator *c, struct message *order) {
                                                        .ordinal = c->owner[track].ordinal,
                                                        .track = track,
                                                        .open = c->owner[track].open,
+                                                       .kept = c->owner[track].kept,
                                                        .before = c->owner[track].before };
 }
 

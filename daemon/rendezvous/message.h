@@ -163,6 +163,7 @@ struct message_plan {
         uint32_t track;  /* of its steps, the same on every node; TRACK_OPERATION: none yet */
         bool open;       /* its steps may begin in the generation that the message names */
         bool voids;      /* answers: a loss ends it as long as it is not open */
+        bool kept;       /* NEWGEN: members of the generation before have it */
         uint64_t before; /* units of the track that were committed before its first one */
 };
 
@@ -206,6 +207,8 @@ struct message {
         struct sha256 secret; /* NEWGEN: what the members of the generation share, where its nodes are on
                                  several hosts; all 0: nothing */
         uint64_t member;      /* REFUSE: whom */
+        uint32_t next_plan;   /* ordinal of the next one; answers: of the node's members; NEWGEN: of those of
+                                 the generation before, on all nodes */
         enum note note;       /* answers: see the end; EXPLAIN: what is wanted, FACTS or LACKS, */
         uint32_t ordinal;     /* … of that plan; REJECT: the plan; */
         uint32_t index;       /* … FACTS: as far as that entry */

@@ -136,11 +136,13 @@ struct node {
         struct places places; /* as the coordinator has said */
         enum note note;       /* what the reports say of plan `noted`, beside the rest */
         uint32_t noted;
-        uint32_t n, n_gone, n_plans;
+        uint32_t next_plan; /* ordinal of the next plan, as far as this node has heard */
+        uint32_t n, n_gone, n_plans, n_kept;
         /* In the room: */
         struct message_note *about; /* the note; NULL: there is one node */
         struct node_plan *plan;
         uint64_t *stop;
+        uint32_t *kept; /* ordinals of plans that members of the generation before have, on any node */
         struct track *track;
         struct message_member *member;
         struct message_gone *gone; /* lost since the node has entered its generation */

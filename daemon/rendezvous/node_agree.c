@@ -19,6 +19,8 @@ void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t dige
         assert(node->n_plans + TRACK_STEP < node->config.room.tracks);
         struct node_plan *plan = &node->plan[node->n_plans++];
         *plan = (struct node_plan){ .ordinal = ordinal, .digest = digest, .voids = voids };
+        if (ordinal >= node->next_plan)
+                node->next_plan = ordinal + 1;
         report_send(node, now);
         plan->asked = node->stamp;
 }
@@ -41,6 +43,8 @@ void node_forget(struct node *node, uint64_t now, uint32_t ordinal) {
         if (plan == NULL)
                 return;
         assert(!track_is_step(plan->track) || node->track[plan->track].state == UNIT_IDLE);
+        if (plan_is_begun_anew(plan) && ordinal < node->next_plan)
+                node->next_plan = ordinal;
         *plan = node->plan[--node->n_plans];
         report_send(node, now);
 }

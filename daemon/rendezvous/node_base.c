@@ -7,7 +7,8 @@
 
 size_t node_bytes(const struct room *room) {
         return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
-               room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t)) +
+               room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t) +
+                               sizeof(uint32_t)) +
                2 * nodeset_words(room->nodes) * sizeof(uint64_t) +
                (room->nodes > 1 ? sizeof(struct message_note) : 0);
 }
@@ -22,6 +23,8 @@ static void node_lay_out(struct node *node, const struct room *room) {
         node->set = (struct nodeset){ node->stop + room->tracks, nodeset_words(room->nodes) };
         node->links = (struct nodeset){ node->set.word + node->set.words, node->set.words };
         node->about = room->nodes > 1 ? (void *)(node->links.word + node->links.words) : NULL;
+        node->kept = (void *)((char *)(node->links.word + node->links.words) +
+                              (room->nodes > 1 ? sizeof(struct message_note) : 0));
         for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
                 node->track[which] = (struct track){ .vote = -1 };
                 node->stop[which] = 0;
@@ -39,6 +42,7 @@ void node_move(struct node *node, const struct room *room) {
         memcpy(node->track, before.track, before.n_tracks * sizeof(*node->track));
         memcpy(node->plan, before.plan, before.n_plans * sizeof(*node->plan));
         memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
+        memcpy(node->kept, before.kept, before.n_kept * sizeof(*node->kept));
         nodeset_copy(node->set, before.set);
         nodeset_copy(node->links, before.links);
         if (before.note != NOTE_NONE)

@@ -124,6 +124,16 @@ static void build(struct node *node, const struct message *order) {
                                          .dialect = order->dialect });
 }
 
+/* Its own members may all be new: they count plans like those of other nodes. */
+static void take_kept(struct node *node, const struct message *order) {
+        if (order->next_plan > node->next_plan)
+                node->next_plan = order->next_plan;
+        node->n_kept = 0;
+        for (uint32_t i = 0; i < order->n_plans && node->n_kept < node->config.room.tracks; i++)
+                if (order->plan[i].kept)
+                        node->kept[node->n_kept++] = order->plan[i].ordinal;
+}
+
 static void order_newgen(struct node *node, uint64_t now, const struct message *order) {
         if (node->phase != NODE_SETTLED && node->phase != NODE_OUT)
                 return;
@@ -140,6 +150,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->world = order->world;
         node->source = order->source;
         node->secret = order->secret;
+        take_kept(node, order);
         node->behind = order->behind;
         node->unsynced |= order->behind;
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */

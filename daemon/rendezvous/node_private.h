@@ -40,6 +40,10 @@ void lane_reset(struct node *node);  /* another communicator, or none */
  * another coordinator may have given the tracks before. */
 void plan_hear(struct node *node, const struct message *order);
 void plan_enter(struct node *node, const struct message *order);
+/* A loss ends it: then its members begin it anew, under the same ordinal. */
+static inline bool plan_is_begun_anew(const struct node_plan *plan) {
+        return plan->voids && !track_is_step(plan->track);
+}
 bool plan_is_closed(const struct node *node, uint32_t track);
 /* EXPLAIN and REJECT. */
 void plan_be_asked(struct node *node, const struct message *order);

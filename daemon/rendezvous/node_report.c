@@ -6,6 +6,15 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/node_private.h"
 
+static uint32_t next_plan(const struct node *node) {
+        uint32_t next = node->next_plan;
+
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (plan_is_begun_anew(&node->plan[i]) && node->plan[i].ordinal < next)
+                        next = node->plan[i].ordinal;
+        return next;
+}
+
 static void report_fill(struct node *node, uint64_t now, struct message *message) {
         message_clear(message);
         message->kind = node->answer;
@@ -29,6 +38,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
                 message->mark[which] = unit_opened(node, which);
         }
         message->n_tracks = node->n_tracks;
+        message->next_plan = next_plan(node);
         message->n_plans = node->n_plans;
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 const struct node_plan *plan = &node->plan[i];

@@ -49,6 +49,7 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                 if (tag_compare(&report->history, &node->history) > 0)
                         node->history = report->history;
                 node_use_tracks(node, report->n_tracks);
+                node->next_plan = report->next_plan;
                 for (uint32_t which = 0; which < report->n_tracks; which++)
                         unit_restore(&node->track[which], report->committed[which],
                                      report->mark[which] > report->committed[which],

@@ -22,7 +22,7 @@
         X(stamp, stamp) X(host, host) X(device, device) X(dialect, dialect) X(engine, engine) \
         X(origin, origin) X(running, running) X(wait, wait) X(away, away) X(cause, cause) X(world, world) \
         X(source, source) X(behind, behind) X(torn, torn) X(end, end) X(member, member) \
-        X(note, note) X(ordinal, ordinal) X(index, index) \
+        X(next_plan, next_plan) X(note, note) X(ordinal, ordinal) X(index, index) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
         FIELDS_TAG(X, history, history)
@@ -36,7 +36,7 @@
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
 #define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
-        X(unit, unit) X(turn, turn) X(before, before) X(voids, voids)
+        X(unit, unit) X(turn, turn) X(before, before) X(voids, voids) X(kept, kept)
 #define FIELDS_REFUSAL(X) X(code, code) X(has_culprit, has_culprit) X(rank, rank) X(pid, pid)
 #define FIELDS_FACTS(X) \
         X(prefix, prefix) X(index, index) X(n_params, params) X(n_buckets, buckets) X(reduce, reduce) \
@@ -50,7 +50,7 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 368 && sizeof(struct places) == 40, "likewise");
+_Static_assert(offsetof(struct message, mark) == 376 && sizeof(struct places) == 40, "likewise");
 _Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */

@@ -210,6 +210,8 @@ def peer():
             message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
         if kind == newgen:
             message.secret = bytes(range(32))
+            message.next_plan = 2
+            message.plan[0].kept = True
         node = 1 if kind < first_answer else 0     # whose members they are
         if kind == refuse:
             message.refusal.code = 3

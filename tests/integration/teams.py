@@ -138,3 +138,22 @@ class Training:
         assert not any(each["wrong"] for each in told), told
         assert len({each["step"] for each in told}) == 1, told
         return told
+
+
+def other_plan(members, slot, name):
+    for each in members:
+        ask(each, f"slot {slot}")
+        ask(each, f"param {name} f32 50")
+    together(members, "plan")
+
+
+def leave_plans(members):
+    """Of four plans the first is left, and "left", in slot 2."""
+    for slot, name in enumerate(["freed", "left", "last"], 1):
+        other_plan(members, slot, name)
+    for slot in (1, 3):
+        for each in members:
+            ask(each, f"slot {slot}")
+        together(members, "plan_free")
+    for each in members:
+        ask(each, "slot 0")

@@ -8,7 +8,7 @@ import pytest
 from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
                       restart, team_on)
 from harness import wait_until
-from teams import SHORT, Team, takes_state
+from teams import SHORT, Team, leave_plans, other_plan, takes_state
 from trainers import OK, ask, crew, join, step, together
 
 pytestmark = pytest.mark.host
@@ -53,6 +53,27 @@ def test_a_member_is_killed_and_replaced(cluster, member):
     takes_state(new, stay, 1)
     assert team.step() == [2, 2, 2]
     assert sorted(it.helpers()) == before, victim
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_a_successor_alone_on_its_daemon_makes_the_plans_that_are_left(cluster, member, place):
+    """On the daemon of the lost one, or on one that had no member, no other member knows which these are."""
+    it = cluster(3, settings={"rejoin_grace": "60s"})
+    team = Team(members_of(it, member), None, world=2)
+    leave_plans(team.members)
+    assert team.step() == [1, 1]
+    begin(team, team.members[:1])
+    team.kill(1)
+    team.start = members_of(it, member, [place])
+    new = team.replace(1)
+    ended(team.members[:1], "VOID_RETRY", "VOID_BEHIND")
+    takes_state(new, team.members[:1], 1)
+    other_plan([new], 2, "left")
+    other_plan(team.members, 4, "next")
+    for slot in (0, 2, 4):
+        for each in team.members:
+            ask(each, f"slot {slot}")
+        team.step()
 
 
 def test_a_node_is_lost_with_its_members(cluster, member):

@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from teams import GRACE, SHORT, takes_state, void_behind
+from teams import GRACE, SHORT, leave_plans, other_plan, takes_state, void_behind
 from trainers import ask, fields, join, opened, together
 
 
@@ -412,24 +412,10 @@ def test_the_state_is_synchronised_by_one_thread(member, daemon):
     assert ask(first, "sync_other") == "OK"
 
 
-def other_plan(members, slot, name):
-    for each in members:
-        ask(each, f"slot {slot}")
-        ask(each, f"param {name} f32 50")
-    together(members, "plan")
-
-
 def test_a_successor_makes_the_plans_that_are_left(team):
     """The others have freed one between two, and the last one: who comes later knows nothing of either."""
     it = team()
-    for slot, name in enumerate(["freed", "left", "last"], 1):
-        other_plan(it.members, slot, name)
-    for slot in (1, 3):
-        for each in it.members:
-            ask(each, f"slot {slot}")
-        together(it.members, "plan_free")
-    for each in it.members:
-        ask(each, "slot 0")
+    leave_plans(it.members)
     stay = [it.members[0], it.members[2]]
     it.bring(stay)
     for each in stay:

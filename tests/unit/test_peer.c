@@ -142,6 +142,7 @@ static void fill_plans(struct message *m) {
                                                     .track = below(2) ? TRACK_STEP + i : 0,
                                                     .open = below(2),
                                                     .voids = below(2),
+                                                    .kept = below(2),
                                                     .before = number() };
         for (uint32_t i = 0; i < m->n_plans; i++)
                 if (m->plan[i].open && track_is_step(m->plan[i].track) && m->plan[i].track < m->n_tracks) {
@@ -257,6 +258,7 @@ static void make(struct message *m, enum message_kind kind) {
         m->end = below(N_JOB_ENDS);
         m->loss = (struct membership_loss){ any(), (uint32_t)any(), (int32_t)any(), (uint32_t)any() };
         m->member = member_for(m);
+        m->next_plan = (uint32_t)any();
         for (unsigned i = 0; i < sizeof(m->secret) && kind == ORDER_NEWGEN && below(2); i++)
                 m->secret.byte[i] = (uint8_t)any();
         fill_arrays(m);
@@ -288,8 +290,8 @@ static const struct field membership_request_fields[] = {
 static const struct field message_member_fields[] = { M(request), M(tag),    M(rank),    M(slot), M(id),
                                                       M(in),      M(behind), M(leaving), M(waits) };
 #define P(name) FIELD(message_plan, name)
-static const struct field message_plan_fields[] = { P(digest), P(unit), P(turn),  P(ordinal),
-                                                    P(track),  P(open), P(voids), P(before) };
+static const struct field message_plan_fields[] = { P(digest), P(unit),  P(turn), P(ordinal), P(track),
+                                                    P(open),   P(voids), P(kept), P(before) };
 #define G(name) FIELD(message_gone, name)
 static const struct field message_gone_fields[] = { G(member), G(cause) };
 #define F(name) FIELD(plan_facts, name)

@@ -542,6 +542,12 @@ uint32_t machine_plans(const struct job *job, uint32_t ordinal) {
         return n;
 }
 
+uint32_t machine_kept(const struct job *job, const uint32_t **ret_list, uint32_t *ret_next) {
+        *ret_list = job->machine.node.kept;
+        *ret_next = job->machine.node.next_plan;
+        return job->machine.node.n_kept;
+}
+
 uint64_t machine_before(const struct job *job, uint32_t ordinal) {
         const struct node *node = &job->machine.node;
 

@@ -73,6 +73,9 @@ void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool void
 void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about);
 /* How many plans the members here have agreed on and not let go of, except that one. */
 uint32_t machine_plans(const struct job *job, uint32_t ordinal);
+/* Ordinals of the plans that members of the generation before have, on whatever node, in no order, and of
+ * their next one; as NEWGEN has said. How many there are. */
+uint32_t machine_kept(const struct job *job, const uint32_t **ret_list, uint32_t *ret_next);
 /* Units of its track that were committed before its first step. */
 uint64_t machine_before(const struct job *job, uint32_t ordinal);
 /* None of them has it any more. */

@@ -226,7 +226,20 @@ static void plan_insert(uint32_t *list, uint32_t n, uint32_t ordinal) {
         list[n] = ordinal;
 }
 
+/* As the members of other nodes have them. */
+static uint32_t plan_list_elsewhere(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
+        const uint32_t *kept;
+        uint32_t n = machine_kept(job, &kept, ret_next);
+
+        n = n < LIMIT_PLANS ? n : LIMIT_PLANS;
+        for (uint32_t i = 0; i < n; i++)
+                plan_insert(list, i, kept[i]);
+        return n;
+}
+
 uint32_t plan_list(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
+        if (job->all_new)
+                return plan_list_elsewhere(job, list, ret_next);
         const struct member *member;
         const struct plan *plan;
         uint32_t n = 0;

@@ -217,6 +217,20 @@ static void report_operations(const struct job *job, const struct word *word, st
                 report->prepared[TRACK_OPERATION] = ended;
 }
 
+/* The ordinal of the members' next plan, once those are gone that end with a loss. */
+static uint32_t report_next_plan(const struct job *job, const struct word *word) {
+        const struct plan *plan;
+        uint32_t next = 0;
+
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (word[local].told && job->takeover->part[local].next_plan > next)
+                        next = job->takeover->part[local].next_plan;
+        list_for_each(plan, &job->plans, link)
+                if (plan->void_on_loss && !plan->agreed && plan->ordinal < next)
+                        next = plan->ordinal;
+        return next;
+}
+
 /* All members have told what they know, or are not awaited any longer: the machine gets their report. */
 static void verdict_restore(struct job *job) {
         struct word word[LIMIT_LOCAL];
@@ -233,6 +247,7 @@ static void verdict_restore(struct job *job) {
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
         report_tracks(job, &report);
+        report.next_plan = report_next_plan(job, word);
         for (uint32_t local = 0; local < job->n_local; local++) {
                 if (word[local].told || verdict_has_left(job, local))
                         report_member(job, local, &report);
