@@ -148,12 +148,24 @@ def other_plan(members, slot, name):
 
 
 def leave_plans(members):
-    """Of four plans the first is left, and "left", in slot 2."""
-    for slot, name in enumerate(["freed", "left", "last"], 1):
-        other_plan(members, slot, name)
-    for slot in (1, 3):
+    """Of five plans the first is left, and "left" and "late", in the slots 2 and 1."""
+    def free(slot):
         for each in members:
             ask(each, f"slot {slot}")
         together(members, "plan_free")
+    other_plan(members, 1, "freed")
+    other_plan(members, 2, "left")
+    free(1)
+    other_plan(members, 1, "late")
+    other_plan(members, 3, "last")
+    free(3)
     for each in members:
         ask(each, "slot 0")
+
+
+def take_plans(new, members):
+    """The new one makes those that are left; then all make another one. The slots of all these."""
+    other_plan([new], 2, "left")
+    other_plan([new], 1, "late")
+    other_plan(members, 4, "next")
+    return (0, 1, 2, 4)

@@ -8,7 +8,7 @@ import pytest
 from clusters import (HELPER, PATIENT, SWIFT, begin, cluster_text, ended, members_of, planned, reconnecting,
                       restart, team_on)
 from harness import wait_until
-from teams import SHORT, Team, leave_plans, other_plan, takes_state
+from teams import SHORT, Team, leave_plans, take_plans, takes_state
 from trainers import OK, ask, crew, join, step, together
 
 pytestmark = pytest.mark.host
@@ -68,9 +68,7 @@ def test_a_successor_alone_on_its_daemon_makes_the_plans_that_are_left(cluster, 
     new = team.replace(1)
     ended(team.members[:1], "VOID_RETRY", "VOID_BEHIND")
     takes_state(new, team.members[:1], 1)
-    other_plan([new], 2, "left")
-    other_plan(team.members, 4, "next")
-    for slot in (0, 2, 4):
+    for slot in take_plans(new, team.members):
         for each in team.members:
             ask(each, f"slot {slot}")
         team.step()

@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from teams import GRACE, SHORT, leave_plans, other_plan, takes_state, void_behind
+from teams import GRACE, SHORT, leave_plans, take_plans, takes_state, void_behind
 from trainers import ask, fields, join, opened, together
 
 
@@ -413,7 +413,7 @@ def test_the_state_is_synchronised_by_one_thread(member, daemon):
 
 
 def test_a_successor_makes_the_plans_that_are_left(team):
-    """The others have freed one between two, and the last one: who comes later knows nothing of either."""
+    """The others have freed one between two, and the last one: a member that comes later knows nothing of either."""
     it = team()
     leave_plans(it.members)
     stay = [it.members[0], it.members[2]]
@@ -424,9 +424,7 @@ def test_a_successor_makes_the_plans_that_are_left(team):
     new = it.replace(1)
     void_behind(stay, 1, victim.pid)
     together(it.members, "sync 0")
-    other_plan([new], 2, "left")
-    other_plan(it.members, 4, "next")
-    for slot in (0, 2, 4):
+    for slot in take_plans(new, it.members):
         for each in it.members:
             ask(each, f"slot {slot}")
         it.step()
