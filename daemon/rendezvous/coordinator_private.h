@@ -68,7 +68,7 @@ bool source_fill_order(const struct coordinator *c, struct message *order);
 bool tracks_note(struct coordinator *c, const struct message *report);
 bool tracks_assign(struct coordinator *c);
 void tracks_begin(struct coordinator *c); /* a generation */
-/* What members of the generation before have, which is to be followed by another one; `anew`: of any before. */
+/* Plans of members of the generation that another one is to follow; `anew`: of any generation. */
 void tracks_keep(struct coordinator *c, bool anew);
 /* Units that share a lane get their turns once no node lacks anything of them. True if one has. */
 bool tracks_give_turns(struct coordinator *c, const struct message *report);

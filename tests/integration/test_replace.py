@@ -413,7 +413,7 @@ def test_the_state_is_synchronised_by_one_thread(member, daemon):
 
 
 def test_a_successor_makes_the_plans_that_are_left(team):
-    """The others have freed one between two, and the last one: a member that comes later knows nothing of either."""
+    """The others have freed one between two, and the last one: a later member knows nothing of either."""
     it = team()
     leave_plans(it.members)
     stay = [it.members[0], it.members[2]]

@@ -74,8 +74,8 @@ def ranks(daemon, build, scratch, processes):
 
 @pytest.mark.parametrize("how", ["", "start", "begins", "values"])
 def test_a_rank_on_another_host_is_replaced(daemon, build, scratch, processes, how):
-    """In the middle, after the others have planned again, or while all begin: that they do is proved there, once
-    more after the loss."""
+    """In the middle, after the others have planned again, or while all begin: that they do is proved there,
+    once more after the loss."""
     cluster = Cluster(daemon, build, f"unix:{scratch}/link", ["a", "b"], settings={"rejoin_grace": "1h"})
 
     def start(rank):
