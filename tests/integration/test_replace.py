@@ -7,7 +7,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from teams import GRACE, SHORT, leave_plans, take_plans, takes_state, void_behind
+from teams import GRACE, SHORT, leave_plans, other_plan, take_plans, takes_state, void_behind
 from trainers import ask, fields, join, opened, together
 
 
