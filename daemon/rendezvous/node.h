@@ -148,7 +148,7 @@ struct node {
         struct message_gone *gone; /* lost since the node has entered its generation */
 };
 
-/* How much memory that much takes. */
+/* How much memory that much takes; a multiple of 8, so that pointers may follow. */
 size_t node_bytes(const struct room *room);
 /* There is another, larger room from now on; the former one may be freed. */
 void node_move(struct node *node, const struct room *room);

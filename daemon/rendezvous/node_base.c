@@ -6,11 +6,13 @@
 #include "rendezvous/node_private.h"
 
 size_t node_bytes(const struct room *room) {
-        return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
-               room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t) +
-                               sizeof(uint32_t)) +
-               2 * nodeset_words(room->nodes) * sizeof(uint64_t) +
-               (room->nodes > 1 ? sizeof(struct message_note) : 0);
+        size_t bytes = room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
+                       room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t) +
+                                       sizeof(uint32_t)) +
+                       2 * nodeset_words(room->nodes) * sizeof(uint64_t) +
+                       (room->nodes > 1 ? sizeof(struct message_note) : 0);
+
+        return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
 static void node_lay_out(struct node *node, const struct room *room) {

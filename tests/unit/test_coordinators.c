@@ -173,6 +173,15 @@ static int teardown(void **state) {
 
 #define TEST(name) TEST_WITH(name, setup, teardown)
 
+TEST_ALONE(pointers_may_follow_a_node) {
+        for (uint32_t tracks = TRACK_STEP + 1; tracks <= LIMIT_TRACKS; tracks++)
+                for (uint32_t nodes = 1; nodes <= 2; nodes++)
+                        assert_int_equal(node_bytes(&(struct room){
+                                                 .members = 3, .tracks = tracks, .nodes = nodes }) %
+                                                 sizeof(void *),
+                                         0);
+}
+
 TEST(nodes_of_one_job_form_it_together) {
         for (unsigned i = 0; i < NODES; i++) {
                 assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
