@@ -68,7 +68,7 @@ static void act_on_unit(struct job *job, const struct action *action) {
                 act_on_operation(job, action->kind);
 }
 
-/* What the job still waits for may have been that. */
+/* The job may have waited for that alone. */
 static void act_on_end(struct job *job, const struct action *action) {
         act_on_unit(job, action);
         carry_follow(job);
