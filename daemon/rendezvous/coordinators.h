@@ -33,7 +33,7 @@ struct coordinators_config {
         uint64_t (*clock)(void);
         uint64_t (*term)(void *data); /* a counter of terms that no coordinator has had, in any run */
         uint32_t nonce;               /* of this run, like the key: see struct coordinator_config */
-        struct sha256 key;            /* … of a cluster */
+        struct sha256 key;            /* of a cluster's run */
         void (*due)(void *data, uint64_t when); /* the next tick is due at that time; UINT64_MAX: none is */
         /* Of a cluster, else NULL. The answer to coordinators_ask(); and the hosts that have no node of a job
          * that waits for members, to be added to an answer. */
