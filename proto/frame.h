@@ -25,7 +25,6 @@
 #define LIMIT_TOKEN 255u           /* bytes of a job's token */
 #define LIMIT_TEXT 1024u           /* bytes of any other string */
 #define LIMIT_PROOF 32u            /* bytes of a member's proof */
-#define LIMIT_SECRET 32u           /* bytes of a generation's secret */
 #define LIMIT_TICKET 8192u         /* bytes of a ticket */
 #define LIMIT_LOCAL 256u           /* members of one job on one daemon */
 #define LIMIT_WORLD 256u           /* members of one job, wherever they are */

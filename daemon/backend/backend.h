@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/seal.h"
 #include "base/error.h"
 #include "proto/frame.h"
 
@@ -48,6 +49,10 @@ struct backend_range {
  * result's elements have the same bits in pieces and in one go. Sums of squares of the pieces do not add up
  * to the bits of the sum over the whole: statistics of a result that came in pieces, or through an engine,
  * are those of one copy of the whole result that has no output. Counts of non-finite values do add up.
+ *
+ * With `seal` a copy of u8 makes seals instead, or checks them, and `elements` are pieces (seal.h). One input
+ * and one output: the output gets the seals of the input. Two inputs: the second holds those of the first.
+ * `host` alone does it.
  */
 struct backend_task {
         uint64_t id; /* chosen by the caller, unique among unfinished tasks */
@@ -65,6 +70,7 @@ struct backend_task {
         bool statistics;                              /* float types: fill the sums below */
         /* float types, a copy without an output: find the first element that is not finite, instead */
         bool find;
+        const struct backend_seal *seal; /* NULL: neither; copied by submit() */
         /* a hint: the outputs are not in the caches, and what is written is not read again at once */
         bool uncached;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
@@ -81,8 +87,8 @@ struct backend_result {
          * none was found */
         const struct backend_memory *withdrawn;
         unsigned n_inputs;
-        /* Number of that element in the ranges, `first` included; BACKEND_NOWHERE: there is none, it was not
-         * asked for, or the task was cancelled. */
+        /* Number of that element in the ranges, `first` included; of the first piece that is not as it was
+         * sealed. BACKEND_NOWHERE: there is none, it was not asked for, or the task was cancelled. */
         uint64_t found;
         /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that
          * depends on nothing but the number of elements: the same input gives the same bits on any machine

@@ -33,12 +33,6 @@ static void events_ticket(struct member *member) {
                 session_send(member->owner, WIRE__MESSAGE_TYPE__TICKET, 0, &message.base);
 }
 
-/* RESUMED says none: its members go on with the one that they have. */
-static bool events_secret_of(const struct job *job, ProtobufCBinaryData *ret) {
-        *ret = (ProtobufCBinaryData){ sizeof(job->secret.byte), (uint8_t *)job->secret.byte };
-        return !sha256_is_none(&job->secret);
-}
-
 static void events_joined(struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
@@ -62,7 +56,6 @@ static void events_joined(struct member *member) {
         SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
         message.has_ticket = events_ticket_of(member, &message.ticket);
-        message.has_secret = events_secret_of(member->job, &message.secret);
         message.has_proof = proof_make(session->sessions, member->job->uid, member->job->name,
                                        member->job->incarnation, member->stable, &proof) == 0;
         message.proof = (ProtobufCBinaryData){ .len = sizeof(proof), .data = proof.byte };
@@ -195,7 +188,6 @@ static void events_regenerated(struct member *member, const struct membership_lo
         SET(message, cause, loss->cause);
         message.text = (char *)text;
         message.has_ticket = events_ticket_of(member, &message.ticket);
-        message.has_secret = events_secret_of(job, &message.secret);
         if (job->takeover != NULL) {
                 SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;

@@ -58,6 +58,7 @@ int on_operation(struct session *session, struct request *request, const Protobu
                                       .bytes = operation->bytes,
                                       .input = operation->input,
                                       .output = operation->output,
+                                      .sealed = operation->sealed,
                                       .total = operation->has_total ? operation->total : operation->bytes,
                                       .blocking = operation->blocking,
                               },

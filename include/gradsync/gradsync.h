@@ -409,7 +409,8 @@
  *
  *   DAEMON_LOST     the daemon has ended the connection, or is gone and no other one has come in
  *                   time: close, open, join, plan. Calls that are waiting return it, too
- *   PROTOCOL        the daemon sent something that makes no sense; the connection is over
+ *   PROTOCOL        the daemon sent something that makes no sense; the connection is over. (Of a sealed
+ *                   collective: other members' data was changed; the connection stays)
  *
  * (The daemon can end a connection with another result, which all further calls return: for example
  * STATE after a mistake in the protocol, OPERATION_MISMATCH after divisors that differ, QUOTA.)
@@ -647,17 +648,6 @@ uint32_t gradsync_world_size(const struct gradsync_job *job);
 uint32_t gradsync_generation(const struct gradsync_job *job);
 /* Stays with a member for as long as the job lives. */
 uint64_t gradsync_member_id(const struct gradsync_job *job);
-
-/*
- * 32 random bytes that all members of this generation have, and that came to their hosts over TLS.
- * Data of operations does not: with these bytes as a key members can tell whether it was changed on
- * its way (HMAC). They are others after each VOID_RETRY and VOID_BEHIND. Read them before the first
- * of the operations that they are for: if that one is not void, they belong to its generation.
- *   secret  room for 32 bytes
- *   *bytes  32; or 0: all members are on one host, and data does not leave it
- *   INVALID an argument is NULL
- */
-int gradsync_secret(struct gradsync_job *job, void *secret, uint32_t *bytes);
 
 /* ---- Plans ------------------------------------------------------------------------------- */
 
@@ -915,6 +905,9 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *                       output are undefined
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
+ *   PROTOCOL            of a sealed collective: its data was changed on its way between hosts. Nothing of
+ *                       the piece in which that was found is in the output. The connection stays;
+ *                       gradsync_culprit() has the rank that sent it
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   INVALID             data lies on another GPU than the daemon's; nothing was sent
  *   SYSTEM              the GPU did not copy: the connection is over, and this member lost
@@ -933,10 +926,19 @@ int gradsync_barrier(struct gradsync_job *job);
 /* Rank `root`'s bytes on all members. */
 int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*
+ * The same, sealed. Data of collectives travels between hosts in clear, where others may be able to write to
+ * it. The daemons send proofs with this data (HMAC-SHA-256, under a key that reaches them over TLS), and hand
+ * out no piece without one. That takes them about a second for each GiB; on one host it takes nothing. Others
+ * can read it all the same. All members call the same one of the two.
+ */
+int gradsync_broadcast_sealed(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
+/*
  * `bytes` of each member, in the order of ranks, in `out` (world × bytes), which does not overlap
  * `in`.
  */
 int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes);
+/* The same, sealed as a broadcast. */
+int gradsync_allgather_sealed(struct gradsync_job *job, const void *in, void *out, size_t bytes);
 /*
  * Reduces `in` (world × count elements) and leaves part `rank` of the result in `out` (count
  * elements; no overlap).
@@ -957,7 +959,8 @@ struct gradsync_state {
  * Brings the state of all members to the newest one among them. All members call it after the plan
  * is made, before the first step, and after each VOID_BEHIND. `step` is the trainer's own count of
  * steps that are in the state; the call sets it to that of the state which all have afterwards.
- * Buffers are the same in number and sizes on all members.
+ * Buffers are the same in number and sizes on all members. All that it sends is sealed, see
+ * gradsync_broadcast_sealed().
  *
  * Newest is the state with the latest commit that this job has made, and of several the one with
  * the largest `step`. Members that have it already neither send nor receive, except for one of

@@ -27,7 +27,6 @@
 #include "gradients.h"
 #include "kinds.h"
 #include "second.h"
-#include "secret.h"
 #include "values.h"
 
 #define SLOTS 8
@@ -522,18 +521,28 @@ static int do_state(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
+/* stated: the value of the state, and bytes of it that are others */
+static int do_stated(char *out, size_t size) {
+        uint64_t strange = 0;
+
+        for (uint64_t i = 0; i < state_bytes; i++)
+                strange += state_memory[i] != (uint8_t)state_number;
+        snprintf(out, size, "value=%" PRIu64 " strange=%" PRIu64, state_number, strange);
+        return GRADSYNC_OK;
+}
+
 /* sync STEP: tells the step and the value that the state has afterwards */
 static int do_sync(char *out, size_t size) {
         const struct gradsync_state number = { &state_number, sizeof(state_number) };
         const struct gradsync_state state[] = { { state_memory, state_bytes }, { NULL, 0 }, number };
-        uint64_t step = strtoull(word[1], NULL, 0), strange = 0;
+        uint64_t step = strtoull(word[1], NULL, 0);
         int r = gradsync_sync_state(JOB, state, 3, &step);
 
-        for (uint64_t i = 0; i < state_bytes; i++)
-                strange += state_memory[i] != (uint8_t)state_number;
-        if (r == GRADSYNC_OK)
-                snprintf(out, size, "step=%" PRIu64 " value=%" PRIu64 " strange=%" PRIu64, step, state_number,
-                         strange);
+        if (r == GRADSYNC_OK) {
+                int used = snprintf(out, size, "step=%" PRIu64 " ", step);
+
+                do_stated(out + used, size - (size_t)used);
+        }
         return r;
 }
 
@@ -581,16 +590,15 @@ static int do_place(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
-/* secret: that of the generation, in hexadecimal digits */
-static int do_secret(char *out, size_t size) {
-        return secret_of(JOB, out, size);
-}
-
 static int do_barrier(char *out, size_t size) {
         return gradsync_barrier(JOB);
 }
 
-/* broadcast BYTES ROOT */
+static bool is_sealed(void) {
+        return strcmp(word[words - 1], "sealed") == 0;
+}
+
+/* broadcast BYTES ROOT [sealed] */
 static int do_broadcast(char *out, size_t size) {
         uint64_t bytes = strtoull(word[1], NULL, 0);
         uint32_t root = index_at(2);
@@ -598,7 +606,8 @@ static int do_broadcast(char *out, size_t size) {
         prepare(bytes, 0);
         for (uint64_t i = 0; i < bytes && !under_way; i++)
                 in_memory[i] = gradsync_rank(JOB) == root ? pattern(root, i) : 0xee;
-        int r = done(gradsync_broadcast(JOB, in_memory, bytes, root));
+        int r = done(is_sealed() ? gradsync_broadcast_sealed(JOB, in_memory, bytes, root)
+                                 : gradsync_broadcast(JOB, in_memory, bytes, root));
         for (uint64_t i = 0; i < bytes && r == GRADSYNC_OK; i++)
                 if (in_memory[i] != pattern(root, i)) {
                         snprintf(out, size, "wrong: byte %" PRIu64, i);
@@ -609,7 +618,7 @@ static int do_broadcast(char *out, size_t size) {
         return r;
 }
 
-/* allgather BYTES */
+/* allgather BYTES [sealed] */
 static int do_allgather(char *out, size_t size) {
         uint64_t bytes = strtoull(word[1], NULL, 0), world = gradsync_world_size(JOB);
         int r;
@@ -617,7 +626,8 @@ static int do_allgather(char *out, size_t size) {
         prepare(bytes, bytes * world);
         for (uint64_t i = 0; i < bytes; i++)
                 in_memory[i] = pattern(gradsync_rank(JOB), i);
-        r = done(gradsync_allgather(JOB, in_memory, out_memory, bytes));
+        r = done(is_sealed() ? gradsync_allgather_sealed(JOB, in_memory, out_memory, bytes)
+                             : gradsync_allgather(JOB, in_memory, out_memory, bytes));
         for (uint64_t i = 0; i < bytes * world && r == GRADSYNC_OK; i++)
                 if (out_memory[i] != pattern((uint32_t)(i / bytes), i % bytes)) {
                         snprintf(out, size, "wrong: byte %" PRIu64, i);
@@ -908,8 +918,8 @@ static const struct command {
         { "sync_twice", do_sync_twice },
         { "sync_other", do_sync_other },
         { "place", do_place },
-        { "secret", do_secret },
         { "barrier", do_barrier },
+        { "stated", do_stated },
         { "broadcast", do_broadcast },
         { "allgather", do_allgather },
         { "allreduce", do_allreduce },

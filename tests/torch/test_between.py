@@ -1,31 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Somebody between two hosts writes to the state that a new process takes: it is refused by name, nothing of
 it is loaded, and the next process takes the state as it is."""
-import pathlib
-import shutil
 import struct
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
+from between import Between, able
 from conftest import ENVIRONMENT
 from harness import LONG, Program
 from hosts import hosts, needed  # noqa: F401
 
-pytestmark = [needed, pytest.mark.heavy, pytest.mark.xdist_group("hosts"),
-              pytest.mark.skipif(shutil.which("nft") is None, reason="connections are led astray by nft(8)")]
-CHANGER = pathlib.Path(__file__).with_name("changer.py")
-PORT, UID = 9999, 12345
-#: Ports that the kernel gives, as those of Gloo; the coordinator's is another one.
-ASTRAY = f"""table ip astray {{
-    chain those {{
-        type nat hook output priority -100
-        tcp dport 32768-60999 meta skuid != {UID} redirect to :{PORT}
-    }}
-}}
-"""
+pytestmark = [needed, able, pytest.mark.heavy, pytest.mark.xdist_group("hosts")]
 TEXT, NUMBER = "how the others went on", 0x5A17C0DE12345678
 CHANGES = {"skeleton": (TEXT.encode(), TEXT.upper().encode()),
            "tensors": (struct.pack("<q", NUMBER), struct.pack("<q", NUMBER + 1))}
@@ -62,32 +49,6 @@ TRAINER = f"""
 """
 
 
-class Between:
-    """On both hosts."""
-
-    def __init__(self, it, processes):
-        self.made = []
-        for host in range(2):
-            subprocess.run([*it.inside(host), "nft", "-f", "-"], input=ASTRAY, text=True, check=True)
-            self.made.append(Program(sys.executable, CHANGER, PORT, UID, prefix=it.inside(host)))
-            processes.append(self.made[-1])
-            assert self.made[-1].line(LONG) == "ready"
-
-    def change(self, *words):
-        for each in self.made:
-            each.say(" ".join(word.hex() for word in words))
-            line = each.line(LONG)
-            while line == "changed":
-                line = each.line(LONG)
-            assert line == "taken"
-
-    def has_changed(self):
-        """Since that was said; the process that has got it has ended."""
-        for each in self.made:
-            each.say("")
-        return any([each.line(LONG) == "changed" for each in self.made])
-
-
 @pytest.fixture
 def train(hosts, processes):  # noqa: F811
     """The hosts, somebody between them, and start(rank): a process of that rank."""
@@ -119,9 +80,9 @@ def test_a_state_that_was_changed_is_refused(train, what):
     ranks[1].kill()
     ranks[1] = start(1)
     assert ranks[1].line(LONG) is None, ranks[1].told()     # nothing was loaded
-    assert ranks[1].wait(LONG) == 1 and between.has_changed()
-    assert ("gradsync.errors.ProtocolError: job 'job': the state that rank 0 sent was changed on its way "
-            f"between hosts ({what}), and rank 1 has taken nothing of it") in ranks[1].err
+    assert ranks[1].wait(LONG) == 1 and between.change()
+    assert "gradsync.errors.ProtocolError: job 'job': the data that rank 0 sent in operation " in ranks[1].err
+    assert "(sealed broadcast) was changed on its way between hosts" in ranks[1].err
     takes_the_state(start(1))
 
 

@@ -79,7 +79,6 @@ struct played {
         uint8_t *in, *out;
         struct codec codec;
         uint32_t request;   /* of the last message */
-        size_t secret;      /* bytes of that of each generation, which are its number; 0: none */
         int fd;             /* that came with it; -1: none */
         unsigned n_fds;     /* as many; others are closed */
         int arena, control; /* control -1: its contents are at the start of the arena */
@@ -145,13 +144,6 @@ static inline void hang_up(struct played *d) {
         d->sock = -1;
 }
 
-static inline ProtobufCBinaryData secret_of(const struct played *d, uint32_t generation) {
-        static uint8_t bytes[2 * LIMIT_SECRET];
-
-        memset(bytes, (int)generation, sizeof(bytes));
-        return (ProtobufCBinaryData){ d->secret, bytes };
-}
-
 /* Two members, of which this is rank 1, in generation 1. */
 static inline void let_join(struct played *d) {
         Wire__Joined joined = WIRE__JOINED__INIT;
@@ -164,8 +156,6 @@ static inline void let_join(struct played *d) {
         joined.rank = 1;
         joined.world = 2;
         joined.member = 11;
-        joined.has_secret = d->secret > 0;
-        joined.secret = secret_of(d, 1);
         ANSWER(d, JOINED, joined);
 }
 
@@ -246,8 +236,6 @@ static inline void next_generation(struct played *d, uint32_t generation, bool b
         newgen.world = 2;
         newgen.behind = behind;
         newgen.text = (char *)"gone";
-        newgen.has_secret = d->secret > 0;
-        newgen.secret = secret_of(d, generation);
         NOTICE(d, NEWGEN, newgen);
 }
 

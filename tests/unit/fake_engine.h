@@ -74,6 +74,8 @@ struct fake_engine {
         bool held; /* delivers nothing */
         bool lost; /* nothing of it reaches the others any more, and they are told */
         bool slow; /* memory is there, and let go of, when the test says so */
+        /* Changes what a collective brings to this node on its way; NULL: as it is. */
+        void (*between)(struct fake_engine *fake, unsigned char *data, uint64_t bytes);
         uint64_t coming[FABRIC_MEMORIES], going[FABRIC_MEMORIES];
         unsigned n_coming, n_going;
         int launch_error; /* what launch() fails with */
@@ -315,6 +317,8 @@ static void fake_deliver_done(struct fake_engine *fake, const struct fabric_even
 
                 fabric_check_hands_off(fake, collective, output);
                 memcpy(output, collective->result, bytes);
+                if (fake->between != NULL)
+                        fake->between(fake, output, bytes);
                 if (launch->piece.tail_bytes > 0)
                         memcpy(launch->piece.tail, output + bytes - launch->piece.tail_bytes,
                                launch->piece.tail_bytes);

@@ -45,7 +45,9 @@
 #define BESIDE 0x5a /* nothing but this is ever there */
 #define LARGE_ROOM ((LARGE * 4u + BEHIND + 4095u) / 4096u * 4096u)
 #define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE_ROOM)
+#ifndef STAGING
 #define STAGING 65536u
+#endif
 
 #define NO_MAP 0xffu /* a member says nothing of absent parameters */
 

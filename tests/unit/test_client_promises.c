@@ -541,52 +541,6 @@ PLAYED(test_a_trainer_that_counts_further_has_the_newest_state) {
         munmap(staging, 4 * ARENA_PAGE);
 }
 
-static void script_secrets(struct played *d) {
-        Wire__Resumed resumed = WIRE__RESUMED__INIT;
-
-        d->secret = LIMIT_SECRET;
-        let_join(d);
-        pthread_barrier_wait(&gate);
-        next_generation(d, 2, false);
-        pthread_barrier_wait(&gate);
-        resumed.has_job = resumed.has_generation = true;
-        resumed.job = HANDLE;
-        resumed.generation = 3;
-        NOTICE(d, RESUMED, resumed);
-        pthread_barrier_wait(&gate);
-        d->secret = 0;
-        next_generation(d, 4, false);
-        pthread_barrier_wait(&gate);
-        d->secret = LIMIT_SECRET - 1;
-        next_generation(d, 5, false);
-}
-
-/* In that generation it is 32 bytes of that number. */
-static void assert_secret(uint32_t generation, unsigned char number) {
-        unsigned char secret[LIMIT_SECRET] = { 0 };
-        uint32_t bytes = 77;
-
-        while (gradsync_generation(played.job) < generation)
-                assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
-        assert_int_equal(gradsync_secret(played.job, secret, &bytes), GRADSYNC_OK);
-        assert_int_equal(bytes, number > 0 ? LIMIT_SECRET : 0);
-        for (uint32_t i = 0; i < LIMIT_SECRET; i++)
-                assert_int_equal(secret[i], number);
-        pthread_barrier_wait(&gate);
-}
-
-/* It stays where members go on with what they had begun: not all of them hear of that at the same time. */
-PLAYED(test_the_secret_is_that_of_the_generation) {
-        play(&played, script_secrets);
-        assert_secret(1, 1);
-        assert_secret(2, 2);
-        assert_secret(3, 2);
-        assert_secret(4, 0);
-        while (gradsync_dispatch(played.gs) == GRADSYNC_OK)
-                ;
-        assert_non_null(strstr(gradsync_error(), "gradsyncd sent a secret of 31 bytes"));
-}
-
 static void script_half_a_state(struct played *d) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
 

@@ -7,6 +7,7 @@
  *   test_nodes_lies [FIRST [LAST]]      these seeds
  */
 #define TESTS_OWN_MAIN
+#define HOSTS_APART 1 /* so that operations have seals */
 #include "nodes_fixture.h"
 
 #include "rendezvous/peer.h"
@@ -395,6 +396,8 @@ static void call_some(struct member *member) {
                                           .bytes = 64,
                                           .total = 64,
                                           .output = STAGING / 2 };
+
+        call.sealed = spread_can_be_sealed(call.kind);
 
         if (!staging_is_attached(&member->staging) && staging_ask(member, 12, &cluster->refusal) == 0)
                 staging_attach(member, 13, &cluster->refusal);

@@ -23,6 +23,7 @@
 struct call {
         unsigned kind, dtype, reduce;
         uint32_t root;
+        bool sealed;
         const void *in;
         void *out;
         /* Of one member's part. */
@@ -192,6 +193,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         SET_IF(operation, reduce, c->reduce != 0, (Wire__Reduce)c->reduce);
         SET_IF(operation, root, c->kind == WIRE__OPERATION_KIND__BROADCAST, c->root);
         SET_IF(operation, blocking, job_waits_alone(job), true);
+        SET_IF(operation, sealed, c->sealed, true);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
 }
@@ -361,7 +363,8 @@ static int collective_advance(struct gradsync_job *job) {
 
 static bool collective_same_call(const struct collective *c, const struct call *call) {
         return c->kind == call->kind && c->dtype == call->dtype && c->reduce == call->reduce &&
-               c->root == call->root && c->in == call->in && c->out == call->out && c->bytes == call->bytes;
+               c->root == call->root && c->sealed == call->sealed && c->in == call->in &&
+               c->out == call->out && c->bytes == call->bytes;
 }
 
 /* In any other one it is void, whatever it asks for. */
@@ -382,6 +385,7 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->dtype = call->dtype;
         c->reduce = call->reduce;
         c->root = call->root;
+        c->sealed = call->sealed;
         c->in = call->in;
         c->out = call->out;
         c->bytes = call->bytes;
@@ -490,6 +494,7 @@ int gradsync_barrier(struct gradsync_job *job) {
 
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes) {
         struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER,
+                             .sealed = true,
                              .in = in,
                              .out = out,
                              .bytes = bytes,
@@ -503,6 +508,7 @@ int collective_broadcast(struct gradsync_job *job, uint32_t generation, const vo
                          uint64_t bytes, uint32_t root) {
         struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST,
                              .root = root,
+                             .sealed = true,
                              .in = in,
                              .out = out,
                              .bytes = bytes,
@@ -520,10 +526,29 @@ int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint3
         return collective_call(job, &call, "gradsync_broadcast");
 }
 
+int gradsync_broadcast_sealed(struct gradsync_job *job, void *data, size_t bytes, uint32_t root) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST,
+                             .root = root,
+                             .sealed = true,
+                             .in = data,
+                             .out = data,
+                             .bytes = bytes };
+
+        return collective_call(job, &call, "gradsync_broadcast_sealed");
+}
+
 int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes) {
         struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes };
 
         return collective_call(job, &call, "gradsync_allgather");
+}
+
+int gradsync_allgather_sealed(struct gradsync_job *job, const void *in, void *out, size_t bytes) {
+        struct call call = {
+                .kind = WIRE__OPERATION_KIND__ALLGATHER, .sealed = true, .in = in, .out = out, .bytes = bytes
+        };
+
+        return collective_call(job, &call, "gradsync_allgather_sealed");
 }
 
 /* Checks what collective_check() cannot see any more: the element type, and the multiplication. */

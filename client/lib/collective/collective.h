@@ -43,6 +43,7 @@ struct collective {
         uint32_t root;
         const void *in;
         void *out;
+        bool sealed;
         /* OK, or why the GPU that data lies on did not copy. */
         int copied;
         /* Of one member's part, see Wire__Operation. */
@@ -57,7 +58,7 @@ struct collective {
 };
 
 /*
- * As their public namesakes, for gradsync_sync_state(). The first begins whether or not the caller knows of
+ * As their public namesakes, for gradsync_sync_state(), and sealed. The first begins whether or not the caller knows of
  * the generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`,
  * elsewhere `out` receives, or nothing if that is NULL.
  */

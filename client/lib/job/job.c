@@ -99,16 +99,6 @@ void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket
         memcpy(job->ticket->data, ticket->data, ticket->len);
 }
 
-int job_take_secret(struct gradsync_job *job, const ProtobufCBinaryData *secret) {
-        if (secret->len != 0 && secret->len != LIMIT_SECRET)
-                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd sent a secret of %zu bytes", job->name,
-                            secret->len);
-        job->standing.secret_bytes = (uint32_t)secret->len;
-        if (secret->len > 0)
-                memcpy(job->standing.secret, secret->data, secret->len);
-        return GRADSYNC_OK;
-}
-
 /* To a daemon of the first minor version each loss is the end. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         standing_set_state(&job->standing,
@@ -138,18 +128,6 @@ int job_wait_daemon(struct gradsync_job *job) {
 int job_void_code(const struct gradsync_job *job) {
         return standing_is_behind(&job->standing) && !standing_is_over(&job->standing) ? GRADSYNC_VOID_BEHIND
                                                                                        : GRADSYNC_VOID_RETRY;
-}
-
-int gradsync_secret(struct gradsync_job *job, void *secret, uint32_t *bytes) {
-        if (job == NULL || secret == NULL || bytes == NULL)
-                return fail(GRADSYNC_INVALID,
-                            "gradsync_secret(): the job, or a place for the secret, is NULL");
-        int r = context_enter(job->gs);
-        if (r != GRADSYNC_OK)
-                return r;
-        *bytes = job->standing.secret_bytes;
-        memcpy(secret, job->standing.secret, *bytes);
-        return context_leave(job->gs, r);
 }
 
 /* These run without the lock, which another thread may hold for long; another thread may enter the next

@@ -106,8 +106,6 @@ struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 
 /* Takes the place of the one before. Without memory for it there is none, and the next daemon says so. */
 void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket);
-/* Takes the secret of the generation that begins; there may be none. OK or PROTOCOL. */
-int job_take_secret(struct gradsync_job *job, const ProtobufCBinaryData *secret);
 /* The generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* While the generation is at its end, waits for what follows. Returns the result of the connection if that

@@ -55,10 +55,6 @@ struct standing {
          * without anything being void; the newest one in which a member without a state came; the one of
          * the last synchronisation. */
         uint32_t told, resumed, newcomer, synchronised;
-        /* Shared by the members since the last generation in which something was void: none, or LIMIT_SECRET
-         * bytes. */
-        uint32_t secret_bytes;
-        uint8_t secret[LIMIT_SECRET];
         struct tag tag;
         /* STANDING_HISTORY and STANDING_TORN */
         unsigned claims;

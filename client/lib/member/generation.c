@@ -24,8 +24,6 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
         if (!standing_set_state(standing, STANDING_SETTLED, message->lost_rank, message->lost_pid,
                                 message->text))
                 return GRADSYNC_OK;
-        if (job_take_secret(job, &message->secret) != GRADSYNC_OK)
-                return GRADSYNC_PROTOCOL;
         standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
         if (message->has_ticket)
                 job_keep_ticket(job, &message->ticket);

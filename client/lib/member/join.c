@@ -44,8 +44,6 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         if (joined->world < 1 || joined->world > LIMIT_WORLD || joined->rank >= joined->world)
                 return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u", job->name,
                             joined->rank, joined->world);
-        if (job_take_secret(job, &joined->secret) != GRADSYNC_OK)
-                return GRADSYNC_PROTOCOL;
         job->handle = joined->job;
         join_begin(job, joined->generation, joined->rank, joined->local_rank, joined->world);
         job->member = joined->member;

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ALIGN = 64
 MIB = 1 << 20
 LARGEST = 1 << 62
-SECRET = 32
 
 Place = tuple[Memory, int]
 
@@ -155,17 +154,6 @@ class Job:
         """The name of the job."""
         text: bytes = library().job_name(self._handle)
         return text.decode("utf-8", "replace")
-
-    @property
-    def secret(self) -> bytes:
-        """32 random bytes that all members of this generation have, and that came to their hosts over TLS, so
-        that they can tell whether data of collectives was changed on its way; other ones after each VoidStep.
-        Empty where all members are on one host. Read it before the collectives that it is for: if the first
-        one is not void, it belongs to their generation."""
-        self._check()
-        place, nbytes = ctypes.create_string_buffer(SECRET), ctypes.c_uint32()
-        check(library().secret(self._handle, place, nbytes))
-        return place.raw[:nbytes.value]
 
     # ---- memory
 
@@ -358,18 +346,24 @@ class Job:
         """Returns when all members have called it."""
         self._collective(library().barrier, held=None)
 
-    def broadcast(self, data: Any, root: int = 0) -> None:
+    def broadcast(self, data: Any, root: int = 0, *, sealed: bool = False) -> None:
         """Rank `root`'s bytes, in place, on all members. `data`: a writable contiguous buffer, a tensor, or
-        Raw; on a GPU's daemon also a tensor, or Raw, of that GPU, here and in all collectives."""
-        with self._memory_of(data, True) as raw:
-            self._collective(library().broadcast, raw.address, raw.nbytes, root, held=data)
+        Raw; on a GPU's daemon also a tensor, or Raw, of that GPU, here and in all collectives.
 
-    def allgather(self, data: Any, out: Any) -> None:
+        sealed   where members are on several hosts, data that was changed on its way between them is refused:
+                 ProtocolError, with the rank that sent it. It takes the daemons about a second per GiB, and
+                 nothing on one host. Here and in allgather(); all members alike
+        """
+        function = library().broadcast_sealed if sealed else library().broadcast
+        with self._memory_of(data, True) as raw:
+            self._collective(function, raw.address, raw.nbytes, root, held=data)
+
+    def allgather(self, data: Any, out: Any, *, sealed: bool = False) -> None:
         """`data` of each member, in the order of ranks, in `out` (world × its size)."""
+        function = library().allgather_sealed if sealed else library().allgather
         with self._memory_of(data, False) as one, self._memory_of(out, True) as all_of_them:
             self._fits("allgather", all_of_them, one)
-            self._collective(library().allgather, one.address, all_of_them.address, one.nbytes,
-                             held=(data, out))
+            self._collective(function, one.address, all_of_them.address, one.nbytes, held=(data, out))
 
     def reduce_scatter(self, data: Any, out: Any, dtype: DType, reduce: Reduce = Reduce.SUM) -> None:
         """Reduces `data` (world × the size of `out`) and leaves part `rank` of the result in `out`."""
@@ -401,7 +395,7 @@ class Job:
         steps.
 
         pieces   writable buffers, tensors or Raw: parameters, momentum, … the same in number and sizes on all
-                 members
+                 members. Between hosts they are sealed, as in broadcast()
         step     this trainer's count of steps that are in its state; 0 if it has none
 
         All members call it before the first step and after each VoidBehind. MemberLostError: no state is

@@ -129,7 +129,7 @@ static bool errand_is_valid(const struct backend_task *task) {
                                           .statistics = task->statistics,
                                           .find = task->find };
 
-        return task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
+        return task->seal == NULL && task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
 }
 
 /* Behind what its user has in the lane: so tasks of one turn stay in their order. */

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/seal.h"
 #include "proto/gradsync.pb-c.h"
 
 #define KERNEL_LANES 16u  /* elements handled as one row */
@@ -47,6 +48,7 @@ struct kernel_slice {
         double *result_sum;
         uint64_t *input_nonfinite; /* n_inputs counts to add to */
         uint64_t *found; /* `find` alone: set to the first element that is not finite, if there is one */
+        const struct backend_seal *seal; /* pieces instead of elements; `found` is the first bad one */
 };
 
 /* Floats: `elements` must be a multiple of KERNEL_LANES. kernel_run() is for any number. */

@@ -11,15 +11,18 @@
 #include "arena.h"
 #include "base/cleanup.h"
 #include "guard.h"
+#include "seal.h"
 
 static size_t task_slice_elements(const struct backend_task *description) {
+        if (description->seal)
+                return seal_slice_pieces(description->seal);
         size_t size = kernel_size(description->dtype);
         return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) /
                size;
 }
 
 static unsigned task_slice_count(const struct backend_task *description) {
-        size_t each = task_slice_elements(description);
+        uint64_t each = task_slice_elements(description);
         return (unsigned)((description->elements + each - 1) / each);
 }
 
@@ -27,6 +30,8 @@ static unsigned task_slice_count(const struct backend_task *description) {
 static unsigned task_slices_most(const struct backend_task *description) {
         unsigned slices = task_slice_count(description);
         unsigned fine = KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL;
+        if (description->seal)
+                return slices;
         return description->elements * kernel_size(description->dtype) > KERNEL_SMALL_TASK && slices < fine
                        ? fine
                        : slices;
@@ -39,6 +44,8 @@ static bool task_is_float(unsigned dtype) {
 
 /* NULL if there is no such combination. */
 static kernel_fn task_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
+        if (description->seal)
+                return description->n_outputs > 0 ? seal_make : seal_check;
         switch (description->reduce) {
         case WIRE__REDUCE__REDUCE_NONE:
                 return description->n_inputs != 1 ? NULL
@@ -62,6 +69,8 @@ static bool task_is_valid(const struct backend_task *description) {
                 return false;
         if (description->n_inputs < 1 || description->n_inputs > LIMIT_LOCAL)
                 return false;
+        if (description->seal)
+                return seal_is_valid(description);
         if (description->n_outputs == 0 || description->find)
                 return description->n_outputs == 0 && description->reduce == WIRE__REDUCE__REDUCE_NONE;
         return description->n_outputs <= LIMIT_LOCAL;
@@ -126,9 +135,14 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                 .n_outputs = n_out,
                 .elements = description->elements,
                 .scale = task_scale(description),
-                .uncached = task_uncached(description, outputs),
+                .uncached = !description->seal && task_uncached(description, outputs),
         };
-        task->find = description->find;
+        if (description->seal) {
+                task->seal = *description->seal;
+                task->whole.seal = &task->seal;
+        }
+        task->seals = description->seal != NULL;
+        task->find = description->find || (task->seals && n_out == 0);
         task->first = description->first;
         task->found = BACKEND_NOWHERE;
         task->element_size = kernel_size(description->dtype);
@@ -188,6 +202,8 @@ int task_reuse(struct task *task, const struct kernel_set *kernels, const struct
 uint64_t task_traffic(const struct backend_task *description) {
         if (!task_is_valid(description))
                 return 0;
+        if (description->seal)
+                return seal_traffic(description);
         return description->n_inputs * description->elements * kernel_size(description->dtype);
 }
 
@@ -217,7 +233,7 @@ struct task_slice {
 static void task_run_kernel(void *data) {
         const struct task_slice *slice = data;
         const struct task *task = slice->task;
-        if (task->find)
+        if (task->find || task->seals)
                 task->kernel(&slice->part);
         else
                 kernel_run(task->kernel, &slice->part, task->element_size);

@@ -20,14 +20,15 @@ struct task {
         struct kernel_slice whole; /* pointers, counts and scale that all slices share */
         size_t element_size, slice_elements;
         unsigned slices;
-        bool statistics, find;
-        bool in_room;                /* its memory is the room of its description */
-        double *sums;                /* of squares, per slice: of each input, then of the result */
-        double *totals;              /* the same, added up */
-        uint64_t *nonfinite;         /* per input */
-        uint64_t first;              /* see struct backend_task */
-        uint64_t found;              /* after that, in the slices that have run; or BACKEND_NOWHERE */
-        const struct arena **arenas; /* per input, then per output */
+        struct backend_seal seal;
+        bool statistics, find, seals; /* find: also what is not as it was sealed */
+        bool in_room;                 /* its memory is the room of its description */
+        double *sums;                 /* of squares, per slice: of each input, then of the result */
+        double *totals;               /* the same, added up */
+        uint64_t *nonfinite;          /* per input */
+        uint64_t first;               /* see struct backend_task */
+        uint64_t found;               /* after that, in the slices that have run; or BACKEND_NOWHERE */
+        const struct arena **arenas;  /* per input, then per output */
         const struct backend_memory *withdrawn; /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */

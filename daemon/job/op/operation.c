@@ -75,6 +75,9 @@ static int check_call(const struct member *member, const struct operation_reques
             call->kind > WIRE__OPERATION_KIND__ALLREDUCE)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': unknown operation %u", job,
                               call->kind);
+        if (call->sealed && !spread_can_be_sealed(call->kind))
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': the %s has no seals", job,
+                              operation_name(call->kind));
         if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= member->job->world)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': broadcast from rank %u of %u", job,
                               call->root, member->job->world);
@@ -98,7 +101,7 @@ static int check_call(const struct member *member, const struct operation_reques
 }
 
 static bool same_call(const struct operation_request *a, const struct operation_request *b) {
-        if (a->kind != b->kind || a->bytes != b->bytes || a->total != b->total)
+        if (a->kind != b->kind || a->bytes != b->bytes || a->total != b->total || a->sealed != b->sealed)
                 return false;
         if (a->kind == WIRE__OPERATION_KIND__BROADCAST)
                 return a->root == b->root;
@@ -106,15 +109,19 @@ static bool same_call(const struct operation_request *a, const struct operation_
 }
 
 static void call_text(const struct operation_request *call, char *text, size_t size) {
+        const char *sealed = call->sealed ? "sealed " : "";
+
         if (call->kind == WIRE__OPERATION_KIND__BARRIER)
                 snprintf(text, size, "barrier");
         else if (call->kind == WIRE__OPERATION_KIND__BROADCAST)
-                snprintf(text, size, "broadcast of %" PRIu64 " bytes from rank %u", call->total, call->root);
+                snprintf(text, size, "%sbroadcast of %" PRIu64 " bytes from rank %u", sealed, call->total,
+                         call->root);
         else if (spread_reduces(call->kind))
                 snprintf(text, size, "%s of %" PRIu64 " bytes of %s, %s", operation_name(call->kind),
                          call->total, dtype_name(call->dtype), reduce_name(call->reduce));
         else
-                snprintf(text, size, "%s of %" PRIu64 " bytes", operation_name(call->kind), call->total);
+                snprintf(text, size, "%s%s of %" PRIu64 " bytes", sealed, operation_name(call->kind),
+                         call->total);
 }
 
 void operation_describe(const struct job *job, char *text, size_t size) {
@@ -255,7 +262,7 @@ static bool operation_begin(struct job *job) {
 
         operation->since = clock_now();
         operation->failed = operation->stalled.told = operation->differs = false;
-        operation->spread.handing_out = false;
+        operation->spread.phase = SPREAD_GATHERS;
         return machine_open(job, TRACK_OPERATION, 2);
 }
 

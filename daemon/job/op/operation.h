@@ -26,6 +26,7 @@ struct operation_request {
         uint64_t bytes, input, output;
         uint64_t total; /* bytes of the caller's whole call, of which this is a part */
         bool blocking;  /* the member does nothing else before the answer */
+        bool sealed;    /* broadcast, allgather: between hosts, what was changed on its way is refused */
 };
 
 struct operation_part { /* a member's call */

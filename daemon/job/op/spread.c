@@ -2,6 +2,7 @@
 #include "job/op/spread.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -11,6 +12,10 @@
 
 bool spread_reduces(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+}
+
+bool spread_can_be_sealed(unsigned kind) {
+        return kind == WIRE__OPERATION_KIND__BROADCAST || kind == WIRE__OPERATION_KIND__ALLGATHER;
 }
 
 /* Each rank of the world has a slot where something of everybody is held. */
@@ -30,18 +35,63 @@ static uint64_t spread_room(const struct job *job) {
         return job->table->config.staging_bytes;
 }
 
+/* With the seals of all of it: no piece but one of a broadcast has less than ARENA_ALIGN bytes. */
+static uint64_t spread_area(const struct job *job) {
+        uint64_t room = spread_room(job);
+
+        return frame_round_up(room + room / ARENA_ALIGN * SEAL_BYTES + SEAL_BYTES, ARENA_ALIGN);
+}
+
+static uint64_t spread_seals_at(const struct job *job) {
+        return frame_round_up(spread_whole(job), ARENA_ALIGN);
+}
+
+static uint64_t spread_pieces(const struct job *job) {
+        return spread_whole(job) / job->operation.spread.bytes * seal_pieces(job->operation.spread.bytes);
+}
+
+/* What is exchanged. */
+static uint64_t spread_payload(const struct job *job) {
+        if (!job->operation.spread.sealed)
+                return spread_whole(job);
+        return spread_seals_at(job) + spread_pieces(job) * SEAL_BYTES;
+}
+
+/* Members of other nodes have what these have found as it was sealed. */
+static void spread_reject(struct job *job, uint64_t piece) {
+        const struct spread *spread = &job->operation.spread;
+        uint64_t slot = piece / seal_pieces(spread->bytes);
+        uint32_t from =
+                spread->kind == WIRE__OPERATION_KIND__BROADCAST ? job->operation.first.root : (uint32_t)slot;
+
+        job->operation.failed = true;
+        refuse_for(
+                &job->operation.refusal, WIRE__CODE__PROTOCOL, from, -1,
+                "job '%s': the data that rank %u sent in operation %" PRIu64
+                " (sealed %s) was changed on its way between hosts, and nothing of it was taken. Something "
+                "between the hosts writes to what Gloo or NCCL send: close that network to strangers "
+                "(data_address in gradsyncd.conf(5), and the firewall), then start this rank again",
+                job->name, from, job->operation.first.sequence, operation_name(spread->kind));
+}
+
+static int spread_run(struct job *job, enum spread_phase phase, int (*submit)(struct job *job));
+static int spread_hand_out(struct job *job);
+
 /* Of the payload, or of what a node gives of it, all tasks have ended. */
 static void spread_tasks_ended(struct job *job) {
         if (job->operation.spread.broken)
                 return; /* it ends with the member that is evicted */
-        if (job->operation.spread.handing_out)
+        if (job->operation.spread.phase == SPREAD_CHECKS && !job->operation.failed)
+                spread_run(job, SPREAD_HANDS_OUT, spread_hand_out);
+        else if (job->operation.spread.phase != SPREAD_GATHERS)
                 machine_say(job, TRACK_OPERATION, node_landed);
         else if (!job->operation.spread.failed)
                 machine_offer(job, TRACK_OPERATION);
 }
 
 bool spread_can_wait(const struct job *job) {
-        return machine_may_resume(job) && !job->operation.differs && !job->operation.spread.handing_out;
+        return machine_may_resume(job) && !job->operation.differs &&
+               job->operation.spread.phase != SPREAD_HANDS_OUT && !job->operation.failed;
 }
 
 void spread_let_go(struct job *job) {
@@ -66,6 +116,8 @@ static void spread_done(struct task_owner *owner, uint32_t index, const struct b
 
         if (!voiding && result->withdrawn != NULL)
                 spread_break(job, result->withdrawn);
+        if (!voiding && job->operation.spread.phase == SPREAD_CHECKS && result->found != BACKEND_NOWHERE)
+                spread_reject(job, result->found);
         if (owner->tasks > 0)
                 return;
         if (voiding)
@@ -81,8 +133,10 @@ int spread_prepare(struct job *job, struct refusal *refusal) {
         if (r < 0 || operation->spread.memory.id != 0 || machine_is_alone(job))
                 return r;
         return shared_init(&operation->spread.memory, job, job->table->config.staging,
-                           &(struct memory_request){ .bytes = 3 * spread_room(job) }, 0, NULL, refusal);
+                           &(struct memory_request){ .bytes = 3 * spread_area(job) }, 0, NULL, refusal);
 }
+
+#define SEALED (UINT64_C(1) << 32) /* beside the kind of call */
 
 /* What is compared is what matters to the kind of call. The node of the root is found out beside it. */
 bool spread_words(const struct job *job, struct comm_words *ret) {
@@ -90,9 +144,10 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
         bool broadcast = call->kind == WIRE__OPERATION_KIND__BROADCAST;
 
-        *ret = (struct comm_words){ .word = { machine_operation(job), call->kind, barrier ? 0 : call->bytes,
-                                              barrier ? 0 : call->total, reduces ? call->dtype : 0,
-                                              reduces ? call->reduce : 0, broadcast ? call->root : 0 } };
+        *ret = (struct comm_words){ .word = { machine_operation(job), call->kind | call->sealed * SEALED,
+                                              barrier ? 0 : call->bytes, barrier ? 0 : call->total,
+                                              reduces ? call->dtype : 0, reduces ? call->reduce : 0,
+                                              broadcast ? call->root : 0 } };
         for (uint32_t local = 0; local < job->n_local && broadcast; local++)
                 if (job->local[local]->rank == call->root)
                         ret->largest = machine_node_rank(job) + 1;
@@ -118,10 +173,28 @@ static void spread_take_words(struct spread *spread, const struct comm_words *wo
         bool reduces = spread_reduces((unsigned)words->word[1]);
 
         spread->kind = (unsigned)words->word[1];
+        spread->sealed = (words->word[1] & SEALED) != 0;
         spread->bytes = same ? words->word[2] : 0;
         spread->dtype = reduces ? (unsigned)words->word[4] : WIRE__DTYPE__U8;
         spread->reduce = (unsigned)words->word[5];
         spread->root = words->largest > 0 ? (uint32_t)words->largest - 1 : 0;
+}
+
+/* Nodes of one host have no secret. 0 or -EIO. */
+static int spread_seal(struct job *job) {
+        struct spread *spread = &job->operation.spread;
+        const struct {
+                char use[16];
+                uint64_t number, kind, bytes, root;
+        } about = { "operation", machine_operation(job), spread->kind, spread->bytes,
+                    spread->kind == WIRE__OPERATION_KIND__BROADCAST ? job->operation.first.root : 0 };
+
+        spread->sealed &=
+                spread->bytes > 0 && spread_can_be_sealed(spread->kind) && !sha256_is_none(&job->secret);
+        if (!spread->sealed)
+                return 0;
+        spread->seal = (struct backend_seal){ .part = spread->bytes };
+        return sha256_hmac(&job->secret, sizeof(job->secret), &about, sizeof(about), &spread->seal.key);
 }
 
 /* ---- this node's inputs, and its members' outputs ---- */
@@ -210,26 +283,80 @@ static int spread_copy(struct job *job, uint32_t index, struct backend_range fro
         return spread_submit(job, index, &c);
 }
 
-/* Members' slots, and zeros between them. */
-static int gather_slots(struct job *job) {
-        uint64_t bytes = job->operation.spread.bytes, at = 0, zeros = 2 * spread_room(job);
-        uint32_t index = 0;
+static int copy_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
+        return spread_copy(job, index, spread_input(job, local), to, job->operation.spread.bytes);
+}
+
+/* A task of seals: of that part, or of all. */
+static int spread_submit_seals(struct job *job, uint32_t index, uint64_t part, struct backend_task *task) {
+        const struct spread *spread = &job->operation.spread;
+        struct backend_seal seal = spread->seal;
+        struct backend_result result;
+
+        seal.number = part * seal_pieces(spread->bytes);
+        task->dtype = WIRE__DTYPE__U8;
+        task->seal = &seal;
+        int r = tasks_submit(&job->operation.owner, index, job->table->config.staging, task, &result);
+        if (r == 1 && result.found != BACKEND_NOWHERE)
+                spread_reject(job, result.found);
+        return r < 0 ? r : 0;
+}
+
+static int seal_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
+        bool gather = job->operation.spread.kind == WIRE__OPERATION_KIND__ALLGATHER;
+        struct backend_range input = spread_input(job, local);
+        struct backend_task task = { .elements = seal_pieces(job->operation.spread.bytes),
+                                     .n_inputs = 1,
+                                     .inputs = &input,
+                                     .n_outputs = 1,
+                                     .outputs = &to };
+
+        return spread_submit_seals(job, index, gather ? job->local[local]->rank : 0, &task);
+}
+
+/* From `start` on so much of each rank: what put() makes of the members here, and zeros between. */
+static int gather_slots(struct job *job, uint32_t *index, uint64_t start, uint64_t bytes,
+                        int (*put)(struct job *job, uint32_t index, uint32_t local,
+                                   struct backend_range to)) {
+        uint64_t at = start, end = start + job->world * bytes, zeros = 2 * spread_area(job);
         int r = 0;
 
         for (uint32_t local = 0; local < job->n_local && r == 0; local++) {
-                uint64_t slot = job->local[local]->rank * bytes;
+                uint64_t slot = start + job->local[local]->rank * bytes;
 
                 if (slot > at)
-                        r = spread_copy(job, index++, spread_range(job, zeros), spread_range(job, at),
+                        r = spread_copy(job, (*index)++, spread_range(job, zeros), spread_range(job, at),
                                         slot - at);
                 if (r == 0)
-                        r = spread_copy(job, index++, spread_input(job, local), spread_range(job, slot),
-                                        bytes);
+                        r = put(job, (*index)++, local, spread_range(job, slot));
                 at = slot + bytes;
         }
-        if (r == 0 && at < spread_whole(job))
-                r = spread_copy(job, index, spread_range(job, zeros), spread_range(job, at),
-                                spread_whole(job) - at);
+        if (r == 0 && at < end)
+                r = spread_copy(job, (*index)++, spread_range(job, zeros), spread_range(job, at), end - at);
+        return r;
+}
+
+static int gather_all(struct job *job) {
+        const struct spread *spread = &job->operation.spread;
+        uint32_t index = 0;
+        int r = gather_slots(job, &index, 0, spread->bytes, copy_part);
+
+        if (r == 0 && spread->sealed)
+                r = gather_slots(job, &index, spread_seals_at(job), seal_pieces(spread->bytes) * SEAL_BYTES,
+                                 seal_part);
+        return r;
+}
+
+static int gather_root(struct job *job) {
+        uint32_t local = 0;
+
+        while (local < job->n_local && job->local[local]->rank != job->operation.first.root)
+                local++;
+        if (local == job->n_local)
+                return 0;
+        int r = copy_part(job, 0, local, spread_range(job, 0));
+        if (r == 0 && job->operation.spread.sealed)
+                r = seal_part(job, 1, local, spread_range(job, spread_seals_at(job)));
         return r;
 }
 
@@ -240,22 +367,23 @@ static int spread_gather(struct job *job) {
                                  .n_inputs = job->n_local,
                                  .output = { spread_range(job, 0) },
                                  .n_outputs = 1 };
-        uint32_t root = 0;
 
         switch (spread->kind) {
-        case WIRE__OPERATION_KIND__ALLGATHER: return gather_slots(job);
-        case WIRE__OPERATION_KIND__BROADCAST:
-                while (root < job->n_local && job->local[root]->rank != job->operation.first.root)
-                        root++;
-                return root == job->n_local ? 0
-                                            : spread_copy(job, 0, spread_input(job, root),
-                                                          spread_range(job, 0), spread->bytes);
+        case WIRE__OPERATION_KIND__ALLGATHER: return gather_all(job);
+        case WIRE__OPERATION_KIND__BROADCAST: return gather_root(job);
         case WIRE__OPERATION_KIND__BARRIER: return 0;
         default:
                 for (uint32_t local = 0; local < job->n_local; local++)
                         c.input[local] = spread_input(job, local);
                 return spread_submit(job, 0, &c);
         }
+}
+
+static int spread_check(struct job *job) {
+        struct backend_range inputs[] = { spread_range(job, 0), spread_range(job, spread_seals_at(job)) };
+        struct backend_task task = { .elements = spread_pieces(job), .n_inputs = 2, .inputs = inputs };
+
+        return spread_submit_seals(job, 0, 0, &task);
 }
 
 static int spread_hand_out(struct job *job) {
@@ -297,17 +425,17 @@ static void spread_fail(struct job *job, int error) {
 }
 
 /* The tasks are counted from one, so that results which come at once do not end it early. */
-static int spread_run(struct job *job, bool handing_out, int (*submit)(struct job *job)) {
+static int spread_run(struct job *job, enum spread_phase phase, int (*submit)(struct job *job)) {
         struct operation *operation = &job->operation;
         int r = 0;
 
-        operation->spread.handing_out = handing_out;
+        operation->spread.phase = phase;
         operation->spread.broken = false;
         operation->owner.tasks++;
         if (spread_whole(job) > 0 && job->n_local > 0)
                 r = submit(job);
         operation->spread.failed = r < 0;
-        if (r < 0 && handing_out)
+        if (r < 0 && phase != SPREAD_GATHERS)
                 spread_fail(job, r);
         if (--operation->owner.tasks == 0)
                 spread_tasks_ended(job);
@@ -322,14 +450,14 @@ void spread_here(struct job *job) {
         if (!spread_intact(job))
                 return;
         machine_full(job, TRACK_OPERATION);
-        spread_run(job, true, spread_combine);
+        spread_run(job, SPREAD_HANDS_OUT, spread_combine);
 }
 
 /* A node without members. */
 static void spread_give_nothing(struct job *job) {
         struct spread *spread = &job->operation.spread;
         struct memory_fill neutral = shared_neutral(0, spread->dtype, spread->reduce,
-                                                    spread_whole(job) / dtype_size(spread->dtype));
+                                                    spread_payload(job) / dtype_size(spread->dtype));
 
         shared_fill(&spread->memory, &neutral);
 }
@@ -342,17 +470,20 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         spread_take_words(spread, words, same);
         if (spread_whole(job) > spread_room(job))
                 return -EMSGSIZE;
+        int r = spread_seal(job);
+        if (r < 0)
+                return r;
         if (!spread_intact(job))
                 return 0; /* it ends with the member that is evicted */
         if (job->n_local == 0 && spread->bytes > 0)
                 spread_give_nothing(job);
-        return spread_run(job, false, spread_gather);
+        return spread_run(job, SPREAD_GATHERS, spread_gather);
 }
 
 /* What this node has nothing to do with goes where nobody reads. */
 struct engine_piece spread_piece(const struct job *job, bool filler) {
         const struct spread *spread = &job->operation.spread;
-        uint64_t at = filler ? spread_room(job) : 0;
+        uint64_t at = filler ? spread_area(job) : 0;
 
         if (spread->bytes == 0)
                 return (struct engine_piece){ 0 };
@@ -360,7 +491,7 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
                 .memory = spread->memory.id,
                 .input = at,
                 .output = at,
-                .elements = spread_whole(job) / dtype_size(spread->dtype),
+                .elements = spread_payload(job) / dtype_size(spread->dtype),
                 .dtype = spread->dtype,
                 .reduce = spread->kind == WIRE__OPERATION_KIND__BROADCAST ? ENGINE_COPY
                                                                           : shared_reduce(spread->reduce),
@@ -369,6 +500,8 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
 }
 
 void spread_exchanged(struct job *job) {
+        bool sealed = job->operation.spread.sealed;
+
         spread_intact(job);
-        spread_run(job, true, spread_hand_out);
+        spread_run(job, sealed ? SPREAD_CHECKS : SPREAD_HANDS_OUT, sealed ? spread_check : spread_hand_out);
 }

@@ -8,6 +8,11 @@
  * exchanges that, and it is handed out to the members here. A broadcast is the root's copy, an allreduce a
  * reduction; an allgather is a sum in which every byte has one node that gives it, a reduce-scatter a
  * reduction of which each member takes its part.
+ *
+ * Where the nodes are on several hosts, and members ask for it, a broadcast or an allgather is sealed: behind
+ * the data travel its seals (backend/seal.h), of the root's, or of each member's part by the node of that
+ * member. Their key is derived from the secret of the generation, which came over TLS, and from the number of
+ * the operation. Each node checks them before its members get anything.
  */
 #pragma once
 
@@ -16,18 +21,27 @@
 
 struct job;
 
+enum spread_phase {
+        SPREAD_GATHERS, /* and exchanges */
+        SPREAD_CHECKS,  /* its seals */
+        SPREAD_HANDS_OUT,
+};
+
 struct spread {               /* embedded in struct operation */
         struct shared memory; /* what is exchanged; a place for what nobody wants; zeros: as much of each */
-        bool handing_out, failed,
-                broken; /* failed: the backend does not take the inputs; broken: a member has
-                                             withdrawn some of them, or of the outputs */
+        enum spread_phase phase;
+        bool failed; /* the backend does not take the inputs */
+        bool broken; /* a member has withdrawn some of them, or of the outputs */
         /* What all have called; no bytes: not the same, or a barrier. */
         unsigned kind, dtype, reduce;
         uint32_t root; /* rank in the communicator */
         uint64_t bytes;
+        bool sealed;
+        struct backend_seal seal; /* of all of it */
 };
 
 bool spread_reduces(unsigned kind);
+bool spread_can_be_sealed(unsigned kind);
 /* What an operation needs; memory, once the job is on several nodes. 0, QUOTA with *refusal, or a negative
  * errno. */
 int spread_prepare(struct job *job, struct refusal *refusal);

@@ -52,12 +52,14 @@ class OtherMarkError(Exception):
     """Rank `root` has sent something else than this rank expects. Nothing was taken of it."""
 
 
-def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes = b"") -> None:
+def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes = b"",
+              sealed: bool = False) -> None:
     """Rank `root`'s values on all members, of tensors of the same types and shapes. A backward pass that
     waits for its turn does not notice: the versions of the tensors stay.
 
-    mark   16 bytes, the same on all members, that travel before the values; none if it is empty.
-           OtherMarkError
+    mark     16 bytes, the same on all members, that travel before the values; none if it is empty.
+             OtherMarkError
+    sealed   as in Job.broadcast()
     """
     given = [each.data for each in tensors if each.numel() > 0]
     expected = None
@@ -68,14 +70,14 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes 
         if len(chunk) == 1 and chunk[0] is not expected:
             # The others may have it in another order in memory.
             whole = chunk[0].contiguous()
-            job.broadcast(whole, root)
+            job.broadcast(whole, root, sealed=sealed)
             if whole is not chunk[0]:
                 chunk[0].copy_(whole)
             continue
         flat, parts = pack(chunk)
         if job.rank == root:
             torch._foreach_copy_(parts, chunk)
-        job.broadcast(flat, root)
+        job.broadcast(flat, root, sealed=sealed)
         if job.rank == root:
             continue
         if chunk[0] is expected and not torch.equal(parts[0].to(expected.device), expected):

@@ -2,8 +2,8 @@
 """A nested state (state_dict and the like) on its way to members that lack it: a skeleton and tensors.
 
 The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes
-over connections that others may be able to write to. Between hosts it is sealed, and is not looked at where
-it was changed (seal.py). Nothing in it names code either, a value of another kind is refused, and, except for
+over connections that others may be able to write to: between hosts all of a state is sealed (Job.broadcast),
+and does not arrive where it was changed. Nothing in it names code either, a value of another kind is refused, and, except for
 tensors, no small skeleton makes a large state. A list [name, …] stands for each value that JSON has not.
 """
 from __future__ import annotations
@@ -21,9 +21,7 @@ import torch
 
 from ..errors import ProtocolError
 from ..job import Job
-from . import seal as seals
 from .buffers import broadcast
-from .seal import Seal
 
 _PLAIN = (type(None), bool, int, float, str)
 #: Of numpy: numbers. Objects would be code again.
@@ -211,17 +209,14 @@ def take_apart(state: Any) -> tuple[bytes, list[torch.Tensor]]:
 def _broadcast_bytes(job: Job, root: int, data: bytes) -> bytes:
     """What the member `root` gives; so many bytes as this one has given."""
     whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    job.broadcast(whole, root)
+    job.broadcast(whole, root, sealed=True)
     return whole.numpy().tobytes()
 
 
-def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor], seal: Seal | None) -> None:
+def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor]) -> None:
     """From this member to all others, which receive() it."""
-    proof = seal.prove(seals.SKELETON, [skeleton]) if seal is not None else b""
-    _broadcast_bytes(job, job.rank, skeleton + proof)
-    broadcast(job, tensors, job.rank)
-    if seal is not None:
-        _broadcast_bytes(job, job.rank, seal.prove(seals.TENSORS, seals.data_of(tensors)))
+    _broadcast_bytes(job, job.rank, skeleton)
+    broadcast(job, tensors, job.rank, sealed=True)
 
 
 def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch.Tensor]]:
@@ -238,18 +233,12 @@ def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch
                             f"of another release: {type(problem).__name__}: {problem}") from problem
 
 
-def receive(job: Job, root: int, size: int, seal: Seal | None) -> Any:
+def receive(job: Job, root: int, size: int) -> Any:
     """What the member `root` sends; `size`: bytes of its skeleton. Tensors of its GPU arrive on this
     member's. ProtocolError if it was changed on its way, or is no state."""
-    whole = _broadcast_bytes(job, root, bytes(size + (seals.SIZE if seal is not None else 0)))
-    skeleton = whole[:size]
-    if seal is not None:
-        seal.check(whole[size:], seals.SKELETON, root, [skeleton])
+    skeleton = _broadcast_bytes(job, root, bytes(size))
     ordinal = job.connection.device.ordinal
     device = torch.device("cpu") if ordinal is None else torch.device("cuda", ordinal)
     state, tensors = put_together(skeleton, device)
-    broadcast(job, tensors, root)
-    if seal is not None:
-        seal.check(_broadcast_bytes(job, root, bytes(seals.SIZE)), seals.TENSORS, root,
-                   seals.data_of(tensors))
+    broadcast(job, tensors, root, sealed=True)
     return state

@@ -6,7 +6,6 @@ process gets the state of one that is ahead. The step in which this happened is 
 """
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from types import TracebackType
@@ -15,15 +14,13 @@ from typing import Any, Protocol
 import torch
 
 from ..errors import MemberLostError, VoidStep
-from . import payload, seal as seals
+from . import payload
 from .distributed import DistributedDataParallel
 from .sampler import DistributedSampler
-from .seal import Seal
 from .world import World
 
-#: What a member says of its state: whether it has one, its count of steps, the size of the skeleton, and
-#: bytes that it has never said before.
-WORD = struct.Struct(f"<?7xqq{seals.NONCE}s")
+#: What a member says of its state: whether it has one, its count of steps, the size of the skeleton.
+WORD = struct.Struct("<?7xqq")
 
 
 class Stateful(Protocol):
@@ -137,7 +134,7 @@ class State:
     def _exchange(self) -> None:
         job = self._world.job
         skeleton, tensors = payload.take_apart(self._whole_state()) if self._whole else (b"", [])
-        said, seal = self._ask_all(len(skeleton))
+        said = self._ask_all(len(skeleton))
         if all(whole for whole, _, _ in said) and len({count for _, count, _ in said}) == 1:
             return
         source = max((rank for rank, (whole, _, _) in enumerate(said) if whole),
@@ -146,31 +143,23 @@ class State:
             raise MemberLostError(f"job '{job.name}': no member has a whole state any more: restart from a "
                                   "checkpoint")
         if source == job.rank:
-            payload.send(job, skeleton, tensors, seal)
+            payload.send(job, skeleton, tensors)
             return
         behind = not self._whole or self.count < said[source][1]
         self._whole = self._whole and not behind
-        state = payload.receive(job, source, said[source][2], seal)
+        state = payload.receive(job, source, said[source][2])
         if behind:
             self._take(state)
             self._whole = True
 
-    def _ask_all(self, size: int) -> tuple[list[tuple[bool, int, int]], Seal | None]:
-        """Of each member: whether it has a state, its count of steps, and the size of the skeleton. And what
-        seals the rest of this exchange; None where the job is on one host."""
-        # Before the first collective: that one is void if the secret is of a later generation than this
-        # member has been told of. In one that goes on with what was begun the secret stays.
-        job, secret = self._world.job, self._world.job.secret
-        word = WORD.pack(self._whole, self.count, size, os.urandom(seals.NONCE))
-        words = seals.gather(job, word)
-        seal = Seal(job, secret, words) if secret else None
-        if seal is not None:
-            # All have heard the same, and of each what it has said: else some would take a state, and others
-            # not, or an older one.
-            seal.compare(seals.WORDS)
-            if words[job.rank * WORD.size:(job.rank + 1) * WORD.size] != word:
-                seal.fail(seals.WORDS, job.rank)
-        return [(bool(whole), count, length) for whole, count, length, _ in WORD.iter_unpack(words)], seal
+    def _ask_all(self, size: int) -> list[tuple[bool, int, int]]:
+        """Of each member: whether it has a state, its count of steps, and the size of the skeleton."""
+        job = self._world.job
+        word = torch.frombuffer(bytearray(WORD.pack(self._whole, self.count, size)), dtype=torch.uint8)
+        words = torch.empty(WORD.size * job.world_size, dtype=torch.uint8, device="cpu")
+        job.allgather(word, words, sealed=True)
+        return [(bool(whole), count, length)
+                for whole, count, length in WORD.iter_unpack(words.numpy().tobytes())]
 
     def _whole_state(self) -> dict[str, Any]:
         plans = {name: part._reducer_state() for name, part in self.parts.items()
@@ -226,7 +215,7 @@ class State:
     def agree(self) -> None:
         """On all members, where only some may have read a checkpoint: all take the state of rank 0, unless
         they are equally far."""
-        if len({count for _, count, _ in self._ask_all(0)[0]}) > 1:
+        if len({count for _, count, _ in self._ask_all(0)}) > 1:
             self._whole = self._world.job.rank == 0
             self._exchange()
 

@@ -14,12 +14,11 @@ import torch
 
 from .. import _alone
 from ..connection import Connection
-from ..errors import GradsyncError, InvalidError, StateError, VoidStep
+from ..errors import GradsyncError, InvalidError, StateError
 from ..job import Job
 from ..memory import Memory
 from ..plan import Plan
 from ..types import Stall
-from . import seal
 
 if TYPE_CHECKING:
     from .distributed import DistributedDataParallel
@@ -48,14 +47,8 @@ class World:
 
     def meet(self, count: int) -> int:
         """All members are here. `count` is 0 while the model is being made, and above that later. Returns the
-        count of the members that are ahead. ProtocolError: none seems to be, and not all have said so."""
-        while True:
-            ahead = self.job.sync_state([], count)
-            if ahead > 0 or count > 0:
-                return ahead
-            with contextlib.suppress(VoidStep):
-                seal.compare_beginnings(self.job)
-                return ahead
+        count of the members that are ahead."""
+        return self.job.sync_state([], count)
 
     def begin(self) -> None:
         """Once in a process, before anything else that involves others: are they training already?"""

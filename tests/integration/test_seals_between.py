@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Somebody between two hosts writes to what Gloo sends. Sealed collectives refuse that by name, and so does the
+state that a new process takes; others bring what was made of it."""
+import pytest
+
+from between import Between, able
+from clusters import begin, ended, team_on
+from hosts import hosts, needed  # noqa: F401
+from teams import takes_state
+from trainers import ask, together
+
+pytestmark = [pytest.mark.host, needed, able, pytest.mark.heavy]
+BYTES = 100000
+
+
+def pattern(rank, at):
+    """What a rank gives in a collective, from there on."""
+    return bytes((rank * 37 + i * 11 + i // 251) % 256 for i in range(at, at + 32))
+
+
+def otherwise(data):
+    return data[:16] + bytes([data[16] ^ 1]) + data[17:]
+
+
+@pytest.fixture
+def team(hosts, member, processes):  # noqa: F811
+    """Two members on two hosts, others on the second one, and somebody between the hosts."""
+    it = hosts(2)
+    between = Between(it, processes)
+    return team_on(it, member, [0, 1, 1, 1], world=2), between
+
+
+def refused(said, what):
+    assert "the data that rank 0 sent in operation " in said and f"(sealed {what})" in said, said
+    assert "was changed on its way between hosts, and nothing of it was taken" in said
+
+
+@pytest.mark.parametrize("call, what", [(f"broadcast {BYTES} 0", "broadcast"),
+                                        (f"allgather {BYTES}", "allgather")])
+def test_what_was_changed_is_refused(team, call, what):
+    it, between = team
+    ranks = it.members
+    between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
+    for each in ranks:
+        each.say(call)
+    assert [each.line() for each in ranks] == ["OK right", "OK wrong: byte 5016"]
+    assert between.change()
+    between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
+    for each in ranks:
+        each.say(f"{call} sealed")
+    assert ranks[0].line() == "OK right"
+    said, = ended(ranks[1:], "PROTOCOL")
+    refused(said, what)
+    assert between.change()
+    assert set(together(ranks, f"{call} sealed")) == {"right"}      # the connection stays
+
+
+def test_a_state_that_was_changed_is_refused(team):
+    """In any language: this is the C library's. The next process takes it as it is."""
+    it, between = team
+    stay = it.members[:1]
+    begin(it, stay)
+    it.kill(1)
+    new = it.replace(1)
+    ended(stay, "VOID_RETRY", "VOID_BEHIND")
+    between.change(bytes([1]) * 64, bytes([2]) * 64)
+    stay[0].say("sync 1")
+    new.say("sync 0")
+    assert stay[0].line() == "OK step=1 value=1 strange=0"
+    said, = ended([new], "PROTOCOL")
+    refused(said, "broadcast")
+    assert between.change()
+    assert ask(new, "stated") == "value=99 strange=0"
+    begin(it, stay)
+    it.kill(1)
+    new = it.replace(1)
+    ended(stay, "VOID_RETRY", "VOID_BEHIND")
+    takes_state(new, stay, 1)
+    assert it.step() == [2, 2]

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sealed operations of a job over several hosts: they bring what was given, and where something between the
+ * hosts has changed it, nothing. */
+static _Bool apart = 1;
+#define HOSTS_APART apart
+#define STAGING (2u << 20) /* several pieces for each seal */
+#include "nodes_fixture.h"
+
+static unsigned char given_byte(uint32_t rank, uint64_t i) {
+        return (unsigned char)(rank * 61 + i * 7 + i / 251);
+}
+
+static int sealed_call(uint32_t rank, unsigned kind, uint64_t bytes, uint32_t root, bool sealed) {
+        struct trainer *trainer = &cluster->trainer[rank];
+
+        return operation_call(trainer->member, 11,
+                              &(struct operation_request){ .sequence = trainer->member->operation.next,
+                                                           .kind = kind,
+                                                           .root = root,
+                                                           .bytes = bytes,
+                                                           .total = bytes,
+                                                           .output = STAGING / 2,
+                                                           .sealed = sealed },
+                              &cluster->refusal);
+}
+
+/* By all of the first `n` ranks. */
+static void call_all(uint32_t n, unsigned kind, uint64_t bytes, uint32_t root) {
+        for (uint32_t rank = 0; rank < n; rank++) {
+                unsigned char *staging = cluster->trainer[rank].staging;
+
+                for (uint64_t i = 0; i < bytes; i++)
+                        staging[i] = given_byte(rank, i);
+                memset(staging + STAGING / 2, 0xee, STAGING / 2);
+                assert_int_equal(sealed_call(rank, kind, bytes, root, true), 0);
+        }
+        for (uint32_t node = 0; node < cluster->n; node++)
+                until(job_on(node)->operation.n_calls == 0);
+}
+
+static bool got_it(uint32_t rank, unsigned kind, uint64_t bytes, uint32_t root, uint32_t world) {
+        const unsigned char *staging = cluster->trainer[rank].staging + STAGING / 2;
+        bool gather = kind == WIRE__OPERATION_KIND__ALLGATHER, all = true;
+
+        for (uint64_t i = 0; i < (gather ? world * bytes : bytes); i++)
+                all &= staging[i] == given_byte(gather ? (uint32_t)(i / bytes) : root, i % bytes);
+        return all;
+}
+
+static bool got_nothing(uint32_t rank) {
+        const unsigned char *staging = cluster->trainer[rank].staging + STAGING / 2;
+        uint64_t i = 0;
+
+        while (i < STAGING / 2 && staging[i] == 0xee)
+                i++;
+        return i == STAGING / 2;
+}
+
+static const struct {
+        unsigned kind;
+        uint64_t bytes;
+        uint32_t root;
+} calls[] = { { WIRE__OPERATION_KIND__BROADCAST, 1, 0 },
+              { WIRE__OPERATION_KIND__BROADCAST, 100, 2 },
+              { WIRE__OPERATION_KIND__BROADCAST, 3 * SEAL_PIECE + 5, 3 },
+              { WIRE__OPERATION_KIND__BROADCAST, STAGING / 2, 0 },
+              { WIRE__OPERATION_KIND__ALLGATHER, 64, 0 },
+              { WIRE__OPERATION_KIND__ALLGATHER, 64 * 1023, 0 },
+              { WIRE__OPERATION_KIND__ALLGATHER, STAGING / 8, 0 } };
+#define CALLS (sizeof(calls) / sizeof(calls[0]))
+
+static void call_each(void) {
+        for (unsigned i = 0; i < CALLS; i++) {
+                call_all(4, calls[i].kind, calls[i].bytes, calls[i].root);
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        assert_true(
+                                (calls[i].kind == WIRE__OPERATION_KIND__BROADCAST && rank == calls[i].root) ||
+                                got_it(rank, calls[i].kind, calls[i].bytes, calls[i].root, 4));
+        }
+}
+
+/* ---- between the hosts ---- */
+
+static struct {
+        uint64_t least;    /* bytes of a payload that is looked at; votes have none */
+        uint64_t payloads; /* that have come by */
+        uint64_t change;   /* place of the byte that is changed */
+        unsigned char *kept, *shown;
+        uint64_t bytes;
+} between;
+
+static void keep(struct fake_engine *fake, unsigned char *data, uint64_t bytes) {
+        between.payloads++;
+        between.bytes = bytes;
+        between.kept = realloc(between.kept, bytes);
+        memcpy(between.kept, data, bytes);
+}
+
+static void change(struct fake_engine *fake, unsigned char *data, uint64_t bytes) {
+        assert_true(between.change < bytes);
+        data[between.change] ^= 1;
+}
+
+static void show_older(struct fake_engine *fake, unsigned char *data, uint64_t bytes) {
+        assert_int_equal(bytes, between.bytes);
+        memcpy(data, between.kept, bytes);
+}
+
+static void begin(void) {
+        memset(&between, 0, sizeof(between));
+        apart = true;
+        form_four();
+        stage_all(4);
+}
+
+static void end(void) {
+        for (uint32_t node = 0; node < cluster->n; node++)
+                cluster->fabric->node[node].between = NULL;
+        free(between.kept);
+        between.kept = NULL;
+}
+
+NODES_TEST(they_bring_what_was_given, TWO_AVG, THREE_SUM) {
+        begin();
+        cluster->fabric->node[1].between = keep;
+        call_each();
+        assert_int_equal(between.payloads, CALLS);
+        assert_true(between.bytes > 4 * (STAGING / 8)); /* and its seals */
+        assert_int_equal(cluster->node[0].refused + cluster->node[1].refused, 0);
+        end();
+}
+
+static int setup_on_one_host(void **state) {
+        apart = false;
+        setup_kind(TWO_AVG);
+        return 0;
+}
+
+/* What does not leave a host has no seals. */
+TEST_WITH(on_one_host_they_are_as_any, setup_on_one_host, teardown) {
+        form_four();
+        stage_all(4);
+        cluster->fabric->node[1].between = keep;
+        call_each();
+        assert_int_equal(between.bytes, 4 * (STAGING / 8));
+        end();
+        apart = true;
+}
+
+/* That node's members are refused, with the rank that gave it; the others have what was given, and the next
+ * one works. */
+static void expect_changed(unsigned i, uint64_t at, uint32_t from) {
+        uint64_t bytes = calls[i].bytes;
+
+        cluster->node[1].refused = cluster->node[1].code = 0;
+        between.change = at;
+        cluster->fabric->node[1].between = change;
+        call_all(4, calls[i].kind, bytes, calls[i].root);
+        assert_int_equal(cluster->node[1].refused, job_on(1)->n_local);
+        assert_int_equal(cluster->node[1].code, WIRE__CODE__PROTOCOL);
+        assert_int_equal(cluster->node[1].culprit, from);
+        assert_true(has_said(1, "was changed on its way between hosts"));
+        assert_int_equal(cluster->node[0].refused, 0);
+        for (uint32_t rank = 0; rank < 4; rank++) {
+                bool root = calls[i].kind == WIRE__OPERATION_KIND__BROADCAST && rank == calls[i].root;
+
+                assert_true(root || (rank < 2 ? got_it(rank, calls[i].kind, bytes, calls[i].root, 4)
+                                              : got_nothing(rank)));
+        }
+        cluster->fabric->node[1].between = NULL;
+}
+
+NODES_TEST(what_was_changed_is_refused, TWO_AVG) {
+        begin();
+        for (uint64_t at = 0; at < 128 + 32; at++)
+                if (at < 100 || at >= 128) /* else it is behind the data */
+                        expect_changed(1, at, 2);
+        for (uint64_t at = 0; at < 4 * (64 + 32); at++)
+                expect_changed(4, at, (uint32_t)(at < 4 * 64 ? at / 64 : (at - 4 * 64) / 32));
+        for (uint64_t piece = 0; piece < 4; piece++)
+                expect_changed(2, piece * SEAL_PIECE + 4, 3);
+        expect_changed(6, STAGING / 2 - 1, 3);
+        call_each();
+        end();
+}
+
+/* The root's node has the data, and may be made to take some all the same. */
+NODES_TEST(the_node_of_the_root_is_no_exception, TWO_AVG) {
+        begin();
+        between.change = 7;
+        cluster->fabric->node[0].between = change;
+        call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
+        assert_int_equal(cluster->node[0].refused, 2);
+        assert_int_equal(cluster->node[1].refused, 0);
+        assert_true(got_nothing(1));
+        end();
+}
+
+NODES_TEST(an_older_one_is_not_taken_again, TWO_AVG) {
+        begin();
+        for (unsigned i = 0; i < CALLS; i++) {
+                cluster->node[1].refused = 0;
+                cluster->fabric->node[1].between = keep;
+                call_all(4, calls[i].kind, calls[i].bytes, calls[i].root);
+                assert_int_equal(cluster->node[1].refused, 0);
+                cluster->fabric->node[1].between = show_older;
+                call_all(4, calls[i].kind, calls[i].bytes, calls[i].root);
+                assert_int_equal(cluster->node[1].refused, job_on(1)->n_local);
+                assert_true(got_nothing(2));
+        }
+        end();
+}
+
+/* What another root has sent, or the same one in another generation. */
+NODES_TEST(one_of_elsewhere_is_not_taken, TWO_AVG) {
+        uint64_t number;
+
+        begin();
+        cluster->fabric->node[1].between = keep;
+        call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
+        number = machine_operation(job_on(1));
+        lose(1);
+        until(job_on(0)->state == JOB_REPLACING);
+        join(0, 1, 4);
+        until(cluster->trainer[1].member != NULL && job_on(1)->generation == 2);
+        bring(1);
+        stage(1);
+        settle();
+        assert_true(machine_operation(job_on(1)) >= number);
+        cluster->fabric->node[1].between = show_older;
+        call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
+        assert_int_equal(cluster->node[1].refused, 2);
+        assert_true(got_nothing(2) && got_nothing(3));
+        end();
+}
+
+NODES_TEST(they_pass_a_node_without_members, THREE_FOR_TWO) {
+        begin();
+        give_all(4);
+        until(all_committed(1));
+        lose(2);
+        until(all_entered(2));
+        assert_int_equal(job_on(1)->n_local, 0);
+        call_all(3, WIRE__OPERATION_KIND__ALLGATHER, 6400, 0);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_true(got_it(rank, WIRE__OPERATION_KIND__ALLGATHER, 6400, 0, 3));
+        cluster->fabric->node[2].between = change;
+        call_all(3, WIRE__OPERATION_KIND__BROADCAST, 64, 1);
+        assert_int_equal(cluster->node[2].refused, 1);
+        assert_int_equal(cluster->node[0].refused + cluster->node[1].refused, 0);
+        end();
+}
+
+/* ---- calls ---- */
+
+NODES_TEST(all_seal_it_or_none_does, TWO_AVG) {
+        begin();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__BROADCAST, 64, 0, rank < 2), 0);
+        until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
+        assert_int_equal(cluster->node[0].code, WIRE__CODE__OPERATION_MISMATCH);
+        assert_true(has_said(0, "than the sealed broadcast of 64 bytes from rank 0"));
+        assert_int_equal(sealed_call(0, WIRE__OPERATION_KIND__ALLGATHER, 64, 0, true), 0);
+        assert_int_equal(sealed_call(1, WIRE__OPERATION_KIND__ALLGATHER, 64, 0, false),
+                         WIRE__CODE__OPERATION_MISMATCH);
+        assert_non_null(strstr(cluster->refusal.text, "calls allgather of 64 bytes, rank 0 (pid "));
+        assert_non_null(strstr(cluster->refusal.text, "calls sealed allgather of 64 bytes"));
+        end();
+}
+
+NODES_TEST(reductions_have_no_seals, TWO_AVG) {
+        begin();
+        for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++)
+                if (kind != WIRE__OPERATION_KIND__BARRIER && !spread_can_be_sealed(kind)) {
+                        assert_int_equal(sealed_call(0, kind, 64, 0, true), WIRE__CODE__INVALID);
+                        assert_non_null(strstr(cluster->refusal.text, "has no seals"));
+                }
+        end();
+}
+
+/* Wherever it is by then, also at its seals. */
+NODES_TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
+        begin();
+        for (unsigned moment = 0; moment < 20; moment++) {
+                unsigned before[2] = { cluster->node[0].operations, cluster->node[1].operations };
+
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__ALLGATHER, STAGING / 8, 0,
+                                                     true),
+                                         0);
+                for (unsigned i = 0; i < moment; i++)
+                        pass();
+                lose(2);
+                until(!is_busy() && job_on(0)->state == JOB_REPLACING);
+                assert_int_equal(cluster->node[0].operations - before[0] > 0,
+                                 cluster->node[1].operations - before[1] > 0);
+                join(1, 2, 4);
+                until(cluster->trainer[2].member != NULL && job_on(0)->state == JOB_RUNNING);
+                bring(2);
+                stage(2);
+                settle();
+        }
+        call_each();
+        end();
+}
