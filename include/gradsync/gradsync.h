@@ -905,9 +905,9 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *                       output are undefined
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
- *   PROTOCOL            of a sealed collective: its data was changed on its way between hosts. Nothing of
- *                       the piece in which that was found is in the output. The connection stays;
- *                       gradsync_culprit() has the rank that sent it
+ *   PROTOCOL            of a sealed collective: its data was changed on its way between hosts, and
+ *                       nothing of the piece in which that was found is in the output. The
+ *                       connection stays; gradsync_culprit() has the rank that had sent it
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   INVALID             data lies on another GPU than the daemon's; nothing was sent
  *   SYSTEM              the GPU did not copy: the connection is over, and this member lost
@@ -926,10 +926,11 @@ int gradsync_barrier(struct gradsync_job *job);
 /* Rank `root`'s bytes on all members. */
 int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*
- * The same, sealed. Data of collectives travels between hosts in clear, where others may be able to write to
- * it. The daemons send proofs with this data (HMAC-SHA-256, under a key that reaches them over TLS), and hand
- * out no piece without one. That takes them about a second for each GiB; on one host it takes nothing. Others
- * can read it all the same. All members call the same one of the two.
+ * The same, sealed. Data of collectives travels between hosts in clear, where others may be able to
+ * write to it. The daemons send proofs with this data (HMAC-SHA-256, under a key that reaches them
+ * over TLS), and hand out no piece without one. That takes each of them about a second of a
+ * processor per GiB; on one host it takes nothing. Others can read it all the same. All members call
+ * the same one of the two.
  */
 int gradsync_broadcast_sealed(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*

@@ -18,11 +18,11 @@ needed = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None,
 
 @pytest.fixture
 def hosts(daemon, build, scratch):
-    """hosts(n, kind=Hosts, times=PATIENT) -> such hosts with .nodes, a daemon on each; the first one
+    """hosts(n, kind=Hosts, times=PATIENT, settings={}) -> such hosts with .nodes, a daemon on each; the first
     coordinates, over TLS."""
     made = []
 
-    def start(n, kind=Hosts, times=PATIENT):
+    def start(n, kind=Hosts, times=PATIENT, settings=None):
         it = kind(n)
         made.append(it)
         common = {"key_file": write_key(scratch / "key"), "gloo_helper": build / HELPER}
@@ -32,7 +32,7 @@ def hosts(daemon, build, scratch):
             if i == 0:
                 how = {"coordinator": "self", "listen": f"eth0:{Routed.port}"}
             it.nodes.append(daemon(config=cluster_text(host_id=f"host{i}", **how, **common, **times),
-                                   settings={"rejoin_grace": "60s"}, prefix=it.inside(i)))
+                                   settings={"rejoin_grace": "60s", **(settings or {})}, prefix=it.inside(i)))
         for node in it.nodes[1:]:
             node.wait_log("knows this gradsyncd as node")
         return it

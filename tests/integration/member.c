@@ -521,28 +521,18 @@ static int do_state(char *out, size_t size) {
         return GRADSYNC_OK;
 }
 
-/* stated: the value of the state, and bytes of it that are others */
-static int do_stated(char *out, size_t size) {
-        uint64_t strange = 0;
-
-        for (uint64_t i = 0; i < state_bytes; i++)
-                strange += state_memory[i] != (uint8_t)state_number;
-        snprintf(out, size, "value=%" PRIu64 " strange=%" PRIu64, state_number, strange);
-        return GRADSYNC_OK;
-}
-
 /* sync STEP: tells the step and the value that the state has afterwards */
 static int do_sync(char *out, size_t size) {
         const struct gradsync_state number = { &state_number, sizeof(state_number) };
         const struct gradsync_state state[] = { { state_memory, state_bytes }, { NULL, 0 }, number };
-        uint64_t step = strtoull(word[1], NULL, 0);
+        uint64_t step = strtoull(word[1], NULL, 0), strange = 0;
         int r = gradsync_sync_state(JOB, state, 3, &step);
 
-        if (r == GRADSYNC_OK) {
-                int used = snprintf(out, size, "step=%" PRIu64 " ", step);
-
-                do_stated(out + used, size - (size_t)used);
-        }
+        for (uint64_t i = 0; i < state_bytes; i++)
+                strange += state_memory[i] != (uint8_t)state_number;
+        if (r == GRADSYNC_OK || r == GRADSYNC_PROTOCOL)
+                snprintf(out, size, "step=%" PRIu64 " value=%" PRIu64 " strange=%" PRIu64 "%s", step,
+                         state_number, strange, r == GRADSYNC_OK ? "" : gradsync_error());
         return r;
 }
 
@@ -919,7 +909,6 @@ static const struct command {
         { "sync_other", do_sync_other },
         { "place", do_place },
         { "barrier", do_barrier },
-        { "stated", do_stated },
         { "broadcast", do_broadcast },
         { "allgather", do_allgather },
         { "allreduce", do_allreduce },

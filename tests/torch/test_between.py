@@ -52,7 +52,7 @@ TRAINER = f"""
 @pytest.fixture
 def train(hosts, processes):  # noqa: F811
     """The hosts, somebody between them, and start(rank): a process of that rank."""
-    it = hosts(2)
+    it = hosts(2, settings={"drain_timeout": "50ms"})
     between = Between(it, processes)
 
     def start(rank):

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import subprocess
+import types
 
 import numpy
 import pytest
@@ -14,6 +15,7 @@ import gradsync
 import gradsync.torch
 import payloads
 from gradsync.torch import payload, register_state_type
+from gradsync.torch.state import WORD, State
 
 CPU = torch.device("cpu")
 VALUES = [
@@ -165,3 +167,57 @@ def test_a_state_says_at_once_what_it_cannot_send(monkeypatch):
             with attempt:
                 model(torch.ones(1, 2)).sum().backward()
                 late.state["best"] = Own(1)
+
+
+class Job:
+    """Of two members; the other one says `other`. Counts what is sealed."""
+
+    name, world_size = "job", 2
+    connection = types.SimpleNamespace(device=types.SimpleNamespace(ordinal=None))
+
+    def __init__(self, rank, other, sent=()):
+        self.rank, self.other, self.sent, self.sealed = rank, other, list(sent), []
+
+    def allgather(self, mine, theirs, *, sealed=False):
+        self.sealed.append(sealed)
+        words = [mine.numpy().tobytes(), self.other]
+        theirs.copy_(torch.frombuffer(bytearray(b"".join(words if self.rank == 0 else words[::-1])),
+                                      dtype=torch.uint8))
+
+    def broadcast(self, data, root, *, sealed=False):
+        self.sealed.append(sealed)
+        raw = data.reshape(-1).view(torch.uint8)
+        if self.rank == root:
+            self.sent.append(raw.numpy().tobytes())
+        else:
+            raw.copy_(torch.frombuffer(bytearray(self.sent.pop(0)), dtype=torch.uint8))
+
+
+class Plain(State):
+    """With a state of its own, and without models."""
+
+    def __init__(self, job, whole, count):
+        self._world = types.SimpleNamespace(job=job, newcomer=False)
+        self._whole, self.count, self.taken = whole, count, None
+
+    def _whole_state(self):
+        return {"state": STATE, "count": self.count}
+
+    def _take(self, state):
+        self.taken = state
+
+
+STATE = {"a": torch.arange(6.), "large": torch.ones(3 << 20), "lr": 0.5}
+
+
+def test_all_of_an_exchange_is_sealed():
+    """Who has a state, the skeleton, and the tensors, whether several go in one message or one alone."""
+    first = Job(0, WORD.pack(False, 0, 0))
+    Plain(first, True, 7)._exchange()
+    assert first.sealed == [True] * 4 and len(first.sent) == 3
+    second = Job(1, WORD.pack(True, 7, len(first.sent[0])), first.sent)
+    state = Plain(second, False, 0)
+    state._exchange()
+    assert second.sealed == [True] * 4 and second.sent == []
+    assert state.taken["count"] == 7 and state.taken["state"]["lr"] == 0.5
+    assert all(torch.equal(state.taken["state"][each], STATE[each]) for each in ("a", "large"))

@@ -425,7 +425,7 @@ static void end_operation(struct played *d) {
 static struct sync_entry *gather(struct played *d, uint32_t generation) {
         const Wire__Operation *operation = take_operation(d, generation, 0);
 
-        EXPECT(operation->bytes >= sizeof(struct sync_entry));
+        EXPECT(operation->bytes >= sizeof(struct sync_entry) && operation->sealed);
         for (unsigned rank = 0; rank < 2; rank++)
                 memcpy(staging + operation->output + rank * operation->bytes, staging, operation->bytes);
         return (struct sync_entry *)(void *)(staging + operation->output);
@@ -522,6 +522,7 @@ static void script_other_is_newer(struct played *d) {
         end_operation(d);
         operation = take_operation(d, 1, 1);
         EXPECT(operation->kind == WIRE__OPERATION_KIND__BROADCAST && operation->root == 0);
+        EXPECT(operation->sealed);
         *(uint64_t *)(void *)(staging + operation->output) = 77;
         end_operation(d);
 }

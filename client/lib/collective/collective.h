@@ -58,9 +58,9 @@ struct collective {
 };
 
 /*
- * As their public namesakes, for gradsync_sync_state(), and sealed. The first begins whether or not the caller knows of
- * the generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`,
- * elsewhere `out` receives, or nothing if that is NULL.
+ * As their public namesakes that are sealed, for gradsync_sync_state(). The first begins whether or not the
+ * caller knows of the generation. The second is void if that is not `generation` any more; on rank `root` it
+ * sends `in`, elsewhere `out` receives, or nothing if that is NULL.
  */
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes);
 int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,

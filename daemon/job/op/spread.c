@@ -379,10 +379,14 @@ static int spread_gather(struct job *job) {
         }
 }
 
+/* A root that is alone here hands out nothing. */
 static int spread_check(struct job *job) {
         struct backend_range inputs[] = { spread_range(job, 0), spread_range(job, spread_seals_at(job)) };
         struct backend_task task = { .elements = spread_pieces(job), .n_inputs = 2, .inputs = inputs };
+        bool broadcast = job->operation.spread.kind == WIRE__OPERATION_KIND__BROADCAST;
 
+        if (broadcast && job->n_local == 1 && job->local[0]->rank == job->operation.first.root)
+                return 0;
         return spread_submit_seals(job, 0, 0, &task);
 }
 

@@ -3,8 +3,9 @@
 
 The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes
 over connections that others may be able to write to: between hosts all of a state is sealed (Job.broadcast),
-and does not arrive where it was changed. Nothing in it names code either, a value of another kind is refused, and, except for
-tensors, no small skeleton makes a large state. A list [name, …] stands for each value that JSON has not.
+and does not arrive where it was changed. Nothing in it names code either, a value of another kind is refused,
+and, except for tensors, no small skeleton makes a large state. A list [name, …] stands for each value that
+JSON has not.
 """
 from __future__ import annotations
 
