@@ -207,7 +207,7 @@ class Plain(State):
         self.taken = state
 
 
-STATE = {"a": torch.arange(6.), "large": torch.ones(3 << 20), "lr": 0.5}
+STATE = {"a": torch.arange(6.), "b": torch.ones(3), "large": torch.ones(3 << 20), "lr": 0.5}
 
 
 def test_all_of_an_exchange_is_sealed():
@@ -220,4 +220,4 @@ def test_all_of_an_exchange_is_sealed():
     state._exchange()
     assert second.sealed == [True] * 4 and second.sent == []
     assert state.taken["count"] == 7 and state.taken["state"]["lr"] == 0.5
-    assert all(torch.equal(state.taken["state"][each], STATE[each]) for each in ("a", "large"))
+    assert all(torch.equal(state.taken["state"][each], STATE[each]) for each in ("a", "b", "large"))
