@@ -50,9 +50,9 @@ struct backend_range {
  * to the bits of the sum over the whole: statistics of a result that came in pieces, or through an engine,
  * are those of one copy of the whole result that has no output. Counts of non-finite values do add up.
  *
- * With `seal` a copy of u8 makes seals instead, or checks them, and `elements` are pieces (seal.h). One input
- * and one output: the output gets the seals of the input. Two inputs: the second holds those of the first.
- * `host` alone does it.
+ * With `seal` a copy of u8 makes seals, or checks them, and `elements` are pieces (seal.h). One input and two
+ * outputs: the second one becomes a copy of the input, and the first one gets the seals of the copy. Two
+ * inputs: the second one holds the seals of the first one. `host` alone does it.
  */
 struct backend_task {
         uint64_t id; /* chosen by the caller, unique among unfinished tasks */

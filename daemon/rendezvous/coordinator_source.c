@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose state counts in a generation, what its members are shown of it, and the secret that they share. */
+/* Whose state counts in a generation, what its members are shown of it, and the secret of its nodes. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -204,7 +204,7 @@ struct message {
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
                 loss;         /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        struct sha256 secret; /* NEWGEN: what the members of the generation share, where its nodes are on
+        struct sha256 secret; /* NEWGEN: what the nodes of the generation share, where these are on
                                  several hosts; all 0: nothing */
         uint64_t member;      /* REFUSE: whom */
         uint32_t next_plan;   /* ordinal of the next one; answers: of the node's members; NEWGEN: of those of

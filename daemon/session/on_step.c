@@ -59,6 +59,7 @@ int on_operation(struct session *session, struct request *request, const Protobu
                                       .input = operation->input,
                                       .output = operation->output,
                                       .sealed = operation->sealed,
+                                      .offset = operation->offset,
                                       .total = operation->has_total ? operation->total : operation->bytes,
                                       .blocking = operation->blocking,
                               },

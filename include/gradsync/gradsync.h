@@ -900,14 +900,16 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  * for all members. Data passes through memory shared with the daemon in pieces, so any size works;
  * the first call that carries data allocates that memory (8 MiB by default). A call of no bytes
  * returns at once.
- *   OPERATION_MISMATCH  members called different things (kind, size, type, reduction, root); it
+ *   OPERATION_MISMATCH  members called different things (kind, size, type, reduction, root, seals); it
  *                       fails on all of them, and the next collective works again. Contents of the
  *                       output are undefined
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
  *   PROTOCOL            of a sealed collective: its data was changed on its way between hosts, and
- *                       nothing of the piece in which that was found is in the output. The
- *                       connection stays; gradsync_culprit() has the rank that had sent it
+ *                       nothing of the piece in which that was found is in the output;
+ *                       gradsync_culprit() has the rank that had sent it. The connection stays, but
+ *                       members on other hosts may have all of it and go on: this one leaves, or
+ *                       ends, so that they do not wait for it
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   INVALID             data lies on another GPU than the daemon's; nothing was sent
  *   SYSTEM              the GPU did not copy: the connection is over, and this member lost

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody between two hosts, who writes to what Gloo sends."""
+"""A process between two hosts that writes to what Gloo sends."""
 import pathlib
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody between two hosts writes to what Gloo sends. Sealed collectives refuse that by name, and a state
+"""A process between two hosts writes to what Gloo sends. Sealed collectives refuse that by name, and a state
 that a new process takes is sealed; others bring what was made of it."""
 import pytest
 
@@ -23,10 +23,12 @@ def otherwise(data):
 
 @pytest.fixture
 def team(hosts, member, processes):  # noqa: F811
-    """Two members on two hosts, others on the second one, and somebody between the hosts."""
+    """Two members on two hosts, others on the second one, and a process between the hosts."""
     it = hosts(2)
     between = Between(it, processes)
-    return team_on(it, member, [0, 1, 1, 1], world=2), between
+    made = team_on(it, member, [0, 1, 1, 1], world=2)
+    made.hosts = it.nodes
+    return made, between
 
 
 def refused(said, what):
@@ -50,8 +52,24 @@ def test_what_was_changed_is_refused(team, call, what):
     assert ranks[0].line() == "OK right"
     said, = ended(ranks[1:], "PROTOCOL")
     refused(said, what)
+    it.hosts[1].wait_log("warning: job 'team': the data that rank 0 sent in operation ")
     assert between.change()
     assert set(together(ranks, f"{call} sealed")) == {"right"}      # the connection stays
+
+
+def test_a_part_of_a_call_is_not_taken_for_another(team):
+    """The others are further on in the call that this member begins again."""
+    it, between = team
+    ranks, call = it.members, f"broadcast {16 << 20} 0 sealed"
+    between.change(pattern(0, 5000), otherwise(pattern(0, 5000)))
+    for each in ranks:
+        each.say(call)
+    said, = ended(ranks[1:], "PROTOCOL")
+    refused(said, "broadcast")
+    assert between.change()
+    ranks[1].say(call)
+    ended(ranks, "OPERATION_MISMATCH")
+    assert set(together(ranks, call)) == {"right"}
 
 
 def test_a_state_that_was_changed_is_refused(team):

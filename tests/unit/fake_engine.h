@@ -76,6 +76,7 @@ struct fake_engine {
         bool slow; /* memory is there, and let go of, when the test says so */
         /* Changes what a collective brings to this node on its way; NULL: as it is. */
         void (*between)(struct fake_engine *fake, unsigned char *data, uint64_t bytes);
+        void (*values)(struct fake_engine *fake, uint64_t *value); /* the same of what is compared */
         uint64_t coming[FABRIC_MEMORIES], going[FABRIC_MEMORIES];
         unsigned n_coming, n_going;
         int launch_error; /* what launch() fails with */
@@ -310,8 +311,12 @@ static void fake_deliver_done(struct fake_engine *fake, const struct fabric_even
         struct fabric_collective *collective = event->collective;
         const struct engine_launch *launch = &collective->launch[fake->node];
         uint64_t bytes = launch->piece.elements * dtype_size(launch->piece.dtype);
+        uint64_t value[ENGINE_VALUES];
 
         event->comm->done[event->lane][fake->node]++;
+        memcpy(value, collective->value, sizeof(value));
+        if (fake->values != NULL && launch->kind == ENGINE_VOTE)
+                fake->values(fake, value);
         if (bytes > 0) {
                 unsigned char *output = fake_address(fake, &launch->piece, launch->piece.output);
 
@@ -324,8 +329,7 @@ static void fake_deliver_done(struct fake_engine *fake, const struct fabric_even
                                launch->piece.tail_bytes);
                 fabric_poison_next(fake, event->comm, event->lane, &launch->piece);
         }
-        fake->engine.events->done(fake->engine.owner, launch->comm, event->lane, launch->sequence,
-                                  collective->value);
+        fake->engine.events->done(fake->engine.owner, launch->comm, event->lane, launch->sequence, value);
 }
 
 static void fake_deliver(struct fake_engine *fake, const struct fabric_event *event) {

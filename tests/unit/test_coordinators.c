@@ -281,7 +281,7 @@ static void use_key(const struct sha256 *key) {
         assert_int_equal(coordinators_new(&config, &table), 0);
 }
 
-TEST(members_on_several_hosts_share_a_secret) {
+TEST(nodes_on_several_hosts_share_a_secret) {
         struct sha256 secret[6];
 
         secret[0] = secret_of(1000, "j", 7);

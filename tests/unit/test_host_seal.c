@@ -7,6 +7,7 @@
 
 #define BYTES (UINT64_C(4) << 20)
 #define SEALS_AT (BYTES / 2)
+#define GIVEN BYTES
 
 static const struct {
         uint64_t part, parts;
@@ -48,7 +49,7 @@ static struct backend_task task_of(const struct backend_seal *seal, const struct
                                       .dtype = WIRE__DTYPE__U8,
                                       .elements = pieces,
                                       .n_inputs = makes ? 1 : 2,
-                                      .n_outputs = makes,
+                                      .n_outputs = makes ? 2 : 0,
                                       .inputs = ranges,
                                       .outputs = ranges + 1,
                                       .seal = seal };
@@ -67,17 +68,18 @@ static uint64_t found_by(struct backend *backend, struct done *done, const struc
         return done->at[--done->n].found;
 }
 
-/* Part by part, as nodes make them. */
+/* Part by part, as nodes make them: of what is at GIVEN. */
 static void make(struct backend *backend, struct done *done, const struct member *member, unsigned shape) {
         uint64_t part = shapes[shape].part, each = seal_pieces(part);
 
         for (uint64_t i = 0; i < part * shapes[shape].parts; i++)
-                member->map[i] = (unsigned char)(i * 7 + i / 251);
-        memset(member->map + SEALS_AT, 0, BYTES - SEALS_AT);
+                member->map[GIVEN + i] = (unsigned char)(i * 7 + i / 251);
+        memset(member->map, 0, BYTES);
         for (uint64_t i = 0; i < shapes[shape].parts; i++) {
                 struct backend_seal seal = { .key = key.key, .part = part, .number = i * each };
-                struct backend_range ranges[] = { { member->arena, i * part },
-                                                  { member->arena, SEALS_AT + i * each * SEAL_BYTES } };
+                struct backend_range ranges[] = { { member->arena, GIVEN + i * part },
+                                                  { member->arena, SEALS_AT + i * each * SEAL_BYTES },
+                                                  { member->arena, i * part } };
                 struct backend_task task = task_of(&seal, ranges, true, each);
 
                 fixture_run(backend, done, &task);
@@ -86,10 +88,11 @@ static void make(struct backend *backend, struct done *done, const struct member
 }
 
 HOST_TEST(they_are_what_the_header_says, 3) {
-        struct member member = member_new(backend, BYTES);
+        struct member member = member_new(backend, 2 * BYTES);
 
         for (unsigned shape = 0; shape < SHAPES; shape++) {
                 make(backend, done, &member, shape);
+                assert_memory_equal(member.map, member.map + GIVEN, shapes[shape].part * shapes[shape].parts);
                 for (uint64_t piece = 0; piece < pieces_of(shape); piece++) {
                         struct sha256 want = expected(member.map, shape, piece);
 
@@ -102,7 +105,7 @@ HOST_TEST(they_are_what_the_header_says, 3) {
 }
 
 HOST_TEST(the_first_piece_that_was_changed_is_found, 3) {
-        struct member member = member_new(backend, BYTES);
+        struct member member = member_new(backend, 2 * BYTES);
         uint64_t seed = 5;
 
         for (unsigned shape = 0; shape < SHAPES; shape++) {
@@ -132,7 +135,7 @@ HOST_TEST(the_first_piece_that_was_changed_is_found, 3) {
 
 /* No seal is all zero, so what is not there is none. */
 HOST_TEST(a_piece_does_not_stand_for_another, 1) {
-        struct member member = member_new(backend, BYTES);
+        struct member member = member_new(backend, 2 * BYTES);
         unsigned char seal[32];
 
         make(backend, done, &member, 2);
@@ -151,9 +154,11 @@ HOST_TEST(a_piece_does_not_stand_for_another, 1) {
 
 /* The loop thread does what takes it no longer than a small reduction. */
 HOST_TEST(many_pieces_are_for_workers, 1) {
-        struct member member = member_new(backend, BYTES);
+        struct member member = member_new(backend, 2 * BYTES);
         struct backend_seal seal = { .key = key.key, .part = 64 };
-        struct backend_range ranges[] = { { member.arena, 0 }, { member.arena, SEALS_AT } };
+        struct backend_range ranges[] = { { member.arena, GIVEN },
+                                          { member.arena, SEALS_AT },
+                                          { member.arena, 0 } };
         struct backend_task task = task_of(&seal, ranges, true, 1);
         struct backend_result result;
 
@@ -169,9 +174,11 @@ HOST_TEST(many_pieces_are_for_workers, 1) {
 }
 
 HOST_TEST(what_is_no_such_task_is_refused, 1) {
-        struct member member = member_new(backend, BYTES);
+        struct member member = member_new(backend, 2 * BYTES);
         struct backend_seal seal = { .key = key.key, .part = 64 }, none = { .key = key.key };
-        struct backend_range ranges[] = { { member.arena, 0 }, { member.arena, SEALS_AT } };
+        struct backend_range ranges[] = { { member.arena, GIVEN },
+                                          { member.arena, SEALS_AT },
+                                          { member.arena, 0 } };
         struct backend_task wrong[7];
         struct backend_result result;
 
@@ -179,7 +186,7 @@ HOST_TEST(what_is_no_such_task_is_refused, 1) {
                 wrong[i] = task_of(&seal, ranges, true, 2);
         wrong[0].dtype = WIRE__DTYPE__F32;
         wrong[1].reduce = WIRE__REDUCE__SUM;
-        wrong[2].n_inputs = 2;
+        wrong[2].n_outputs = 1;
         wrong[3].n_outputs = 0;
         wrong[4].find = true;
         wrong[5].first = 1;

@@ -82,15 +82,19 @@ static void call_each(void) {
 /* ---- between the hosts ---- */
 
 static struct {
-        uint64_t least;    /* bytes of a payload that is looked at; votes have none */
         uint64_t payloads; /* that have come by */
         uint64_t change;   /* place of the byte that is changed */
-        unsigned char *kept, *shown;
+        /* Of the last payload that was kept: number of its operation, secret of its generation. */
+        uint64_t number;
+        struct sha256 secret;
+        unsigned char *kept;
         uint64_t bytes;
 } between;
 
 static void keep(struct fake_engine *fake, unsigned char *data, uint64_t bytes) {
         between.payloads++;
+        between.number = machine_operation(job_on(fake->node));
+        between.secret = job_on(fake->node)->secret;
         between.bytes = bytes;
         between.kept = realloc(between.kept, bytes);
         memcpy(between.kept, data, bytes);
@@ -106,6 +110,20 @@ static void show_older(struct fake_engine *fake, unsigned char *data, uint64_t b
         memcpy(data, between.kept, bytes);
 }
 
+/* Each node hears of the others what its own members have called; data goes from the first one to them. */
+static void agree_with_all(struct fake_engine *fake, uint64_t *value) {
+        struct comm_words own;
+
+        spread_words(job_on(fake->node), &own);
+        own.largest = 1;
+        comm_pack(value, &own);
+}
+
+static void stray(struct fake_engine *fake, uint64_t *value) {
+        value[2 + 2 * 5] = 0x40000000; /* the reduction, which an allgather has not */
+        value[3 + 2 * 5] = ~value[2 + 2 * 5];
+}
+
 static void begin(void) {
         memset(&between, 0, sizeof(between));
         apart = true;
@@ -116,6 +134,8 @@ static void begin(void) {
 static void end(void) {
         for (uint32_t node = 0; node < cluster->n; node++)
                 cluster->fabric->node[node].between = NULL;
+        for (uint32_t node = 0; node < cluster->n; node++)
+                cluster->fabric->node[node].values = NULL;
         free(between.kept);
         between.kept = NULL;
 }
@@ -130,13 +150,50 @@ NODES_TEST(they_bring_what_was_given, TWO_AVG, THREE_SUM) {
         end();
 }
 
+/* By the text of the protocol. */
+static struct sha256 seal_of(unsigned i, uint64_t piece, const unsigned char *data, uint64_t bytes) {
+        uint64_t root = calls[i].kind == WIRE__OPERATION_KIND__BROADCAST ? calls[i].root : 0;
+        uint64_t about[8] = { 0, 0, between.number, calls[i].kind, calls[i].bytes, calls[i].bytes, 0, root };
+        struct sha256 key, of_piece, seal;
+
+        memcpy(about, "operation", 9);
+        assert_int_equal(sha256_hmac(between.secret.byte, 32, about, sizeof(about), &key), 0);
+        assert_int_equal(sha256_hmac(key.byte, 32, &piece, 8, &of_piece), 0);
+        assert_int_equal(sha256_hmac(of_piece.byte, 32, data, bytes, &seal), 0);
+        return seal;
+}
+
+NODES_TEST(seals_are_what_the_protocol_says, TWO_AVG) {
+        begin();
+        cluster->fabric->node[1].between = keep;
+        for (unsigned i = 0; i < CALLS; i++) {
+                bool gather = calls[i].kind == WIRE__OPERATION_KIND__ALLGATHER;
+                uint64_t part = calls[i].bytes, whole = gather ? 4 * part : part, piece = 0;
+                const unsigned char *seals;
+
+                call_all(4, calls[i].kind, part, calls[i].root);
+                assert_false(sha256_is_none(&between.secret));
+                seals = between.kept + (whole + 63) / 64 * 64;
+                for (uint64_t at = 0; at < whole; piece++) {
+                        uint64_t left = part - at % part;
+                        uint64_t bytes = left < SEAL_PIECE ? left : SEAL_PIECE;
+                        struct sha256 seal = seal_of(i, piece, between.kept + at, bytes);
+
+                        assert_memory_equal(seals + 32 * piece, seal.byte, 32);
+                        at += bytes;
+                }
+                assert_ptr_equal(seals + 32 * piece, between.kept + between.bytes);
+        }
+        end();
+}
+
 static int setup_on_one_host(void **state) {
         apart = false;
         setup_kind(TWO_AVG);
         return 0;
 }
 
-/* What does not leave a host has no seals. */
+/* Data that does not leave a host has no seals. */
 TEST_WITH(on_one_host_they_are_as_any, setup_on_one_host, teardown) {
         form_four();
         stage_all(4);
@@ -179,6 +236,8 @@ NODES_TEST(what_was_changed_is_refused, TWO_AVG) {
                 expect_changed(4, at, (uint32_t)(at < 4 * 64 ? at / 64 : (at - 4 * 64) / 32));
         for (uint64_t piece = 0; piece < 4; piece++)
                 expect_changed(2, piece * SEAL_PIECE + 4, 3);
+        expect_changed(0, 0, 0);
+        expect_changed(3, STAGING / 2 - 1, 0);
         expect_changed(6, STAGING / 2 - 1, 3);
         call_each();
         end();
@@ -211,14 +270,21 @@ NODES_TEST(an_older_one_is_not_taken_again, TWO_AVG) {
         end();
 }
 
-/* What another root has sent, or the same one in another generation. */
-NODES_TEST(one_of_elsewhere_is_not_taken, TWO_AVG) {
+/* Another number would tell them apart, too: so it is the same here. */
+NODES_TEST(one_of_another_generation_is_not_taken, TWO_AVG) {
+        struct sha256 secret;
         uint64_t number;
 
         begin();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__BROADCAST, rank < 2 ? 64 : 128, 0,
+                                             true),
+                                 0);
+        until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
         cluster->fabric->node[1].between = keep;
         call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
-        number = machine_operation(job_on(1));
+        number = between.number;
+        secret = between.secret;
         lose(1);
         until(job_on(0)->state == JOB_REPLACING);
         join(0, 1, 4);
@@ -226,11 +292,48 @@ NODES_TEST(one_of_elsewhere_is_not_taken, TWO_AVG) {
         bring(1);
         stage(1);
         settle();
-        assert_true(machine_operation(job_on(1)) >= number);
+        cluster->node[1].refused = 0;
         cluster->fabric->node[1].between = show_older;
+        assert_int_equal(machine_operation(job_on(1)), number);
         call_all(4, WIRE__OPERATION_KIND__BROADCAST, 64, 0);
         assert_int_equal(cluster->node[1].refused, 2);
         assert_true(got_nothing(2) && got_nothing(3));
+        assert_false(sha256_equal(&secret, &job_on(1)->secret));
+        end();
+}
+
+/* The hosts are made to believe that all have called the same. */
+static void expect_other(struct operation_request first, struct operation_request second) {
+        cluster->node[1].refused = cluster->node[0].refused = 0;
+        for (uint32_t rank = 0; rank < 4; rank++) {
+                struct operation_request call = rank < 2 ? first : second;
+                struct member *member = cluster->trainer[rank].member;
+
+                memset(cluster->trainer[rank].staging, 0xee, STAGING);
+                call.sequence = member->operation.next;
+                call.kind = WIRE__OPERATION_KIND__BROADCAST;
+                call.bytes = 64;
+                call.output = STAGING / 2;
+                call.sealed = true;
+                assert_int_equal(operation_call(member, 11, &call, &cluster->refusal), 0);
+        }
+        for (uint32_t node = 0; node < cluster->n; node++)
+                until(job_on(node)->operation.n_calls == 0);
+        assert_int_equal(cluster->node[0].refused, 0);
+        assert_int_equal(cluster->node[1].refused, 2);
+        assert_int_equal(cluster->node[1].code, WIRE__CODE__PROTOCOL);
+}
+
+NODES_TEST(one_of_another_root_or_place_is_not_taken, TWO_AVG) {
+        begin();
+        for (uint32_t node = 0; node < 2; node++)
+                cluster->fabric->node[node].values = agree_with_all;
+        expect_other((struct operation_request){ .root = 0, .total = 128 },
+                     (struct operation_request){ .root = 1, .total = 128 });
+        expect_other((struct operation_request){ .root = 0, .total = 128 },
+                     (struct operation_request){ .root = 0, .total = 192 });
+        expect_other((struct operation_request){ .root = 0, .total = 128, .offset = 64 },
+                     (struct operation_request){ .root = 0, .total = 128 });
         end();
 }
 
@@ -244,8 +347,9 @@ NODES_TEST(they_pass_a_node_without_members, THREE_FOR_TWO) {
         call_all(3, WIRE__OPERATION_KIND__ALLGATHER, 6400, 0);
         for (uint32_t rank = 0; rank < 3; rank++)
                 assert_true(got_it(rank, WIRE__OPERATION_KIND__ALLGATHER, 6400, 0, 3));
+        cluster->fabric->node[1].values = stray; /* which it has nothing to compare with */
         cluster->fabric->node[2].between = change;
-        call_all(3, WIRE__OPERATION_KIND__BROADCAST, 64, 1);
+        call_all(3, WIRE__OPERATION_KIND__ALLGATHER, 64, 1);
         assert_int_equal(cluster->node[2].refused, 1);
         assert_int_equal(cluster->node[0].refused + cluster->node[1].refused, 0);
         end();
@@ -268,6 +372,27 @@ NODES_TEST(all_seal_it_or_none_does, TWO_AVG) {
         end();
 }
 
+/* All members are at the same place of the same call. */
+NODES_TEST(parts_of_a_call_are_told_apart, TWO_AVG) {
+        struct operation_request call = {
+                .kind = WIRE__OPERATION_KIND__BROADCAST, .bytes = 64, .total = 128, .output = STAGING / 2
+        };
+
+        begin();
+        for (uint32_t rank = 0; rank < 4; rank++) {
+                call.offset = rank < 2 ? 64 : 0;
+                assert_int_equal(operation_call(cluster->trainer[rank].member, 11, &call, &cluster->refusal),
+                                 0);
+        }
+        until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
+        call.sequence = 1;
+        assert_int_equal(operation_call(cluster->trainer[0].member, 11, &call, &cluster->refusal), 0);
+        call.offset = 64;
+        assert_int_equal(operation_call(cluster->trainer[1].member, 11, &call, &cluster->refusal),
+                         WIRE__CODE__OPERATION_MISMATCH);
+        end();
+}
+
 NODES_TEST(reductions_have_no_seals, TWO_AVG) {
         begin();
         for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++)
@@ -278,18 +403,24 @@ NODES_TEST(reductions_have_no_seals, TWO_AVG) {
         end();
 }
 
-/* Wherever it is by then, also at its seals. */
+static bool is_checked_or_done(uint32_t node) {
+        return job_on(node)->operation.n_calls == 0 || job_on(node)->operation.spread.phase == SPREAD_CHECKS;
+}
+
+/* Wherever it is by then; in the end while its seals are checked. */
 NODES_TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
         begin();
-        for (unsigned moment = 0; moment < 20; moment++) {
+        for (unsigned moment = 0; moment < 26; moment++) {
                 unsigned before[2] = { cluster->node[0].operations, cluster->node[1].operations };
 
                 for (uint32_t rank = 0; rank < 4; rank++)
                         assert_int_equal(sealed_call(rank, WIRE__OPERATION_KIND__ALLGATHER, STAGING / 8, 0,
                                                      true),
                                          0);
-                for (unsigned i = 0; i < moment; i++)
+                for (unsigned i = 0; i < moment && moment < 20; i++)
                         pass();
+                if (moment >= 20)
+                        until(is_checked_or_done(moment % 2));
                 lose(2);
                 until(!is_busy() && job_on(0)->state == JOB_REPLACING);
                 assert_int_equal(cluster->node[0].operations - before[0] > 0,

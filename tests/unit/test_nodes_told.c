@@ -354,5 +354,12 @@ NODES_TEST(a_node_without_members_does_what_can_be_done, THREE_FOR_TWO) {
         words.word[1] = WIRE__OPERATION_KIND__ALLGATHER;
         words.word[2] = UINT64_C(1) << 62;
         assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        words.word[2] = 65; /* its seals would have no room */
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        words.word[1] = 0;
+        words.word[2] = 64;
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
+        words.word[1] = WIRE__OPERATION_KIND__ALLREDUCE + 1;
+        assert_int_equal(operation_compared(job_on(2), true, &words), -EPROTO);
         settle();
 }

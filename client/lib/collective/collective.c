@@ -194,6 +194,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         SET_IF(operation, root, c->kind == WIRE__OPERATION_KIND__BROADCAST, c->root);
         SET_IF(operation, blocking, job_waits_alone(job), true);
         SET_IF(operation, sealed, c->sealed, true);
+        SET_IF(operation, offset, c->at > 0, c->at);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
 }
@@ -232,7 +233,8 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
                 request_end(&c->request, REQUEST_BROKEN, why);
         else if (failed)
                 request_end(&c->request, GRADSYNC_OPERATION_MISMATCH,
-                            "another member has made a different call");
+                            "gradsyncd was restarted after it had failed: another member has made a "
+                            "different call, or data of a sealed one was changed on its way");
         else
                 request_end(&c->request, GRADSYNC_OK, "");
 }

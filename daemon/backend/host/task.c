@@ -11,11 +11,11 @@
 #include "arena.h"
 #include "base/cleanup.h"
 #include "guard.h"
-#include "seal.h"
+#include "kernel_seal.h"
 
 static size_t task_slice_elements(const struct backend_task *description) {
         if (description->seal)
-                return seal_slice_pieces(description->seal);
+                return kernel_seal_slice(description->seal);
         size_t size = kernel_size(description->dtype);
         return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) /
                size;
@@ -45,7 +45,7 @@ static bool task_is_float(unsigned dtype) {
 /* NULL if there is no such combination. */
 static kernel_fn task_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
         if (description->seal)
-                return description->n_outputs > 0 ? seal_make : seal_check;
+                return description->n_outputs > 0 ? kernel_seal_make : kernel_seal_check;
         switch (description->reduce) {
         case WIRE__REDUCE__REDUCE_NONE:
                 return description->n_inputs != 1 ? NULL
@@ -70,7 +70,7 @@ static bool task_is_valid(const struct backend_task *description) {
         if (description->n_inputs < 1 || description->n_inputs > LIMIT_LOCAL)
                 return false;
         if (description->seal)
-                return seal_is_valid(description);
+                return kernel_seal_is_valid(description);
         if (description->n_outputs == 0 || description->find)
                 return description->n_outputs == 0 && description->reduce == WIRE__REDUCE__REDUCE_NONE;
         return description->n_outputs <= LIMIT_LOCAL;
@@ -203,7 +203,7 @@ uint64_t task_traffic(const struct backend_task *description) {
         if (!task_is_valid(description))
                 return 0;
         if (description->seal)
-                return seal_traffic(description);
+                return kernel_seal_traffic(description);
         return description->n_inputs * description->elements * kernel_size(description->dtype);
 }
 

@@ -100,8 +100,11 @@ static int check_call(const struct member *member, const struct operation_reques
         return check_ranges(member, call, refusal);
 }
 
-static bool same_call(const struct operation_request *a, const struct operation_request *b) {
-        if (a->kind != b->kind || a->bytes != b->bytes || a->total != b->total || a->sealed != b->sealed)
+static bool same_call(const struct job *job, const struct operation_request *a,
+                      const struct operation_request *b) {
+        if (a->kind != b->kind || a->bytes != b->bytes || a->total != b->total || a->offset != b->offset)
+                return false;
+        if (spread_is_sealed(job, a) != spread_is_sealed(job, b))
                 return false;
         if (a->kind == WIRE__OPERATION_KIND__BROADCAST)
                 return a->root == b->root;
@@ -199,7 +202,7 @@ static void operation_resolve_stall(struct job *job) {
         stalled_end(&job->operation.stalled, job, call->sequence + 1, what);
 }
 
-/* It ends in the same way for all members, also if the backend has refused a part of it. */
+/* It ends in the same way for all members here, also if it has failed. */
 void operation_committed(struct job *job) {
         if (job->n_local > 0 && !job->operation.failed)
                 operation_resolve_stall(job);
@@ -279,7 +282,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         if (r != 0)
                 return r;
         if (call->sequence >= operation->dead && operation->n_calls > 0 &&
-            !same_call(&operation->first, call))
+            !same_call(job, &operation->first, call))
                 mismatch(job, member, call);
         if (call->sequence < operation->dead) {
                 member->operation.next++;

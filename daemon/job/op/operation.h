@@ -24,9 +24,10 @@ struct operation_request {
         unsigned kind, dtype, reduce;
         uint32_t root;
         uint64_t bytes, input, output;
-        uint64_t total; /* bytes of the caller's whole call, of which this is a part */
-        bool blocking;  /* the member does nothing else before the answer */
-        bool sealed;    /* broadcast, allgather: between hosts, what was changed on its way is refused */
+        uint64_t total;  /* bytes of the caller's whole call, of which this is a part */
+        uint64_t offset; /* where in the call it begins */
+        bool blocking;   /* the member does nothing else before the answer */
+        bool sealed;     /* broadcast, allgather: between hosts, what was changed on its way is refused */
 };
 
 struct operation_part { /* a member's call */
@@ -46,7 +47,7 @@ struct operation {
         struct stalled stalled;
         bool differs; /* its calls are not the same */
         uint32_t n_calls;
-        bool failed;             /* the backend refused a task of it */
+        bool failed;             /* the backend refused a task of it, or what came was not as it was sealed */
         struct refusal refusal;  /* why it failed, or why the last one that differed did */
         struct task_owner owner; /* takes the backend's results */
         struct spread spread;

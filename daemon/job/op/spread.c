@@ -4,8 +4,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <syslog.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 #include "proto/names.h"
@@ -16,6 +20,11 @@ bool spread_reduces(unsigned kind) {
 
 bool spread_can_be_sealed(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__BROADCAST || kind == WIRE__OPERATION_KIND__ALLGATHER;
+}
+
+/* Data of nodes on one host does not leave it: they have no secret. */
+bool spread_is_sealed(const struct job *job, const struct operation_request *call) {
+        return call->sealed && !sha256_is_none(&job->secret);
 }
 
 /* Each rank of the world has a slot where something of everybody is held. */
@@ -35,7 +44,7 @@ static uint64_t spread_room(const struct job *job) {
         return job->table->config.staging_bytes;
 }
 
-/* With the seals of all of it: no piece but one of a broadcast has less than ARENA_ALIGN bytes. */
+/* Room for the seals, too: a part of an allgather has ARENA_ALIGN bytes or more, a broadcast is one part. */
 static uint64_t spread_area(const struct job *job) {
         uint64_t room = spread_room(job);
 
@@ -50,39 +59,52 @@ static uint64_t spread_pieces(const struct job *job) {
         return spread_whole(job) / job->operation.spread.bytes * seal_pieces(job->operation.spread.bytes);
 }
 
-/* What is exchanged. */
+/* Bytes that are exchanged. */
 static uint64_t spread_payload(const struct job *job) {
         if (!job->operation.spread.sealed)
                 return spread_whole(job);
         return spread_seals_at(job) + spread_pieces(job) * SEAL_BYTES;
 }
 
-/* Members of other nodes have what these have found as it was sealed. */
+/* Only this node's members are refused: the other nodes have looked at what came to them. */
 static void spread_reject(struct job *job, uint64_t piece) {
         const struct spread *spread = &job->operation.spread;
+        bool broadcast = spread->kind == WIRE__OPERATION_KIND__BROADCAST;
         uint64_t slot = piece / seal_pieces(spread->bytes);
-        uint32_t from =
-                spread->kind == WIRE__OPERATION_KIND__BROADCAST ? job->operation.first.root : (uint32_t)slot;
+        uint32_t from = broadcast ? job->operation.first.root : (uint32_t)slot;
+        struct refusal *refusal = &job->operation.refusal;
 
         job->operation.failed = true;
         refuse_for(
-                &job->operation.refusal, WIRE__CODE__PROTOCOL, from, -1,
+                refusal, WIRE__CODE__PROTOCOL, from, -1,
                 "job '%s': the data that rank %u sent in operation %" PRIu64
                 " (sealed %s) was changed on its way between hosts, and nothing of it was taken. Something "
                 "between the hosts writes to what Gloo or NCCL send: close that network to strangers "
-                "(data_address in gradsyncd.conf(5), and the firewall), then start this rank again",
+                "(data_address in gradsyncd.conf(5), and the firewall), then start the ranks of this host "
+                "again",
                 job->name, from, job->operation.first.sequence, operation_name(spread->kind));
+        struct log_context context = LOG_CONTEXT_OF(job);
+
+        if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_WARNING, &context, "%s", refusal->text);
 }
 
+static void spread_fail(struct job *job, int error);
+static bool spread_intact(struct job *job);
 static int spread_run(struct job *job, enum spread_phase phase, int (*submit)(struct job *job));
 static int spread_hand_out(struct job *job);
+
+static void spread_give(struct job *job) {
+        spread_intact(job);
+        spread_run(job, SPREAD_HANDS_OUT, spread_hand_out);
+}
 
 /* Of the payload, or of what a node gives of it, all tasks have ended. */
 static void spread_tasks_ended(struct job *job) {
         if (job->operation.spread.broken)
                 return; /* it ends with the member that is evicted */
         if (job->operation.spread.phase == SPREAD_CHECKS && !job->operation.failed)
-                spread_run(job, SPREAD_HANDS_OUT, spread_hand_out);
+                spread_give(job);
         else if (job->operation.spread.phase != SPREAD_GATHERS)
                 machine_say(job, TRACK_OPERATION, node_landed);
         else if (!job->operation.spread.failed)
@@ -116,8 +138,12 @@ static void spread_done(struct task_owner *owner, uint32_t index, const struct b
 
         if (!voiding && result->withdrawn != NULL)
                 spread_break(job, result->withdrawn);
-        if (!voiding && job->operation.spread.phase == SPREAD_CHECKS && result->found != BACKEND_NOWHERE)
-                spread_reject(job, result->found);
+        if (!voiding && job->operation.spread.phase == SPREAD_CHECKS) {
+                if (result->cancelled)
+                        spread_fail(job, -ECANCELED);
+                else if (result->found != BACKEND_NOWHERE)
+                        spread_reject(job, result->found);
+        }
         if (owner->tasks > 0)
                 return;
         if (voiding)
@@ -144,29 +170,38 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
         bool broadcast = call->kind == WIRE__OPERATION_KIND__BROADCAST;
 
-        *ret = (struct comm_words){ .word = { machine_operation(job), call->kind | call->sealed * SEALED,
+        *ret = (struct comm_words){ .word = { machine_operation(job),
+                                              call->kind | (spread_is_sealed(job, call) ? SEALED : 0),
                                               barrier ? 0 : call->bytes, barrier ? 0 : call->total,
-                                              reduces ? call->dtype : 0, reduces ? call->reduce : 0,
-                                              broadcast ? call->root : 0 } };
+                                              reduces ? call->dtype : call->offset,
+                                              reduces ? call->reduce : 0, broadcast ? call->root : 0 } };
         for (uint32_t local = 0; local < job->n_local && broadcast; local++)
                 if (job->local[local]->rank == call->root)
                         ret->largest = machine_node_rank(job) + 1;
         return job->n_local > 0;
 }
 
-/* Whether this node can do what came of a comparison: what its members have called, or, without members,
- * what some may. The others' engines say what that is. */
+/* Without members, too, a node does only what some may call: others' engines say what that is. */
+static bool spread_may_be(const struct comm_words *words) {
+        unsigned kind = (unsigned)words->word[1];
+        bool parts = kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+
+        if (kind == WIRE__OPERATION_KIND__OPERATION_NONE || kind > WIRE__OPERATION_KIND__ALLREDUCE)
+                return false;
+        if (parts && words->word[2] % ARENA_ALIGN != 0)
+                return false;
+        return !spread_reduces(kind) || reduce_valid((unsigned)words->word[5], (unsigned)words->word[4]);
+}
+
+/* Whether this node can do what came of a comparison. */
 static bool spread_believes(const struct job *job, const struct comm_words *words) {
-        unsigned kind = (unsigned)words->word[1], dtype = (unsigned)words->word[4];
         struct comm_words own;
 
         if (words->largest > nodeset_count(job->machine.node.set))
                 return false;
         if (spread_words(job, &own))
                 return memcmp(own.word, words->word, sizeof(own.word)) == 0;
-        if (spread_reduces(kind) && !reduce_valid((unsigned)words->word[5], dtype))
-                return false;
-        return words->word[2] <= spread_room(job);
+        return spread_may_be(words) && words->word[2] <= spread_room(job);
 }
 
 static void spread_take_words(struct spread *spread, const struct comm_words *words, bool same) {
@@ -176,18 +211,25 @@ static void spread_take_words(struct spread *spread, const struct comm_words *wo
         spread->sealed = (words->word[1] & SEALED) != 0;
         spread->bytes = same ? words->word[2] : 0;
         spread->dtype = reduces ? (unsigned)words->word[4] : WIRE__DTYPE__U8;
-        spread->reduce = (unsigned)words->word[5];
+        spread->reduce = reduces ? (unsigned)words->word[5] : WIRE__REDUCE__REDUCE_NONE;
         spread->root = words->largest > 0 ? (uint32_t)words->largest - 1 : 0;
 }
 
-/* Nodes of one host have no secret. 0 or -EIO. */
+/* So a seal is good for one part of one call alone. 0 or -EIO. */
 static int spread_seal(struct job *job) {
         struct spread *spread = &job->operation.spread;
+        const struct operation_request *call = &job->operation.first;
+        bool broadcast = spread->kind == WIRE__OPERATION_KIND__BROADCAST;
         const struct {
                 char use[16];
-                uint64_t number, kind, bytes, root;
-        } about = { "operation", machine_operation(job), spread->kind, spread->bytes,
-                    spread->kind == WIRE__OPERATION_KIND__BROADCAST ? job->operation.first.root : 0 };
+                uint64_t number, kind, bytes, total, offset, root;
+        } about = { .use = "operation",
+                    .number = machine_operation(job),
+                    .kind = spread->kind,
+                    .bytes = spread->bytes,
+                    .total = call->total,
+                    .offset = call->offset,
+                    .root = broadcast ? call->root : 0 };
 
         spread->sealed &=
                 spread->bytes > 0 && spread_can_be_sealed(spread->kind) && !sha256_is_none(&job->secret);
@@ -283,17 +325,14 @@ static int spread_copy(struct job *job, uint32_t index, struct backend_range fro
         return spread_submit(job, index, &c);
 }
 
-static int copy_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
+static int spread_copy_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
         return spread_copy(job, index, spread_input(job, local), to, job->operation.spread.bytes);
 }
 
-/* A task of seals: of that part, or of all. */
-static int spread_submit_seals(struct job *job, uint32_t index, uint64_t part, struct backend_task *task) {
-        const struct spread *spread = &job->operation.spread;
-        struct backend_seal seal = spread->seal;
+static int spread_submit_seals(struct job *job, uint32_t index, struct backend_seal seal,
+                               struct backend_task *task) {
         struct backend_result result;
 
-        seal.number = part * seal_pieces(spread->bytes);
         task->dtype = WIRE__DTYPE__U8;
         task->seal = &seal;
         int r = tasks_submit(&job->operation.owner, index, job->table->config.staging, task, &result);
@@ -302,62 +341,69 @@ static int spread_submit_seals(struct job *job, uint32_t index, uint64_t part, s
         return r < 0 ? r : 0;
 }
 
-static int seal_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
-        bool gather = job->operation.spread.kind == WIRE__OPERATION_KIND__ALLGATHER;
-        struct backend_range input = spread_input(job, local);
-        struct backend_task task = { .elements = seal_pieces(job->operation.spread.bytes),
-                                     .n_inputs = 1,
-                                     .inputs = &input,
-                                     .n_outputs = 1,
-                                     .outputs = &to };
+/* Copies it, and puts its seals where those of all are. */
+static int spread_seal_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
+        const struct spread *spread = &job->operation.spread;
+        bool gather = spread->kind == WIRE__OPERATION_KIND__ALLGATHER;
+        uint64_t pieces = seal_pieces(spread->bytes);
+        struct backend_seal seal = spread->seal;
+        struct backend_range input = spread_input(job, local), outputs[2];
 
-        return spread_submit_seals(job, index, gather ? job->local[local]->rank : 0, &task);
+        seal.number = gather ? job->local[local]->rank * pieces : 0;
+        outputs[0] = spread_range(job, spread_seals_at(job) + seal.number * SEAL_BYTES);
+        outputs[1] = to;
+        struct backend_task task = {
+                .elements = pieces, .n_inputs = 1, .inputs = &input, .n_outputs = 2, .outputs = outputs
+        };
+        return spread_submit_seals(job, index, seal, &task);
 }
 
-/* From `start` on so much of each rank: what put() makes of the members here, and zeros between. */
-static int gather_slots(struct job *job, uint32_t *index, uint64_t start, uint64_t bytes,
-                        int (*put)(struct job *job, uint32_t index, uint32_t local,
-                                   struct backend_range to)) {
-        uint64_t at = start, end = start + job->world * bytes, zeros = 2 * spread_area(job);
+static int spread_put_part(struct job *job, uint32_t index, uint32_t local, struct backend_range to) {
+        return job->operation.spread.sealed ? spread_seal_part(job, index, local, to)
+                                            : spread_copy_part(job, index, local, to);
+}
+
+static int spread_put_zeros(struct job *job, uint32_t index, uint64_t from, uint64_t to) {
+        if (from == to)
+                return 0;
+        return spread_copy(job, index, spread_range(job, 2 * spread_area(job)), spread_range(job, from),
+                           to - from);
+}
+
+/* From `start` on there are so many bytes of each rank. Those of other nodes become zeros. */
+static int spread_clear_others(struct job *job, uint32_t *index, uint64_t start, uint64_t bytes) {
+        uint64_t at = start;
         int r = 0;
 
         for (uint32_t local = 0; local < job->n_local && r == 0; local++) {
                 uint64_t slot = start + job->local[local]->rank * bytes;
 
-                if (slot > at)
-                        r = spread_copy(job, (*index)++, spread_range(job, zeros), spread_range(job, at),
-                                        slot - at);
-                if (r == 0)
-                        r = put(job, (*index)++, local, spread_range(job, slot));
+                r = spread_put_zeros(job, (*index)++, at, slot);
                 at = slot + bytes;
         }
-        if (r == 0 && at < end)
-                r = spread_copy(job, (*index)++, spread_range(job, zeros), spread_range(job, at), end - at);
-        return r;
+        return r == 0 ? spread_put_zeros(job, (*index)++, at, start + job->world * bytes) : r;
 }
 
-static int gather_all(struct job *job) {
+static int spread_gather_parts(struct job *job) {
         const struct spread *spread = &job->operation.spread;
         uint32_t index = 0;
-        int r = gather_slots(job, &index, 0, spread->bytes, copy_part);
+        int r = spread_clear_others(job, &index, 0, spread->bytes);
 
         if (r == 0 && spread->sealed)
-                r = gather_slots(job, &index, spread_seals_at(job), seal_pieces(spread->bytes) * SEAL_BYTES,
-                                 seal_part);
+                r = spread_clear_others(job, &index, spread_seals_at(job),
+                                        seal_pieces(spread->bytes) * SEAL_BYTES);
+        for (uint32_t local = 0; local < job->n_local && r == 0; local++)
+                r = spread_put_part(job, index++, local,
+                                    spread_range(job, job->local[local]->rank * spread->bytes));
         return r;
 }
 
-static int gather_root(struct job *job) {
+static int spread_gather_root(struct job *job) {
         uint32_t local = 0;
 
         while (local < job->n_local && job->local[local]->rank != job->operation.first.root)
                 local++;
-        if (local == job->n_local)
-                return 0;
-        int r = copy_part(job, 0, local, spread_range(job, 0));
-        if (r == 0 && job->operation.spread.sealed)
-                r = seal_part(job, 1, local, spread_range(job, spread_seals_at(job)));
-        return r;
+        return local == job->n_local ? 0 : spread_put_part(job, 0, local, spread_range(job, 0));
 }
 
 static int spread_gather(struct job *job) {
@@ -369,8 +415,8 @@ static int spread_gather(struct job *job) {
                                  .n_outputs = 1 };
 
         switch (spread->kind) {
-        case WIRE__OPERATION_KIND__ALLGATHER: return gather_all(job);
-        case WIRE__OPERATION_KIND__BROADCAST: return gather_root(job);
+        case WIRE__OPERATION_KIND__ALLGATHER: return spread_gather_parts(job);
+        case WIRE__OPERATION_KIND__BROADCAST: return spread_gather_root(job);
         case WIRE__OPERATION_KIND__BARRIER: return 0;
         default:
                 for (uint32_t local = 0; local < job->n_local; local++)
@@ -387,7 +433,7 @@ static int spread_check(struct job *job) {
 
         if (broadcast && job->n_local == 1 && job->local[0]->rank == job->operation.first.root)
                 return 0;
-        return spread_submit_seals(job, 0, 0, &task);
+        return spread_submit_seals(job, 0, job->operation.spread.seal, &task);
 }
 
 static int spread_hand_out(struct job *job) {
@@ -475,6 +521,8 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         if (spread_whole(job) > spread_room(job))
                 return -EMSGSIZE;
         int r = spread_seal(job);
+        if (r == 0 && spread_payload(job) > spread_area(job))
+                r = -EMSGSIZE;
         if (r < 0)
                 return r;
         if (!spread_intact(job))
@@ -504,8 +552,8 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
 }
 
 void spread_exchanged(struct job *job) {
-        bool sealed = job->operation.spread.sealed;
-
-        spread_intact(job);
-        spread_run(job, sealed ? SPREAD_CHECKS : SPREAD_HANDS_OUT, sealed ? spread_check : spread_hand_out);
+        if (job->operation.spread.sealed)
+                spread_run(job, SPREAD_CHECKS, spread_check);
+        else
+                spread_give(job);
 }

@@ -11,8 +11,8 @@
  *
  * Where the nodes are on several hosts, and members ask for it, a broadcast or an allgather is sealed: behind
  * the data travel its seals (backend/seal.h), of the root's, or of each member's part by the node of that
- * member. Their key is derived from the secret of the generation, which came over TLS, and from the number of
- * the operation. Each node checks them before its members get anything.
+ * member. Their key is derived from the secret of the generation, which came over TLS, and from what the
+ * operation is. Each node checks them before its members get anything.
  */
 #pragma once
 
@@ -42,6 +42,8 @@ struct spread {               /* embedded in struct operation */
 
 bool spread_reduces(unsigned kind);
 bool spread_can_be_sealed(unsigned kind);
+struct operation_request;
+bool spread_is_sealed(const struct job *job, const struct operation_request *call);
 /* What an operation needs; memory, once the job is on several nodes. 0, QUOTA with *refusal, or a negative
  * errno. */
 int spread_prepare(struct job *job, struct refusal *refusal);
