@@ -932,7 +932,8 @@ int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint3
  * write to it. The daemons send proofs with this data (HMAC-SHA-256, under a key that reaches them
  * over TLS), and hand out no piece without one. That takes each of them about a second of a
  * processor per GiB; on one host it takes nothing. Others can read it all the same. All members call
- * the same one of the two.
+ * the same one of the two. Data that was changed is refused on the hosts that it came to, also on the
+ * root's own if other members share that.
  */
 int gradsync_broadcast_sealed(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*

@@ -61,6 +61,18 @@ def test_they_go_on_after_losses(cluster, member):
     assert team.step() == [4, 4]
 
 
+def test_they_go_on_where_the_process_that_sends_is_lost(cluster, member):
+    """Wherever they are by then."""
+    it = cluster(["a", "b"], settings=SETTINGS)
+    members = team_on(it, member, [0, 1]).members
+    for call in (f"broadcast {40 * MIB} 0", f"allgather {20 * MIB}", f"broadcast {60 * MIB} 1"):
+        for each in members:
+            each.say(f"{call} sealed")
+        victim, = it.helpers(it.nodes[1])
+        os.kill(victim, signal.SIGKILL)
+        assert [each.line() for each in members] == ["OK right"] * 2
+
+
 def test_all_seal_it_or_none_does(cluster, member):
     it = cluster(["a", "b"], settings=SETTINGS)
     members = team_on(it, member, [0, 1]).members
