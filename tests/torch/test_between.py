@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody between two hosts writes to the state that a new process takes: it is refused by name, nothing of
+"""A process between two hosts writes to the state that a new process takes: it is refused by name, nothing of
 it is loaded, and the next process takes the state as it is."""
 import struct
 import sys
@@ -51,7 +51,7 @@ TRAINER = f"""
 
 @pytest.fixture
 def train(hosts, processes):  # noqa: F811
-    """The hosts, somebody between them, and start(rank): a process of that rank."""
+    """The hosts, a process between them, and start(rank): a process of that rank."""
     it = hosts(2, settings={"drain_timeout": "50ms"})
     between = Between(it, processes)
 
