@@ -353,8 +353,7 @@ TEST_ALONE(test_memory_of_a_former_daemon_is_left_alone_for_a_while) {
         assert_null(backend->ops->close(backend));
 }
 
-/* More than there are launches at a time, so several share one. */
-TEST(test_tasks_that_share_a_launch_have_their_own_statistics) {
+static void expect_own_statistics(struct backend *backend, bool share) {
         struct backend_memory *memory = make(backend, MIB);
         unsigned before = seen.n_done;
         struct backend_result ignored;
@@ -365,18 +364,31 @@ TEST(test_tasks_that_share_a_launch_have_their_own_statistics) {
                         values[i] = (float)(t + 1);
                 put(memory, t * sizeof(values), values, sizeof(values));
         }
+        gpu_order("hold", true);
         for (unsigned t = 0; t < array_size(seen.squares); t++) {
                 const struct backend_range range = { memory, t * sizeof(values) };
                 struct backend_task task = task_of(&range, 1, 16);
 
                 task.id = SQUARES + t;
                 task.turn = 1;
+                task.reduce = share || t % 2 == 0 ? WIRE__REDUCE__MAX : WIRE__REDUCE__MIN;
                 assert_int_equal(backend->compute->submit(backend, &task, &ignored), 0);
         }
+        gpu_order("hold", false);
         wait_until(backend, &seen.n_done, before + array_size(seen.squares));
         for (unsigned t = 0; t < array_size(seen.squares); t++)
                 assert_true(seen.squares[t] == 16. * (t + 1) * (t + 1));
         let_go(backend, memory);
+}
+
+/* More than there are launches at a time, so several share one. */
+TEST(test_tasks_that_share_a_launch_have_their_own_statistics) {
+        expect_own_statistics(backend, true);
+}
+
+/* No two neighbours share one, so several launches are under way before the first one is looked at. */
+TEST(test_launches_that_are_under_way_have_their_own_statistics) {
+        expect_own_statistics(backend, false);
 }
 
 static void refused(struct backend *backend, const struct memory_request *request, int code,
