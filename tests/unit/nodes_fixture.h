@@ -57,7 +57,6 @@ typedef uint8_t (*absent_fn)(uint32_t rank, uint32_t bucket);
 struct station { /* a node */
         struct cluster *cluster;
         struct remote *remote; /* leads to the coordinators */
-        bool deaf;             /* … no longer */
         struct users *accounts;
         struct backend *backend;
         struct jobs *jobs;
@@ -354,7 +353,6 @@ static inline void post_lose(struct attachment *outer) {
                 list_entry(outer, struct job, machine.attachment)->table->config.events_data;
         struct letter *letter, *spare;
 
-        station->deaf = true;
         list_for_each_safe(letter, spare, &cluster->letters, link)
                 if (letter->station == station) {
                         list_remove(&letter->link);

@@ -455,6 +455,7 @@ static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool ident
         Wire__Join join = wire_join_of("j", 3, 3);
 
         join.has_rank = ranked;
+        join.rank = 1;
         join.has_instance = identified;
         join.instance = instance;
         return send_join_of(f, who, &join);
@@ -478,6 +479,7 @@ TEST(who_says_no_instance_keeps_its_rank) {
         assert_int_equal(join_as(f, 0, true, false, 0), 0);
         hello_1(f, 1);
         assert_int_equal(join_as(f, 1, true, true, 7), WIRE__CODE__RANK_TAKEN);
+        assert_int_equal(wires[1].culprit, 1);
 }
 
 TEST(clients_of_minor_0_have_no_instance) {
