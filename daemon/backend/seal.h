@@ -19,7 +19,7 @@ struct backend_seal {
         uint64_t number; /* of the first piece of the range; a part begins with it */
 };
 
-/* Of each part. */
+/* A part has so many. */
 static inline uint64_t seal_pieces(uint64_t part) {
         return (part + SEAL_PIECE - 1) / SEAL_PIECE;
 }
