@@ -374,22 +374,34 @@ NODES_TEST(all_seal_it_or_none_does, TWO_AVG) {
 
 /* All members are at the same place of the same call. */
 NODES_TEST(parts_of_a_call_are_told_apart, TWO_AVG) {
-        struct operation_request call = {
-                .kind = WIRE__OPERATION_KIND__BROADCAST, .bytes = 64, .total = 128, .output = STAGING / 2
-        };
-
         begin();
-        for (uint32_t rank = 0; rank < 4; rank++) {
-                call.offset = rank < 2 ? 64 : 0;
-                assert_int_equal(operation_call(cluster->trainer[rank].member, 11, &call, &cluster->refusal),
-                                 0);
+        for (unsigned kind = WIRE__OPERATION_KIND__BROADCAST; kind <= WIRE__OPERATION_KIND__ALLREDUCE;
+             kind++) {
+                struct operation_request call = { .kind = kind,
+                                                  .dtype = WIRE__DTYPE__F32,
+                                                  .reduce = WIRE__REDUCE__SUM,
+                                                  .bytes = 64,
+                                                  .total = 128,
+                                                  .output = STAGING / 2 };
+
+                cluster->node[0].refused = cluster->node[1].refused = 0;
+                for (uint32_t rank = 0; rank < 4; rank++) {
+                        struct member *member = cluster->trainer[rank].member;
+
+                        call.sequence = member->operation.next;
+                        call.offset = rank < 2 ? 64 : 0;
+                        assert_int_equal(operation_call(member, 11, &call, &cluster->refusal), 0);
+                }
+                until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
+                call.sequence++;
+                assert_int_equal(operation_call(cluster->trainer[0].member, 11, &call, &cluster->refusal), 0);
+                call.offset = 64;
+                assert_int_equal(operation_call(cluster->trainer[1].member, 11, &call, &cluster->refusal),
+                                 WIRE__CODE__OPERATION_MISMATCH);
+                for (uint32_t rank = 2; rank < 4; rank++)
+                        operation_call(cluster->trainer[rank].member, 11, &call, &cluster->refusal);
+                settle();
         }
-        until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
-        call.sequence = 1;
-        assert_int_equal(operation_call(cluster->trainer[0].member, 11, &call, &cluster->refusal), 0);
-        call.offset = 64;
-        assert_int_equal(operation_call(cluster->trainer[1].member, 11, &call, &cluster->refusal),
-                         WIRE__CODE__OPERATION_MISMATCH);
         end();
 }
 

@@ -170,11 +170,14 @@ bool spread_words(const struct job *job, struct comm_words *ret) {
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
         bool broadcast = call->kind == WIRE__OPERATION_KIND__BROADCAST;
 
-        *ret = (struct comm_words){ .word = { machine_operation(job),
-                                              call->kind | (spread_is_sealed(job, call) ? SEALED : 0),
-                                              barrier ? 0 : call->bytes, barrier ? 0 : call->total,
-                                              reduces ? call->dtype : call->offset,
-                                              reduces ? call->reduce : 0, broadcast ? call->root : 0 } };
+        *ret = (struct comm_words){
+                .word = { machine_operation(job), call->kind | (spread_is_sealed(job, call) ? SEALED : 0),
+                          barrier ? 0 : call->bytes, barrier ? 0 : call->total,
+                          reduces ? call->dtype : call->offset, reduces ? call->reduce : 0,
+                          broadcast ? call->root
+                          : reduces ? call->offset
+                                    : 0 }
+        };
         for (uint32_t local = 0; local < job->n_local && broadcast; local++)
                 if (job->local[local]->rank == call->root)
                         ret->largest = machine_node_rank(job) + 1;
