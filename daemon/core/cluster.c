@@ -295,8 +295,7 @@ static struct machine_times cluster_times(const struct config *config) {
                                        .death = config->death,
                                        .abandon = config->abandon,
                                        .drain = config->death,
-                                       .build = config_build(config),
-                                       .lease = config->death };
+                                       .build = config_build(config) };
 }
 
 static void roster_on_change(void *data) {

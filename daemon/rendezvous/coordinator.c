@@ -134,24 +134,13 @@ static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
         const struct machine_times *times = &c->config.times;
         uint64_t last = c->time.now;
 
-        now = own_time_look(&c->time, now, times->lease, times->lease);
+        now = own_time_look(&c->time, now, times->death, times->death);
         if (now <= last + 2 * times->heartbeat)
                 return now;
         for (uint32_t node = 0; node < c->top; node++)
                 c->node[node].heard = now;
         c->since = now;
-        tenure_slept(&c->tenure, last, now);
         return now;
-}
-
-/* Sees whether this one may serve. False: there is nothing to do. */
-static bool coordinator_wake(struct coordinator *c, uint64_t now) {
-        tenure_tick(&c->tenure, now);
-        if (c->stage != STAGE_NONE && (!c->tenure.serving || c->tenure.term != c->term))
-                coordinator_set_stage(c, STAGE_NONE);
-        if (c->stage == STAGE_NONE && c->tenure.serving)
-                take_over(c, now);
-        return c->stage != STAGE_NONE;
 }
 
 static void note_tracks(struct coordinator *c, const struct message *report) {
@@ -224,7 +213,7 @@ static bool coordinator_is_ending(const struct coordinator *c) {
 static bool coordinator_takes_back(const struct coordinator *c, const struct message *report) {
         return coordinator_survives(c, report->from) &&
                (report->origin != ORIGIN_OWN || member_is_any_on(c, report->from)) &&
-               c->stage > STAGE_FOUNDING && !coordinator_is_ending(c);
+               c->stage > STAGE_FORMING && !coordinator_is_ending(c);
 }
 
 /* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one
@@ -250,18 +239,15 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 /* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
  * communicator nodes also come from outside, unless what was open before goes on in it. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
-        bool comes = (c->stage == STAGE_ENTERING || c->stage == STAGE_RECORDING) &&
-                     generation_equal(c->comm, c->current) && c->torn;
+        bool comes = c->stage == STAGE_ENTERING && generation_equal(c->comm, c->current) && c->torn;
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
-               !coordinator_awaits(c, report->from) && c->stage > STAGE_FOUNDING;
+               !coordinator_awaits(c, report->from) && c->stage > STAGE_FORMING;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
         if (report->term > c->term) {
-                tenure_exceeded(&c->tenure, report->term, now);
-                if (!c->tenure.serving)
-                        coordinator_set_stage(c, STAGE_NONE);
+                take_over(c, now, report->term);
                 return;
         }
         if (!fresh(c, now, report))
@@ -293,28 +279,20 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 }
 
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
-        if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
+        if (!message_valid(message) || message->kind < ANSWER_REPORT ||
             message->from >= c->config.room.nodes || !message_fits(message, &c->config.room) ||
             message->n_tracks > c->config.room.tracks || message->n_plans > c->config.room.tracks ||
             message->world > c->membership.most)
                 return;
         now = coordinator_look(c, now);
-        if (message->kind >= LEASE_ASK)
-                tenure_receive(&c->tenure, now, message);
-        bool serves = coordinator_wake(c, now);
-        if (!serves)
-                return;
-        if (message->kind < LEASE_ASK)
-                receive_report(c, now, message);
-        if (c->stage == STAGE_NONE)
-                return;
+        receive_report(c, now, message);
         coordinator_advance(c, now);
         places_tell(c, now, false);
 }
 
 void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node) {
         now = coordinator_look(c, now);
-        if (!coordinator_wake(c, now) || node >= c->top || !c->node[node].known)
+        if (node >= c->top || !c->node[node].known)
                 return;
         forget_node(c, now, node);
         coordinator_advance(c, now);
@@ -342,12 +320,8 @@ uint64_t coordinator_deadline(const struct coordinator *c) {
 
 void coordinator_tick(struct coordinator *c, uint64_t now) {
         now = coordinator_look(c, now);
-        if (!coordinator_wake(c, now))
-                return;
         judge(c, now);
         coordinator_advance(c, now);
-        if (c->stage == STAGE_NONE)
-                return;
         if (now >= c->said + c->config.times.heartbeat)
                 coordinator_say(c, now);
         places_tell(c, now, c->said == now);

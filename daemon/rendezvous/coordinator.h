@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who belongs to a job that spans nodes, and what becomes of it when somebody is lost. A pure state machine
- * beside membership (places, grace, ranks) and tenure (who may coordinate at all). Its state is soft: a
- * coordinator that takes over learns everything from the nodes' reports.
+ * beside membership (places, grace, ranks). Its state is soft: a coordinator that takes over learns
+ * everything from the nodes' reports.
  *
  * It gives one order at a time to all nodes of the generation, and goes on when all of them have answered
  * that order. Any further loss begins anew with FREEZE. What everybody is shown comes from the answers to
@@ -18,7 +18,6 @@
 #include "rendezvous/message.h"
 #include "rendezvous/own_time.h"
 #include "rendezvous/room.h"
-#include "rendezvous/tenure.h"
 
 #define LIMIT_REFUSALS 4u /* texts that are kept, to be said again */
 
@@ -106,8 +105,7 @@ struct track_owner {
 };
 
 struct coordinator_config {
-        uint32_t address, candidates;
-        uint64_t floor;    /* see tenure_init() */
+        uint64_t floor;    /* No earlier run has had a higher term. It is kept on disk, and is not a time. */
         uint32_t nonce;    /* of this run, goes into each generation */
         struct sha256 key; /* of this run: secrets of generations are derived from it */
         uid_t uid;         /* of the job, as the incarnation */
@@ -129,33 +127,29 @@ struct coordinator_refusal {
 
 /* What is waited for, and beside it the order that all nodes of the generation have been given meanwhile. */
 enum coordinator_stage {
-        STAGE_NONE,      /* this one does not serve */
-        STAGE_HEARING,   /* COLLECT: it has just begun, and learns who is there */
-        STAGE_FORMING,   /* COLLECT: members, until they are enough */
-        STAGE_FOUNDING,  /* COLLECT: the first generation is being put on record */
-        STAGE_ENTERING,  /* NEWGEN */
-        STAGE_RUNNING,   /* RUN: nothing */
-        STAGE_HOLDING,   /* HOLD */
-        STAGE_STOPPING,  /* STOP */
-        STAGE_FREEZING,  /* FREEZE */
-        STAGE_CUTTING,   /* CUT */
-        STAGE_ABORTING,  /* ABORT */
-        STAGE_DECIDED,   /* VERDICT: all have settled */
-        STAGE_SETTLED,   /* VERDICT: the membership, for another generation */
-        STAGE_RECORDING, /* VERDICT: that generation is being put on record */
-        STAGE_ENDED,     /* END */
+        STAGE_HEARING,  /* COLLECT: it has just begun, and learns who is there */
+        STAGE_FORMING,  /* COLLECT: members, until they are enough */
+        STAGE_ENTERING, /* NEWGEN */
+        STAGE_RUNNING,  /* RUN: nothing */
+        STAGE_HOLDING,  /* HOLD */
+        STAGE_STOPPING, /* STOP */
+        STAGE_FREEZING, /* FREEZE */
+        STAGE_CUTTING,  /* CUT */
+        STAGE_ABORTING, /* ABORT */
+        STAGE_DECIDED,  /* VERDICT: all have settled */
+        STAGE_SETTLED,  /* VERDICT: the membership, for another generation */
+        STAGE_ENDED,    /* END */
         N_STAGES,
 };
 
 struct coordinator {
         struct coordinator_config config;
         struct outlet out;
-        struct tenure tenure;
         enum coordinator_stage stage;
         uint64_t term, round;
         uint64_t entering; /* the round in which the nodes were told of the generation; 0: by another term */
         uint64_t hearing;  /* HEARING: what nodes have answered in an earlier round does not count */
-        uint64_t begun;    /* when this tenure began */
+        uint64_t begun;    /* HEARING: since when */
         uint64_t since;    /* since when */
         uint64_t unbuilt;  /* since when nodes try to build a communicator, again and again; 0: they do not */
         struct own_time time;
@@ -164,6 +158,7 @@ struct coordinator {
         bool abort;        /* the engine cannot be drained */
         bool behind, torn; /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
+        struct generation made;        /* the latest one that this run has made, in any of its terms */
         uint32_t dialect;              /* of that communicator: the latest one that all of its nodes know */
         struct membership_loss before; /* what has ended the generation before; see membership.loss */
         struct coordinator_tally tally;
@@ -189,6 +184,7 @@ struct coordinator {
         uint64_t *stop, *verdict;
         uint64_t *highest;           /* STOP: what any node of the generation has opened on each track */
         struct nodeset set, lost;    /* nodes of the generation, and those of them that are lost to it */
+        struct nodeset made_set;     /* nodes of the generation `made` */
         struct nodeset links;        /* the ends of the links that have cost a node its place */
         uint64_t *nodes;             /* what reports say of nodes: see coordinator_set_of() */
         struct agreement *agreement; /* NULL: there is one node */

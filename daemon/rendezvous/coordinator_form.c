@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a generation: who belongs to it, on which nodes, whose state counts. It is put on record with those
- * that grant leases before the first node hears of it, and in force when all its nodes have entered it.
+ * Making a generation: who belongs to it, on which nodes, whose state counts. It is in force when all its
+ * nodes have entered it.
  */
 #include <string.h>
 
@@ -127,10 +127,10 @@ static void make(struct coordinator *c, uint64_t now) {
                 add_unknown_steps(c, &tag);
         }
         launches_begin(c);
-        coordinator_set_stage(c, c->stage == STAGE_FORMING
-                                         ? STAGE_FOUNDING
-                                         : STAGE_RECORDING); /* which a single candidate has done at once */
-        tenure_put(&c->tenure, c->current, c->set, now);
+        c->made = c->current;
+        nodeset_copy(c->made_set, c->set);
+        coordinator_give(c, now, STAGE_ENTERING);
+        c->entering = c->round;
 }
 
 /* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. A
@@ -152,18 +152,6 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
         else if ((event == MEMBERSHIP_HAS_FORMED || c->membership.state == MEMBERSHIP_FORMED) &&
                  !coordinator_any_away(c))
                 make(c, now);
-}
-
-/* A loss before the first node has heard of the generation: there is none. */
-static void advance_recording(struct coordinator *c, uint64_t now) {
-        if (c->membership.state != MEMBERSHIP_FORMED) {
-                if (c->stage == STAGE_FOUNDING)
-                        coordinator_set_nodes(c, (struct nodeset){ 0 });
-                loss_begin(c, now);
-        } else if (tenure_has_put(&c->tenure)) {
-                coordinator_give(c, now, STAGE_ENTERING);
-                c->entering = c->round;
-        }
 }
 
 /* A communicator with a broken link is of no use: the node at the other end may wait for it for as long as
@@ -195,9 +183,7 @@ static void advance_entering(struct coordinator *c, uint64_t now) {
 }
 
 void form_advance(struct coordinator *c, uint64_t now) {
-        if (c->stage == STAGE_FOUNDING || c->stage == STAGE_RECORDING) {
-                advance_recording(c, now);
-        } else if (c->stage == STAGE_ENTERING) {
+        if (c->stage == STAGE_ENTERING) {
                 advance_entering(c, now);
         } else if (c->stage == STAGE_SETTLED) {
                 advance_settled(c, now);

@@ -6,16 +6,13 @@
 #include "rendezvous/coordinator_private.h"
 
 #define AT(stage) (1u << (stage))
-/* A generation is there, or on record. */
-#define IN_GENERATION (AT(STAGE_RECORDING + 1) - AT(STAGE_FOUNDING))
+#define IN_GENERATION (AT(STAGE_SETTLED + 1) - AT(STAGE_ENTERING))
 
 void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage) {
         static const unsigned before[N_STAGES] = {
-                [STAGE_NONE] = AT(N_STAGES) - 1,
-                [STAGE_HEARING] = AT(STAGE_NONE),
+                [STAGE_HEARING] = AT(N_STAGES) - 1,
                 [STAGE_FORMING] = AT(STAGE_HEARING) | IN_GENERATION,
-                [STAGE_FOUNDING] = AT(STAGE_FORMING),
-                [STAGE_ENTERING] = AT(STAGE_FOUNDING) | AT(STAGE_RECORDING),
+                [STAGE_ENTERING] = AT(STAGE_FORMING) | AT(STAGE_SETTLED),
                 [STAGE_RUNNING] =
                         AT(STAGE_HEARING) | AT(STAGE_ENTERING) | AT(STAGE_HOLDING) | AT(STAGE_STOPPING),
                 [STAGE_HOLDING] = AT(STAGE_RUNNING),
@@ -25,7 +22,6 @@ void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage) 
                 [STAGE_ABORTING] = AT(STAGE_FREEZING) | AT(STAGE_CUTTING),
                 [STAGE_DECIDED] = AT(STAGE_CUTTING) | AT(STAGE_ABORTING),
                 [STAGE_SETTLED] = AT(STAGE_DECIDED),
-                [STAGE_RECORDING] = AT(STAGE_SETTLED),
                 [STAGE_ENDED] = AT(STAGE_HEARING) | AT(STAGE_FORMING) | AT(STAGE_SETTLED),
         };
 
@@ -35,14 +31,12 @@ void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage) 
 
 enum message_kind coordinator_order(const struct coordinator *c) {
         static const enum message_kind order[N_STAGES] = {
-                [STAGE_NONE] = ORDER_COLLECT,    [STAGE_HEARING] = ORDER_COLLECT,
-                [STAGE_FORMING] = ORDER_COLLECT, [STAGE_FOUNDING] = ORDER_COLLECT,
+                [STAGE_HEARING] = ORDER_COLLECT, [STAGE_FORMING] = ORDER_COLLECT,
                 [STAGE_ENTERING] = ORDER_NEWGEN, [STAGE_RUNNING] = ORDER_RUN,
                 [STAGE_HOLDING] = ORDER_HOLD,    [STAGE_STOPPING] = ORDER_STOP,
                 [STAGE_FREEZING] = ORDER_FREEZE, [STAGE_CUTTING] = ORDER_CUT,
                 [STAGE_ABORTING] = ORDER_ABORT,  [STAGE_DECIDED] = ORDER_VERDICT,
-                [STAGE_SETTLED] = ORDER_VERDICT, [STAGE_RECORDING] = ORDER_VERDICT,
-                [STAGE_ENDED] = ORDER_END,
+                [STAGE_SETTLED] = ORDER_VERDICT, [STAGE_ENDED] = ORDER_END,
         };
 
         return order[c->stage];
@@ -73,7 +67,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
 
         message_clear(&order);
         order.kind = order_for(c, node);
-        order.from = c->config.address;
+        order.from = COORDINATOR;
         order.to = node;
         order.instance = c->node[node].instance;
         order.term = c->term;

@@ -41,7 +41,7 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
                                        struct message *ret) {
         message_clear(ret);
         ret->kind = kind;
-        ret->from = c->config.address;
+        ret->from = COORDINATOR;
         ret->to = node;
         ret->instance = c->node[node].instance;
         ret->term = c->term;
@@ -145,7 +145,8 @@ void form_end(struct coordinator *c, uint64_t now, enum job_end end);
 void form_break(struct coordinator *c, uint64_t now); /* there will be no further generation */
 
 /* coordinator_take.c */
-void take_over(struct coordinator *c, uint64_t now);
+/* In a term of its own, after `former`: the highest that was heard of. */
+void take_over(struct coordinator *c, uint64_t now, uint64_t former);
 /* The same in the term that there is. */
 void take_again(struct coordinator *c, uint64_t now);
 void take_advance(struct coordinator *c, uint64_t now);

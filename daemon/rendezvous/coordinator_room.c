@@ -12,7 +12,7 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
                room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct message_plan)) +
                                sizeof(struct track_owner) + 3 * sizeof(uint64_t)) +
-               nodeset_words(room->nodes) * (3 + TENURE_SETS + 2 * (size_t)room->nodes) * sizeof(uint64_t);
+               nodeset_words(room->nodes) * (4 + 2 * (size_t)room->nodes) * sizeof(uint64_t);
 }
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
@@ -32,8 +32,8 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         c->set = (struct nodeset){ c->highest + room->tracks, nodeset_words(room->nodes) };
         c->lost = (struct nodeset){ c->set.word + c->set.words, c->set.words };
         c->links = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
-        c->nodes = c->links.word + c->set.words;
-        tenure_move(&c->tenure, c->nodes + 2 * (size_t)room->nodes * c->set.words, room->nodes);
+        c->made_set = (struct nodeset){ c->links.word + c->set.words, c->set.words };
+        c->nodes = c->made_set.word + c->set.words;
         membership_move(&c->membership, seat, n_places);
 }
 
@@ -68,6 +68,7 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
         nodeset_copy(c->set, before.set);
         nodeset_copy(c->lost, before.lost);
         nodeset_copy(c->links, before.links);
+        nodeset_copy(c->made_set, before.made_set);
         memcpy(c->stop, before.stop, before.n_tracks * sizeof(*c->stop));
         memcpy(c->verdict, before.verdict, before.n_tracks * sizeof(*c->verdict));
         memcpy(c->highest, before.highest, before.n_tracks * sizeof(*c->highest));
@@ -87,19 +88,14 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         memset(c, 0, sizeof(*c));
         c->config = *config;
         coordinator_lay_out(c, &config->room);
-        coordinator_hear_anew(c);
-        memset(c->owner, 0, config->room.tracks * sizeof(*c->owner));
         memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
         if (c->agreement != NULL)
                 memset(c->agreement, 0, sizeof(*c->agreement));
         memset(c->stop, 0,
                3 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts, and the highest */
-        nodeset_clear(c->set);
-        nodeset_clear(c->lost);
-        nodeset_clear(c->links);
+        nodeset_clear(c->made_set);
         c->out = *out;
         c->n_tracks = TRACK_STEP + 1;
         own_time_begin(&c->time, now);
-        tenure_init(&c->tenure, config->address, config->candidates, &config->times, config->floor, now, out);
-        membership_init(&c->membership, config->name, config->incarnation);
+        take_over(c, now, config->floor);
 }

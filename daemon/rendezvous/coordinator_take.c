@@ -8,6 +8,8 @@
 
 #include "rendezvous/coordinator_private.h"
 
+#define APART 0xffffffu /* mask: terms that are left out */
+
 static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         uint64_t keep = c->number;
 
@@ -29,10 +31,19 @@ static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         memset(c->owner, 0, c->config.room.tracks * sizeof(*c->owner));
 }
 
-void take_over(struct coordinator *c, uint64_t now) {
+/* Where a node was in a later term than this run can have from its own disk, the state there was lost, or an
+ * older copy of it was put back. Another such run may follow the same term, so the next one is apart from it
+ * by what tells the runs apart. */
+static uint64_t take_term(const struct coordinator *c, uint64_t former) {
+        uint64_t floor = planted(PLANTED_FORGETS_TERMS) ? 0 : c->config.floor;
+
+        return (former > floor ? former + (floor & APART) : floor) + 1;
+}
+
+void take_over(struct coordinator *c, uint64_t now, uint64_t former) {
         coordinator_hear_anew(c);
         take_begin(c, now, 1);
-        c->term = c->tenure.term;
+        c->term = take_term(c, former);
         c->entering = 0;
         c->top = 0;
 }
@@ -44,7 +55,6 @@ void take_again(struct coordinator *c, uint64_t now) {
                                                    .stamp = c->node[node].stamp,
                                                    .away = c->node[node].away,
                                                    .renewed = c->node[node].renewed };
-        coordinator_set_stage(c, STAGE_NONE);
         take_begin(c, now, c->round + 1);
         c->entering = c->hearing;
         for (uint32_t node = 0; node < c->top; node++)
@@ -152,15 +162,14 @@ static bool superseded(const struct coordinator *c, uint32_t latest) {
         return false;
 }
 
-/* A later generation than all that answer have been in is on record, and none of its nodes answers: what was
- * committed in it is not known here. If one of them answers without having been in it, nothing was. */
+/* This run has made a later generation than all that answer have been in, and none of its nodes answers: what
+ * was committed in it is not known here. If one of them answers without having been in it, nothing was. */
 static bool unknown(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (has_answered(c, node) &&
-                    (nodeset_has(c->tenure.record_set, node) ||
-                     generation_compare(c->node[node].generation, c->tenure.record) >= 0))
+                if (has_answered(c, node) && (nodeset_has(c->made_set, node) ||
+                                              generation_compare(c->node[node].generation, c->made) >= 0))
                         return false;
-        return c->tenure.record.number > 0;
+        return c->made.number > 0;
 }
 
 /* A survivor has seen itself what was committed, and when. Words say no more than that. */

@@ -57,7 +57,7 @@ static struct coordinators *table_of(struct hub *hub) {
 
 /* Within this daemon nothing is lost or late, so none of the machine's own times plays a part; only members'
  * waits do. */
-static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
+static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
 
 static void coordination_deliver(const struct effect *effect) {
         struct coordination *coordination = effect->owner;
@@ -122,7 +122,6 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         size_t size = sizeof(struct coordination) + strlen(job->name) + 1;
         struct coordination *coordination = calloc(1, size);
         struct coordinator_config config = {
-                .candidates = 1,
                 .nonce = table->config.nonce,
                 .key = table->config.key,
                 .uid = job->uid,

@@ -5,10 +5,9 @@
 #include "proto/frame.h"
 
 static const char *const names[N_MESSAGE_KINDS] = {
-        "COLLECT", "RUN",    "HOLD",      "STOP",        "FREEZE",     "CUT",     "ABORT",
-        "VERDICT", "NEWGEN", "FENCE",     "END",         "REFUSE",     "PLACES",  "EXPLAIN",
-        "REJECT",  "report", "held",      "paused",      "frozen",     "drained", "aborted",
-        "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
+        "COLLECT", "RUN",    "HOLD",   "STOP",    "FREEZE",  "CUT",     "ABORT",  "VERDICT",
+        "NEWGEN",  "FENCE",  "END",    "REFUSE",  "PLACES",  "EXPLAIN", "REJECT", "report",
+        "held",    "paused", "frozen", "drained", "aborted", "settled", "ack",
 };
 
 const char *message_name(enum message_kind kind) {
@@ -144,7 +143,7 @@ static bool lanes_valid(const struct message *message) {
         for (uint32_t lane = 0; lane < LIMIT_LANES; lane++) {
                 uint64_t seq = message->seq[lane], go = message->go[lane], ready = message->ready[lane];
 
-                if (message->kind < ANSWER_REPORT || message->kind >= LEASE_ASK) {
+                if (message->kind < ANSWER_REPORT) {
                         if (ready > 0)
                                 return false;
                 } else if (go > ready || (ready > 0 && (seq > go || ready - seq > LIMIT_WINDOW))) {
@@ -179,7 +178,7 @@ static bool note_valid(const struct message *message) {
         if (message->kind == ORDER_EXPLAIN)
                 return message->n_members == 0 &&
                        (message->note == NOTE_FACTS || message->note == NOTE_LACKS);
-        if (message->kind < ANSWER_REPORT || message->kind >= LEASE_ASK)
+        if (message->kind < ANSWER_REPORT)
                 return message->note == NOTE_NONE;
         switch (message->note) {
         case NOTE_NONE:
@@ -214,13 +213,12 @@ bool message_valid(const struct message *message) {
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;
-        if (message->kind >= LEASE_ASK)
-                /* Who has promised nothing yet denies in term 0. */
-                return (message->term > 0 || message->kind == LEASE_DENY) && message->n_members == 0 &&
-                       (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
-        if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
+        if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from != COORDINATOR))
                 return false;
-        if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))
+        if (message->kind >= ANSWER_REPORT &&
+            (message->stamp == 0 || message->to != COORDINATOR || !set_valid(message, message->from)))
+                return false;
+        if (message->kind >= ANSWER_REPORT && message->term > LIMIT_NUMBER / 2) /* a later one can follow */
                 return false;
         if (message->kind == ORDER_NEWGEN && !newgen_valid(message))
                 return false;

@@ -30,7 +30,7 @@
 #define LIMIT_NUMBER (UINT64_C(1) << 62) /* of a unit, a turn, a term, a round, a time: sums of two fit */
 #define LIMIT_GENERATION (3u << 30)      /* of its number: more than what a member may say that comes back */
 #define LIMIT_VACANT LIMIT_LOCAL         /* ranks that are shown as vacant; higher ones never are */
-#define LIMIT_CANDIDATES 7u              /* daemons that may coordinate; they are the first ones by address */
+#define COORDINATOR 0u                   /* address of the daemon that coordinates */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
  * units of several may be open at the same time. The coordinator says which track is which plan's. */
@@ -73,12 +73,8 @@ enum message_kind {
         ANSWER_ABORTED,
         ANSWER_SETTLED,
         ANSWER_ACK,
-        /* between candidates and those who grant leases */
-        LEASE_ASK,
-        LEASE_GRANT,
-        LEASE_DENY,
         N_MESSAGE_KINDS,
-        N_ANSWERS = LEASE_ASK - ANSWER_REPORT,
+        N_ANSWERS = N_MESSAGE_KINDS - ANSWER_REPORT,
 };
 
 /* Why the job has ended, or a member is not taken. */
@@ -169,15 +165,14 @@ struct message_plan {
 
 struct message {
         enum message_kind kind;
-        uint32_t from, to; /* addresses: 0 … LIMIT_NODES - 1 */
+        uint32_t from, to; /* addresses, below LIMIT_NODES; one of them is COORDINATOR */
         uint64_t instance; /* answers: of the sender; orders: of the node that is meant. Grows with each start
                             */
         uint64_t term;
         uint64_t round; /* orders: their number in the term; answers: the order that is answered */
-        uint64_t stamp; /* answers, LEASE_ASK: the sender's clock, never twice the same; orders, grants: the
-                           latest one of the receiver that the sender has seen */
-        struct generation generation; /* answers: the sender's; orders: the one that they are about; leases:
-                                         the latest */
+        uint64_t stamp; /* answers: the sender's clock, never twice the same; orders: the latest one of the
+                           receiver that the sender has seen */
+        struct generation generation; /* answers: the sender's; orders: the one that they are about */
         struct generation comm;       /* the generation for which the communicator in use was built */
         uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
         /* Of the lanes whose launches are agreed on, counted like what is launched; of all others 0: */
@@ -302,7 +297,7 @@ struct action {
         const struct refusal *refusal; /* REFUSED, REJECTED; else NULL */
 };
 
-/* All in microseconds. heartbeat < patience < death; a lease is longer than two heartbeats. */
+/* All in microseconds. heartbeat < patience < death < abandon. */
 struct machine_times {
         uint64_t heartbeat; /* between two sayings of the same thing */
         uint64_t patience;  /* a node without word from a coordinator launches and decides nothing any more */
@@ -310,7 +305,6 @@ struct machine_times {
         uint64_t abandon;   /* a node without word from a coordinator leaves its generation */
         uint64_t drain;     /* for DRAINED, then the engine is aborted */
         uint64_t build;     /* for ABORTED and for ACK, then a node is expelled */
-        uint64_t lease;
 };
 
 static inline bool track_is_step(uint32_t track) {

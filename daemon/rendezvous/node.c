@@ -13,8 +13,7 @@
 /* Whether this comes from the coordinator that there is now, and is meant for this run of this node. */
 static bool accept(struct node *node, uint64_t now, const struct message *order) {
         if (!message_valid(order) || order->kind >= ANSWER_REPORT || order->to != node->config.address ||
-            order->instance != node->config.instance || order->from >= node->config.candidates ||
-            !message_fits(order, &node->config.room))
+            order->instance != node->config.instance || !message_fits(order, &node->config.room))
                 return false;
         if (order->term < node->term && !planted(PLANTED_FENCE_OPEN)) {
                 report_send(node, now); /* which says that there is a later one */
@@ -24,7 +23,6 @@ static bool accept(struct node *node, uint64_t now, const struct message *order)
                 node->term = order->term;
                 node->round = 0;
                 node->answer = ANSWER_REPORT;
-                node->coordinator = order->from;
                 node->reported = 0;
         }
         if (order->stamp > node->contact && order->stamp <= node->stamp)

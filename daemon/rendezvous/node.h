@@ -78,8 +78,8 @@ struct node_lane {
 };
 
 struct node_config {
-        uint32_t address, candidates; /* own address; how many daemons may coordinate: 0 … candidates - 1 */
-        uint64_t instance;            /* grows with each start of this daemon */
+        uint32_t address;
+        uint64_t instance; /* grows with each start of this daemon */
         uint32_t host, device;
         uint32_t dialect;     /* the latest one that the engine knows */
         uint32_t engine;      /* which one it is, as in messages */
@@ -100,7 +100,6 @@ struct node {
         enum node_phase phase;
         enum message_kind answer; /* what the next answer says; beside it goes the whole report */
         uint64_t term, round;     /* of the highest order seen */
-        uint32_t coordinator;
         struct own_time time;
         uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;

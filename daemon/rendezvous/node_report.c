@@ -19,6 +19,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message_clear(message);
         message->kind = node->answer;
         message->from = node->config.address;
+        message->to = COORDINATOR;
         message->instance = node->config.instance;
         message->term = node->term;
         message->round = node->round;
@@ -83,17 +84,11 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
 }
 
 void report_send(struct node *node, uint64_t now) {
-        bool lonely = now > node->contact + 3 * node->config.times.heartbeat || node->term == 0;
         struct message message;
 
         report_fill(node, now, &message);
         node->reported = now;
-        for (uint32_t to = 0; to < node->config.candidates; to++) {
-                if (!lonely && to != node->coordinator)
-                        continue;
-                message.to = to;
-                effects_send(&node->out, &message);
-        }
+        effects_send(&node->out, &message);
 }
 
 struct message_member *report_find(struct node *node, uint64_t member) {

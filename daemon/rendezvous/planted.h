@@ -14,7 +14,6 @@ enum planted {
         PLANTED_TELLS_EARLY,       /* VOID is told before the last access to the arenas has ended */
         PLANTED_RANK_TWICE,        /* the last rank of a new generation is given away twice */
         PLANTED_GENERATION_TWICE,  /* a new generation gets the number of the one before */
-        PLANTED_TERM_TWICE,        /* a candidate's term does not name it, and voters do not mind */
         PLANTED_FORGETS_A_NODE,    /* the coordinator never judges a silent node */
         PLANTED_CUT_TOO_LOW,       /* the cut is the minimum over the nodes */
         PLANTED_FENCE_OPEN,        /* a node listens to coordinators of terms that are over */
@@ -30,7 +29,7 @@ enum planted {
                                     */
         PLANTED_ASSUMES_UNTOUCHED, /* … and one whose buckets may have been begun is called untouched */
         PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
-        PLANTED_FORGETS_TERMS,     /* a candidate that starts anew counts its terms from 1 */
+        PLANTED_FORGETS_TERMS,     /* a coordinator that starts anew counts its terms from 1 */
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
         PLANTED_COUNTS_ALONE,      /* … or does not hear how far others have come with a closed one */

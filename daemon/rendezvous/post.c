@@ -12,7 +12,7 @@
 /* clang-format off */
 #define FIELDS_TIMES(X) \
         X(times.heartbeat, heartbeat) X(times.patience, patience) X(times.death, death) \
-        X(times.abandon, abandon) X(times.drain, drain) X(times.build, build) X(times.lease, lease)
+        X(times.abandon, abandon) X(times.drain, drain) X(times.build, build)
 #define FIELDS_ARRIVAL(X) X(device, device) X(has_address, has_address) X(address, address)
 #define FIELDS_PLACE(X) X(address, address) X(host, host) FIELDS_TIMES(X)
 #define FIELDS_ATTACH(X) X(uid, uid) X(incarnation, incarnation)
@@ -22,13 +22,12 @@
 #define PUT(ours, theirs) to.theirs = from->ours;
 #define TAKE(ours, theirs) ret->ours = said->theirs;
 
-_Static_assert(sizeof(struct machine_times) == 56, "a time that is new belongs into FIELDS_TIMES");
+_Static_assert(sizeof(struct machine_times) == 48, "a time that is new belongs into FIELDS_TIMES");
 
 bool post_times_valid(const struct machine_times *times) {
         return times->heartbeat > 0 && times->heartbeat < times->patience && times->patience < times->death &&
                times->death < times->abandon && times->abandon <= DAY && times->drain > 0 &&
-               times->drain <= DAY && times->build > 0 && times->build <= DAY &&
-               times->lease > 2 * times->heartbeat && times->lease <= DAY;
+               times->drain <= DAY && times->build > 0 && times->build <= DAY;
 }
 
 ssize_t post_encode_arrival(const struct post_arrival *from, uint8_t out[POST_MAX]) {

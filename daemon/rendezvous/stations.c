@@ -448,7 +448,7 @@ static const char *station_take_message(struct station *station, struct station_
         if (!peer_decode(&table->scratch, bytes, length, &table->message, &why))
                 return why;
         if (message->from != station->address || message->kind < ANSWER_REPORT ||
-            message->kind >= LEASE_ASK || message->host != station->host)
+            message->host != station->host)
                 return "it speaks for another node";
         if (job == NULL)
                 return NULL; /* it has been refused meanwhile */

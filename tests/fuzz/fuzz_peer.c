@@ -23,7 +23,7 @@
 /* What has happened before the message comes. */
 enum scene { FORMING, STEPPING, HOLDING, FROZEN, SCENES };
 
-static const struct machine_times times = { HEARTBEAT, 300, 500, 900, 400, 400, 300 };
+static const struct machine_times times = { HEARTBEAT, 300, 500, 900, 400, 400 };
 
 static struct node node[NODES];
 static struct coordinator coordinator;
@@ -102,8 +102,7 @@ static void join(uint32_t n) {
 /* Of a job whose nodes agree on launches, or not. */
 static void begin(bool agreed) {
         struct room room = { .members = ROOM_MEMBERS, .tracks = ROOM_TRACKS, .nodes = ROOM_NODES };
-        struct coordinator_config config = { .candidates = 1,
-                                             .nonce = 7,
+        struct coordinator_config config = { .nonce = 7,
                                              .incarnation = 1,
                                              .name = "j",
                                              .times = times,
@@ -119,7 +118,6 @@ static void begin(bool agreed) {
         for (uint32_t n = 0; n < NODES; n++) {
                 struct node_config own = { .address = n,
                                            .host = n,
-                                           .candidates = 1,
                                            .instance = 5,
                                            .n_lanes = 2,
                                            .window = 2,

@@ -110,7 +110,7 @@ def names():
 def post():
     post_pb = wire.generate("daemon/rendezvous", "post")
     times = {"heartbeat": 500000, "patience": 2000000, "death": 5000000, "abandon": 30000000,
-             "drain": 5000000, "build": 10000000, "lease": 5000000}
+             "drain": 5000000, "build": 10000000}
     messages = [post_pb.Arrival(device=1, host="a-b-c", has_address=True, address=7, name="n7"),
                 post_pb.Place(address=7, host=3, **times),
                 post_pb.Attach(uid=1000, incarnation=2, job="training"),
@@ -186,15 +186,15 @@ def http():
 
 def peer():
     peer_pb = wire.generate("daemon/rendezvous", "peer")
-    # Numbers of enum message_kind: the orders, the answers, the leases.
-    newgen, refuse, places, explain, reject, first_answer, first_lease, kinds = 8, 11, 12, 13, 14, 15, 23, 26
+    # Numbers of enum message_kind: the orders, then the answers.
+    newgen, refuse, places, explain, reject, first_answer, kinds = 8, 11, 12, 13, 14, 15, 23
     for kind in range(kinds):
         message = peer_pb.Message(
-            major=1, kind=kind, to=1, instance=5, term=256, round=3, stamp=1000, generation_term=256,
-            generation_number=1, generation_nonce=7, comm_term=256, comm_number=1, comm_nonce=7, set=b"\x03",
+            major=1, kind=kind, to=int(kind < first_answer), instance=5, term=256, round=3, stamp=1000,
+            generation_term=256, generation_number=1, generation_nonce=7, comm_term=256, comm_number=1, comm_nonce=7, set=b"\x03",
             seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256, history_step=4,
             mark=[1, 300])
-        if first_answer <= kind < first_lease:
+        if first_answer <= kind:
             message.ready.extend([4])
             message.go.extend([3])
             message.committed.extend([1, 299])
@@ -204,9 +204,7 @@ def peer():
             message.plan.add(digest=12, ordinal=2)
         elif kind < refuse:
             message.go.extend([4, 1])
-        if first_lease <= kind:
-            del message.mark[:]
-        elif kind < refuse:
+        if kind < refuse:
             message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
         if kind == newgen:
             message.secret = bytes(range(32))
@@ -227,7 +225,7 @@ def peer():
         elif kind == reject:
             message.ordinal = 2
             message.refusal.code = 3
-        elif kind < first_lease:
+        else:
             for rank in range(2):
                 message.member_of.add(member=node << 52 | rank + 1, pid=100 + rank, min_world=1, max_world=4,
                                       adapts=True, rank=rank, id=rank + 1, tag_step=4, **{"in": True})

@@ -37,7 +37,6 @@ static const struct {
         [PLANTED_TELLS_EARLY] = { "tells-early", RULE_ARENA },
         [PLANTED_RANK_TWICE] = { "rank-twice", RULE_RANK },
         [PLANTED_GENERATION_TWICE] = { "generation-twice", RULE_GENERATION },
-        [PLANTED_TERM_TWICE] = { "term-twice", RULE_TERM },
         [PLANTED_FORGETS_A_NODE] = { "forgets-a-node", RULE_WAIT },
         [PLANTED_CUT_TOO_LOW] = { "cut-too-low", RULE_COUNTS },
         [PLANTED_FENCE_OPEN] = { "fence-open", RULE_FENCED },

@@ -34,13 +34,9 @@ const char *const fault_names[N_FAULTS] = { "member-kill",
 #define SOME_BOOT (UINT64_C(1) << 32)
 #define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
-static const struct machine_times times = { .heartbeat = HEARTBEAT,
-                                            .patience = 130,
-                                            .death = 200,
-                                            .abandon = 320,
-                                            .drain = 80,
-                                            .build = 120,
-                                            .lease = 120 };
+static const struct machine_times times = {
+        .heartbeat = HEARTBEAT, .patience = 130, .death = 200, .abandon = 320, .drain = 80, .build = 120
+};
 
 static struct effects effects;
 
@@ -71,8 +67,6 @@ void proc_start(uint32_t proc) {
         struct outlet out = { .effects = &effects, .owner = (void *)(uintptr_t)proc };
         struct room room = { .members = LIMIT_SEATS, .tracks = TRACKS, .nodes = MAX_PROCS };
         struct coordinator_config config = {
-                .address = proc,
-                .candidates = w.n_candidates,
                 .incarnation = 1,
                 .name = "j",
                 .times = times,
@@ -93,7 +87,6 @@ void proc_start(uint32_t proc) {
         node_init(&p->node,
                   &(struct node_config){ .room = room,
                                          .address = proc,
-                                         .candidates = w.n_candidates,
                                          .instance = p->epoch,
                                          .host = proc,
                                          .dialect = (uint32_t)(proc + p->epoch) % 3,
@@ -103,7 +96,7 @@ void proc_start(uint32_t proc) {
                                          .incarnation = 1,
                                          .times = times },
                   clock_of(p), &out);
-        if (p->candidate) {
+        if (p->coordinates) {
                 config.room.memory = make_room(&coordinator_memory[proc], coordinator_bytes(&config));
                 config.room.nodes = w.n_procs;
                 config.floor = p->terms;
@@ -114,20 +107,10 @@ void proc_start(uint32_t proc) {
         at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
 }
 
-struct coordinator *serving(uint32_t *ret_proc) {
-        struct coordinator *found = NULL;
+struct coordinator *serving(void) {
+        struct proc *p = &w.proc[COORDINATOR];
 
-        *ret_proc = 0;
-        for (uint32_t i = 0; i < w.n_candidates; i++) {
-                struct coordinator *c = &w.proc[i].coordinator;
-
-                if (w.proc[i].alive && !w.proc[i].stopped && c->stage != STAGE_NONE &&
-                    (found == NULL || c->term > found->term)) {
-                        found = c;
-                        *ret_proc = i;
-                }
-        }
-        return found;
+        return p->alive && !p->stopped ? &p->coordinator : NULL;
 }
 
 static enum phase phase_of_steps(void) {
@@ -216,7 +199,7 @@ static void kill_proc(uint32_t proc) {
                 if (trainer->state != TRAINER_NONE && !survive)
                         member_kill(proc, i);
         }
-        if (!p->candidate && rnd(3) == 0)
+        if (!p->coordinates && rnd(3) == 0)
                 heal_later(1, EVENT_HEAL, 0, 0, 0, 0); /* it never comes back */
         else
                 heal_later(20 + rnd(400), EVENT_START, proc, survive, 0, 0);
@@ -307,7 +290,7 @@ static void jump(uint32_t proc) {
         heal_later(1, EVENT_HEAL, 0, 0, 0, 0);
 }
 
-static bool strike(enum fault fault, uint32_t coordinator) {
+static bool strike(enum fault fault) {
         uint32_t proc;
 
         switch (fault) {
@@ -341,9 +324,9 @@ static bool strike(enum fault fault, uint32_t coordinator) {
                         member_leave(proc, pick_trainer(proc));
                 heal_later(1, EVENT_HEAL, 0, 0, 0, 0);
                 return true;
-        case FAULT_COORDINATOR_KILL: kill_proc(coordinator); return true;
-        case FAULT_COORDINATOR_STOP: stop_proc(coordinator); return true;
-        case FAULT_COORDINATOR_JUMP: jump(coordinator); return true;
+        case FAULT_COORDINATOR_KILL: kill_proc(COORDINATOR); return true;
+        case FAULT_COORDINATOR_STOP: stop_proc(COORDINATOR); return true;
+        case FAULT_COORDINATOR_JUMP: jump(COORDINATOR); return true;
         case FAULT_PARTITION: return cut_network(false);
         default: return cut_network(true);
         }
@@ -359,30 +342,24 @@ static uint32_t strike_delay(const struct plan_fault *fault) {
 /* After each event: rules about coordinators, and whether a fault's phase has come. */
 void schedule_look(void) {
         struct plan_fault *fault = &w.fault[w.n_done];
+        struct proc *first = &w.proc[COORDINATOR];
         struct coordinator *c;
-        uint32_t proc;
 
-        for (uint32_t i = 0; i < w.n_candidates; i++)
-                if (w.proc[i].alive) {
-                        const struct tenure *tenure = &w.proc[i].coordinator.tenure;
-                        uint64_t granted = tenure->voter.term >> 8, asked = tenure->term >> 8,
-                                 term = asked > granted ? asked : granted;
-
-                        if (term > w.proc[i].terms)
-                                w.proc[i].terms = term;
-                        if (w.proc[i].coordinator.stage != STAGE_NONE)
-                                truth_serving(i);
-                }
+        if (first->alive) {
+                if (first->coordinator.term > first->terms)
+                        first->terms = first->coordinator.term;
+                truth_serving(COORDINATOR);
+        }
         if (w.n_done >= w.n_faults || fault->armed)
                 return;
-        c = serving(&proc);
+        c = serving();
         if (w.now > GIVE_UP && c != NULL && c->stage == STAGE_ENDED)
                 w.n_faults = w.n_done;
         if (w.now < fault->at || c == NULL)
                 return;
         if (!fault->at_phase || phase_of(c) == fault->phase || w.now > fault->at + GIVE_UP) {
                 fault->armed = true;
-                at(strike_delay(fault), EVENT_FAULT, proc, 0, 0, 0);
+                at(strike_delay(fault), EVENT_FAULT, COORDINATOR, 0, 0, 0);
                 if (w.now > fault->at + GIVE_UP)
                         w.n_faults = w.n_done;
         }
@@ -405,8 +382,7 @@ static bool is_shared(void) {
 
 static void fault_event(void) {
         struct plan_fault *fault = &w.fault[w.n_done];
-        uint32_t proc;
-        struct coordinator *c = serving(&proc);
+        struct coordinator *c = serving();
         enum phase phase;
         bool shared;
 
@@ -419,7 +395,7 @@ static void fault_event(void) {
                 return; /* it waits for the next time */
         if (fault->fault != FAULT_MEMBER_KILL && fault->fault != FAULT_LEAVE && fault->fault != FAULT_TWIN)
                 w.personal = false;
-        if (!strike(fault->fault, proc)) {
+        if (!strike(fault->fault)) {
                 w.n_faults = w.n_done;
                 return;
         }
@@ -547,9 +523,8 @@ static void make_world(void) {
         uint32_t members = 0;
 
         w.n_procs = rnd(12) > 0 ? 1 + rnd(4) : 5 + rnd(MAX_PROCS - 4);
-        w.n_candidates = w.n_procs >= 3 && rnd(2) == 0 ? 3 : 1;
         for (uint32_t i = 0; i < w.n_procs; i++) {
-                bool apart = w.n_candidates == 1 && w.n_procs > 1 && i == 0 && rnd(3) == 0;
+                bool apart = w.n_procs > 1 && i == COORDINATOR && rnd(3) == 0;
 
                 w.size[i] = apart ? 0 : 1 + rnd(2) + (rnd(4) == 0);
                 w.proc[i].has_node = !apart;
@@ -565,8 +540,7 @@ static void make_procs(void) {
 
                 p->epoch = 0;
                 p->terms = 0;
-                p->candidate = i < w.n_candidates;
-                p->coordinator.stage = STAGE_NONE;
+                p->coordinates = i == COORDINATOR;
                 proc_start(i);
                 for (uint32_t k = 0; k < MAX_TRAINERS; k++)
                         p->trainer[k] = (struct trainer){ .state = TRAINER_NONE };
@@ -683,7 +657,7 @@ static void deliver(struct event *event) {
                         node_wait(&p->node, clock_of(p), rnd(16) == 0);
                         node_tick(&p->node, clock_of(p));
                 }
-                if (p->candidate)
+                if (p->coordinates)
                         coordinator_tick(&p->coordinator, clock_of(p));
                 at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);
                 break;

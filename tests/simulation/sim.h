@@ -169,12 +169,13 @@ struct local {
 };
 
 struct proc {
-        bool alive, stopped, has_node, candidate;
-        bool ending;     /* it will end when nothing is begun */
-        bool expects;    /* started anew, with trainers on their way back */
-        bool awaits;     /* … and their words have not become a report */
-        bool late;       /* … and the node does not know that it is to wait for them */
-        bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
+        bool alive, stopped, has_node;
+        bool coordinates; /* the first one does */
+        bool ending;      /* it will end when nothing is begun */
+        bool expects;     /* started anew, with trainers on their way back */
+        bool awaits;      /* … and their words have not become a report */
+        bool late;        /* … and the node does not know that it is to wait for them */
+        bool may_resume;  /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
         struct generation whole; /* the latest one before which something was void for its members */
         bool torn, fresh;        /* members have heard of something void; some are new in the generation */
@@ -186,7 +187,7 @@ struct proc {
         uint32_t epoch; /* counts starts */
         uint64_t wakes;
         uint64_t clock; /* what its own is ahead of the world's */
-        uint64_t terms; /* kept on disk: the highest that it has asked for, or granted */
+        uint64_t terms; /* kept on disk: the highest that it has begun */
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */
@@ -239,7 +240,7 @@ struct world {
         bool coded;  /* messages are bytes on their way */
         bool agreed; /* nodes agree on launches */
         bool wired;  /* over connections: messages come in order, and none is lost without a fault */
-        uint32_t n_procs, n_candidates, min_world, max_world;
+        uint32_t n_procs, min_world, max_world;
         uint32_t items[TRACKS]; /* of each unit */
         bool grows, ranked;
         bool crowded;     /* there are spares: who is slow finds his place taken */
@@ -375,7 +376,7 @@ void schedule_make(uint64_t seed);
 void schedule_look(void);
 void schedule_event(const struct event *event);
 void proc_start(uint32_t proc);
-struct coordinator *serving(uint32_t *ret_proc);
+struct coordinator *serving(void);
 enum rule schedule_run(uint64_t seed, bool trace);
 
 /* truth.c */

@@ -237,7 +237,7 @@ void net_deliver(uint32_t index) {
         truth_before(message->to, message);
         if (message->kind < ANSWER_REPORT)
                 node_receive(&proc->node, clock_of(proc), message);
-        else if (proc->candidate)
+        else if (proc->coordinates)
                 coordinator_receive(&proc->coordinator, clock_of(proc), message);
         truth_after(message->to, message);
         net_free(index);

@@ -804,8 +804,7 @@ static const struct coordinators_cluster unhurried = { .times = { .heartbeat = H
                                                                   .death = 3 * HOUR,
                                                                   .abandon = 4 * HOUR,
                                                                   .drain = HOUR,
-                                                                  .build = HOUR,
-                                                                  .lease = 3 * HOUR } };
+                                                                  .build = HOUR } };
 
 static uint64_t stations_ahead; /* of all others */
 

@@ -97,7 +97,7 @@ static uint32_t some(uint32_t most) {
 
 /* On some of them launches are agreed on. */
 static void fill_lanes(struct message *m) {
-        bool answers = m->kind >= ANSWER_REPORT && m->kind < LEASE_ASK;
+        bool answers = m->kind >= ANSWER_REPORT;
 
         for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;)
                 m->seq[lane] = number();
@@ -218,12 +218,12 @@ static void fill_tail(struct message *m) {
                         m->places.waiting[i] = member_for(m);
                 return;
         }
-        m->n_members = m->kind >= LEASE_ASK ? 0 : some(m->kind == ORDER_NEWGEN ? LIMIT_WORLD : LIMIT_SEATS);
+        m->n_members = some(m->kind == ORDER_NEWGEN ? LIMIT_WORLD : LIMIT_SEATS);
         fill_members(m);
         m->n_gone = some(LIMIT_LOCAL);
         for (uint32_t i = 0; i < m->n_gone; i++)
                 m->gone[i] = (struct message_gone){ member_for(m), (uint32_t)any() };
-        if (m->kind < LEASE_ASK && m->kind >= ANSWER_REPORT)
+        if (m->kind >= ANSWER_REPORT)
                 fill_note(m);
 }
 
@@ -233,10 +233,10 @@ static void make(struct message *m, enum message_kind kind) {
 
         memset(m, 0, sizeof(*m));
         m->kind = kind;
-        m->from = kind >= ANSWER_REPORT && kind < LEASE_ASK ? node : below(LIMIT_CANDIDATES);
-        m->to = kind < ANSWER_REPORT ? node : below(LIMIT_CANDIDATES);
+        m->from = kind >= ANSWER_REPORT ? node : COORDINATOR;
+        m->to = kind >= ANSWER_REPORT ? COORDINATOR : node;
         m->instance = any();
-        m->term = number() | 1;
+        m->term = number() / 2 | 1;
         m->round = number();
         m->stamp = number() | 1;
         m->generation = any_generation();
@@ -378,7 +378,8 @@ TEST_ALONE(a_copy_says_the_same_in_as_many_bytes_as_it_needs) {
 TEST_ALONE(the_largest_message_fits) {
         make(&in, ANSWER_REPORT);
         in.from = LIMIT_NODES - 1;
-        in.term = in.round = in.stamp = LIMIT_NUMBER;
+        in.term = LIMIT_NUMBER / 2;
+        in.round = in.stamp = LIMIT_NUMBER;
         in.n_members = LIMIT_SEATS;
         in.n_gone = LIMIT_LOCAL;
         in.n_tracks = LIMIT_TRACKS;
@@ -439,8 +440,8 @@ TEST_ALONE(an_ordinary_message_is_small) {
                 if (kind >= ORDER_REFUSE && kind < ANSWER_REPORT)
                         continue;
                 in.note = NOTE_NONE;
-                in.n_members = kind >= LEASE_ASK ? 0 : 8;
-                in.n_gone = kind == ORDER_FREEZE || kind >= LEASE_ASK ? 0 : 8;
+                in.n_members = 8;
+                in.n_gone = kind == ORDER_FREEZE ? 0 : 8;
                 in.n_tracks = 3;
                 in.n_plans %= 9;
                 memset(in.mark, 0, sizeof(in.mark));
@@ -522,7 +523,7 @@ TEST_ALONE(what_could_wrap_or_is_of_another_node_is_refused) {
         good.major = PEER_MAJOR;
         good.kind = ANSWER_REPORT;
         good.stamp = 1;
-        BAD(bad.term = LIMIT_NUMBER + 1);
+        BAD(bad.term = LIMIT_NUMBER / 2 + 1); /* none could follow */
         BAD(bad.round = UINT64_MAX);
         BAD(bad.stamp = LIMIT_NUMBER + 1);
         BAD(bad.history_step = UINT64_MAX);

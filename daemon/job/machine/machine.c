@@ -331,7 +331,6 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         const struct engine *engine = job->table->config.engine;
         struct node_config config = {
-                .candidates = 1,
                 .instance = job->table->config.instance,
                 .name = job->name,
                 .n_lanes = job->cluster ? lanes_of(engine) : 1,

@@ -175,18 +175,13 @@ static void configure(struct script *script, uint32_t lanes, uint32_t n_nodes) {
         room = (struct room){ .members = (uint32_t)script_option(script, "members", LIMIT_SEATS),
                               .tracks = (uint32_t)script_option(script, "tracks", LIMIT_TRACKS),
                               .nodes = n_nodes };
-        of_nodes = (struct node_config){ .candidates = 1,
-                                         .instance = MACHINES_INSTANCE,
+        of_nodes = (struct node_config){ .instance = MACHINES_INSTANCE,
                                          .n_lanes = (uint32_t)script_option(script, "lanes", lanes),
                                          .window = script_option(script, "window", 2),
                                          .agreed = script_flag(script, "agreed"),
                                          .incarnation = 1,
                                          .room = room };
-        of_coordinators =
-                (struct coordinator_config){ .candidates = (uint32_t)script_option(script, "candidates", 1),
-                                             .nonce = 7,
-                                             .incarnation = 1,
-                                             .room = room };
+        of_coordinators = (struct coordinator_config){ .nonce = 7, .incarnation = 1, .room = room };
         wish = words_request(script, &wish, 0);
 }
 
@@ -228,7 +223,7 @@ static void do_alone(struct script *script) {
         is_silent = true;
 }
 
-/* coordinator [alone] [candidates=N]: of nodes whose reports the script makes up: `say` */
+/* coordinator [alone]: of nodes whose reports the script makes up: `say` */
 static void do_coordinator(struct script *script) {
         bool is_alone = script_flag(script, "alone");
 
@@ -707,7 +702,7 @@ static void read_message(struct script *script, struct message *m) {
         }
         m->comm.number = (uint32_t)script_option(script, "comm", m->comm.number);
         m->generation.nonce = (uint32_t)script_option(script, "nonce", m->generation.nonce);
-        m->term = script_option(script, "term", m->term >> 8) << 8;
+        m->term = script_option(script, "term", m->term);
         m->round = script_option(script, "round", m->round);
         m->instance = script_option(script, "instance", m->instance);
         m->from = (uint32_t)script_option(script, "from", m->from);
@@ -899,7 +894,7 @@ static void do_say(struct script *script) {
         }
         m->running = in;
         if (has != UINT64_MAX) {
-                m->generation = m->comm = (struct generation){ 256, 1, 7 };
+                m->generation = m->comm = (struct generation){ 1, 1, 7 };
                 m->world = 2;
                 m->n_words = 1;
                 m->set[0] = 3;

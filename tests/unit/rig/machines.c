@@ -16,9 +16,8 @@ const struct machine_times machines_usual = { .heartbeat = MACHINES_HEARTBEAT,
                                               .death = 10 * MACHINES_HEARTBEAT,
                                               .abandon = 20 * MACHINES_HEARTBEAT,
                                               .drain = 4 * MACHINES_HEARTBEAT,
-                                              .build = 6 * MACHINES_HEARTBEAT,
-                                              .lease = 6 * MACHINES_HEARTBEAT };
-const struct machine_times machines_never = { MACHINES_NEVER, MACHINES_NEVER, MACHINES_NEVER, MACHINES_NEVER,
+                                              .build = 6 * MACHINES_HEARTBEAT };
+const struct machine_times machines_never = { MACHINES_NEVER, MACHINES_NEVER, MACHINES_NEVER,
                                               MACHINES_NEVER, MACHINES_NEVER, MACHINES_NEVER };
 
 /* ---- memory ---- */
@@ -253,21 +252,22 @@ void machines_tick(uint64_t us) {
 
 /* ---- a node that hears what the test says ---- */
 
-/* What a coordinator at address 0 says to the node in generation 1. */
+/* What the coordinator says to the node in generation 1. */
 struct message machines_order(enum message_kind kind) {
         const struct node *node = machines_node(0, MACHINES_LONE);
 
         return (struct message){ .kind = kind,
                                  .to = MACHINES_LONE,
                                  .instance = MACHINES_INSTANCE,
-                                 .term = node->term > 0 ? node->term : 256,
+                                 .term = node->term > 0 ? node->term : MACHINES_TERM,
                                  .round = node->round + 1,
                                  .stamp = node->stamp,
-                                 .generation = node->generation.number > 0 ? node->generation
-                                                                           : (struct generation){ 256, 1, 7 },
+                                 .generation = node->generation.number > 0
+                                                       ? node->generation
+                                                       : (struct generation){ MACHINES_TERM, 1, 7 },
                                  .comm = node->comm.number > 0 || node->generation.number > 0
                                                  ? node->comm
-                                                 : (struct generation){ 256, 1, 7 },
+                                                 : (struct generation){ MACHINES_TERM, 1, 7 },
                                  .n_words = 1,
                                  .set = { 3 },
                                  .world = 2 };

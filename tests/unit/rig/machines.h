@@ -17,6 +17,7 @@
 #define MACHINES_NOW (UINT64_C(1) << 50) /* 35 years after the start of the clock */
 #define MACHINES_NEVER (UINT64_C(1) << 60)
 #define MACHINES_INSTANCE 5u /* of each daemon, at the beginning */
+#define MACHINES_TERM 10u    /* of the coordinator that a lone node hears first */
 #define MACHINES_ALL UINT32_MAX
 #define MACHINES_HEARTBEAT 20000u
 #define MACHINES_LONE 1u /* the address of a node that hears only what the test says */

@@ -10,9 +10,8 @@
 
 const char *const text_phases[] = { "OUT",     "BUILDING", "RUNNING", "FROZEN",  "FILLING", "ABORTING",
                                     "ABORTED", "SETTLING", "SETTLED", "LEAVING", "ENDED" };
-static const char *const stages[] = { "NONE",     "HEARING", "FORMING",  "FOUNDING",  "ENTERING",
-                                      "RUNNING",  "HOLDING", "STOPPING", "FREEZING",  "CUTTING",
-                                      "ABORTING", "DECIDED", "SETTLED",  "RECORDING", "ENDED" };
+static const char *const stages[] = { "HEARING",  "FORMING", "ENTERING", "RUNNING", "HOLDING", "STOPPING",
+                                      "FREEZING", "CUTTING", "ABORTING", "DECIDED", "SETTLED", "ENDED" };
 const char *const text_ends[N_JOB_ENDS] = { "NONE", "NO_STATE", "TOO_FEW", "REFUSED", "FENCED", "ENDED" };
 const char *const text_origins[N_ORIGINS] = { "own", "awaited", "words" };
 
@@ -159,8 +158,8 @@ void text_node(char *text, const struct node *node, bool all, bool lone) {
                  node->stopping ? ", stopping" : "", node->missing ? ", missing" : "",
                  node->torn ? ", torn" : "", node->unbuilt ? ", unbuilt" : "",
                  node->interrupted ? ", interrupted" : "");
-        if (lone && node->term >> 8 > 1)
-                text_add(text, ", term %llu", (unsigned long long)node->term >> 8);
+        if (lone && node->term > MACHINES_TERM)
+                text_add(text, ", term %llu", (unsigned long long)node->term);
         if (node->filling > 0)
                 text_add(text, ", filled in %llu", (unsigned long long)node->filling);
         for (uint32_t track = 0; track < node->n_tracks; track++)
