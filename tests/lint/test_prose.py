@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many sentences hide their subject (prose.py), by folder: the numbers only fall."""
+import collections
+import pathlib
+
+import pytest
+
+import prose
+from tree import TREE, tracked
+
+LEFT = {
+    ".": 27,
+    "client/cli": 98,
+    "client/examples": 22,
+    "client/lib": 70,
+    "client/python": 65,
+    "daemon/backend": 37,
+    "daemon/base": 40,
+    "daemon/core": 38,
+    "daemon/engine": 75,
+    "daemon/job": 175,
+    "daemon/link": 25,
+    "daemon/man": 21,
+    "daemon/rendezvous": 200,
+    "daemon/session": 58,
+    "daemon/socket": 6,
+    "docs": 40,
+    "docs/monitoring": 1,
+    "include/gradsync": 9,
+    "proto": 49,
+    "tests": 13,
+    "tests/attacks": 22,
+    "tests/bench": 33,
+    "tests/fakes": 44,
+    "tests/faults": 35,
+    "tests/fuzz": 12,
+    "tests/gpu": 49,
+    "tests/integration": 231,
+    "tests/lint": 13,
+    "tests/nccl": 5,
+    "tests/prometheus": 6,
+    "tests/runner": 5,
+    "tests/simulation": 46,
+    "tests/systemd": 23,
+    "tests/torch": 73,
+    "tests/unit": 240,
+}
+
+
+def folder(path):
+    return "/".join(path.relative_to(TREE).parts[:-1][:2]) or "."
+
+
+def count():
+    found = collections.defaultdict(list)
+    for path in tracked():
+        for line, kind, text in prose.find(path):
+            found[folder(path)].append(f"{path.relative_to(TREE)}:{line}: {kind}: {text[:100]}")
+    return found
+
+
+FOUND = count()
+
+
+@pytest.mark.parametrize("where", sorted(FOUND.keys() | LEFT.keys()))
+def test_no_sentence_more_hides_its_subject(where):
+    found, left = FOUND.get(where, []), LEFT.get(where, 0)
+    assert len(found) <= left, "\n".join(["say who does what:", *found])
+    assert len(found) == left, f"good: {where} has {len(found)} now, write that into LEFT"
+
+
+@pytest.mark.parametrize("text, kinds", [
+    ("/* What a node says of itself. */", ["what"]),
+    ("/* A node. What it says counts. */", ["what"]),
+    ("/* What is a node? */", []),
+    ("// Of two nodes the first one.", ["of"]),
+    ("/* The end\n * Of\n * a node. */", []),
+    ("/* So that nobody waits for whoever asks. */", ["somebody", "somebody"]),
+    ("/* … and the other one */", ["bridge"]),
+    ("/* the first one, … */", ["bridge"]),
+    ("/* of 0 … 3 */", []),
+    ('printf("/* What */");', []),
+])
+def test_a_habit_is_found(tmp_path, text, kinds):
+    path = tmp_path / "a.c"
+    path.write_text(text)
+    assert [kind for _, kind, _ in prose.find(path)] == kinds
+
+
+def test_pages_and_docstrings_are_read(tmp_path):
+    page, module = tmp_path / "a.md", tmp_path / "a.py"
+    page.write_text("# What it is\n\n```\nWhat is shown\n```\n- Of two, one.\n")
+    module.write_text('"""What it does."""\n\n\ndef f():\n    """Of two."""\n    x = "What"   # nobody\n')
+    assert [(line, kind) for line, kind, _ in prose.find(page)] == [(1, "what"), (6, "of")]
+    assert sorted((line, kind) for line, kind, _ in prose.find(module)) == [
+        (1, "what"), (5, "of"), (6, "somebody")]
