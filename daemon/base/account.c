@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charges, their limits, and counts of what was refused. Which users there are, and for how long, is decided
- * in user.c. */
+/* Charges, their limits, and counts of refusals. user.c decides which users exist, and for how long. */
 #include "account.h"
 
 #include <assert.h>
@@ -11,9 +10,9 @@
 #include "proto/gradsync.pb-c.h"
 #include "user.h"
 
-#define POOL_KEPT 16u    /* one part of so many is kept for those that look after the daemon */
-#define POOL_RUNNING 4u  /* of what is not divided: the same, for users with running jobs */
-#define SHARE_RUNNING 4u /* times what is free, for a user with a running job; else once that */
+#define POOL_KEPT 16u    /* 1 / POOL_KEPT of a pool is reserved for trusted users */
+#define POOL_RUNNING 4u  /* 1 / POOL_RUNNING of a pool's open part is reserved for users with running jobs */
+#define SHARE_RUNNING 4u /* a user with a running job may hold so many times the free amount, others once */
 
 static const struct {
         const char *key, *what;
@@ -40,7 +39,7 @@ void accounts_set_limits(struct users *users, const uint64_t limits[ACCOUNT_SLOT
         memcpy(users->limits, limits, sizeof(users->limits));
 }
 
-/* Of one user, or of all. */
+/* Returns the sum over a pool's slots. The amounts are those of one user, or of all users. */
 static uint64_t account_pool_sum(const uint64_t amount[ACCOUNT_SLOTS], enum account_pool pool) {
         uint64_t sum = 0;
 
@@ -63,11 +62,12 @@ static uint64_t account_pool_beyond(const struct users_pool *pool, uint64_t held
         return held > pool->own ? held - pool->own : 0;
 }
 
-/* What users may share, and what of that is not divided among them. */
+/* Returns the part of a pool that is not reserved for trusted users. */
 static uint64_t account_pool_room(const struct users_pool *pool) {
         return pool->shared - pool->shared / POOL_KEPT;
 }
 
+/* Returns the part of that which is not divided among users. */
 static uint64_t account_pool_open(const struct users *users, const struct users_pool *pool) {
         return account_pool_room(pool) - pool->own * users->most;
 }
@@ -139,7 +139,8 @@ static int account_check_limit(const struct users *users, uid_t uid, enum accoun
                       (unsigned)uid, used, account_slots[slot].what, amount, limit, account_slots[slot].key);
 }
 
-/* What is free of the open part, but for this user's, without what is kept for others. */
+/* Returns the free amount of the open part, as if this user held nothing of it. The part reserved for users
+ * with running jobs is free only for them. */
 static uint64_t account_pool_free(const struct users *users, const struct users_pool *pool, bool running,
                                   uint64_t beyond) {
         uint64_t open = account_pool_open(users, pool), others = pool->beyond - beyond;
@@ -148,7 +149,7 @@ static uint64_t account_pool_free(const struct users *users, const struct users_
         return open > others ? open - others : 0;
 }
 
-/* What the user may have. */
+/* Returns the amount that the user may hold. */
 static uint64_t account_pool_share(const struct users *users, enum account_pool which, uid_t uid,
                                    uint64_t held) {
         const struct users_pool *pool = &users->pool[which];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Explicit stealing where ownership moves, beside the scope-bound cleanup of both sides. Header only. */
+/* Macros that move ownership out of a variable, for use with the scope-bound cleanup of proto/cleanup.h.
+ * Header only. */
 #pragma once
 
 #include <stddef.h>

@@ -18,7 +18,8 @@ static inline uint64_t clock_now(void) {
         return clock_read(CLOCK_MONOTONIC);
 }
 
-/* A client's milliseconds: whatever it says, a time can be added to the result without a wrap. */
+/* Converts milliseconds that a client has sent. The result is bounded, so that a time can be added to it
+ * without a wrap. */
 static inline uint64_t clock_from_ms(uint64_t ms) {
         return ms > UINT64_MAX / 4 / USEC_PER_MSEC ? UINT64_MAX / 4 : ms * USEC_PER_MSEC;
 }
@@ -33,7 +34,7 @@ static inline uint64_t clock_process_cpu(void) {
         return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-/* Seconds since 1970, as the host's clock has them now: to be shown to people. */
+/* Seconds since 1970 by the host's clock, for display only. */
 static inline uint64_t clock_wall(void) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each user that has something to close has a lane with two queues: of what it has sent, and of its
- * connections, which may have such things unread in them. The loop thread gives a thread that rests some
- * entries of the queue whose turn it is, and hears of each one that is closed; so no lock is needed, and a
- * thread that the machine does not let run delays nobody. Of a queue at most one thread has entries.
+ * Each user with descriptors to close has a lane with two queues: one for descriptors that it has sent, and
+ * one for its connections, in which such descriptors may lie unread. The loop thread hands some entries of
+ * the queue whose turn it is to a thread that rests, and is told of each entry that is closed. So no lock is
+ * needed, and a thread that the kernel does not schedule delays no other thread. At most one thread has
+ * entries of a queue.
  *
- * ACTIVE threads are at work at a time, which leaves the processors to others. One that sleeps, or has closed
- * nothing for long, does not count, so as many users as there are threads can make theirs wait without
- * delaying others.
+ * At most ACTIVE threads are active at a time, which leaves the processors to others. A thread that sleeps,
+ * or that has closed nothing for long, does not count as active. So as many users as closer_new() was told
+ * can block their threads without delaying others.
  *
- * A signal ends most waits: its handler does nothing, but while it is pending every interruptible wait is
- * short. Where many connections wait behind one, the thread that works on it is sent that signal again and
- * again. What lies unread in a connection was never installed, so no file system is asked when it is
- * released, and nothing there can wait against a signal: connections may be slow to close, but none is stuck.
+ * A signal ends most waits: its handler does nothing, but while a signal is pending every interruptible wait
+ * is short. If many connections wait for the one that a thread is closing, the thread is sent that signal
+ * again and again. Descriptors that lie unread in a connection were never installed, so no file system is
+ * asked when they are released, and no wait for them withstands a signal: a connection may be slow to close,
+ * but none is stuck.
  */
 #include "base/closer.h"
 
@@ -40,15 +42,15 @@
 #include "base/proc.h"
 #include "base/user.h"
 
-#define STACK (64u << 10) /* or more, where that is too little */
-#define ACTIVE 2u         /* threads that close something at a time, besides those that wait for it */
-#define BATCH 16u         /* entries that a thread is given at a time */
-#define FAREWELL (200 * USEC_PER_MSEC) /* for the threads to finish, at the end */
-#define TICK (2 * USEC_PER_MSEC)       /* between two looks at who waits */
-#define LONG 25u         /* looks: whoever has closed nothing in so many has something large to close */
-#define HURRIED 4u       /* threads that are sent a signal at each, and one more … */
-#define BEHIND 64u       /* … for so many connections that wait */
-#define HURRY_NS 1000000 /* between two signals to the loop thread */
+#define STACK (64u << 10) /* bytes, or the least stack of the system if that is larger */
+#define ACTIVE 2u         /* threads that close something at a time, not counting those that wait */
+#define BATCH 16u         /* entries that a thread is handed at a time */
+#define FAREWELL (200 * USEC_PER_MSEC) /* time for the threads to finish, at the end */
+#define TICK (2 * USEC_PER_MSEC)       /* time between two looks at the threads */
+#define LONG 25u         /* looks; a thread that has closed nothing in so many is closing something large */
+#define HURRIED 4u       /* waiting threads that are sent a signal at each look */
+#define BEHIND 64u       /* one more thread is sent a signal for each so many connections that wait */
+#define HURRY_NS 1000000 /* time between two signals to the loop thread */
 #define HURRY_SIGNAL SIGURG
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
@@ -59,27 +61,27 @@ enum { THINGS, CONNECTIONS, QUEUES };
 struct closer_thread;
 
 struct closer_queue {
-        struct list ready;            /* closer->ready, while no thread has entries of it */
-        struct list waiting;          /* that no thread has */
-        unsigned n;                   /* all entries */
-        bool hastes;                  /* who works on it is sent signals while many wait */
-        struct closer_thread *worker; /* NULL: none */
+        struct list ready;            /* closer->ready, while it has waiting entries and no worker */
+        struct list waiting;          /* entries that no thread has */
+        unsigned n;                   /* number of entries, with those of the worker */
+        bool hastes;                  /* its worker is sent signals while many entries wait */
+        struct closer_thread *worker; /* the thread that has entries of it; NULL if none */
 };
 
 struct closer_lane {
         struct user *user;  /* a reference; NULL once the closer is abandoned */
-        unsigned entries;   /* all */
-        unsigned overdrawn; /* things beyond the quota */
+        unsigned entries;   /* number of entries in both queues */
+        unsigned overdrawn; /* number of entries beyond the user's quota */
         struct closer_queue queue[QUEUES];
 };
 
 struct closer_entry {
         struct list link;          /* queue->waiting */
         struct list all_link;      /* closer->entries */
-        struct closer_entry *next; /* of those that a thread has, then of those that are closed */
+        struct closer_entry *next; /* the next entry in the list of its thread, then in closer->done */
         struct closer_lane *lane;
         struct closer_queue *queue;
-        bool last; /* of those that its thread was given */
+        bool last; /* it is the last entry of those that its thread was handed */
         int fd;
         bool overdrawn;
         struct charge charge;
@@ -88,14 +90,14 @@ struct closer_entry {
 struct closer_thread {
         struct closer *closer;
         pthread_t thread;
-        sem_t go; /* there is something in `first`, or it shall end */
-        struct closer_entry *first;
-        atomic_uint closed; /* so far */
-        atomic_int tid;     /* 0: it has not begun */
-        /* The loop thread's alone: */
-        struct closer_queue *queue; /* of its entries; NULL: it rests */
-        unsigned seen;              /* of `closed`, at the last look */
-        unsigned looks;             /* at which it had closed nothing */
+        sem_t go;                   /* posted when `first` is set, and when the thread has to end */
+        struct closer_entry *first; /* entries to close, until `go` is posted; then the thread's */
+        atomic_uint closed;         /* number of entries closed so far */
+        atomic_int tid;             /* 0 until the thread has begun */
+        /* The next fields are for the loop thread alone. */
+        struct closer_queue *queue; /* the queue of its entries; NULL if it rests */
+        unsigned seen;              /* value of `closed` at the last look */
+        unsigned looks;             /* number of looks since it last closed something */
         bool waits;                 /* it does not count as active */
 };
 
@@ -103,26 +105,28 @@ struct closer {
         struct loop *loop;
         struct users *users;
         closer_close_fn close;
-        struct list entries; /* of all lanes */
-        struct list ready;   /* queues with entries, and no thread */
-        int event;           /* there is something in `done` */
+        struct list entries; /* entries of all lanes */
+        struct list ready;   /* queues with waiting entries and no worker */
+        int event;           /* eventfd that is written when `done` is no longer empty */
         struct loop_io *io;
         timer_t timer;
         struct loop_timer *tick;
         bool ticks;
         unsigned n_threads, most, n_busy, n_waiting, turn;
-        _Atomic(struct closer_entry *) done; /* the last one first: threads push, the loop thread takes all */
+        /* Closed entries, the latest first. Threads push, the loop thread takes all. */
+        _Atomic(struct closer_entry *) done;
         atomic_bool stop;
-        struct closer *abandoned; /* the one that was abandoned before this one */
+        struct closer *abandoned; /* the closer that was abandoned before this one */
         struct closer_thread thread[];
 };
 
-/* What threads may still use until the process ends. It is kept here so that a leak checker finds it. */
+/* Closers that threads may still use until the process ends. They are kept here so that a leak checker finds
+ * them. */
 static struct closer *volatile abandoned;
 
 /* ---- the threads ---- */
 
-/* The entry is the loop thread's from then on. */
+/* Reports an entry as closed. The loop thread owns it from then on. */
 static void closer_tell_done(struct closer *closer, struct closer_entry *entry) {
         struct closer_entry *before = atomic_load_explicit(&closer->done, memory_order_relaxed);
         uint64_t one = 1;
@@ -132,7 +136,7 @@ static void closer_tell_done(struct closer *closer, struct closer_entry *entry) 
         while (!atomic_compare_exchange_weak_explicit(&closer->done, &before, entry, memory_order_release,
                                                       memory_order_relaxed));
         if (before != NULL)
-                return; /* the loop thread has been told, and has not looked yet */
+                return; /* the loop thread has been woken for `before`, and has not looked yet */
         while (write(closer->event, &one, sizeof(one)) < 0 && errno == EINTR)
                 ;
 }
@@ -156,7 +160,8 @@ static void *closer_run(void *data) {
         }
 }
 
-/* Signals are the loop thread's, but for the one that ends waits. */
+/* Starts a thread. It blocks all signals, which are for the loop thread, except the signal that ends
+ * waits. */
 static int closer_start_thread(struct closer *closer) {
         struct closer_thread *thread = &closer->thread[closer->n_threads];
         pthread_attr_t attributes;
@@ -185,7 +190,7 @@ static int closer_start_thread(struct closer *closer) {
         return 0;
 }
 
-/* ---- who works on what ---- */
+/* ---- handing entries to threads ---- */
 
 static struct closer_thread *closer_resting(struct closer *closer) {
         for (unsigned i = 0; i < closer->n_threads; i++)
@@ -194,7 +199,7 @@ static struct closer_thread *closer_resting(struct closer *closer) {
         return NULL;
 }
 
-/* The first entries of the queue whose turn it is. */
+/* Hands the thread the first entries of the queue whose turn it is. */
 static void thread_give(struct closer_thread *thread) {
         struct closer *closer = thread->closer;
         struct closer_queue *queue = list_entry(closer->ready.next, struct closer_queue, ready);
@@ -228,8 +233,8 @@ static bool thread_is_in_a_hurry(const struct closer_thread *thread) {
         return queue != NULL && queue->hastes && queue->n > CLOSER_SLACK + 1;
 }
 
-/* To threads that are there, and, if that is not enough, to another one. 0, or a negative errno: there is
- * none. */
+/* Hands entries to threads that rest, and starts another thread if none rests. 0, or a negative errno if no
+ * thread can be started. */
 static int closer_dispatch(struct closer *closer) {
         bool hurry = false;
         int r = 0;
@@ -250,7 +255,7 @@ static int closer_dispatch(struct closer *closer) {
         return r;
 }
 
-/* The lane of the user, or a new one. NULL: no memory. */
+/* Returns the lane of the user, and makes it if there is none. NULL: no memory. */
 static struct closer_lane *lane_of(struct closer *closer, uid_t uid) {
         struct user *user = user_get(closer->users, uid);
         struct closer_lane *lane = user != NULL ? user->lane : NULL;
@@ -312,7 +317,7 @@ static void thread_rest(struct closer_thread *thread) {
                 list_append(&closer->ready, &queue->ready);
 }
 
-/* Gives back the charges of what has been closed. */
+/* Frees entries that have been closed, and releases their charges. */
 static void closer_settle(struct closer *closer) {
         struct closer_entry *entry, *next;
         uint64_t count;
@@ -326,7 +331,7 @@ static void closer_settle(struct closer *closer) {
                         thread_rest(entry->queue->worker);
                 entry_free(entry);
         }
-        closer_dispatch(closer); /* a thread rests, or all are busy */
+        closer_dispatch(closer); /* an error is no loss: a thread rests, or a busy one comes back here */
 }
 
 static void closer_on_done(void *data, int fd, unsigned events) {
@@ -341,7 +346,8 @@ static bool thread_sleeps(struct closer_thread *thread) {
         return tid != 0 && strcmp(proc_state(tid), "running") != 0;
 }
 
-/* One that waited, and has closed nothing since, waits for the same thing still. */
+/* Notes whether the thread waits. A thread that waited, and has closed nothing since, is in the same wait
+ * still. */
 static void thread_look(struct closer_thread *thread) {
         struct closer *closer = thread->closer;
         unsigned closed = atomic_load_explicit(&thread->closed, memory_order_relaxed);
@@ -356,7 +362,7 @@ static void thread_look(struct closer_thread *thread) {
         closer->n_waiting += thread->waits;
 }
 
-/* How many connections wait behind those that wait for a signal. */
+/* Looks at all busy threads. Returns the number of connections in queues whose worker is in a hurry. */
 static unsigned closer_look(struct closer *closer) {
         unsigned behind = 0;
 
@@ -371,8 +377,9 @@ static unsigned closer_look(struct closer *closer) {
         return behind;
 }
 
-/* A signal to some of the threads that have more than a few entries behind what they work on, by turns; to
- * the more of them the more wait. All at once would take the processors from others. */
+/* Sends the signal to some of the threads that wait while more than a few connections wait for them, by
+ * turns. The more connections wait, the more threads get it. Signals to all threads at once would take the
+ * processors from others. */
 static void closer_hurry(struct closer *closer, unsigned behind) {
         unsigned left = HURRIED + behind / BEHIND;
 
@@ -386,7 +393,7 @@ static void closer_hurry(struct closer *closer, unsigned behind) {
         }
 }
 
-/* As long as queues wait for a thread, or connections for a signal. */
+/* Called every TICK as long as queues wait for a thread, or connections for a signal. */
 static void closer_on_tick(void *data) {
         struct closer *closer = data;
 
@@ -450,7 +457,7 @@ int closer_new(struct loop *loop, struct users *users, unsigned at_once, closer_
         return 0;
 }
 
-/* Whether everything is closed within a moment. */
+/* Waits a moment for all entries to be closed. Returns whether they are. */
 static bool closer_finish(struct closer *closer) {
         struct pollfd done = { .fd = closer->event, .events = POLLIN };
         uint64_t until = clock_now() + FAREWELL;
@@ -478,7 +485,8 @@ static void closer_end_threads(struct closer *closer) {
         }
 }
 
-/* Threads still use it, so it stays as it is, except for charges and users. */
+/* Gives up a closer that threads still use. It stays allocated; only its charges and its references to users
+ * are released. */
 static void closer_abandon(struct closer *closer) {
         struct closer_entry *entry;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPUs that this process may use. A list of CPUs is a wish: the kernel takes what the cpuset allows. A
- * container's limit is rarely in its affinity mask: it is a bandwidth quota of some cgroup above this
- * process, and the tightest limit counts.
+ * CPUs that this process may use. The kernel takes only those CPUs of a requested list that the cpuset
+ * allows. The limit of a container is rarely in its affinity mask: it is a bandwidth quota of some cgroup
+ * above this process, and the tightest quota counts.
  */
 #include "cpus.h"
 
@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "proto/cgroup.h"
 
-/* Reads two words of a file, the second only where `second` is not NULL. */
+/* Reads two words of a file, or only one if `second` is NULL. */
 static bool cpus_read_words(const char *path, char first[32], char second[32]) {
         FILE *file = fopen(path, "re");
         if (!file)
@@ -40,7 +40,7 @@ static unsigned cpus_round_up(const char *quota_text, const char *period_text) {
         return cpus > INT_MAX ? 0 : (unsigned)cpus;
 }
 
-/* Limit of one folder in the tree, 0 for none. */
+/* Returns the limit of one folder in the tree, 0 for none. */
 static unsigned cpus_limit_at(const char *folder, bool unified) {
         char path[PATH_MAX + 32], quota[32], period[32];
 
@@ -74,7 +74,8 @@ unsigned cpus_cgroup_limit(const char *sysfs_root, const char *proc_cgroup) {
         return limit;
 }
 
-/* Size of the affinity mask; the kernel refuses a set that is too small for its CPUs. */
+/* Returns the size of the affinity mask. The kernel refuses a set that is too small for its CPUs, so larger
+ * ones are tried. */
 static unsigned cpus_affinity_count(void) {
         for (int cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {
                 cpu_set_t *set = CPU_ALLOC((size_t)cpus);
@@ -166,7 +167,7 @@ static void *cpus_try(void *data) {
         struct cpus_trial *trial = data;
 
         if (sched_setaffinity(0, sizeof(*trial->wanted), trial->wanted) < 0)
-                trial->result = errno == EINVAL ? 0 : -errno; /* EINVAL: none of them */
+                trial->result = errno == EINVAL ? 0 : -errno; /* EINVAL: none of them is usable */
         else if (sched_getaffinity(0, sizeof(trial->got), &trial->got) < 0)
                 trial->result = -errno;
         return NULL;
@@ -187,7 +188,7 @@ int cpus_usable(const cpu_set_t *set, cpu_set_t *ret) {
         return r;
 }
 
-/* CPUs that are plugged in. */
+/* Finds the CPUs that are plugged in. */
 static bool cpus_present(cpu_set_t *ret) {
         FILE *file = fopen("/sys/devices/system/cpu/present", "re");
         char text[256];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Composes refusals: the text that a client's user will read. Knows nothing about how it is sent. */
+/* Composes refusals: texts that a client's user will read. How a refusal is sent is the session's affair. */
 #include "error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The text goes out as a protobuf string: a cut must not leave half a UTF-8 character at its end. */
+/* Removes half a UTF-8 character that a cut has left at the end, because the text is sent as a protobuf
+ * string. */
 static void refusal_trim(char *text) {
         size_t length = strlen(text), start = length;
 

@@ -13,18 +13,18 @@
 #include "proto/frame.h"
 
 struct refusal {
-        uint32_t code;   /* WIRE__CODE__… */
+        uint32_t code;   /* a Wire__Code */
         char text[1024]; /* what happened, to whom, what to do */
         bool has_culprit;
-        uint32_t rank; /* of the member that caused it, if has_culprit */
+        uint32_t rank; /* rank of the member that caused it, if has_culprit */
         int32_t pid;
-        char parameter[LIMIT_NAME + 1]; /* that it is about; "": none */
+        char parameter[LIMIT_NAME + 1]; /* the parameter that it is about; "" if none */
 };
 
 /* Fills *refusal (may be NULL) and returns `code`, so that callers can write `return refuse(...)`. */
 int refuse(struct refusal *refusal, uint32_t code, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
-/* Names the parameter that a refusal is about; NULL: none. */
+/* Names the parameter that a refusal is about; NULL if none. */
 void refuse_parameter(struct refusal *refusal, const char *parameter);
 /* As refuse(), with the member that caused it. */
 int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bursts that go on now, each kept with its user. Where there are too many, a new one takes the place of
- * the one that has been quiet for longest. */
+/* The bursts that go on now, each kept in its user. If there are too many, a new burst displaces the one that
+ * has been quiet for longest. */
 #include "flood.h"
 
 #include <inttypes.h>
@@ -12,13 +12,13 @@
 #include "user.h"
 
 #define BURSTS 64u
-#define QUIET (10 * USEC_PER_SEC)    /* without another event: the burst has ended */
+#define QUIET (10 * USEC_PER_SEC)    /* a burst has ended after such a time without another event */
 #define LASTING (600 * USEC_PER_SEC) /* a burst that does not end is logged after each such time */
 #define TOGETHER 100u                /* lines within QUIET about all users together */
 
 static const struct {
         const char *words;
-        unsigned lines; /* within QUIET, before they are only counted */
+        unsigned lines; /* lines within QUIET; further events are only counted */
 } flood_kinds[FLOOD_KINDS] = {
         [FLOOD_PROTOCOL] = { "broke the rules of the protocol", 1 },
         [FLOOD_TURNED_AWAY] = { "was turned away", 1 },
@@ -72,8 +72,8 @@ static void burst_end(struct flood_burst *burst) {
         user_unref(user);
 }
 
-/* The count of a displaced burst goes into that of all together: a crowd of users must not be logged one by
- * one. */
+/* Ends the burst that has been quiet for longest. Its count goes into that of all users together: a crowd of
+ * users must not be logged one by one. */
 static void burst_displace(void) {
         struct flood_burst *burst = list_entry(flood.bursts.next, struct flood_burst, link);
 
@@ -81,7 +81,8 @@ static void burst_displace(void) {
         burst_end(burst);
 }
 
-/* The burst that goes on, or a new one. NULL: its user cannot be remembered. */
+/* Returns the burst of this kind and user, and begins it if none goes on. NULL: the user cannot be
+ * remembered. */
 static struct flood_burst *burst_of(enum flood_kind kind, uid_t uid, uint64_t now) {
         struct user *user = flood.users ? user_get(flood.users, uid) : NULL;
 
@@ -118,7 +119,7 @@ bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now) {
 
         if (burst == NULL)
                 return flood_admits_together(now);
-        if (burst->count == 0 && now - burst->since >= QUIET) { /* it goes on, but slowly */
+        if (burst->count == 0 && now - burst->since >= QUIET) { /* the burst goes on, but slowly */
                 burst->since = now;
                 burst->lines = 0;
         }

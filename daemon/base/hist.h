@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recent past of a duration: a window of the last values, with their median and their rate. No
- * allocation. */
+/* Recent values of a duration: a window of the last ones, with their median and their rate. No allocation. */
 #pragma once
 
 #include <stdint.h>
@@ -14,8 +13,8 @@ struct hist { /* zero-initialised: empty */
 };
 
 void hist_add(struct hist *hist, uint64_t value, uint64_t now);
-/* 0 while empty; lower median for an even number */
+/* Returns the median, for an even number of values the lower one; 0 while empty. */
 uint64_t hist_median(const struct hist *hist);
-/* Events per second over the window, up to `now`: falls towards 0 while nothing is added. 0 with fewer
- * than 2 values. */
+/* Returns the events per second over the window, up to `now`. The rate falls towards 0 while nothing is
+ * added, and is 0 with fewer than 2 values. */
 double hist_rate(const struct hist *hist, uint64_t now);

@@ -18,7 +18,8 @@ static uint64_t line_pass_budget(struct line *line) {
         return line->spent < LINE_BUDGET ? LINE_BUDGET - line->spent : 0;
 }
 
-/* What is asked beside steps gets so much in the long run: a bucket that time fills, up to one budget. */
+/* Fills `left` for the time since the last look, up to one budget. Returns the time that requests may take
+ * now, in us: in the long run one part in LINE_PART. */
 static uint64_t line_share(struct line *line) {
         uint64_t now = clock_now();
 
@@ -39,7 +40,7 @@ static uint64_t line_budget(struct line *line, enum line_class kind) {
         return budget < share ? budget : share;
 }
 
-/* Nobody stands in this class. */
+/* Whether no place of this class waits. */
 static bool line_lacks(const struct line *line, enum line_class kind) {
         return list_empty(&line->users[kind]);
 }
@@ -59,10 +60,10 @@ static bool line_may_serve(struct line *line, enum line_class kind) {
         return !line_lacks(line, kind) && line_budget(line, kind) > 0;
 }
 
-/* The class whose turn it is, of those that may be served in this pass; LINE_CLASSES: none. */
+/* Returns the class whose turn it is among those that may be served in this pass; LINE_CLASSES if none. */
 static enum line_class line_whose_turn(struct line *line) {
         enum line_class whose = LINE_CLASSES, kind = LINE_CLASSES;
-        bool behind = false; /* of the one whose turn it is there is somebody */
+        bool behind = false; /* a class behind `whose` may be served, too */
 
         while (kind-- > 0) {
                 if (!line_may_serve(line, kind) || (whose != LINE_CLASSES && line->turns[kind] == LINE_FIRST))
@@ -78,7 +79,7 @@ static enum line_class line_whose_turn(struct line *line) {
         return whose;
 }
 
-/* NULL: the rest waits. */
+/* Takes the next place out of the line. NULL: the rest waits. */
 static struct line_place *line_next(struct line *line) {
         enum line_class kind = line_whose_turn(line);
 
@@ -93,7 +94,7 @@ static struct line_place *line_next(struct line *line) {
         return place;
 }
 
-/* In the next pass, or when there is something of their part of the time again. */
+/* Serves the rest in the next pass, or when `left` allows it again. */
 static void line_serve_later(struct line *line) {
         if (!line_lacks(line, LINE_OPERATORS) || line_share(line) > 0 ||
             loop_timer_arm(line->due, (uint64_t)((int64_t)LINE_PART - line->left)) < 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where those stand that want something of the event thread and are not in the middle of a job's steps: they
- * connect, ask, join, describe plans. In one pass of the loop they get a budget of time, all users together,
- * and beyond it they stand in line: one of each user, then the next of each. So whoever is in steps waits for
- * one such budget, however many users there are and whatever they ask; and while steps go on, all that is
- * asked beside them gets one part of LINE_PART of the time. Who looks after the daemon needs no such part,
- * and comes first; then come users that have running jobs, then the others. Of each two classes the first has
- * LINE_FIRST turns for each one behind it. Loop thread only.
+ * Queue for requests outside of steps, which need the event thread: connect, status, join, descriptions of
+ * plans. In one pass of the loop such requests get a budget of time, for all users together. Requests beyond
+ * it stand in line, fair by user: one request of each user, then the next of each. So a member in the middle
+ * of a step waits for one such budget, however many users there are and whatever they ask for. While steps go
+ * on, all requests together get one part in LINE_PART of the time. Trusted users (user_is_trusted()) are
+ * exempt from that part and come first, then users that have running jobs, then the others. A class has
+ * LINE_FIRST turns for each turn of the classes behind it. Loop thread only.
  */
 #pragma once
 
@@ -16,52 +16,54 @@
 #include "list.h"
 #include "loop.h"
 
-#define LINE_BUDGET 1000u /* us in a pass */
-#define LINE_PART 16u     /* one of so many parts of the time, while steps go on */
-#define LINE_CALM 20000u  /* us after the last step: none go on */
-#define LINE_FIRST 3u     /* turns of a class, for each one of those behind it */
+#define LINE_BUDGET 1000u /* us in one pass of the loop */
+#define LINE_PART 16u     /* requests get one part in so many of the time while steps go on */
+#define LINE_CALM 20000u  /* us after the last step, when steps no longer go on */
+#define LINE_FIRST 3u     /* turns of a class for each turn of the classes behind it */
 
 enum line_class {
-        LINE_OPERATORS, /* they come first */
-        LINE_RUNNING,   /* with a running job */
+        LINE_OPERATORS, /* trusted users */
+        LINE_RUNNING,   /* users with a running job */
         LINE_OTHERS,
         LINE_CLASSES,
 };
 
-struct line_place { /* of who stands there, in its owner */
+struct line_place { /* a waiting request's place, in its owner */
         struct list link;
 };
 
-struct line_queue { /* of one user */
+struct line_queue { /* the places of one user */
         struct list link, places;
 };
 
 struct line {
         struct loop *loop;
-        struct list users[LINE_CLASSES]; /* that have somebody in it */
-        unsigned turns[LINE_CLASSES];    /* since one of those behind had one */
+        struct list users[LINE_CLASSES]; /* the users with waiting places */
+        unsigned turns[LINE_CLASSES];    /* turns since a class behind had one */
         struct loop_deferred serving;
         enum line_class (*class_of)(const struct line_queue *queue);
         void (*serve)(struct line_place *place);
-        uint64_t pass, spent;     /* us in that pass of the loop */
-        uint64_t stepped, looked; /* clock_now() at the last step, and when what is left was last looked at */
-        int64_t left; /* LINE_PART times what they may have now, us; below 0: that long they have to wait */
-        struct loop_timer *due; /* when there is some again */
+        uint64_t pass, spent;     /* the pass of the loop in which time was last spent, and us spent in it */
+        uint64_t stepped, looked; /* clock_now() at the last step, and at the last update of `left` */
+        /* LINE_PART times the us that requests may take now. Below 0: the us that they have to wait. */
+        int64_t left;
+        struct loop_timer *due; /* fires when `left` allows requests again */
 };
 
-/* serve() is called when it is somebody's turn, who then stands there no more; what that takes is to be
- * charged. class_of() is asked for each turn that a user waits for. 0 or negative errno. */
+/* serve() is called when a place has its turn, and has left the line by then; serve() charges the time that
+ * it takes. class_of() returns the class of a user; it is asked again for each turn that the user waits for.
+ * 0 or a negative errno. */
 int line_init(struct line *line, struct loop *loop, void (*serve)(struct line_place *place),
               enum line_class (*class_of)(const struct line_queue *queue));
-void line_deinit(struct line *line); /* nobody may stand in it (asserted) */
-/* Somebody is in steps now. */
+void line_deinit(struct line *line); /* no place may wait (asserted) */
+/* Notes that a step goes on now. */
 void line_stepped(struct line *line);
-/* The time left in this pass for who has just come; 0: it has to stand in line. */
+/* Returns the us that a request which has just come may take in this pass; 0: it has to stand in line. */
 uint64_t line_left(struct line *line, const struct line_queue *queue);
 void line_charge(struct line *line, const struct line_queue *queue, uint64_t us);
-/* Harmless if it stands there already. */
+/* Puts a place in line. Harmless if it stands there already. */
 void line_add(struct line *line, struct line_queue *queue, struct line_place *place);
-void line_leave(struct line_queue *queue, struct line_place *place); /* the same, if it does not */
+void line_leave(struct line_queue *queue, struct line_place *place); /* harmless if it does not stand there */
 
 static inline void line_place_init(struct line_place *place) {
         list_init(&place->link);

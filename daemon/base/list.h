@@ -20,7 +20,7 @@ static inline bool list_empty(const struct list *list) {
         return list->next == list;
 }
 
-/* Inserts before `at`; with the head as `at`, that is at the tail. */
+/* Inserts before `at`. If `at` is the head, that is at the tail. */
 static inline void list_insert(struct list *at, struct list *node) {
         node->prev = at->prev;
         node->next = at;

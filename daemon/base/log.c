@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log lines. Texts may hold what clients sent, so control characters are escaped: one event stays
- * one line, and a terminal shows it as it is. Usable from any thread: a line is one write. If stderr is not
- * read, lines are lost and counted, but the event thread never waits.
+ * Structured log lines. Texts may contain what clients sent, so control characters are escaped: one event
+ * stays one line, and a terminal shows it as it is. Usable from any thread: a line is one write. If the
+ * reader of stderr does not read, lines are lost and counted, but the event thread never waits.
  */
 #include "log.h"
 
@@ -28,19 +28,20 @@
 #include <systemd/sd-journal.h>
 #endif
 
-#define TEXT_MAX 2048  /* of a message; what is longer is cut */
-#define FIELD_MAX 1100 /* of one field of the context: a name of 255 bytes, each escaped */
+#define TEXT_MAX 2048  /* bytes of a message; a longer one is cut */
+#define FIELD_MAX 1100 /* bytes of one field of the context: a name of 255 bytes, each escaped */
 #define FIELDS_MAX 13
 
-/* As the key log_level has them. */
+/* Names of the levels, as in the key log_level. */
 static const char *const levels[] = { "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug" };
 
 static int max_priority = LOG_INFO;
 static bool to_journal;
-static bool with_prefix; /* "<6>", as the journal reads it from stderr */
+static bool with_prefix; /* lines begin with "<6>", which the journal reads from stderr */
 static atomic_uint lost; /* lines that stderr did not take */
 
-/* Whether stderr is the journal's socket: the service manager names device and inode of what it connected. */
+/* Whether stderr is the journal's socket. JOURNAL_STREAM has the device and inode of the socket that the
+ * service manager connected. */
 static bool log_stderr_is_journal(void) {
         const char *stream = getenv("JOURNAL_STREAM");
         unsigned long long device, inode;
@@ -55,7 +56,7 @@ void log_open(int priority) {
         atomic_store(&lost, 0);
         with_prefix = log_stderr_is_journal();
         to_journal = HAVE_SYSTEMD && with_prefix;
-        tzset(); /* localtime_r() need not */
+        tzset(); /* localtime_r() does not have to do this */
 }
 
 void log_set_priority(int priority) {
@@ -66,8 +67,8 @@ const char *log_target(void) {
         return to_journal ? "journal" : "stderr";
 }
 
-/* Appends `text` at `used`, with \\xNN for bytes of what could deceive a reader, or is no UTF-8; cuts at
- * the end of the buffer. Returns what is then used. */
+/* Appends `text` at `used`, with \\xNN for the bytes of characters that could deceive a reader, and for bytes
+ * that are no UTF-8. Cuts at the end of the buffer. Returns the bytes that are then used. */
 static size_t log_append_escaped(char *buffer, size_t size, size_t used, const char *text) {
         size_t left = strlen(text);
 
@@ -127,7 +128,7 @@ static void log_append(struct line *line, const char *text) {
         line->used = log_append_escaped(line->text, sizeof(line->text) - 1, line->used, text);
 }
 
-/* " [job=… rank=…]"; nothing for an empty context. */
+/* Appends one part to " [job=… rank=…]", and opens the bracket for the first one. */
 static void log_append_part(void *data, const char *field, const char *word, const char *text) {
         struct line *line = data;
 
@@ -147,7 +148,7 @@ static bool log_put(const char *line, size_t length) {
         return write(STDERR_FILENO, line, length) == (ssize_t)length;
 }
 
-/* The journal knows time and name itself. Elsewhere the line says them, in the time of this host. */
+/* Begins a line. The journal adds time and name itself. Elsewhere the line has them, in local time. */
 static size_t log_start_line(char *line, size_t size, int priority) {
         struct timespec now;
         char time[sizeof("2026-11-28 03:12:33")] = "";

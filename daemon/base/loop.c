@@ -73,7 +73,8 @@ int loop_new(struct loop **ret) {
         return 0;
 }
 
-/* Takes the queue as it is now and empties it; functions may queue themselves or others again, or cancel. */
+/* Takes the queue as it is now and empties it. The functions may queue themselves or others again, or
+ * cancel. */
 static void loop_run_deferred(struct loop *loop) {
         loop->running = loop->first;
         loop->first = NULL;
@@ -189,7 +190,8 @@ static int loop_arm(struct loop_timer *timer, uint64_t in_us) {
         return event_add(&timer->event, &in) < 0 ? loop_error() : 0;
 }
 
-/* libevent counts with a coarse clock and may be some milliseconds early; a timer of ours never is. */
+/* Fires a timer. libevent counts with a coarse clock and may be some milliseconds early; then the timer is
+ * armed again, because a loop timer is never early. */
 static void loop_on_timer(evutil_socket_t fd, short what, void *data) {
         struct loop_timer *timer = data;
         uint64_t now = clock_now();

@@ -23,23 +23,23 @@ typedef void (*loop_signal_fn)(void *data, int signal);
 
 /* 0 or a negative errno. */
 int loop_new(struct loop **ret);
-/* NULL is fine. Runs what is still deferred; after that all sources must be gone (asserted). */
+/* Runs work that is still deferred. After that all sources must be gone (asserted). NULL is fine. */
 struct loop *loop_free(struct loop *loop);
 
-/* Runs until loop_exit(); returns its code, or a negative errno: -EDEADLK if no source is left that could
+/* Runs until loop_exit(). Returns its code, or a negative errno: -EDEADLK if no source is left that could
  * ever wake it. */
 int loop_run(struct loop *loop);
 void loop_exit(struct loop *loop, int code);
-/* Passes over the ready sources since the start: what the watchdog looks at. */
+/* Returns the number of passes over the ready sources since the start. */
 uint64_t loop_passes(const struct loop *loop);
 
 /* The fd stays the caller's and must outlive the source. */
 int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void *data, struct loop_io **ret);
-/* 0 keeps the source and waits for nothing. No system call if nothing changes. */
+/* `events` 0 keeps the source and waits for nothing. No system call if nothing changes. */
 int loop_io_set(struct loop_io *io, unsigned events);
 struct loop_io *loop_io_free(struct loop_io *io); /* returns NULL; allowed inside a callback */
 
-/* One shot, never early; disarmed at first. */
+/* A timer fires once, never early. It is disarmed at first. */
 int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *data, struct loop_timer **ret);
 int loop_timer_arm(struct loop_timer *timer, uint64_t in_us); /* replaces an earlier time */
 void loop_timer_disarm(struct loop_timer *timer);
@@ -48,14 +48,14 @@ struct loop_timer *loop_timer_free(struct loop_timer *timer);
 int loop_signal_new(struct loop *loop, int signal, loop_signal_fn fn, void *data, struct loop_signal **ret);
 struct loop_signal *loop_signal_free(struct loop_signal *signal);
 
-/* Work for the end of this pass (or of the next one when called outside): flushing what was gathered, freeing
- * what died. Embedded in its owner; zero-initialised plus fn and data. */
+/* Work for the end of this pass, or of the next one if it is queued outside of a pass: to flush what was
+ * gathered, to free what died. Embedded in its owner; zero-initialised except for fn and data. */
 struct loop_deferred {
         void (*fn)(void *data);
         void *data;
         struct loop_deferred *next;
         bool queued;
 };
-/* once, however often it is called */
+/* Queues the work once, however often it is called. */
 void loop_defer(struct loop *loop, struct loop_deferred *deferred);
 void loop_defer_cancel(struct loop *loop, struct loop_deferred *deferred);

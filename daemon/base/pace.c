@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bucket of permissions, filled at the rate that a user may have. A second fills it, whatever the rate. */
+/* A token bucket that fills at the rate of the user. One second fills it, whatever the rate. */
 #include "pace.h"
 
 #include "clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small reads of /proc. Nothing is cached: callers want to know how it is now. */
+/* Small reads of /proc. Nothing is cached: callers want the present state. */
 #include "proc.h"
 
 #include <dirent.h>
@@ -16,7 +16,7 @@
 
 #include "cleanup.h"
 
-#define THREADS 32u     /* of a process that are looked at */
+#define THREADS 32u     /* threads of a process that are looked at, at most */
 #define PF_EXITING 0x4u /* a process flag of the kernel, include/linux/sched.h */
 
 #ifndef SO_PEERPIDFD
@@ -45,8 +45,8 @@ static bool proc_read_small(const char *path, char *buffer, size_t size) {
         return false;
 }
 
-/* The fields after the name, which may itself hold parentheses: state, parent, …; NULL if there is no such
- * thread. */
+/* Returns the fields of a thread's `stat` after the name: state, parent and so on. The name may itself
+ * contain parentheses. NULL if there is no such thread. */
 static const char *proc_read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
 
@@ -57,7 +57,7 @@ static const char *proc_read_thread(pid_t pid, pid_t tid, char *text, size_t siz
         return end != NULL && end[1] == ' ' ? end + 2 : NULL;
 }
 
-/* The first thread stands for the process. */
+/* Reads the fields of the first thread, which stands for the process. */
 static const char *proc_read_stat(pid_t pid, char *text, size_t size) {
         return proc_read_thread(pid, pid, text, size);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the daemon: signals are the loop thread's alone. */
+/* Threads of the daemon. They block all signals, which are for the loop thread alone. */
 #pragma once
 
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* `stack` bytes; 0: as is usual. The name has at most 15 characters. 0 or a negative errno. */
+/* Starts a thread with a stack of `stack` bytes; 0: the usual size. The name has at most 15 characters. 0 or
+ * a negative errno. */
 int thread_start(pthread_t *ret, const char *name, size_t stack, void *(*run)(void *data), void *data);
-/* CPU time that it has used so far, in microseconds. */
+/* Returns the CPU time that the thread has used so far, in microseconds; 0 if the thread has gone. */
 uint64_t thread_cpu_us(pthread_t thread);

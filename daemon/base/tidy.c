@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A timer, and a look at how much is free: giving back a MiB takes some tens of microseconds. */
+/* A timer that looks at how much memory is free. To give back a MiB takes some tens of microseconds. */
 #include "base/tidy.h"
 
 #include <malloc.h>

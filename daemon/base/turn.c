@@ -10,7 +10,7 @@ bool turn_take(struct turn *turn, uint64_t pass, uint64_t *next) {
                 turn->hungry = false;
         }
         if (*next > turn->round)
-                return false; /* the others first */
+                return false; /* the user's other connections come first */
         if (turn_is_over(turn)) {
                 turn->hungry = true;
                 return false;

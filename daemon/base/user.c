@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table is a list: there are few users, however many clients they have, so a walk is enough. Somebody
- * with many uids cannot make the list long without holding something, and quotas bound that.
+ * The table is a list: there are few users, however many clients they have, so a walk is enough. A user of
+ * many uids cannot make the list long without holding something under each, and quotas bound that.
  */
 #include "user.h"
 
@@ -48,7 +48,7 @@ void users_sweep(struct users *users, uint64_t now) {
                         user_free(user);
 }
 
-/* Of those that nothing refers to, the one that has stayed away for longest. */
+/* Forgets the user that has stayed away for longest, among those that nothing refers to. */
 static void users_forget_one(struct users *users) {
         struct user *user;
 

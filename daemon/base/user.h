@@ -2,8 +2,8 @@
 /*
  * The users that the daemon knows now, by uid: what each of them holds, and how fast it has been lately. A
  * user lives while something refers to it: a charge, a burst in the log, descriptors that wait to be closed.
- * A user that nothing refers to is remembered for a while for the pace of its connections. What the numbers
- * mean is the business of account.h, flood.h, pace.h, line.h, turn.h and closer.h. Loop thread only.
+ * A user that nothing refers to is remembered for a while, for the pace of its connections. The headers
+ * account.h, flood.h, pace.h, line.h, turn.h and closer.h say what the numbers mean. Loop thread only.
  */
 #pragma once
 
@@ -23,12 +23,12 @@ struct users {
         unsigned strangers;
         uint64_t limits[ACCOUNT_SLOTS];
         struct users_pool {
-                uint64_t shared, most; /* 0: no bound */
-                uint64_t own;          /* what each user finds in any case */
-                uint64_t beyond;       /* what all of them hold beyond that */
+                uint64_t shared, most; /* of accounts_set_pool(); `shared` 0: no bound */
+                uint64_t own;          /* the part that each user has in any case */
+                uint64_t beyond;       /* the sum of what users hold beyond that */
         } pool[ACCOUNT_POOLS];
         uint64_t most,
-                present; /* users with file descriptors, as a connection is: how many may be, and are */
+                present; /* number of users with file descriptors, as a connection is: limit, and now */
         uint64_t total[ACCOUNT_SLOTS], refused[ACCOUNT_SLOTS], noted[ACCOUNT_REFUSALS];
 };
 
@@ -37,9 +37,9 @@ struct user {
         struct users *users;
         uid_t uid;
         uint64_t references;
-        /* Jobs of it that have formed and not ended: the job layer counts them. */
+        /* Jobs of this user that have formed and not ended. The job layer counts them. */
         uint64_t running;
-        /* Connections of it with the rights of an operator: the socket layer counts them. */
+        /* Connections of this user with the rights of an operator. The socket layer counts them. */
         uint64_t operators;
         uint64_t used[ACCOUNT_SLOTS];
         struct flood_burst burst[FLOOD_KINDS];
@@ -51,19 +51,19 @@ struct user {
 
 int users_new(const uint64_t limits[ACCOUNT_SLOTS], struct users **ret);
 struct users *users_free(struct users *users); /* no reference may be left (asserted); NULL is fine */
-/* Forgets the users that nothing refers to and that may go as fast as a new one. To be called now and
- * then. */
+/* Forgets the users that nothing refers to and that may go as fast as a new one. The caller calls this now
+ * and then. */
 void users_sweep(struct users *users, uint64_t now);
 
-/* NULL: the uid is not known, so it holds nothing. */
+/* Returns NULL if the uid is not known, and so holds nothing. */
 struct user *user_find(const struct users *users, uid_t uid);
-/* The same, for a uid that has just done something: makes the user if it is not known. NULL: no memory.
- * Without a reference it stays valid until the next call. */
+/* As user_find(), for a uid that has just done something: makes the user if it is not known. NULL: no memory.
+ * Without a reference the user stays valid until the next call. */
 struct user *user_get(struct users *users, uid_t uid);
-/* Root, the daemon's own user, and operators: whoever has to look after the daemon. `user` may be NULL: the
- * uid is not known. */
+/* Whether this uid may look after the daemon: root, the daemon's own user, and operators. `user` is NULL if
+ * the uid is not known. */
 bool user_is_trusted(const struct user *user, uid_t uid);
-/* Where it stands in line. */
+/* Returns the user's class in line. */
 enum line_class user_class(const struct user *user);
 void user_ref(struct user *user);
 void user_unref(struct user *user);

@@ -15,7 +15,6 @@ LEFT = {
     "client/lib": 70,
     "client/python": 65,
     "daemon/backend": 37,
-    "daemon/base": 40,
     "daemon/core": 38,
     "daemon/engine": 75,
     "daemon/job": 175,
