@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading drains the socket in batches; what cannot be sent at once is queued, charged to the
+/* Reading drains the socket in batches. Packets that cannot be sent at once are queued, charged to the
  * client's uid. */
 #include "socket/conn.h"
 
@@ -21,12 +21,12 @@
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
 
-#define BATCHES 4u          /* read from one client before the others get their turn */
-#define DRAIN_PACKETS 1024u /* more than a socket's buffer holds */
-#define BATCH_SHARE 4u      /* the fds of one batch are at most this part of what the process may have */
-#define OBJECTS 16384u      /* bytes: a session, its timers, what waits there, and what the kernel keeps */
+#define BATCHES 4u          /* batches read from one client before other clients get their turn */
+#define DRAIN_PACKETS 1024u /* more packets than a socket's buffer holds */
+#define BATCH_SHARE 4u      /* the fds of one batch are at most this part of the process' limit */
+#define OBJECTS 16384u      /* bytes for a session, its timers, what waits there, and what the kernel keeps */
 
-struct packet { /* waiting to be sent */
+struct packet { /* a packet that waits to be sent */
         struct list link;
         struct charge charge, fd_charge;
         int fds[FRAME_FDS_MAX];
@@ -46,10 +46,10 @@ struct conn {
         struct list queue;
         size_t queued;
         struct line_place place;
-        uint64_t turn;   /* the next round of turns on the event thread that it may take part in */
-        unsigned batch;  /* packets that it may send in one go: fewer while they cost much */
+        uint64_t turn;   /* the next round of turns (turn.h) that it may take part in */
+        unsigned batch;  /* packets that are read from it at a time: fewer while they cost much */
         unsigned unread; /* packets that its socket may still hold, once its process has ended */
-        bool dead;       /* the session knows it; nothing more is read or sent */
+        bool dead;       /* the session knows that it has ended; nothing more is read or sent */
         struct loop_deferred reap;
 };
 
@@ -59,7 +59,7 @@ static enum line_class conns_class(const struct line_queue *queue) {
         return user_class(container_of(queue, struct user, line));
 }
 
-/* All fds that come with the packets of one batch must have room. */
+/* Sets how many packets a batch may have. All fds that come with them must have room. */
 static void conns_measure(struct conns *conns) {
         struct rlimit limit;
 
@@ -108,7 +108,7 @@ static void conn_free(struct conn *conn) {
                 line_leave(&conn->charge.user->line, &conn->place);
                 conn->charge.user->operators -= conn->peer.in_admin_group;
         }
-        closer_hang_up(conn->conns->closer, conn->sock, conn->peer.uid); /* with whatever lies unread in it */
+        closer_hang_up(conn->conns->closer, conn->sock, conn->peer.uid); /* with all that lies unread in it */
         charge_release(&conn->pidfd_charge);
         charge_release(&conn->sock_charge);
         charge_release(&conn->own_charge);
@@ -143,7 +143,7 @@ static void conn_hang_up(void *link) {
         loop_defer(conn->conns->loop, &conn->reap);
 }
 
-/* The daemon ends this, not the client. */
+/* Ends a connection that the client has not ended, and logs the reason. */
 static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priority, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priority, const char *format, ...) {
@@ -161,13 +161,14 @@ static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priorit
         session_given_up(conn->session, why);
 }
 
-/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to a
- * process that sends at that moment. */
+/* Whether the client has closed the link. A process that sends at that moment gets ECONNREFUSED from kernels
+ * before 6.2. */
 static bool conn_is_closed(int error) {
         return error == 0 || error == -EPIPE || error == -ECONNRESET || error == -ECONNREFUSED;
 }
 
-/* The link has failed, or, with 0, come to its end: the session ends itself and hangs up. */
+/* Ends the link after `error`, a negative errno, or 0 if the client has closed the link. The session then
+ * ends itself and hangs up. */
 static void conn_fail(struct conn *conn, int error) {
         if (conn->dead)
                 return;
@@ -275,7 +276,8 @@ static const char *packet_error(int error) {
         }
 }
 
-/* Too many descriptors of its user wait to be closed: nothing more is read from any client of that user. */
+/* Refuses further packets because too many descriptors of the user wait to be closed. Then no client of that
+ * user is read from. */
 static void conn_refuse_fds(struct conn *conn, const char *text) {
         if (flood_admits(FLOOD_PROTOCOL, conn->peer.uid, clock_now()))
                 log_warning(
@@ -286,7 +288,7 @@ static void conn_refuse_fds(struct conn *conn, const char *text) {
         session_refuse(conn->session, WIRE__CODE__QUOTA, text);
 }
 
-/* The daemon itself has no room for a packet's fds, and none must be received then. */
+/* Refuses a packet because the daemon has no room for its fds. None of them must be received then. */
 static void conn_refuse_room(struct conn *conn) {
         if (flood_admits(FLOOD_NO_FDS, conn->peer.uid, clock_now()))
                 log_error(
@@ -298,7 +300,7 @@ static void conn_refuse_room(struct conn *conn) {
                        "LimitNOFILE of its service raised");
 }
 
-/* An fd that nobody wants. */
+/* Closes an fd that the daemon does not use. */
 static void conn_drop_fd(void *data, int fd) {
         struct conn *conn = data;
         struct refusal refusal;
@@ -313,7 +315,7 @@ static void conn_drop_fds(struct conn *conn, const struct fdpass_packet *packet)
                         conn_drop_fd(conn, packet->fds[i]);
 }
 
-/* False once there is nothing more to read from it. */
+/* Handles one packet. Returns false once nothing more is to be read from the client. */
 static bool conn_take(struct conn *conn, struct fdpass_packet *packet) {
         if (conn->dead) {
                 conn_drop_fds(conn, packet);
@@ -332,8 +334,8 @@ static bool conn_take(struct conn *conn, struct fdpass_packet *packet) {
         return true;
 }
 
-/* How many packets may be read: all fds that may come with them need room, or the kernel would release here
- * what it has no number for. */
+/* Returns how many packets may be read. All fds that may come with them need room: the kernel would release
+ * an fd for which no number is left, and would do so in this thread. */
 static unsigned conn_room(const struct conn *conn) {
         const struct conns *conns = conn->conns;
         uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + CONN_OWN_FDS;
@@ -342,7 +344,8 @@ static unsigned conn_room(const struct conn *conn) {
         return conn->batch < room ? conn->batch : (unsigned)room;
 }
 
-/* Number of packets, at most *ret_most, or negative errno: -EAGAIN if there is none, or none is taken. */
+/* Receives packets. Returns their number, at most *ret_most, or a negative errno: -EAGAIN if there is none,
+ * or none is taken. */
 static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets, unsigned *ret_most) {
         uint8_t byte;
 
@@ -356,7 +359,7 @@ static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets
         return fdpass_receive_dropping(conn->sock, packets, *ret_most, conn_drop_fd, conn);
 }
 
-/* One batch; whether there may be more. */
+/* Receives and handles one batch. Returns whether there may be more. */
 static bool conn_receive(struct conn *conn) {
         struct fdpass_packet packets[FDPASS_BATCH];
         unsigned most;
@@ -383,7 +386,8 @@ static void conn_stand_in_line(struct conn *conn) {
         line_add(&conn->conns->line, &conn->charge.user->line, &conn->place);
 }
 
-/* One batch of what it has sent before its process ended; the rest, or else its end, comes next. */
+/* Reads one batch of what the client has sent before its process ended. Then stands in line for the rest, or
+ * tells the session that there is none. */
 static void conn_drain_batch(struct conn *conn) {
         conn->batch = conn->conns->batch_most;
         bool more = !conn->dead && conn_receive(conn) && !conn->dead;
@@ -395,7 +399,8 @@ static void conn_drain_batch(struct conn *conn) {
                 session_drained(conn->session);
 }
 
-/* A dead client sends nothing more, but a child of it may. Reading what a socket can hold is enough. */
+/* Reads what a client has sent that is dead by now. A child of it may go on sending, so only as much is read
+ * as a socket can hold. */
 static void conn_drain(void *link) {
         struct conn *conn = link;
 
@@ -416,9 +421,9 @@ static const struct session_link link_ops = {
         .hangup = conn_hang_up,
 };
 
-/* Sends what waits, or reads some batches, and looks at the time between them. A batch that alone took a
- * whole budget was too large, and one in steps that asks something stands in line with the rest of it.
- * Returns the time that it took. */
+/* Sends packets that wait, or reads some batches and looks at the time between them. A batch that alone took
+ * a whole budget was too large. A client in steps that asks for something else is not read on: the rest
+ * stands in line. Returns the time taken, in us. */
 static uint64_t conn_converse(struct conn *conn, uint64_t budget, bool stepping) {
         uint64_t begin = clock_now(), before = begin, after = begin;
         bool more = true;
@@ -446,7 +451,8 @@ static uint64_t conn_converse(struct conn *conn, uint64_t budget, bool stepping)
         return after - begin;
 }
 
-/* It has stood in line, and the loop was not to report it meanwhile. */
+/* Serves a connection that has stood in line. The loop has not reported it meanwhile, and does so again from
+ * now on. */
 static void conn_serve(struct line_place *place) {
         struct conn *conn = container_of(place, struct conn, place);
 
@@ -469,7 +475,7 @@ static void conn_ask(struct conn *conn) {
         conn_stand_in_line(conn);
 }
 
-/* The loop reports what is left again in its next pass. */
+/* Serves a connection that can be read or written. The loop reports what is left again in its next pass. */
 static void conn_on_ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
         struct turn *turn = &conn->charge.user->turn;
@@ -499,8 +505,8 @@ static int conns_peer(const struct conns *conns, int sock, struct session_peer *
         return 0;
 }
 
-/* What the client does not read lies in the kernel's buffer, which is full before the last packet that it
- * takes. That memory is the sender's. */
+/* Returns the bytes that a connection costs. Data that the client does not read lies in the kernel's buffer,
+ * which takes one more packet when it is almost full. That memory is charged to the sender, the daemon. */
 static uint64_t conn_bytes(int sock) {
         int buffer = 0;
         socklen_t size = sizeof(buffer);
@@ -526,7 +532,8 @@ static int conn_start(struct conn *conn, struct refusal *refusal) {
                            &conn->session);
 }
 
-/* Strangers that share one uid would be one user to the daemon and reach each other's jobs. */
+/* Refuses uid 65534 unless it is allowed. Strangers that share this uid would be one user to the daemon and
+ * reach each other's jobs. */
 static int conns_check_uid(const struct conns *conns, const struct session_peer *peer,
                            struct refusal *refusal) {
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
@@ -540,7 +547,8 @@ static int conns_check_uid(const struct conns *conns, const struct session_peer 
                 CONN_NOBODY);
 }
 
-/* This uid may not connect, or has too many clients: the client is sent the reason, without a session. */
+/* Sends the client the reason why it is turned away, without a session: its uid may not connect, or has too
+ * many clients. */
 static void conn_turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
@@ -557,7 +565,7 @@ static void conn_turn_away(int sock, const struct session_peer *peer, const stru
                 fdpass_send(sock, frame, (size_t)size, NULL, 0);
 }
 
-/* Before anything is spent on it. */
+/* Checks how fast the uid connects, before anything is spent on the connection. */
 static int conns_check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
         struct user *user = user_get(conns->users, peer->uid);
 
@@ -573,7 +581,7 @@ static int conns_check_pace(struct conns *conns, const struct session_peer *peer
                       (unsigned)peer->uid, conns->connects_per_uid);
 }
 
-/* Whoever has to look after the daemon gets in. */
+/* Checks whether one more user may be present. Trusted users always get in. */
 static int conns_check_room(const struct conns *conns, const struct session_peer *peer,
                             struct refusal *refusal) {
         if (peer->in_admin_group || user_is_trusted(NULL, peer->uid))

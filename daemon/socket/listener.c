@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binds and accepts, also when no fd is left: with a spare one the daemon accepts and closes, so no client
+/* Binds and accepts, also when no fd is left: with a spare fd the daemon accepts and closes, so no client
  * hangs in connect(). */
 #include "socket/listener.h"
 
@@ -19,15 +19,15 @@
 #include "base/flood.h"
 #include "base/log.h"
 
-#define ACCEPTS 8u               /* in one pass: the members of jobs get their turn as well */
+#define ACCEPTS 8u               /* connections accepted in one pass: members of jobs get their turn, too */
 #define BACKLOG 256              /* connections that wait to be accepted; further ones wait in connect() */
-#define REST (2 * USEC_PER_MSEC) /* after a pass in which a client was turned away */
+#define REST (2 * USEC_PER_MSEC) /* pause after a pass in which a client was turned away */
 
 struct listener {
         struct loop *loop;
         struct conns *conns;
         int fd, spare;
-        char *path; /* of an own socket file, else NULL */
+        char *path; /* path of the listener's own socket file, else NULL */
         struct loop_io *io;
         struct loop_timer *rest;
 };
@@ -37,7 +37,7 @@ static int listener_fail(int r, const char *path, const char *what, char *error,
         return r;
 }
 
-/* Parent directories that are missing, 0755 as mkdir -p does. */
+/* Makes the missing parent directories, with mode 0755 as mkdir -p does. */
 static int listener_make_parents(const char *path) {
         _cleanup_(freep) char *copy = strdup(path);
 
@@ -52,7 +52,8 @@ static int listener_make_parents(const char *path) {
         return 0;
 }
 
-/* The same for a place that the user may not write to, which is another one's to choose. */
+/* As listener_fail(). If the user may not write to the place, the text names the setting that can name
+ * another one. */
 static int listener_fail_place(int r, const struct listener_config *config, const char *what, char *error,
                                size_t size) {
         listener_fail(r, config->path, what, error, size);
@@ -64,7 +65,7 @@ static int listener_fail_place(int r, const struct listener_config *config, cons
         return r;
 }
 
-/* A socket file that nobody listens on any more may go; anything else stays. */
+/* Removes a socket file on which no process listens any more. Anything else stays. */
 static int listener_remove_stale(const struct sockaddr_un *address, int type) {
         _cleanup_(closep) int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         struct stat st;
@@ -104,7 +105,7 @@ static int listener_set_access(const struct listener_config *config, char *error
         return 0;
 }
 
-/* The socket file exists: from here on it is taken away again when something fails. */
+/* Opens the bound socket to clients. Its file exists, so it is removed again if something fails. */
 static int listener_open_up(int fd, const struct listener_config *config, char *error, size_t size) {
         int r = listener_set_access(config, error, size);
 
@@ -138,7 +139,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return listener_fail(-errno, config->path, "cannot make a socket for", error, size);
-        mode_t mask = umask(0177); /* nobody gets in before the mode is set */
+        mode_t mask = umask(0177); /* no client gets in before the mode is set */
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
@@ -156,21 +157,22 @@ static int listener_bind_own(struct listener *listener, const struct listener_co
                 return listener_fail(-ENOMEM, config->path, "cannot bind", error, size);
         int r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
         if (r < 0) {
-                free(listener->path); /* not ours */
+                free(listener->path); /* the socket file is not ours */
                 listener->path = NULL;
         }
         return r;
 }
 
-/* It is gone while a connection that was taken with it is being closed. */
+/* Opens the spare fd again if it is gone. That fails as long as the connection that was accepted with it is
+ * not closed. */
 static void listener_keep_spare(struct listener *listener) {
         if (listener->spare < 0)
                 listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
- * of silence. 0, or why that did not work: -EAGAIN if no client waits. The kernel wants a free fd before it
- * looks for one. */
+/* Accepts a connection with the spare fd when no other fd is left, and closes it, so that the client sees an
+ * end instead of silence. The spare fd is closed first, because the kernel wants a free fd before it looks
+ * for a client. 0 or a negative errno: -EAGAIN if no client waits. */
 static int listener_shed(struct listener *listener) {
         listener->spare = fd_close(listener->spare);
         int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
@@ -193,14 +195,15 @@ static void listener_on_rested(void *data) {
         loop_io_set(listener->io, LOOP_READ);
 }
 
-/* Clients that connect again and again only to be turned away wait in the kernel's queue, which costs
- * nothing. */
+/* Accepts nothing for a while. Clients that connect again and again only to be turned away then wait in the
+ * kernel's queue, which costs nothing. */
 static void listener_rest(struct listener *listener) {
         if (loop_timer_arm(listener->rest, REST) == 0)
                 loop_io_set(listener->io, 0);
 }
 
-/* One connection. 0, or -EAGAIN if no client waits; *later is set if the next ones had better wait. */
+/* Accepts one connection. 0 or a negative errno: -EAGAIN if no client waits. *later is set if the next
+ * clients had better wait. */
 static int listener_take(struct listener *listener, bool *later) {
         int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r = sock < 0 ? -errno : 0;
 
@@ -215,8 +218,8 @@ static int listener_take(struct listener *listener, bool *later) {
         return r;
 }
 
-/* A client that cannot be accepted, because memory or even the spare fd is missing, is reported by the loop
- * again and again. */
+/* Accepts clients that wait. If one cannot be accepted, because memory or even the spare fd is missing, the
+ * loop reports it again and again, so the listener rests. */
 static void listener_on_incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
         bool later = false;
@@ -268,7 +271,8 @@ struct listener *listener_free(struct listener *listener) {
         if (listener->path != NULL)
                 unlink(listener->path);
         free(listener->path);
-        closer_close_at_once(listener->conns->closer, listener->fd); /* with who has not been accepted */
+        /* Connections that have not been accepted are closed with it. */
+        closer_close_at_once(listener->conns->closer, listener->fd);
         fd_close(listener->spare);
         free(listener);
         return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The listening socket: one that a service manager passed, or an own one at a path. A stale socket file is
- * replaced, a live daemon's never.
+ * replaced, that of a live daemon never.
  */
 #pragma once
 
@@ -10,21 +10,21 @@
 struct listener;
 
 struct listener_config {
-        int fd;          /* passed one, or -1; taken over */
+        int fd;          /* the socket that was passed, or -1; taken over */
         const char *key; /* the setting that names the path */
         const char *path;
-        const char *group; /* "" or NULL: leave */
+        const char *group; /* group of the socket file; "" or NULL to leave it */
         mode_t mode;
 };
 
-/* Binds and listens at the path, replacing a stale socket file; `type` is SOCK_SEQPACKET or SOCK_STREAM.
- * The socket file is then the caller's to remove. */
+/* Binds and listens at the path, and replaces a stale socket file. `type` is SOCK_SEQPACKET or SOCK_STREAM.
+ * The caller then owns the socket file and removes it. */
 int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size);
 
-/* What a socket_group that does not exist is answered with. */
+/* Writes the error for a socket_group that does not exist. */
 void listener_say_no_group(const char *group, char *error, size_t size);
 
-/* On failure a sentence for people is in `error`. */
+/* 0 or a negative errno; on failure `error` has a sentence for people. */
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
                  struct listener **ret, char *error, size_t size);
-struct listener *listener_free(struct listener *listener); /* removes a socket file of its own */
+struct listener *listener_free(struct listener *listener); /* removes its own socket file */

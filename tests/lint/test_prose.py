@@ -22,7 +22,6 @@ LEFT = {
     "daemon/man": 21,
     "daemon/rendezvous": 200,
     "daemon/session": 58,
-    "daemon/socket": 6,
     "docs": 40,
     "docs/monitoring": 1,
     "include/gradsync": 9,
