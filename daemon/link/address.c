@@ -76,7 +76,7 @@ static int look_up(const struct address *address, int flags, struct sockaddr_sto
         return 0;
 }
 
-/* Its first address, IPv4 if it has one. */
+/* Finds the first address of an interface, an IPv4 address if it has one. */
 static int find_interface(const struct address *address, struct sockaddr_storage *ret,
                           socklen_t *ret_length) {
         struct ifaddrs *list, *at;

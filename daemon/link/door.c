@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread has a place for each connection. One that was accepted goes through these states: SILENT until
- * it says something, then READY until its turn, then SHAKING; one that was dialled begins there. What
- * the threads tell each other is under the lock: new listeners and the dialled connection one way, results
- * the other way, each with an eventfd that says so. Strangers may cause some results a second, and a place in
- * the queue is always left for what the dialled connection has come to.
+ * The thread has a place for each connection. An accepted connection goes through these states: SILENT until
+ * it says something, READY until its turn, then SHAKING. A dialled connection begins with SHAKING. The data
+ * that the two threads exchange is under the lock: new listeners and the dialled connection in one direction,
+ * results in the other. An eventfd for each direction wakes the receiver. Strangers (connections that have
+ * not proved themselves) may cause some results a second, and a place in the queue is always left for the
+ * result of the dialled connection.
  */
 #include "link/door.h"
 
@@ -25,12 +26,12 @@
 
 #define PLACES (DOOR_PLACES + 1) /* the last one is for a dialled connection */
 #define DIALLED DOOR_PLACES
-#define RESULTS (DOOR_PLACES + 2) /* of which those of strangers leave two */
-#define TOLD 50u                  /* strangers a second that are named; the others are counted */
-#define CROWD_EVERY USEC_PER_SEC
-#define ACCEPTS 256u                /* of one listener in one pass */
-#define PAUSE (100 * USEC_PER_MSEC) /* after an accept that the system could not do, */
-#define BATCH (20 * USEC_PER_MSEC)  /* … and between accepts as long as there is a crowd */
+#define RESULTS (DOOR_PLACES + 2) /* of these, one is kept for a crowd, one for the dialled connection */
+#define TOLD 50u                  /* strangers that are reported one by one in a second; others are counted */
+#define CROWD_EVERY USEC_PER_SEC  /* time between two reports of a crowd */
+#define ACCEPTS 256u              /* connections accepted from one listener in one pass */
+#define PAUSE (100 * USEC_PER_MSEC) /* pause after an accept for which the system lacked resources */
+#define BATCH (20 * USEC_PER_MSEC)  /* pause between accepts while there is a crowd */
 #define PIECE 4096u
 #define NICE 10
 
@@ -40,19 +41,19 @@ struct stranger {
         enum stranger_state state;
         int sock;
         struct tls *tls;
-        uint64_t id; /* of a dialled one */
+        uint64_t id; /* of a dialled connection */
         struct sockaddr_storage address;
-        unsigned source; /* of the share */
+        unsigned source; /* its source in the share */
         uint64_t since, until;
         size_t heard, unsent;
-        uint8_t out[PIECE]; /* for the wire; a flight has less */
-        bool shaken;        /* what is unsent is the last of it */
+        uint8_t out[PIECE]; /* bytes for the wire; one flight of a handshake has fewer */
+        bool shaken;        /* the handshake is over, except for the bytes unsent */
 };
 
 struct door {
         struct door_config config;
         pthread_t thread;
-        int wake, event; /* for the thread, and for the loop */
+        int wake, event; /* eventfds: for the thread, and for the loop */
         struct loop_io *io;
         pthread_mutex_t lock;
         /* Under the lock: */
@@ -61,12 +62,13 @@ struct door {
         struct door_limits limits;
         int listener[DOOR_LISTENERS];
         unsigned n_listeners;
-        struct stranger dialled; /* to be taken, unless it is gone */
+        /* The connection that the thread has to take; its sock is -1 if there is none. */
+        struct stranger dialled;
         struct door_result result[RESULTS];
         unsigned n_results;
-        /* The loop thread's: */
+        /* For the loop thread alone: */
         struct door_result taken[RESULTS];
-        /* The thread's, apart from the beginning and the end: */
+        /* For the thread alone, except in door_new() and door_free(): */
         struct stranger stranger[PLACES];
         struct share share;
         struct pace pace, told;
@@ -78,7 +80,7 @@ struct door {
         struct pollfd poll[1 + PLACES + DOOR_LISTENERS];
 };
 
-/* ---- what the thread says ---- */
+/* ---- results ---- */
 
 static void door_ring(int event) {
         uint64_t one = 1;
@@ -87,7 +89,7 @@ static void door_ring(int event) {
                 ;
 }
 
-/* Whether there was room. */
+/* Queues a result for the loop thread. Returns whether there was room. */
 static bool door_tell(struct door *door, const struct door_result *result) {
         bool own = result->outcome == DOOR_SHAKEN || result->outcome == DOOR_FAILED;
 
@@ -135,7 +137,7 @@ static void stranger_set_state(struct door *door, struct stranger *stranger, enu
         stranger->state = state;
 }
 
-/* Its end, unless the socket lives on elsewhere. */
+/* Ends a connection, and closes its socket unless the socket has been handed on. */
 static void stranger_end(struct door *door, struct stranger *stranger) {
         tls_free(stranger->tls);
         if (stranger->sock >= 0)
@@ -162,7 +164,7 @@ static void stranger_turn_away(struct door *door, struct stranger *stranger, con
                 door_count(door, &result.address);
 }
 
-/* The connection goes to the event thread; if that does not keep up, nowhere. */
+/* Hands the connection to the loop thread. If that does not keep up, the connection ends. */
 static void stranger_pass(struct door *door, struct stranger *stranger) {
         bool dialled = stranger == &door->stranger[DIALLED];
         struct door_result result = { .outcome = dialled ? DOOR_SHAKEN : DOOR_PASSED,
@@ -182,7 +184,7 @@ static void stranger_pass(struct door *door, struct stranger *stranger) {
 
 /* ---- handshakes ---- */
 
-/* What TLS wants on the wire. False: it is gone. */
+/* Sends the bytes that TLS has for the wire. False: the connection has ended. */
 static bool stranger_flush(struct door *door, struct stranger *stranger) {
         for (;;) {
                 stranger->unsent += tls_drain(stranger->tls, stranger->out + stranger->unsent,
@@ -238,7 +240,7 @@ static void stranger_hear(struct door *door, struct stranger *stranger) {
                 stranger_shake(door, stranger);
 }
 
-/* It is its turn: from now on it costs something. */
+/* Begins the handshake of a connection that has its turn. From now on the connection costs something. */
 static void stranger_begin(struct door *door, struct stranger *stranger) {
         if (door->config.tls == NULL) {
                 stranger_pass(door, stranger);
@@ -255,8 +257,8 @@ static void stranger_begin(struct door *door, struct stranger *stranger) {
 
 /* ---- accepting ---- */
 
-/* A place for a connection of that source: a free one, or that of the oldest connection of the source that
- * has most, if that has more than this one. */
+/* Returns a place for a connection of that source: a free place, or the place of the oldest connection of the
+ * source that holds most, if that holds more than this source. NULL: there is none. */
 static struct stranger *door_place(struct door *door, unsigned source) {
         struct stranger *oldest = NULL;
         unsigned most = door->share.source[source].held;
@@ -279,7 +281,7 @@ static struct stranger *door_place(struct door *door, unsigned source) {
         return oldest;
 }
 
-/* Without a farewell, which would cost more packets. */
+/* Closes a socket with a reset, because an orderly end would cost more packets. */
 static void door_slam(int sock) {
         struct linger at_once = { .l_onoff = 1 };
 
@@ -309,7 +311,8 @@ static void door_take(struct door *door, int sock, const struct sockaddr_storage
         stranger_set_state(door, stranger, SILENT);
 }
 
-/* A crowd comes in by the dozen: to wake up for each of it would disturb others. */
+/* Accepts connections. While there is a crowd they are accepted in batches: to wake up for each of them would
+ * disturb other threads. */
 static void door_accept(struct door *door, int fd) {
         if (door->crowd_seen + CROWD_EVERY > clock_now())
                 door->accept_from = clock_now() + BATCH;
@@ -329,7 +332,7 @@ static void door_accept(struct door *door, int fd) {
 
 /* ---- the thread ---- */
 
-/* It has said something, or is gone already. */
+/* Handles a silent connection that has said something, or has ended. */
 static void stranger_wake(struct door *door, struct stranger *stranger) {
         char first;
         ssize_t n = recv(stranger->sock, &first, 1, MSG_DONTWAIT | MSG_PEEK);
@@ -365,7 +368,8 @@ static struct stranger *door_next(struct door *door) {
         return next;
 }
 
-/* As many as may have their turn now. Whether others have to wait. */
+/* Begins the handshakes of as many connections as may have their turn now. Returns whether others have to
+ * wait. */
 static bool door_serve(struct door *door, uint64_t now) {
         struct stranger *next;
 
@@ -392,7 +396,7 @@ static short stranger_awaits(const struct stranger *stranger) {
         return stranger->unsent > 0 ? POLLOUT : POLLIN;
 }
 
-/* Until something comes, or the time for something. */
+/* Waits until something comes, or until something is due. */
 static void door_wait(struct door *door, unsigned n_listeners, bool queue, uint64_t now) {
         uint64_t next = now + 3600 * USEC_PER_SEC;
         bool paused = now < door->accept_from;
@@ -420,7 +424,7 @@ static void door_wait(struct door *door, unsigned n_listeners, bool queue, uint6
              next > now ? (int)((next - now + USEC_PER_MSEC - 1) / USEC_PER_MSEC) : 0);
 }
 
-/* What the loop thread has changed. Whether to go on. */
+/* Takes over the changes that the loop thread has made. Returns whether to go on. */
 static bool door_look(struct door *door, unsigned *n_listeners) {
         struct stranger *place = &door->stranger[DIALLED];
         uint64_t now = clock_now();
@@ -444,8 +448,8 @@ static bool door_look(struct door *door, unsigned *n_listeners) {
         return !stop;
 }
 
-/* What it does can wait for those who work: it does not take a processor from a thread that runs, and gets
- * less of it than others where there is not enough. */
+/* Lowers the priority of the thread, because its work can wait. It takes no processor from a thread that
+ * runs, and gets less time than others where processors are scarce. */
 static void door_stand_back(void) {
         struct sched_param parameter = { 0 };
 
@@ -545,7 +549,7 @@ struct door *door_free(struct door *door) {
         pthread_mutex_unlock(&door->lock);
         door_ring(door->wake);
         pthread_join(door->thread, NULL);
-        door->stranger[DIALLED].sock = -1; /* the caller's */
+        door->stranger[DIALLED].sock = -1; /* the caller owns it */
         for (unsigned i = 0; i < PLACES; i++)
                 if (door->stranger[i].state != GONE)
                         stranger_end(door, &door->stranger[i]);

@@ -16,7 +16,7 @@
 #define LINE_MOST 2048u
 #define CREDENTIAL "credential:"
 
-struct place { /* that is being read, for people */
+struct place { /* the line that is being read, for error texts */
         const char *file;
         unsigned line;
         char *error;
@@ -173,7 +173,7 @@ int keys_parse(const char *text, size_t length, const char *file, struct keys *r
         return r;
 }
 
-/* Why it is not to be relied upon; NULL: it is. */
+/* Returns why the file cannot be relied upon; NULL if it can. */
 static const char *file_fault(int fd, bool credential) {
         struct stat info;
 
@@ -264,7 +264,8 @@ const struct key *keys_still_have(const struct keys *keys, const struct key *key
                        : NULL;
 }
 
-/* The range that holds this uid, and ends last. NULL: the key does not speak for it. */
+/* Returns the range that holds this uid, the one that ends last if there are several. NULL: the key does not
+ * speak for the uid. */
 static const struct key_range *key_find_range(const struct key *key, uint64_t uid) {
         const struct key_range *found = NULL;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection goes through these states: CONNECTING and SHAKING (only if it was dialled; those that were
- * accepted prove themselves before they come here), GREETING (both ends say who they are), UP, and DEAD, in
- * which it waits for the end of the loop pass to be freed. While it is SHAKING, with TLS, the door has its
- * socket, and nothing here touches that, or ends it. What it reads is bytes of the wire, then, through TLS or
- * as they are, bytes of frames.
+ * A connection goes through these states: CONNECTING and SHAKING, only if it was dialled, because accepted
+ * connections have proved themselves before they come here; GREETING, in which both ends say who they are;
+ * UP; and DEAD, in which it waits for the end of the loop pass to be freed. While a connection with TLS is
+ * SHAKING, the door has its socket, and this file neither uses nor ends it. Bytes that are read are bytes of
+ * the wire first, then, through TLS or as they are, bytes of frames.
  */
 #include "link/link_private.h"
 
@@ -33,17 +33,17 @@
 #define TYPE_PING 2u
 #define TYPE_PONG 3u
 #define TYPE_REFUSED 4u
-#define PULSE USEC_PER_SEC /* between two pings */
-#define HELLO_MOST 1024u   /* bytes */
+#define PULSE USEC_PER_SEC /* time between two pings */
+#define HELLO_MOST 1024u   /* bytes of a frame before UP, and of any frame of this layer */
 #define REFUSED_MOST 1000u
-#define STRANGERS 64u                     /* accepted, and have not said who they are */
-#define UNSENT (8u << 20)                 /* bytes that wait for a peer */
-#define READS 8u                          /* of READ_BYTES, of one peer in one pass */
-#define AGAIN_FIRST (100 * USEC_PER_MSEC) /* after a failed dial, */
-#define AGAIN_MOST (5 * USEC_PER_SEC)     /* … and at most */
+#define STRANGERS 64u                     /* accepted connections that have not said who they are */
+#define UNSENT (8u << 20)                 /* bytes that may wait for a peer */
+#define READS 8u                          /* reads of READ_BYTES from one peer in one pass */
+#define AGAIN_FIRST (100 * USEC_PER_MSEC) /* delay after the first failed dial */
+#define AGAIN_MOST (5 * USEC_PER_SEC)     /* the longest delay */
 #define BACKLOG 1024
-#define CROWD_QUIET (10 * USEC_PER_SEC)  /* then it is over */
-#define EXPIRY_LOOK (600 * USEC_PER_SEC) /* the host's clock may be set meanwhile */
+#define CROWD_QUIET (10 * USEC_PER_SEC)  /* a crowd is over after such a time without another connection */
+#define EXPIRY_LOOK (600 * USEC_PER_SEC) /* longest time between two looks: the host's clock may be set */
 
 /* ---- bytes ---- */
 
@@ -104,12 +104,13 @@ static void dial_note(struct links *links, const char *why) {
         dial->failed = true;
         snprintf(dial->trouble, sizeof(dial->trouble), "%s", why);
         if (strcmp(dial->trouble, dial->logged) == 0)
-                return; /* said already */
+                return; /* logged already */
         strcpy(dial->logged, dial->trouble);
         log_warning("no connection to the coordinator at %s: %s", dial->address.text, dial->trouble);
 }
 
-/* Whoever reaches the port can cause it, so only the first ones of a burst are named. */
+/* Logs a connection that was refused. Any host that reaches the port can cause this, so only the first ones
+ * of a burst are named. */
 static void log_turned_away(const char *name, const char *why) {
         if (flood_admits(FLOOD_STRANGERS, FLOOD_NO_UID, clock_now()))
                 log_warning("%s was turned away: %s", name, why);
@@ -199,7 +200,7 @@ static void peer_flush(struct peer *peer) {
                 loop_io_set(peer->io, LOOP_READ | (bytes_left(&peer->out) > 0 ? LOOP_WRITE : 0));
 }
 
-/* What TLS wants on the wire. */
+/* Queues the bytes that TLS has for the wire. */
 static void peer_drain_tls(struct peer *peer) {
         uint8_t part[4096];
         size_t n;
@@ -277,7 +278,7 @@ static void links_on_pulse(void *data) {
 
 /* ---- receiving ---- */
 
-/* The other connection with the same daemon, or with one that has its id; NULL: there is none. */
+/* Returns the other connection with the same daemon, or with one that has its id; NULL if there is none. */
 static struct peer *peer_find_other(const struct peer *peer) {
         struct peer *other;
 
@@ -288,7 +289,9 @@ static struct peer *peer_find_other(const struct peer *peer) {
         return NULL;
 }
 
-/* The connection of a daemon that has been restarted ends with its process, or falls silent with its host. */
+/* Decides whether a peer may be that daemon although there is another connection with its id. Returns NULL,
+ * or why it may not. The connection of a daemon that has been restarted ends with its process, or falls
+ * silent with its host. */
 static const char *peer_judge_other(struct peer *peer) {
         struct peer *other = peer_find_other(peer);
         char *why = peer->links->why;
@@ -339,7 +342,7 @@ static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello)
         return why != NULL ? why : peer_judge_other(peer);
 }
 
-/* Tells the other end why, as far as it still reads. */
+/* Tells the other end why it is refused, if it still reads. */
 static void peer_refuse(struct peer *peer, const char *why) {
         Link__Refused refused = LINK__REFUSED__INIT;
         uint8_t out[REFUSED_MOST];
@@ -425,7 +428,7 @@ static void peer_on_pong(struct peer *peer, const struct frame_header *header, c
         link__pong__free_unpacked(pong, NULL);
 }
 
-/* Frames of this layer; a type that is not known is of a newer version. */
+/* Handles frames of this layer. A type that is not known is of a newer version, and is ignored. */
 static void peer_on_own(struct peer *peer, const struct frame_header *header, const uint8_t *payload) {
         if (header->length > HELLO_MOST)
                 return;
@@ -457,7 +460,7 @@ static void peer_on_frame(struct peer *peer, const struct frame_header *header, 
         }
 }
 
-/* A part of the stream of frames. */
+/* Takes a part of the stream of frames, and handles those that are complete. */
 static void peer_take_stream(struct peer *peer, const uint8_t *data, size_t length) {
         struct frame_header header;
 
@@ -517,8 +520,9 @@ static void peer_read(struct peer *peer) {
 
 /* ---- the beginning of a connection ---- */
 
-/* The other end has proved itself, as far as it has to, and may have said something already. The end that has
- * dialled greets first: one that is not let in hears why instead of a greeting. */
+/* Begins the greeting. The other end has proved itself, as far as it has to, and may have said something
+ * already. The end that has dialled greets first, so that a daemon that is refused gets the reason instead of
+ * a greeting. */
 static void peer_begin(struct peer *peer) {
         uint8_t nothing = 0;
 
@@ -555,7 +559,7 @@ static void peer_on_deadline(void *data) {
         peer_hang_up(data, "it has not said in time who it is");
 }
 
-/* A connection that nobody uses any more must be noticed, however quietly it went. */
+/* Sets options that let a broken connection be noticed even while neither end sends. */
 static void peer_set_options(const struct peer *peer) {
         unsigned silence = (unsigned)(peer->links->config.silence / USEC_PER_MSEC);
         int on = 1, every = 1, idle = 2, probes = (int)(silence / 1000) + 1;
@@ -568,7 +572,7 @@ static void peer_set_options(const struct peer *peer) {
         setsockopt(peer->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof(silence));
 }
 
-/* Takes the socket and what TLS there is in any case. */
+/* Makes a peer. Takes the socket and `tls` (NULL if none) in any case. */
 static int peer_new(struct links *links, int sock, struct tls *tls, bool dialled, bool local,
                     struct peer **ret) {
         struct peer *peer = calloc(1, sizeof(*peer));
@@ -599,7 +603,8 @@ static int peer_new(struct links *links, int sock, struct tls *tls, bool dialled
         return 0;
 }
 
-/* Over a Unix socket the kernel says who it is. */
+/* Checks the process at the other end of a Unix socket, which the kernel names. Hangs up if it may not
+ * connect. */
 static bool peer_check_local(struct peer *peer) {
         struct ucred who;
         int r = proc_peer(peer->sock, &who);
@@ -628,7 +633,8 @@ static void dial_on_again(void *data) {
         dial_try(data);
 }
 
-/* With some chance in it, so that the nodes of a coordinator that has come back do not all come at once. */
+/* Dials again after a delay. It is partly random, so that the nodes of a coordinator that has come back do
+ * not all come at once. */
 static void dial_later(struct links *links) {
         struct dial *dial = &links->dial;
         uint32_t chance = 0;
@@ -647,7 +653,8 @@ static void dial_fail(struct links *links, const char *why) {
 
 static int links_open_door(struct links *links);
 
-/* The door has the connection from now on, until it says what has come of it. */
+/* Lets a dialled connection prove itself. The door has the connection from now on, until it reports the
+ * result. */
 static void dial_prove(struct peer *peer) {
         struct links *links = peer->links;
         struct tls *tls;
@@ -827,7 +834,7 @@ void links_say_no_key(const char *address, char *error, size_t size) {
                  address);
 }
 
-/* Without a key whoever reaches the port could have a part in any job. */
+/* Refuses TCP without a key: any host that reaches the port could have a part in any job. */
 static int links_check_secure(const struct links *links, const struct address *address, char *error,
                               size_t size) {
         if (address->local || links->config.insecure || links->config.keys->n > 0)
@@ -868,6 +875,7 @@ int links_listen(struct links *links, const struct address *address, char *error
 
 /* ---- keys ---- */
 
+/* Ends the connections whose key is gone or has expired, and looks again when the next key expires. */
 static void links_check_keys(struct links *links) {
         const struct keys *keys = links->config.keys;
         uint64_t next = EXPIRY_LOOK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of connections between daemons share: link.c makes them and ends them, link_view.c shows
- * them. */
+/* Structures that the files of connections between daemons share: link.c makes and ends connections,
+ * link_view.c shows them. */
 #pragma once
 
 #include "base/list.h"
@@ -24,25 +24,25 @@ struct peer {
         enum peer_state state;
         int sock;
         struct loop_io *io;
-        struct loop_timer *deadline; /* of the greeting */
+        struct loop_timer *deadline; /* for the greeting */
         struct loop_deferred reap;
-        struct tls *tls; /* NULL: the bytes of frames are those of the wire */
+        struct tls *tls; /* NULL: the bytes of the wire are those of frames */
         bool dialled, local;
-        uid_t uid; /* of the other end, if it is local */
+        uid_t uid; /* uid of the other end, if it is local */
         uint8_t node[LINK_NODE];
         uint64_t instance, run;
         char name[ADDRESS_TEXT + 64];
-        struct bytes in; /* the beginning of a frame */
+        struct bytes in; /* received bytes of a frame that is not complete */
         struct bytes out;
-        bool told; /* the owner knows it */
+        bool told; /* the owner has been told of it by up() */
         enum link_refusal refusal;
         char why[512];
-        char host[HOST_MOST + 1], release[64]; /* as it says */
+        char host[HOST_MOST + 1], release[64]; /* as the other end says */
         uint64_t up_since, heard, sent, received;
         struct pulse pulse;
 };
 
-struct listener { /* on a Unix socket */
+struct listener { /* a listening Unix socket */
         struct list link;
         struct links *links;
         int fd;
@@ -55,40 +55,38 @@ struct dial {
         struct resolver *resolver;
         struct loop_timer *again;
         uint64_t wait;
-        uint64_t id;       /* of the latest handshake */
-        struct peer *peer; /* the present try, or what has come of it */
+        uint64_t id;       /* id of the latest handshake */
+        struct peer *peer; /* the connection of the present attempt, or the one that it has led to */
         uint64_t down_since;
-        bool failed, met; /* some try; in the latest one the other end was reached */
+        bool failed, met; /* some attempt has failed; the latest one has reached the other end */
         char trouble[512], logged[512];
 };
 
-/* Connections that had no place or no turn: said once, and then how many they were. */
+/* Connections that had no place or no turn. The first one is logged, then the number of all. */
 struct crowd {
         struct loop_timer *quiet;
-        uint64_t since; /* 0: there is none */
+        uint64_t since; /* when the crowd began; 0: there is none */
         uint64_t count;
 };
 
 struct links {
         struct links_config config;
-        struct tls_context *tls; /* NULL: no keys */
-        struct door *door;       /* NULL: no TCP */
+        struct tls_context *tls; /* NULL if there are no keys */
+        struct door *door;       /* NULL if there is no TCP */
         struct list peers, listeners;
         unsigned strangers;
         struct crowd crowd;
-        struct loop_timer *expiry; /* of keys */
+        struct loop_timer *expiry; /* for the next key that expires */
         struct dial dial;
         struct links_stats stats;
-        char why[1024]; /* a greeting is refused */
+        char why[1024]; /* why a greeting is refused */
         struct loop_timer *pulse;
         uint8_t buffer[READ_BYTES];
 };
 
-/* As it is in force now; NULL: it is not, or there is none. */
+/* Returns the key of a peer as it is in force now; NULL if it is not in force, or there is none. */
 static inline const struct key *peer_key(const struct peer *peer) {
         const struct key *shown = peer->tls != NULL ? tls_key(peer->tls) : NULL;
 
         return shown != NULL ? keys_still_have(peer->links->config.keys, shown, time(NULL)) : NULL;
 }
-
-/* Ends the connections whose key is gone, or over, and looks again when the next one is. */

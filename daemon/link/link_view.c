@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What others may know of connections between daemons. */
+/* Views of connections between daemons for other layers. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>

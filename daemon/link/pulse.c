@@ -3,13 +3,13 @@
 
 #include <stddef.h>
 
-/* It is taken to have answered in the middle of that time. */
+/* Assumes that the other end has answered in the middle of the round trip. */
 void pulse_add(struct pulse *pulse, uint64_t sent, uint64_t received, uint64_t wall, uint64_t their_clock,
                uint64_t their_wall) {
         uint64_t round_trip = received - sent, half = round_trip / 2;
 
         if (sent > received)
-                return; /* no question of ours */
+                return; /* it answers no question of ours */
         pulse->sample[pulse->n++ % PULSE_SAMPLES] =
                 (struct pulse_sample){ .round_trip = round_trip,
                                        .clock = (int64_t)(their_clock - (received - half)),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread has a copy of the question, and writes the answer into a pipe in one piece: whoever has lost
- * interest closes the other end. */
+/* The thread has a copy of the question, and writes the answer into a pipe in one piece. A caller that has
+ * lost interest closes the other end. */
 #include "link/resolver.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ struct answer {
 
 _Static_assert(sizeof(struct answer) <= PIPE_BUF, "written in one piece");
 
-struct question { /* the thread's */
+struct question { /* the thread owns it */
         struct address address;
         int fd;
 };
@@ -39,7 +39,7 @@ static void *resolver_run(void *data) {
 
         answer.r = address_look_up(&question->address, &answer.address, &answer.length, answer.error,
                                    sizeof(answer.error));
-        (void)!write(question->fd, &answer, sizeof(answer)); /* nobody may want to know any more */
+        (void)!write(question->fd, &answer, sizeof(answer)); /* fails if the caller has lost interest */
         close(question->fd);
         free(question);
         return NULL;

@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#define NETWORK 8u /* bytes of an IPv6 address */
+#define NETWORK 8u /* bytes of a network in an IPv6 address */
 
 static const uint8_t *bytes_of(const struct sockaddr_storage *address) {
         return (const uint8_t *)&((const struct sockaddr_in6 *)address)->sin6_addr;
@@ -49,7 +49,8 @@ unsigned share_find(struct share *share, const struct sockaddr_storage *address,
         }
         if (oldest == NULL)
                 oldest = &share->source[0];
-        *oldest = (struct share_source){ .seen = now, .served = share->turns }; /* after those that wait */
+        /* The turn of a new source comes after those that wait. */
+        *oldest = (struct share_source){ .seen = now, .served = share->turns };
         memcpy(oldest->key, key, sizeof(key));
         return (unsigned)(oldest - share->source);
 }

@@ -15,16 +15,16 @@ struct tls_context {
 
 struct tls {
         SSL *ssl;
-        BIO *in, *out; /* the wire's ends; the SSL's */
+        BIO *in, *out; /* the sides of the wire; `ssl` owns them */
         struct keys keys;
-        struct key key; /* that was shown */
+        struct key key; /* the key that was shown */
         bool shown, open;
         char why[256];
 };
 
 static const unsigned char cipher_id[] = { 0x13, 0x01 }; /* TLS_AES_128_GCM_SHA256: a PSK needs SHA-256 */
 
-/* That are cheap to compute. */
+/* Groups that are cheap to compute. */
 #define GROUPS "X25519:P-256"
 
 static SSL_SESSION *tls_session_of(SSL *ssl, const struct key *key) {
@@ -45,7 +45,7 @@ static void tls_show(struct tls *tls, const struct key *key) {
         tls->shown = true;
 }
 
-/* The first key that is in force. */
+/* Shows the peer the key that tls_choose() has chosen. */
 static int tls_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *length,
                       SSL_SESSION **session) {
         struct tls *tls = SSL_get_app_data(ssl);
@@ -55,7 +55,7 @@ static int tls_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size
         *length = strlen(tls->key.name);
         if (*session == NULL || md == NULL)
                 return *session != NULL;
-        /* Asked a second time the server has chosen the hash: the cipher's is the only one that fits. */
+        /* On the second call the server has chosen the hash. Only that of the cipher fits. */
         if (SSL_CIPHER_get_handshake_digest(SSL_SESSION_get0_cipher(*session)) == md)
                 return 1;
         SSL_SESSION_free(*session);
@@ -63,7 +63,8 @@ static int tls_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size
         return 0;
 }
 
-/* Without a session the handshake ends: there is nothing else by which the peer could prove itself. */
+/* Finds the key that the peer shows. Without a session the handshake ends: there is nothing else by which the
+ * peer could prove itself. */
 static int tls_on_find(SSL *ssl, const unsigned char *id, size_t length, SSL_SESSION **session) {
         struct tls *tls = SSL_get_app_data(ssl);
         const struct key *key = keys_find(&tls->keys, (const char *)id, length, time(NULL));
@@ -107,7 +108,7 @@ int tls_context_new(struct tls_context **ret) {
                 tls_context_free(context);
                 return -ENOMEM;
         }
-        /* No certificate is ever good enough for the end that connects; the other one asks for none. */
+        /* No certificate is ever good enough for the end that connects; the accepting end asks for none. */
         SSL_CTX_set_verify(context->connecting, SSL_VERIFY_PEER, NULL);
         *ret = context;
         return 0;
@@ -122,7 +123,7 @@ struct tls_context *tls_context_free(struct tls_context *context) {
         return NULL;
 }
 
-/* What this end shows, if it is the one that connects. */
+/* Chooses the key that this end shows, if it is the one that connects: the first key that is in force. */
 static int tls_choose(struct tls *tls) {
         for (unsigned i = 0; i < tls->keys.n; i++)
                 if (!key_is_over(&tls->keys.key[i], time(NULL))) {
@@ -205,7 +206,7 @@ static int tls_break(struct tls *tls) {
         return -EPROTO;
 }
 
-/* 0: more has to come. */
+/* Returns 0 if more has to come, -EPIPE if the peer has ended the stream, or -EPROTO. */
 static int tls_judge(struct tls *tls, int n) {
         switch (SSL_get_error(tls->ssl, n)) {
         case SSL_ERROR_WANT_READ:
@@ -221,7 +222,7 @@ int tls_shake_hands(struct tls *tls) {
 
         if (n != 1)
                 return tls_judge(tls, n) == 0 ? 0 : -EPROTO;
-        if (!SSL_session_reused(tls->ssl) || !tls->shown) /* it has chosen another way than the key */
+        if (!SSL_session_reused(tls->ssl) || !tls->shown) /* the handshake has not used the key */
                 return tls_break(tls);
         tls->open = true;
         keys_clear(&tls->keys);

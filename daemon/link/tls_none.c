@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of tls.c where there is no OpenSSL: no connection can be made with a key. */
+/* Takes the place of tls.c where there is no OpenSSL: no connection can be made with a key. */
 #include <errno.h>
 #include <stddef.h>
 

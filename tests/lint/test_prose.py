@@ -18,7 +18,6 @@ LEFT = {
     "daemon/core": 38,
     "daemon/engine": 75,
     "daemon/job": 175,
-    "daemon/link": 25,
     "daemon/man": 21,
     "daemon/rendezvous": 200,
     "daemon/session": 58,
