@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract of a device's backend. Two tables of functions stand beside each other: one for memory
- * (what members share with the daemon, and what the daemon has for itself), one for computing on it. A
- * backend knows bytes and element types, nothing of jobs, ranks or sessions. A daemon has one or two: that of
- * its device for plans, and `host` for collectives (pair.h). All functions are called on the loop thread.
+ * The contract of a device's backend: two tables of functions, one for memory (which members share with the
+ * daemon, or which the daemon has for itself), one for computing on it. A backend knows bytes and element
+ * types, and nothing of jobs, ranks or sessions. A daemon has one or two backends: that of its device for
+ * plans, and `host` for collectives (pair.h). All functions are called on the loop thread.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ _Static_assert(MEMORY_FDS <= FRAME_FDS_MAX, "a memory is handed over in one fram
 struct backend;
 struct cuda_ipc;
 
-/* The first member of each one that a backend has made. */
+/* A memory: the first member of each structure that a backend makes for one. */
 struct backend_memory {
         struct backend *backend;
 };
@@ -56,66 +56,68 @@ struct backend_range {
  */
 struct backend_task {
         uint64_t id; /* chosen by the caller, unique among unfinished tasks */
-        /* Users share the workers slice by slice, and so do the turns of each user. Tasks with the same turn,
-         * which has one user, go in order. */
+        /* Users share the workers slice by slice, and so do the turns of each user. A turn has one user, and
+         * its tasks go in order. */
         uint64_t user, turn;
-        unsigned dtype;   /* WIRE__DTYPE__… */
-        unsigned reduce;  /* WIRE__REDUCE__… */
+        unsigned dtype;   /* a Wire__Dtype */
+        unsigned reduce;  /* a Wire__Reduce */
         uint32_t divisor; /* avg only, at least 1 */
-        uint64_t first;   /* element of the ranges with which the task begins; its byte as an offset */
+        uint64_t first;   /* first element of the ranges; its byte is aligned as an offset */
         uint64_t elements;
         unsigned n_inputs;  /* 1..LIMIT_LOCAL */
         unsigned n_outputs; /* 1..LIMIT_LOCAL, 0 for a copy; up to as many as there are members */
         const struct backend_range *inputs, *outputs; /* copied by submit() */
         bool statistics;                              /* float types: fill the sums below */
-        /* float types, a copy without an output: find the first element that is not finite, instead */
+        /* For a copy of a float type without an output: finds the first element that is not finite, instead
+         * of measuring. */
         bool find;
-        const struct backend_seal *seal; /* NULL: neither; copied by submit() */
-        /* a hint: the outputs are not in the caches, and what is written is not read again at once */
+        const struct backend_seal *seal; /* NULL: makes and checks no seals; copied by submit() */
+        /* A hint: the outputs are not in the caches, and are not read again soon after they are written. */
         bool uncached;
-        /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
+        /* room() bytes, aligned for any type, which the backend owns until done() is called; or NULL. */
         void *room;
 };
 
 #define BACKEND_NOWHERE UINT64_MAX
 
-/* Valid during the call that delivers it. */
+/* The result of a task. Valid during the call that delivers it. */
 struct backend_result {
         uint64_t id;
-        bool cancelled; /* outputs are undefined, no access to any of the ranges any more */
-        /* why: the memory, of an input or output, of which its member has withdrawn some, see check(); NULL:
-         * none was found */
+        bool cancelled; /* outputs are undefined, and the ranges are no longer accessed */
+        /* The reason for `cancelled`: the memory, of an input or output, of which its member has withdrawn
+         * some, see check(). NULL if none was found. */
         const struct backend_memory *withdrawn;
         unsigned n_inputs;
-        /* Number of that element in the ranges, `first` included; of the first piece that is not as it was
-         * sealed. BACKEND_NOWHERE: there is none, it was not asked for, or the task was cancelled. */
+        /* Number of the element that `find` looks for, in the ranges, `first` included; or of the first piece
+         * that is not as it was sealed. BACKEND_NOWHERE if there is none, if it was not asked for, or if the
+         * task was cancelled. */
         uint64_t found;
-        /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that
-         * depends on nothing but the number of elements: the same input gives the same bits on any machine
-         * and worker count. */
+        /* Statistics if they were asked for and the dtype is a float, else zeros. Sums are f64, added in an
+         * order that depends on nothing but the number of elements: the same input gives the same bits on any
+         * machine and worker count. */
         double sum_squares;              /* of the result as stored */
         const double *input_sum_squares; /* n_inputs values: of each input before scaling */
         const uint64_t *input_nonfinite; /* n_inputs values: NaN and infinite elements of each input */
 };
 
 /*
- * What may take a device long: to have memory, to let it be used, and to let it go. On one memory there is
- * one request at a time, and none while a task uses it. close() ends what is still queued, without a word,
- * and lets go of all memory that there is.
+ * Kinds of requests that may take a device long: to make a memory, to let it be used, and to free it. One
+ * memory has one request at a time, and none while a task uses it. close() drops queued requests without
+ * made(), and frees the memory that is on its way to or from the caller.
  */
 enum memory_kind {
-        MEMORY_SHARED,   /* of `bytes`, for a member to map; not attached, and no page of it touched */
-        MEMORY_OWN,      /* of `bytes`, for the daemon itself, as what an engine carries; attached */
-        MEMORY_OFFERED,  /* what a member has made: `bytes` from `offset` of it; attached */
-        MEMORY_RETURNED, /* what a former daemon had made, the whole of it, `bytes`; attached */
-        /* Checks that the member has touched all of it (memory cgroups charge whoever touches a page first,
-         * and that must not be the daemon), and makes it usable for tasks. */
+        MEMORY_SHARED,   /* makes `bytes` for a member to map; not attached, and no page of it touched */
+        MEMORY_OWN,      /* makes `bytes` for the daemon itself, as for what an engine carries; attached */
+        MEMORY_OFFERED,  /* takes memory that a member has made: `bytes` from `offset` of it; attached */
+        MEMORY_RETURNED, /* takes memory that a former daemon had made, all of its `bytes`; attached */
+        /* Checks that the member has touched all pages of the memory, and makes it usable for tasks. Memory
+         * cgroups charge the process that touches a page first, and that must not be the daemon. */
         MEMORY_ATTACH,
-        MEMORY_FREE, /* whatever the result, it is not the caller's any more */
+        MEMORY_FREE, /* frees the memory; whatever the result, the caller does not own it any more */
 };
 
-/* What new memory holds from `offset` on, for so many bytes: the `size` lowest bytes of `bits`, 1, 2, 4 or 8,
- * again and again. Both are multiples of ARENA_ALIGN and `size`. */
+/* Contents of new memory: `bytes` bytes from `offset` on hold the `size` lowest bytes of `bits`, 1, 2, 4 or
+ * 8, again and again. `offset` and `bytes` are multiples of ARENA_ALIGN and `size`. */
 struct memory_fill {
         uint64_t offset, bytes, bits;
         unsigned size;
@@ -127,22 +129,22 @@ struct memory_request {
         uint64_t id; /* chosen by the caller, unique among unfinished requests */
         enum memory_kind kind;
         uint64_t bytes, offset; /* SHARED, OWN: a multiple of ARENA_PAGE */
-        /* OFFERED, RETURNED: those that the backend keeps are set to -1 before request() returns, and never
-         * if it fails by then. The others stay the caller's. */
+        /* OFFERED, RETURNED: descriptors of the memory. The backend sets those that it keeps to -1 before
+         * request() returns, and none if it fails by then. The caller owns the others. */
         int *fds;
         unsigned n_fds;
-        const struct cuda_ipc *ipc;      /* OFFERED: names it instead of a descriptor; or NULL */
+        const struct cuda_ipc *ipc;      /* OFFERED: names the memory instead of a descriptor; or NULL */
         struct backend_memory *memory;   /* ATTACH, FREE */
-        const struct memory_fill *fills; /* OWN: what it holds beside zeros; read before request() returns */
+        const struct memory_fill *fills; /* OWN: contents other than zeros; read before request() returns */
         unsigned n_fills;                /* at most MEMORY_FILLS */
-        size_t beside;                   /* OWN: bytes of the host's memory that come with it */
+        size_t beside;                   /* OWN: bytes of host memory that come with the memory */
 };
 
-/* Valid during the call that delivers it. */
+/* The result of a request. Valid during the call that delivers it. */
 struct memory_result {
         uint64_t id;
         int error;                     /* 0; INVALID (positive) with `refusal`; or a negative errno */
-        struct backend_memory *memory; /* what was made or taken over; NULL if that failed */
+        struct backend_memory *memory; /* the memory that was made or taken over; NULL if that failed */
         struct refusal refusal;
 };
 
@@ -151,15 +153,15 @@ typedef void (*backend_failed_fn)(void *owner, const char *why);
 typedef void (*backend_done_fn)(void *owner, const struct backend_result *result);
 
 struct backend_config {
-        const char *device; /* its whole name */
+        const char *device; /* whole name of the device */
         const char *driver; /* `cuda`: path of the driver's library; NULL: where the system has it */
         unsigned workers;   /* 0: cpus_available() */
         bool has_affinity;
-        cpu_set_t affinity;   /* of the workers; the loop thread keeps its own */
+        cpu_set_t affinity;   /* CPUs of the workers; the loop thread keeps its own */
         backend_done_fn done; /* called from dispatch() */
         backend_made_fn made; /* likewise, for requests of memory */
-        /* Likewise, once: the device is of no use to this process any more, and nothing that is under way
-         * will be delivered. NULL: nobody wants to know. */
+        /* Likewise, once: the device is of no use to this process any more, and no task or request that is
+         * under way will be delivered. NULL if the owner need not know. */
         backend_failed_fn failed;
         void *owner;
         char *error; /* error_size bytes; a sentence, if open() fails and there is something to say */
@@ -167,56 +169,59 @@ struct backend_config {
 };
 
 struct memory_ops {
-        unsigned n_fds; /* of each memory, at most MEMORY_FDS */
+        unsigned n_fds; /* descriptors of each memory, at most MEMORY_FDS */
 
-        /* 1: done before returning, see *ret. 0: queued, made() will be called within a bounded time. */
+        /* 1: done before returning, see *ret. 0: queued; made() will be called within a bounded time. */
         int (*request)(struct backend *backend, const struct memory_request *request,
                        struct memory_result *ret);
-        /* Nobody needs what a queued request is for any more. Its made() comes, with -ECANCELED unless it had
-         * been done already. Unknown ids are ignored. It is not for a FREE. */
+        /* Cancels a queued request, whose memory is no longer needed. Its made() comes, with -ECANCELED
+         * unless the request had been done already. Unknown ids are ignored. Not for a FREE. */
         void (*cancel)(struct backend *backend, uint64_t id);
 
-        /* The fds to pass to a member, or to an engine's helper; they stay the memory's. -1: what is this
-         * daemon's own may have none. */
+        /* Gives the fds to pass to a member, or to an engine's helper. The memory owns them. -1: memory of
+         * this daemon itself may have none. */
         void (*fds)(const struct backend_memory *memory, int fds[MEMORY_FDS]);
-        /* What there is of it, and what whoever gets its fds maps: no less than was asked for. */
+        /* Returns the bytes of the memory, which the receiver of its fds maps: no less than was asked for. */
         uint64_t (*bytes)(const struct backend_memory *memory);
-        /* 0: the same memory, however often and through whatever fds it was offered; else an order. */
+        /* Returns 0 if both are the same memory, however often and through whatever fds it was offered; else
+         * an order. */
         int (*compare)(const struct backend_memory *a, const struct backend_memory *b);
 
-        /* The rest is for an attached memory. Where it lies for an engine, which may not be where a CPU can
-         * read. */
+        /* The following functions are for an attached memory. address() returns where it lies for an engine;
+         * a CPU may not be able to read there. */
         void *(*address)(const struct backend_memory *memory);
-        /* What came beside it, as malloc() aligns, which the device and the CPU read and write alike; NULL if
-         * nothing did. */
+        /* Returns the host memory that came with it, aligned as by malloc(), which the device and the CPU
+         * read and write alike; NULL if there is none. */
         void *(*beside)(const struct backend_memory *memory);
-        /* Before and after `bytes` bytes of it are used: whether its member has withdrawn some since, as by
-         * punching holes, into which the daemon would allocate pages. Small amounts are summed up and looked
-         * at together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
-         * task notices by itself, and is cancelled. 0; INVALID (positive) with *refusal; or a negative
-         * errno. */
+        /*
+         * Called before and after `bytes` bytes of the memory are used. Finds whether its member has
+         * withdrawn some since, as by punching holes, into which the daemon would allocate pages. Small
+         * amounts are added up and checked together once they make up MEMORY_UNCHECKED, so that they cost
+         * nothing. Between the two calls a task notices by itself, and is cancelled. 0; INVALID (positive)
+         * with *refusal; or a negative errno.
+         */
         int (*check)(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal);
 };
 
 struct compute_ops {
-        /* Bytes of memory that tasks with so many inputs, outputs and elements of this dtype, or fewer, need
-         * while they are queued; 0: none, or that there are no such tasks. A caller that has it beforehand
-         * and gives it to each of them is never refused with -ENOMEM. */
+        /* Returns the bytes of memory that a task with so many inputs, outputs and elements of this dtype, or
+         * fewer, needs while it is queued; 0: none, or that there are no such tasks. A caller that allocates
+         * a room beforehand and gives it to each task is never refused with -ENOMEM. */
         size_t (*room)(const struct backend *backend, const struct backend_task *task);
-        /* 1: done before returning, *ret is valid until the next call into the backend (small tasks need no
-         * hand-off to a thread). 0: queued, done() will be called. Negative errno: refused, nothing
+        /* 1: done before returning; *ret is valid until the next call into the backend (small tasks are
+         * not handed to a thread). 0: queued; done() will be called. Negative errno: refused, nothing
          * happened. */
         int (*submit)(struct backend *backend, const struct backend_task *task, struct backend_result *ret);
-        /* Drops what is not running yet of a queued task. Its done() comes, with `cancelled` set unless it
-         * had finished already, after the last access to its ranges. Unknown ids are ignored. */
+        /* Drops the part of a queued task that is not running yet. Its done() comes after the last access to
+         * its ranges, with `cancelled` set unless the task had finished already. Unknown ids are ignored. */
         void (*cancel)(struct backend *backend, uint64_t id);
 };
 
 struct backend_gpu {
         const char *uuid, *name;
         int driver;           /* version, as CUDA counts: 13000 is 13.0 */
-        bool mps;             /* clients of an MPS server work at the same time; else in turn */
-        uint64_t bytes, free; /* its memory, and what nobody had taken when it was last looked at */
+        bool mps;             /* its clients work at the same time, through an MPS server; else in turn */
+        uint64_t bytes, free; /* bytes of its memory, and bytes that were free at the last look */
         uint64_t granularity; /* an allocation takes a multiple of so many bytes */
 };
 
@@ -226,7 +231,7 @@ struct backend_ops {
         const struct compute_ops *compute;
 
         int (*open)(const struct backend_config *config, struct backend **ret);
-        /* all tasks must be gone; returns NULL */
+        /* All tasks must be gone. Returns NULL. */
         struct backend *(*close)(struct backend *backend);
 
         /* Readable when dispatch() has something to deliver. */
@@ -237,13 +242,13 @@ struct backend_ops {
          * yet. */
         unsigned (*ping)(struct backend *backend);
 
-        bool (*gpu)(const struct backend *backend, struct backend_gpu *ret); /* false: it is none */
+        bool (*gpu)(const struct backend *backend, struct backend_gpu *ret); /* false if it is no GPU */
         unsigned (*workers)(const struct backend *backend);
         const char *(*simd)(const struct backend *backend); /* "avx512", "avx2", "baseline"; "sm_90" */
         uint64_t (*cpu_us)(const struct backend *backend);  /* CPU time of all workers */
 };
 
-/* The first member of each open one. */
+/* A backend: the first member of the structure of each open one. */
 struct backend {
         const struct backend_ops *ops;
         const struct memory_ops *memory;

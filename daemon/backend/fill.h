@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elements of one value, one after the other, in memory that a CPU writes. Little-endian, like arenas. */
+/* Fills memory that a CPU writes with elements of one value, one after the other. Little-endian, like
+ * arenas. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-/* `bytes` is a multiple of `size`, which is at most that of `bits`. */
+/* Fills `bytes` bytes. They are a multiple of `size`, which is at most the size of `bits`. */
 static inline void fill_repeat(void *to, size_t bytes, uint64_t bits, size_t size) {
         unsigned char *start = to;
         size_t filled = bytes > 0 ? size : 0;

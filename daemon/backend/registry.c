@@ -16,10 +16,10 @@
 
 static const struct registry_row {
         const char *device;
-        const char *forms;             /* as users are shown them */
-        const struct backend_ops *ops; /* NULL: it has none */
-        size_t label;                  /* most characters of one; 0: it has none */
-        bool bare;                     /* it may come without one */
+        const char *forms;             /* forms of the name, as users are shown them */
+        const struct backend_ops *ops; /* NULL if the device has no backend */
+        size_t label;                  /* most characters of a label; 0: the device has none */
+        bool bare;                     /* the name may come without a label */
 } registry_rows[] = {
         { "cpu", "cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or underscores,",
           &backend_host, LABEL_MAX, .bare = true },
@@ -27,7 +27,7 @@ static const struct registry_row {
         { "none", "or none, for a daemon that coordinates only", NULL, 0, .bare = true },
 };
 
-/* Whether the row names the device, `rest` being what stands after the row's name. */
+/* Whether the row names the device; `rest` is the text after the row's name. */
 static bool registry_row_names(const struct registry_row *row, const char *rest) {
         size_t length = strlen(rest);
 

@@ -14,7 +14,7 @@ LEFT = {
     "client/examples": 22,
     "client/lib": 70,
     "client/python": 65,
-    "daemon/backend": 37,
+    "daemon/backend": 3,
     "daemon/core": 38,
     "daemon/engine": 75,
     "daemon/job": 175,

@@ -31,7 +31,8 @@ static int report_refused(const struct report *report, const char *why) {
         return -ENOTSUP;
 }
 
-/* A number is compared as text, so that "00" and "+1" are none. */
+/* Whether GPU number `ordinal` is the device. A number is compared as text, so that "00" and "+1" are
+ * none. */
 static bool card_is(struct card *card, const struct report *report, int ordinal, cuda_result *ret) {
         char number[16];
         struct cuda_uuid uuid;

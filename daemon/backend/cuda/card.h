@@ -12,18 +12,19 @@
 struct card {
         struct cuda cuda;
         cuda_device device;
-        cuda_context context; /* NULL: it was not opened */
+        cuda_context context; /* NULL if it was not opened */
         char name[64], uuid[CUDA_UUID_TEXT], architecture[16];
         int processors;     /* multiprocessors */
         bool mps, rdma;     /* rdma: network adapters can be given its memory */
-        uint64_t opened;    /* clock_now() */
-        size_t bytes;       /* of its memory */
-        size_t granularity; /* of memory, bytes */
+        uint64_t opened;    /* clock_now() in card_open() */
+        size_t bytes;       /* bytes of its memory */
+        size_t granularity; /* of allocations, in bytes */
         cuda_function kernel[GRID_KERNELS];
 };
 
-/* `device` is what follows "cuda:": a number, or a UUID as nvidia-smi prints it. `library`: the driver's, or
- * NULL. -ENODEV or -ENOTSUP with one sentence in `error`. The context is current in the calling thread. */
+/* Opens a card. `device` is the text after "cuda:": a number, or a UUID as nvidia-smi prints it. `library` is
+ * the path of the driver's library, or NULL. 0; or -ENODEV or -ENOTSUP with one sentence in `error`. The
+ * context is current in the calling thread afterwards. */
 int card_open(struct card *card, const char *device, const char *library, char *error, size_t size);
 void card_close(struct card *card);
 /* Makes the context current in the calling thread. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend for one GPU: the table that backend.h asks for, over the card (card.c), memory (vmm.c,
- * keeper.c) and launches (issuer.c). Two threads: one makes memory, one issues work. An error after which the
- * GPU's context is of no use ends the daemon: the next one takes the jobs over.
+ * The backend for one GPU: the tables of backend.h, over the card (card.c), memory (vmm.c, keeper.c) and
+ * launches (issuer.c). It has two threads: one makes memory, one issues work. An error after which the GPU's
+ * context is of no use ends the daemon. The next daemon takes the jobs over.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -116,7 +116,7 @@ static int cuda_request(struct backend *backend, const struct memory_request *re
                         struct memory_result *ret) {
         *ret = (struct memory_result){ .id = request->id };
         switch (request->kind) {
-        case MEMORY_ATTACH: return 1; /* it is charged to the daemon, and mapped, since it was made */
+        case MEMORY_ATTACH: return 1; /* it was charged to the daemon, and mapped, when it was made */
         case MEMORY_OWN:
         case MEMORY_SHARED:
                 if (request->bytes == 0 || request->bytes > LIMIT_ARENA) {
@@ -126,7 +126,7 @@ static int cuda_request(struct backend *backend, const struct memory_request *re
                 break;
         case MEMORY_OFFERED:
                 if (request->bytes == 0 ||
-                    request->offset > LIMIT_ARENA) { /* sums of both are no issue then */
+                    request->offset > LIMIT_ARENA) { /* otherwise their sum does not wrap */
                         ret->error = refuse(&ret->refusal, WIRE__CODE__INVALID,
                                             "%" PRIu64 " bytes from offset %" PRIu64
                                             " are no range of an allocation",
@@ -158,7 +158,7 @@ static uint64_t cuda_bytes(const struct backend_memory *memory) {
         return vmm_of(memory)->bytes;
 }
 
-/* The driver maps an IPC handle that is open already at the same place. */
+/* Compares addresses: the driver maps an IPC handle that is open already at the same place. */
 static int cuda_compare(const struct backend_memory *a, const struct backend_memory *b) {
         cuda_address x = vmm_of(a)->base, y = vmm_of(b)->base;
 

@@ -22,24 +22,24 @@
 #define LANES 4u
 #define SLOTS 8u /* launches of a lane that may be under way */
 #define RESULT_WORDS (GRID_PARTS * GRID_WORDS(GRID_GROUP))
-#define LINGER UINT64_C(200)        /* microseconds: how long it asks without a pause after a launch */
-#define NAP 50000                   /* nanoseconds between questions after that */
-#define DEADLINE UINT64_C(60000000) /* microseconds, of one launch; kernels take milliseconds at most */
+#define LINGER UINT64_C(200)        /* microseconds after a launch in which it polls without a pause */
+#define NAP 50000                   /* nanoseconds between polls after that */
+#define DEADLINE UINT64_C(60000000) /* microseconds for one launch; kernels take milliseconds at most */
 
 _Static_assert(RESULT_WORDS <= GRID_SCRATCH_WORDS,
                "what has room for its results has some in the scratch memory");
 
-struct errand {           /* one task */
-        struct list link; /* of its lane: the first one of its user; of its launch, or of what is done */
+struct errand {           /* a task */
+        struct list link; /* in lane->waiting (a user's first errand), slot->errands or issuer->done */
         struct errand *behind,
-                *last; /* next of the same user in the lane; the last one (valid in the first) */
+                *last; /* next errand of the user in the lane; the user's last one (valid in the first) */
         uint64_t id, user, first;
-        bool own; /* this memory is not the room of its description */
+        bool own; /* its memory is not the room of its description */
         bool cancelled;
         bool statistics, find;
         unsigned n_inputs;
         struct launch_part part;
-        uint64_t *words; /* GRID_WORDS(n_inputs) results */
+        uint64_t *words; /* results, GRID_WORDS(n_inputs) of them */
         uint64_t address[];
 };
 
@@ -47,7 +47,7 @@ struct slot {
         cuda_event event;
         uint64_t *results; /* host memory that the GPU writes */
         cuda_address device_results;
-        struct list errands; /* of the launch; empty: nothing is under way */
+        struct list errands; /* tasks of the launch; empty: none is under way */
         struct launch launch;
         uint64_t since;
 };
@@ -55,9 +55,9 @@ struct slot {
 struct lane {
         cuda_stream stream;
         cuda_address scratch;
-        struct list waiting; /* the first errand of each user that has some */
+        struct list waiting; /* the first errand of each user that has errands */
         struct slot slot[SLOTS];
-        unsigned first, n; /* slots under way */
+        unsigned first, n; /* the first slot under way, and the number of them */
 };
 
 struct issuer {
@@ -70,7 +70,7 @@ struct issuer {
         uint64_t asked, answered;
         uint64_t *results;
         struct list done;
-        char failed[256]; /* "": it works */
+        char failed[256]; /* why the GPU has failed; "" if it has not */
         struct lane lane[LANES];
 };
 
@@ -132,7 +132,7 @@ static bool errand_is_valid(const struct backend_task *task) {
         return task->seal == NULL && task->first <= LIMIT_ARENA && launch_kernel(&part) >= 0;
 }
 
-/* Behind what its user has in the lane: so tasks of one turn stay in their order. */
+/* Adds an errand behind those of its user in the lane, so that tasks of one turn stay in their order. */
 static void lane_add(struct lane *lane, struct errand *errand) {
         struct errand *first;
 
@@ -146,7 +146,8 @@ static void lane_add(struct lane *lane, struct errand *errand) {
         list_append(&lane->waiting, &errand->link);
 }
 
-/* Takes the first errand of a user out; the next one takes over, at that place. */
+/* Takes the first errand of a user out of the lane. The user's next errand comes into the list before
+ * `at`. */
 static void lane_drop_first(struct errand *first, struct list *at) {
         struct errand *successor = first->behind;
 
@@ -174,7 +175,7 @@ static struct errand *lane_find(struct lane *lane, uint64_t id, struct errand **
         return NULL;
 }
 
-/* NULL: it does not wait there. */
+/* Takes an errand out of the lane. NULL if it does not wait there. */
 static struct errand *lane_take_out(struct lane *lane, uint64_t id) {
         struct errand *first, *before, *errand = lane_find(lane, id, &first, &before);
 
@@ -270,8 +271,8 @@ static void issuer_fail(struct issuer *issuer, const char *what, cuda_result res
         eventfd_write(issuer->wake, 1);
 }
 
-/* As many of the lane's tasks as go into one launch, of one user after the other. False: there are none, or
- * no slot is free. */
+/* Gathers as many of the lane's tasks as go into one launch, of one user after the other. False if there are
+ * none, or no slot is free. */
 static bool lane_gather(struct lane *lane, struct slot *slot) {
         struct launch *launch = &slot->launch;
 
@@ -329,7 +330,7 @@ static void slot_end(struct issuer *issuer, struct slot *slot) {
         }
 }
 
-/* Whether the lane's oldest launch has ended. */
+/* Ends the lane's oldest launch if the GPU has done it. Returns whether it has. */
 static bool issuer_look(struct issuer *issuer, struct lane *lane) {
         struct slot *slot = &lane->slot[lane->first];
 
@@ -350,7 +351,7 @@ static bool issuer_look(struct issuer *issuer, struct lane *lane) {
         return r == CUDA_OK;
 }
 
-/* For news, or for a moment if something is under way. */
+/* Waits for news, or for a moment if a launch is under way. */
 static void issuer_rest(struct issuer *issuer, uint64_t busy_since) {
         struct timespec until;
         bool busy = false;
@@ -398,7 +399,7 @@ static void *issuer_main(void *data) {
         return NULL;
 }
 
-/* ---- its life ---- */
+/* ---- opening and closing ---- */
 
 static cuda_result lane_open(struct issuer *issuer, struct lane *lane, cuda_address results,
                              unsigned number) {
@@ -407,7 +408,7 @@ static cuda_result lane_open(struct issuer *issuer, struct lane *lane, cuda_addr
 
         if (r == CUDA_OK)
                 r = cuda->allocate(&lane->scratch, (GRID_SCRATCH_WORDS + 1) * sizeof(uint64_t));
-        if (r == CUDA_OK) /* the ticket, which comes first */
+        if (r == CUDA_OK) /* the ticket stands first in the scratch memory */
                 r = cuda->set_async(lane->scratch, 0, sizeof(uint64_t), lane->stream);
         if (r == CUDA_OK)
                 r = cuda->stream_wait(lane->stream);

@@ -14,15 +14,15 @@
 #include "base/thread.h"
 
 struct wish {
-        struct list link; /* of those that wait, or are done */
+        struct list link; /* in keeper->waiting or keeper->done */
         struct memory_request request;
         struct cuda_ipc ipc;
         struct memory_fill fills[MEMORY_FILLS];
         int fd;
         bool cancelled;
-        struct vmm *vmm; /* what was made, or is to be freed */
+        struct vmm *vmm; /* the memory that was made, or is to be freed */
         struct memory_result result;
-        cuda_result sticky; /* after which the GPU is of no use any more; CUDA_OK: it is */
+        cuda_result sticky; /* error after which the GPU is of no use any more, or CUDA_OK */
 };
 
 struct keeper {
@@ -33,18 +33,18 @@ struct keeper {
         pthread_cond_t work;
         struct list waiting, done;
         bool stop;
-        uint64_t asked, answered; /* pings */
+        uint64_t asked, answered; /* numbers of pings */
         cuda_result sticky;
-        const char *failing; /* what was done when it was met */
+        const char *failing; /* what was being done when `sticky` was met */
         cuda_stream stream;
-        struct pinned pinned; /* the thread's, while there is one */
+        struct pinned pinned; /* for the thread alone, while it runs */
         _Atomic uint64_t free;
 };
 
 /*
  * A daemon that was killed may have left a kernel that still writes, for as long as the driver takes to
- * notice the end of its process: nothing tells when it is over. So memory of a former daemon is left alone
- * until this one, which came after that end, has been here for a while.
+ * notice the end of its process. Nothing shows when that is over. So memory of a former daemon is left alone
+ * until this daemon, which started after that end, has run for a while.
  */
 #define QUARANTINE (500 * USEC_PER_MSEC)
 
@@ -80,7 +80,7 @@ static const char *keeper_doing(enum memory_kind kind) {
         }
 }
 
-/* `lock` is held. The first error says most: later calls only repeat it. */
+/* `lock` is held. The first error counts: later calls only repeat it. */
 static void keeper_note(struct keeper *keeper, cuda_result sticky, const char *failing) {
         if (sticky == CUDA_OK || keeper->sticky != CUDA_OK)
                 return;
@@ -88,7 +88,8 @@ static void keeper_note(struct keeper *keeper, cuda_result sticky, const char *f
         keeper->failing = failing;
 }
 
-/* Others take memory, too. An error after which the GPU is of no use is returned. */
+/* Notes how much memory is free, because other processes take some, too. Returns an error after which the GPU
+ * is of no use, else CUDA_OK. */
 static cuda_result keeper_look(struct keeper *keeper) {
         size_t free, total;
         cuda_result r = keeper->card->cuda.memory_info(&free, &total);
@@ -235,7 +236,7 @@ cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backe
         for (;;) {
                 pthread_mutex_lock(&keeper->lock);
                 cuda_result sticky =
-                        keeper->sticky; /* then nothing is told: the next daemon does it all again */
+                        keeper->sticky; /* then no result is delivered: the next daemon starts again */
                 struct wish *wish = list_empty(&keeper->done) || sticky != CUDA_OK
                                             ? NULL
                                             : list_entry(keeper->done.next, struct wish, link);
@@ -249,7 +250,7 @@ cuda_result keeper_deliver(struct keeper *keeper, struct backend *backend, backe
                         wish->vmm->memory.backend = backend;
                         wish->result.memory = &wish->vmm->memory;
                 }
-                fd_close(wish->fd); /* of one that was cancelled */
+                fd_close(wish->fd); /* of a request that was cancelled */
                 made(owner, &wish->result);
                 free(wish);
         }

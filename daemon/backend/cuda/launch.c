@@ -45,7 +45,7 @@ static bool launch_is_float(unsigned dtype) {
         return type >= 0 && type <= GRID_bf16;
 }
 
-/* Without statistics a copy is one of bytes. */
+/* Whether a part is a copy of bytes, as every copy without statistics is. */
 static bool launch_copies_bytes(const struct launch_part *part) {
         return part->reduce == WIRE__REDUCE__REDUCE_NONE && !part->find &&
                !(part->statistics && launch_is_float(part->dtype));
@@ -89,7 +89,8 @@ int launch_kernel(const struct launch_part *part) {
         return found;
 }
 
-/* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
+/* Returns 1/divisor in the accumulator's type. The inputs of a sum are multiplied by one, which changes no
+ * value. */
 static double launch_scale(const struct launch_part *part) {
         if (part->reduce != WIRE__REDUCE__AVG)
                 return 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans launches: which kernel a combination needs, what the kernel is given, and what its results mean.
- * Pure: calls no driver. The caller adds parts to a launch as long as they fit, gives it to the driver, and
- * reads the results when it has ended.
+ * Plans launches: which kernel a combination needs, the argument of the kernel, and the meaning of its
+ * results. Pure: calls no driver. The caller adds parts to a launch as long as they fit, gives the launch to
+ * the driver, and reads the results when it has ended.
  */
 #pragma once
 
@@ -29,17 +29,17 @@ struct launch {
         struct grid_launch grid;
 };
 
-/* The kernel for it, or -1 if there is no such combination. */
+/* Returns the kernel for a combination, or -1 if there is no such combination. */
 int launch_kernel(const struct launch_part *part);
-/* Words of scratch memory, and of results, that it needs on its own. */
+/* Return the words of scratch memory, and of results, that the part needs on its own. */
 uint64_t launch_scratch_words(const struct launch_part *part);
 uint32_t launch_result_words(const struct launch_part *part);
 
-/* An empty one, of this kernel. */
+/* Makes an empty launch of this kernel. */
 void launch_init(struct launch *launch, unsigned kernel);
-/* False: it is of another kernel, or there is no room for it in the launch, or in so many words. The first
- * part of a launch always fits, if the words do. */
+/* Adds a part to a launch. False if the part needs another kernel, or there is no room for it in the launch,
+ * or in so many words. The first part of a launch always fits, if the words do. */
 bool launch_add(struct launch *launch, const struct launch_part *part, uint64_t scratch_words,
                 uint32_t result_words);
-/* Blocks to launch: at most `cap`, unless that is 0. */
+/* Returns the number of blocks to launch: at most `cap`, unless that is 0. */
 unsigned launch_blocks(const struct launch *launch, unsigned cap);

@@ -27,7 +27,7 @@ void vmm_free(const struct card *card, struct pinned *pinned, struct vmm *vmm) {
         free(vmm);
 }
 
-/* By this daemon, now. */
+/* Whether this daemon makes the memory now. */
 static bool vmm_is_made(const struct memory_request *request) {
         return request->kind == MEMORY_SHARED || request->kind == MEMORY_OWN;
 }
@@ -36,7 +36,7 @@ static uint64_t vmm_round_up(const struct card *card, uint64_t bytes) {
         return (bytes + card->granularity - 1) / card->granularity * card->granularity;
 }
 
-/* Where the allocation lies from now on. The mapping keeps it. */
+/* Maps the allocation. The mapping keeps it. */
 static cuda_result vmm_map(const struct card *card, struct vmm *vmm, cuda_handle handle) {
         const struct cuda_access access = { { CUDA_LOCATION_DEVICE, card->device }, CUDA_ACCESS_READ_WRITE };
         cuda_address base;
@@ -53,15 +53,15 @@ static cuda_result vmm_map(const struct card *card, struct vmm *vmm, cuda_handle
         return card->cuda.set_access(base, vmm->mapped, &access, 1);
 }
 
-/* New memory holds what somebody has left there. */
+/* Clears new memory, which holds what other processes have left there. */
 static cuda_result vmm_clear(const struct card *card, cuda_stream stream, const struct vmm *vmm) {
         cuda_result r = card->cuda.set_async(vmm->base, 0, vmm->mapped, stream);
 
         return r == CUDA_OK ? card->cuda.stream_wait(stream) : r;
 }
 
-/* A range of which the first bytes are there already: they are copied behind themselves, twice as many each
- * time. */
+/* Fills a range whose first `there` bytes are filled already: they are copied behind themselves, twice as
+ * many each time. */
 static cuda_result vmm_repeat(const struct card *card, cuda_stream stream, cuda_address at, uint64_t there,
                               uint64_t bytes) {
         cuda_result r = CUDA_OK;
@@ -73,7 +73,7 @@ static cuda_result vmm_repeat(const struct card *card, cuda_stream stream, cuda_
         return r;
 }
 
-/* A copy from memory that is not pinned is over when the call returns. */
+/* Fills a range. A copy from memory that is not pinned is over when the call returns. */
 static cuda_result vmm_fill(const struct card *card, cuda_stream stream, const struct vmm *vmm,
                             const struct memory_fill *fill) {
         unsigned char first[FILL_BYTES];
@@ -95,7 +95,8 @@ static cuda_result vmm_write(const struct card *card, cuda_stream stream, const 
         return r == CUDA_OK && request->n_fills > 0 ? card->cuda.stream_wait(stream) : r;
 }
 
-/* What network adapters may read and write is an engine's: members share none of it. */
+/* Makes an allocation. Only memory of the daemon itself, as an engine uses, may be read and written by
+ * network adapters: members share none of it. */
 static cuda_result vmm_make(const struct card *card, cuda_stream stream, struct vmm *vmm,
                             const struct memory_request *request) {
         const struct cuda_properties properties = {
@@ -186,7 +187,7 @@ static int vmm_import(const struct card *card, struct vmm *vmm, struct refusal *
         return r;
 }
 
-/* An IPC handle names a whole allocation, of which the range is a part. */
+/* Opens an IPC handle. It names a whole allocation, of which the range is a part. */
 static int vmm_open(const struct card *card, struct vmm *vmm, const struct memory_request *request,
                     struct refusal *refusal, cuda_result *ret) {
         size_t whole = 0;
@@ -196,7 +197,7 @@ static int vmm_open(const struct card *card, struct vmm *vmm, const struct memor
         vmm->legacy = *ret == CUDA_OK;
         if (*ret == CUDA_OK)
                 *ret = card->cuda.address_range(NULL, &whole, vmm->base);
-        if (*ret == CUDA_OK) /* a GPU that is a peer can be used, too, but not by these kernels */
+        if (*ret == CUDA_OK) /* a GPU that is a peer can be opened, too, but not used by these kernels */
                 *ret = card->cuda.pointer_attribute(&device, CUDA_POINTER_DEVICE_ORDINAL, vmm->base);
         if (*ret != CUDA_OK)
                 return 0;

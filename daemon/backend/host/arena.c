@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arenas. A memory cgroup charges a page to the process that touches it first, and that must never be the
- * daemon: so an arena is created without a page, and mapped only when the kernel's count of its pages shows
+ * daemon. So an arena is created without a page, and mapped only when the kernel's count of its pages shows
  * that the member has touched all. The seals keep the file's size, so that no access of the daemon can ever
- * meet its end. Nothing keeps a member from giving pages back later, so they are counted again and again, and
- * what is mapped is guarded.
+ * meet its end. A member can still give pages back later, so they are counted again and again, and shared
+ * mappings are guarded.
  */
 #include "arena.h"
 
@@ -25,7 +25,7 @@
 #include "proto/gradsync.pb-c.h"
 #include "reaper.h"
 
-#define SMALL_ARENA (1u << 20)            /* bytes: giving it back takes some ten microseconds */
+#define SMALL_ARENA (1u << 20)            /* bytes; to free so much takes some ten microseconds */
 #define PLACE_ALIGN (UINT64_C(256) << 20) /* bytes */
 #define PLACES 64u /* pages after a multiple of that, at which a large arena may start */
 
@@ -57,8 +57,8 @@ static void *arena_map_anywhere(const struct arena *arena) {
  * and lines with equal hashes evict each other (Lipp et al., "Take A Way: Exploring the Security Implications
  * of AMD's Cache Way Predictors", 2020). Arenas of 128 MiB and a page, mapped one after the other, are such a
  * case: read side by side they took twice the time. So all large arenas start near a multiple of 256 MiB,
- * each some other pages after it. The rest of what is reserved for that is given back at once; where so much
- * cannot be reserved, any place will do.
+ * each another number of pages after it. The rest of the range that is reserved for that is given back at
+ * once. If so much cannot be reserved, the arena is mapped anywhere.
  */
 static void *arena_map_apart(const struct arena *arena) {
         size_t shift = arena->place * (size_t)ARENA_PAGE,
@@ -91,7 +91,7 @@ static int arena_map(struct arena *arena) {
         return 0;
 }
 
-/* What members can punch holes into. Without the guard tasks look for them. */
+/* Maps memory into which members can punch holes. Without the guard tasks look for the holes. */
 static int arena_map_shared(struct arena *arena) {
         int r = arena_map(arena);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handler is the process's, and where to go on from it is the thread's. */
+/* The signal handler belongs to the process. The place where to go on from it belongs to the thread. */
 #include "guard.h"
 
 #include <errno.h>
@@ -15,14 +15,15 @@
 
 struct guard_frame {
         sigjmp_buf back;
-        const void *volatile missing; /* the handler writes both */
-        sigset_t mask;                /* of before the signal */
+        const void *volatile missing; /* the handler writes this and `mask` */
+        sigset_t mask;                /* signal mask before the signal */
 };
 
-static _Thread_local struct guard_frame *guard_frame; /* NULL: the thread is in no such call */
+static _Thread_local struct guard_frame *guard_frame; /* NULL: the thread is not in guard_call() */
 static struct sigaction guard_former;
 
-/* Whoever is in no call of guard_call() meets what was there before, at its next attempt. */
+/* Ends the thread's guard_call(). A thread in no such call gets the former handler back, and meets it when it
+ * repeats the access. */
 static void guard_signalled(int number, siginfo_t *info, void *context) {
         struct guard_frame *frame = guard_frame;
 
@@ -36,7 +37,7 @@ static void guard_signalled(int number, siginfo_t *info, void *context) {
         siglongjmp(frame->back, 1);
 }
 
-/* As often as a backend is opened. */
+/* Called each time a backend is opened. */
 static void guard_install(void) {
         struct sigaction action = { .sa_sigaction = guard_signalled, .sa_flags = SA_SIGINFO }, now;
 
@@ -46,8 +47,8 @@ static void guard_install(void) {
                 guard_former = now;
 }
 
-/* Only for accesses of the process itself, which needs no privilege: no system call of the daemon reads or
- * writes memory of members. */
+/* The guard is only for accesses of the process itself, which needs no privilege: no system call of the
+ * daemon reads or writes memory of members. */
 int guard_open(void) {
         struct uffdio_api api = { .api = UFFD_API,
                                   .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend for CPUs: the table that backend.h asks for, over arenas (arena.c), tasks (task.c), workers
- * (pool.c) and kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker
- * would cost more. So are middling ones while nothing else is going on, as long as they take no more than a
- * quarter of the loop thread's time; when many come quickly they go to the workers, which are awake then.
+ * The backend for CPUs: the tables of backend.h, over arenas (arena.c), tasks (task.c), workers (pool.c) and
+ * kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker would cost
+ * more. So are middling ones while nothing else is going on, as long as they take no more than a quarter of
+ * the loop thread's time. When many come quickly they go to the workers, which are awake then.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@
 #include "task.h"
 
 #define SMALL_TRAFFIC (64u << 10)     /* bytes of all inputs: a few microseconds */
-#define MIDDLING_TRAFFIC (256u << 10) /* some ten microseconds */
-#define MIDDLING_REST 3u              /* times its own duration, before the next one here */
+#define MIDDLING_TRAFFIC (256u << 10) /* bytes of all inputs: some ten microseconds */
+#define MIDDLING_REST 3u              /* times the duration of a middling task, before the next one here */
 #define WORKERS_MAX 1024u
 #define FILES 1024u /* lists of arenas by their file */
 
@@ -40,7 +40,7 @@ struct host {
         struct task *here; /* the one task done on the loop thread, and its result */
         uint64_t nonfinite[LIMIT_LOCAL];
         struct list files[FILES]; /* arenas that a daemon has made, this one or a former one */
-        uint64_t rest_until;      /* nanoseconds: no middling task on the loop thread before */
+        uint64_t rest_until;      /* nanoseconds; no middling task on the loop thread before */
 };
 
 static struct host *host_of(struct backend *backend) {
@@ -63,7 +63,8 @@ static struct backend *host_close(struct backend *backend) {
         return NULL;
 }
 
-/* Without it tasks look whether members have punched holes, which they may do just after that. */
+/* Opens the guard. Without it tasks look whether members have punched holes, which members may also do just
+ * after the look. */
 static void host_guard(struct host *host) {
         host->arenas.guard = guard_open();
         if (host->arenas.guard < 0)
@@ -74,7 +75,7 @@ static void host_guard(struct host *host) {
                         strerror(-host->arenas.guard));
 }
 
-/* What has been opened so far stays in *host for host_close(). */
+/* Opens the parts of the backend. After a failure the parts that are open stay in *host for host_close(). */
 static int host_init(struct host *host, const struct backend_config *config) {
         unsigned workers = config->workers ? config->workers : cpus_available();
         if (workers > WORKERS_MAX)
@@ -121,7 +122,7 @@ static void host_dispatch(struct backend *backend) {
         pool_take(host->pool, &finished);
         while (!list_empty(&finished)) {
                 struct task *task = list_entry(finished.next, struct task, unfinished);
-                /* a room is its owner's again from done() on */
+                /* From done() on the owner has its room again. */
                 struct task *own = task->in_room ? NULL : task;
                 struct backend_result result;
                 list_remove(&task->unfinished);
@@ -144,14 +145,15 @@ static bool host_has_file(struct host *host, const struct arena *arena) {
         return false;
 }
 
-/* One memory is one member's, in one plan: two that shared it would write over each other's gradients. */
+/* Takes over a memory that a former daemon had made. One memory belongs to one member, in one plan: two that
+ * shared it would write over each other's gradients. */
 static int host_take_back(struct host *host, const struct memory_request *request, struct arena **ret,
                           struct refusal *refusal) {
         int r = arena_adopt(&host->arenas, request, ret, refusal);
 
         if (r != 0 || !host_has_file(host, *ret))
                 return r;
-        request->fds[0] = (*ret)->fd; /* it stays the caller's */
+        request->fds[0] = (*ret)->fd; /* the caller keeps it */
         (*ret)->fd = -1;
         *ret = arena_free(*ret);
         return refuse(
@@ -160,8 +162,8 @@ static int host_take_back(struct host *host, const struct memory_request *reques
                 "member has its own");
 }
 
-/* Nothing takes long here: pages come and go with those who touch them. What does, giving large memory back,
- * happens afterwards, and nobody waits for it. */
+/* Does a request at once, because none takes long: pages come and go with the processes that touch them. Only
+ * the freeing of large memory takes long. The reaper does that afterwards, and no caller waits for it. */
 static int host_request(struct backend *backend, const struct memory_request *request,
                         struct memory_result *ret) {
         struct host *host = host_of(backend);
@@ -195,7 +197,7 @@ static uint64_t host_bytes(const struct backend_memory *memory) {
         return arena_of(memory)->bytes;
 }
 
-/* By the file, whatever descriptors lead to it. */
+/* Compares the files, whatever descriptors lead to them. */
 static int host_compare(const struct backend_memory *a, const struct backend_memory *b) {
         const struct memfd_file *x = &arena_of(a)->file, *y = &arena_of(b)->file;
         if (x->device != y->device)
@@ -229,8 +231,8 @@ static int host_submit_pool(struct host *host, const struct backend_task *descri
         return r;
 }
 
-/* The same steps as a worker's, one after the other. Where some memory is missing a worker finds that, too:
- * so it is told in one way only. */
+/* Does the same steps as a worker, one after the other. If some memory is missing, a worker gets the task and
+ * finds that, too, so that it is reported in one way only. */
 static int host_run_here(struct host *host, const struct backend_task *description,
                          struct backend_result *ret) {
         bool goes_on = true;

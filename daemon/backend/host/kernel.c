@@ -10,7 +10,7 @@
 
 #define NOINLINE __attribute__((noinline))
 
-/* Folds to a constant: every caller's dtype is one. */
+/* Folds to a constant, because every caller's dtype is one. */
 static INLINE size_t kernel_bytes(unsigned dtype) {
         return dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__I64   ? 8
                : dtype == WIRE__DTYPE__F32 || dtype == WIRE__DTYPE__I32 ? 4
@@ -25,7 +25,7 @@ static INLINE size_t kernel_bytes(unsigned dtype) {
                 found += (bits & (mask)) == (mask);                                                          \
         }
 
-/* NaNs and infinities: all bits of the exponent set. Rare, so not fast. */
+/* Counts NaNs and infinities, which have all bits of the exponent set. Rare, so not fast. */
 static NOINLINE uint64_t kernel_count_nonfinite(unsigned dtype, const unsigned char *from, size_t count) {
         uint64_t found = 0;
         if (dtype == WIRE__DTYPE__F64)
@@ -39,7 +39,8 @@ static NOINLINE uint64_t kernel_count_nonfinite(unsigned dtype, const unsigned c
         return found;
 }
 
-/* Counting a block is fast, since it does not depend on what comes first. */
+/* Finds the first element that is not finite. Blocks are counted first, which is fast, since a count does not
+ * depend on what comes first. */
 static INLINE void slice_find(const struct kernel_slice *slice, unsigned dtype) {
         size_t end = slice->first + slice->elements, size = kernel_bytes(dtype);
         for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {
@@ -61,8 +62,8 @@ struct pass_place {
         size_t from, count;
 };
 
-/* The sum of squares of one input's block. The block is still as it was read, if it must be looked
- * through. */
+/* Notes the sum of squares of one input's block. If it is not finite the block is looked through; it is still
+ * as it was read. */
 static INLINE void pass_note(const struct kernel_slice *slice, const struct pass_place *place, unsigned i,
                              double sum, unsigned dtype) {
         slice->input_sums[place->input + i] += sum;
@@ -135,8 +136,8 @@ static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)),
 typedef void (*pass_fn)(const struct kernel_slice *slice, const struct pass_place *place, void *acc);
 typedef void (*place_fn)(const struct kernel_slice *slice, const struct pass_place *place);
 
-/* One float type's passes. Sums are what is wanted in nearly all cases: they read two or four inputs side
- * by side. */
+/* The passes of one float type. Sums are needed in nearly all cases, so they read two or four inputs side by
+ * side. */
 struct passes {
         pass_fn first[KERNEL_OPS], more[KERNEL_OPS]; /* one input */
         pass_fn first2, first4, more2;               /* several, added */
@@ -197,10 +198,10 @@ static INLINE void block_load(const struct passes *passes, const struct kernel_s
 }
 
 /*
- * A block of the result is made in a scratch in the first-level cache while the inputs stream through; it is
+ * A block of the result is made in a scratch in the first-level cache while the inputs stream through, and is
  * written to the outputs afterwards. So every member receives one and the same value whatever happens to the
- * shared inputs meanwhile, and the inputs are still unmodified when a block turns out to hold something that
- * is not finite and must be counted.
+ * shared inputs meanwhile. The inputs are also still unmodified when a block turns out to hold an element
+ * that is not finite, and must be counted.
  */
 static void slice_reduce(const struct passes *passes, const struct kernel_slice *slice, unsigned op) {
         _Alignas(64) double acc[KERNEL_BLOCK];
@@ -218,9 +219,9 @@ static void slice_reduce(const struct passes *passes, const struct kernel_slice 
         }
 }
 
-/* ---- what is not floats ---- */
+/* ---- integers and bytes ---- */
 
-/* As much of a block as can be goes around the caches, if anything is to. */
+/* Writes a block, as much of it as possible around the caches if the slice asks for that. */
 static INLINE void block_put(const struct kernel_slice *slice, unsigned char *to, const unsigned char *from,
                              size_t bytes) {
         size_t at = 0;
@@ -271,7 +272,7 @@ static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t fi
         for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
                 const unsigned char *from = slice->inputs[0] + first * size + at;
                 size_t count = bytes - at < COPY_BLOCK ? bytes - at : COPY_BLOCK;
-                /* All outputs get the same, whatever the input's owner writes meanwhile. */
+                /* All outputs get the same bytes, whatever the input's owner writes meanwhile. */
                 if (slice->n_outputs > 1)
                         from = memcpy(block, from, count);
                 for (unsigned i = 0; i < slice->n_outputs; i++)
@@ -280,7 +281,7 @@ static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t fi
         }
 }
 
-/* Statistics of the only input of a copy, block by block as it is copied; the result has the same. */
+/* Copies the only input, and measures it block by block meanwhile. The result has the same statistics. */
 static void slice_copy(const struct passes *passes, const struct kernel_slice *slice, size_t size) {
         size_t end = slice->first + slice->elements;
         for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {

@@ -31,10 +31,10 @@ static INLINE ROW F(row_scale)(ROW row, ACC scale) {
 }
 
 /*
- * Takes `inputs` inputs from number `i` on into the scratch: combined with what is there, or as its first
- * content. All but the first three parameters are constants in every instance. Prefetching is left to the
- * processor: asked for by hand, at whatever distance, the same lines came up to a fifth later where several
- * workers share the memory.
+ * Takes `inputs` inputs, from number place->input on, into the scratch: combined with its content, or as its
+ * first content. All parameters except the first three are constants in every instance. Prefetching is left
+ * to the processor: with prefetches by hand, at whatever distance, the same lines came up to a fifth later
+ * where several workers share the memory.
  */
 static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_place *place, ACC *acc,
                            unsigned dtype, unsigned op, unsigned inputs, bool first) {
@@ -69,8 +69,8 @@ static INLINE void F(store)(const struct kernel_slice *slice, const struct pass_
 }
 
 /*
- * One input, times the scale, into one output that is other memory: nothing has to lie in between, and what
- * is measured and stored is what was read once.
+ * Takes one input, times the scale, into one output that is other memory. No scratch is needed: the value
+ * that is measured and stored is the one that was read.
  */
 static INLINE void F(through)(const struct kernel_slice *slice, const struct pass_place *place,
                               unsigned dtype) {

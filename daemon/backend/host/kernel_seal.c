@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#define BYTE_COST 8u            /* times that of a byte which is added */
-#define PIECE_COST (16u << 10)  /* bytes that are added meanwhile: two short digests */
-#define SLICE_BYTES (64u << 10) /* of small pieces */
-#define SLICE_PIECES 64u        /* at most */
+#define BYTE_COST 8u            /* times the cost of a byte that is added */
+#define PIECE_COST (16u << 10)  /* bytes that are added in the time of two short digests */
+#define SLICE_BYTES (64u << 10) /* bytes of a slice of small pieces */
+#define SLICE_PIECES 64u        /* most pieces of a slice */
 
 static uint64_t kernel_seal_piece(const struct backend_seal *seal) {
         return seal->part < SEAL_PIECE ? seal->part : SEAL_PIECE;
@@ -42,7 +42,7 @@ static struct piece kernel_seal_place(const struct backend_seal *seal, uint64_t 
         return (struct piece){ piece / each * seal->part + at, left < SEAL_PIECE ? left : SEAL_PIECE };
 }
 
-/* All zero, which is no seal, if there is none to be had. */
+/* Returns the seal of a piece; all zero, which is no seal, if none can be made. */
 static struct sha256 kernel_seal_of(const struct backend_seal *seal, uint64_t piece,
                                     const unsigned char *data, uint64_t bytes) {
         uint64_t number = seal->number + piece;
@@ -54,7 +54,7 @@ static struct sha256 kernel_seal_of(const struct backend_seal *seal, uint64_t pi
         return made;
 }
 
-/* Others may write to the input meanwhile, so the copy is sealed. */
+/* Copies pieces, and seals the copies: other processes may write to the input meanwhile. */
 void kernel_seal_make(const struct kernel_slice *slice) {
         for (uint64_t i = slice->first; i < slice->first + slice->elements; i++) {
                 struct piece piece = kernel_seal_place(slice->seal, i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which set of kernels this CPU can run. Also the elements after the last full row, of which kernels know
- * nothing. */
+/* Selects the set of kernels that this CPU can run. Also runs kernels on the elements after the last full
+ * row, which a kernel cannot take. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static int kernel_supports_baseline(void) {
         return 1;
 }
 
-/* Best first. */
+/* The best set comes first. */
 static const struct {
         const struct kernel_set *set;
         int (*supported)(void);
@@ -65,9 +65,9 @@ size_t kernel_size(unsigned dtype) {
         }
 }
 
-#define ROW_BYTES (KERNEL_LANES * 8) /* of the largest type */
+#define ROW_BYTES (KERNEL_LANES * 8) /* bytes of a row of the largest type */
 
-/* Zeros after the elements add nothing to a sum of squares. */
+/* Runs a kernel on fewer elements than a row, followed by zeros, which add nothing to a sum of squares. */
 static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
         unsigned char input[LIMIT_LOCAL][ROW_BYTES], output[ROW_BYTES], *outputs[1] = { output };
         const unsigned char *inputs[LIMIT_LOCAL];
@@ -89,7 +89,7 @@ static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice
                 memcpy(slice->outputs[i] + offset, output, bytes);
 }
 
-/* What was written around the caches is there before anybody is told. */
+/* Makes stores around the caches visible before another thread is told of them. */
 static void kernel_fence(void) {
 #if defined(__SSE2__)
         __builtin_ia32_sfence();

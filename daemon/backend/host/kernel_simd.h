@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rows: KERNEL_LANES elements in as many native vectors as that takes, so that the code above sees the same
- * lanes on all machines. Arithmetic uses the compiler's vector types; intrinsics appear only where those have
- * no word for it: f32 to f64, and the 16-bit float types, which are stored as uint16_t. Private to kernel.c.
+ * lanes on all machines. Arithmetic uses the compiler's vector types. Intrinsics appear only for operations
+ * that these types lack: f32 to f64, and the 16-bit float types, which are stored as uint16_t. Private to
+ * kernel.c.
  */
 #pragma once
 
@@ -32,7 +33,7 @@ typedef double vec_d __attribute__((vector_size(SIMD_BYTES)));
 typedef uint32_t vec_u __attribute__((vector_size(SIMD_BYTES)));
 typedef int32_t mask_f __attribute__((vector_size(SIMD_BYTES)));
 typedef int64_t mask_d __attribute__((vector_size(SIMD_BYTES)));
-/* For loads and stores: anywhere, of anything. */
+/* For loads and stores at any address, of any type. */
 typedef float any_f __attribute__((vector_size(SIMD_BYTES), aligned(1), may_alias));
 typedef double any_d __attribute__((vector_size(SIMD_BYTES), aligned(1), may_alias));
 
@@ -51,7 +52,8 @@ struct row_h { __m128i v[2]; };
 struct row_h { uint16_t v[16]; };
 #endif
 
-/* Loops over vectors or inputs must vanish, or what should be in registers goes through memory. */
+/* Loops over vectors or inputs must be unrolled completely, or values that should be in registers go through
+ * memory. */
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -295,8 +297,8 @@ static INLINE struct row_h row_to_f16(struct row_f from) {
                                  _mm256_cvtps_ph((__m256)from.v[1], _MM_FROUND_TO_NEAREST_INT) } };
 }
 #else
-/* The exponent is moved by a multiplication with 2^112, which makes subnormals right too; infinities and NaNs
- * are given the full exponent. */
+/* The exponent is moved by a multiplication with 2^112, which makes subnormals right, too. Infinities and
+ * NaNs are given the full exponent. */
 static INLINE struct row_f row_from_f16(struct row_h from) {
         struct row_u bits = row_unpack(from);
         struct row_f to;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work
- * puts itself on the idle list and sleeps on its own semaphore; the thread that takes it from that list posts
+ * One lock guards everything except the slices themselves. It is taken once per slice. A worker without work
+ * puts itself on the idle list and sleeps on its own semaphore. The thread that takes it from that list posts
  * the semaphore, exactly once, after unlocking.
  *
  * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and
- * none while those awake can take what is left with their next slice: one on another CPU, and the one bound
- * to its own, which starts as soon as the loop thread sleeps, where a wake-up from elsewhere would first have
- * to fetch that CPU out of its idle state. A worker that takes a slice and sees more than those awake will
- * take wakes another one. So a large task has all workers after a few steps, and a stream of small ones
- * causes no system calls.
+ * none while the workers awake can take the rest with their next slice. The first of the two is bound to
+ * another CPU. The second one is bound to the CPU of the loop thread, and starts as soon as the loop thread
+ * sleeps; a later wake-up from another CPU would first have to fetch that CPU out of its idle state. A worker
+ * that takes a slice, and sees more slices than the workers awake will take, wakes another one. So a large
+ * task has all workers after a few steps, and a stream of small ones causes no system calls.
  *
- * A worker that has run out of work yields its CPU for a moment before it sleeps. So what follows the end of
- * a task (the loop thread, the members, their next buckets) finds a CPU that is awake. A thread that computes
- * there gets the CPU at once.
+ * A worker that has run out of work yields its CPU for a moment before it sleeps. So the threads that go on
+ * after a task (the loop thread, the members with their next buckets) find a CPU that is awake. A thread that
+ * computes there gets the CPU at once.
  *
- * With as many workers as CPUs they may use, each is bound to one of them. Otherwise the scheduler often
- * queues a worker on the CPU of the one that woke it, and one of them does all of the work.
+ * If there are as many workers as CPUs that they may use, each is bound to one CPU. Otherwise the scheduler
+ * often queues a worker on the CPU of the worker that woke it, and one CPU does all of the work.
  */
 #include "pool.h"
 
@@ -37,7 +37,7 @@
 #include "base/thread.h"
 
 #define WORKER_STACK (256u << 10) /* kernels keep a few blocks on it, nothing deeper */
-/* microseconds: a wake-up from the idle state of a virtual CPU takes about as long */
+/* Microseconds: a wake-up from the idle state of a virtual CPU takes about as long. */
 #define LINGER UINT64_C(60)
 
 struct worker {
@@ -45,14 +45,15 @@ struct worker {
         pthread_t thread;
         sem_t wake;
         struct worker *idle; /* next on the idle list */
-        int cpu;             /* the one it is bound to, or -1 */
+        int cpu;             /* the CPU that it is bound to, or -1 */
         uint64_t answered;   /* the last ping it has seen */
         uint64_t nonfinite[LIMIT_LOCAL];
 };
 
 struct pool {
         pthread_mutex_t lock;
-        struct list users; /* of each user with slices to hand out, the first task of the turn that is next */
+        /* For each user with slices to hand out, the first task of the turn that is next. */
+        struct list users;
         struct list unfinished, done;
         uint64_t backlog; /* slices that are not handed out yet */
         struct worker *idle;
@@ -79,7 +80,8 @@ static struct task *ring_next(const struct task *task) {
         return list_entry(task->ring.next, struct task, ring);
 }
 
-/* The first task of that turn, if one of its user is given. */
+/* Returns the first task of a turn. `of_user` is a task in the ring of the turn's user, or NULL. NULL if
+ * there is none. */
 static struct task *ring_find(struct task *of_user, uint64_t turn) {
         struct task *task = of_user;
         while (task && task->turn != turn) {
@@ -104,8 +106,8 @@ static void pool_ring_add(struct pool *pool, struct task *task) {
         }
 }
 
-/* Takes the first task of a turn out of its ring; the next of its turn takes over its place. Returns what
- * comes after it in the ring, NULL if that is empty then. */
+/* Takes the first task of a turn out of its ring. The next task of the turn takes its place. Returns the task
+ * that comes after it in the ring, NULL if the ring is empty then. */
 static struct task *ring_leave(struct task *first) {
         struct task *successor = first->behind, *next;
         if (successor) {
@@ -140,7 +142,7 @@ static void pool_ring_drop(struct pool *pool, struct task *task) {
         task->behind = NULL;
 }
 
-/* The next slice of the user, and of the turn of it, whose turn it is; NULL if there is none. */
+/* Takes the next slice of the next turn of the next user. Returns its task; NULL if there is no slice. */
 static struct task *pool_ring_take(struct pool *pool, unsigned *ret_slice) {
         struct task *task, *next;
         if (list_empty(&pool->users))
@@ -158,7 +160,7 @@ static struct task *pool_ring_take(struct pool *pool, unsigned *ret_slice) {
 
 /* ---- completion ---- */
 
-/* Whether the event fd has to be written, after unlocking. */
+/* Adds a task that has ended. Returns whether the event fd has to be written, after unlocking. */
 static bool pool_done_add(struct pool *pool, struct task *task) {
         bool first = !pool->signalled;
         list_remove(&task->unfinished);
@@ -178,7 +180,7 @@ static bool pool_task_ended(const struct task *task) {
         return task->running == 0 && (task->cancelled || task->next == task->slices);
 }
 
-/* What was handed out so far is all of the task. */
+/* Ends the task with the slices that were handed out so far. */
 static void pool_shorten(struct pool *pool, struct task *task) {
         if (task->cancelled || task->next == task->slices)
                 return;
@@ -223,7 +225,7 @@ static struct worker *pool_idle_take(struct pool *pool, unsigned n) {
         return taken;
 }
 
-/* Takes this one off the idle list. */
+/* Takes the worker at *at off the idle list. */
 static struct worker *pool_idle_take_at(struct pool *pool, struct worker **at) {
         struct worker *worker = *at;
         *at = worker->idle;
@@ -232,13 +234,13 @@ static struct worker *pool_idle_take_at(struct pool *pool, struct worker **at) {
         return worker;
 }
 
-/* Whether there are more slices than those awake will come back for, and a worker to wake. */
+/* Whether there are more slices than the workers awake will come back for, and a worker to wake. */
 static bool pool_idle_needed(const struct pool *pool) {
         return pool->idle && pool->backlog > pool->n_workers - pool->n_idle;
 }
 
-/* One more worker, if needed: best one that can start at once, because it is not bound to the CPU that this
- * thread runs on. */
+/* Takes one more worker off the idle list, if needed. A worker that can start at once is best: one that is
+ * not bound to the CPU of this thread. */
 static struct worker *pool_idle_take_needed(struct pool *pool) {
         struct worker **at = &pool->idle;
         int here = sched_getcpu();
@@ -249,7 +251,8 @@ static struct worker *pool_idle_take_needed(struct pool *pool) {
         return pool_idle_take_at(pool, *at ? at : &pool->idle);
 }
 
-/* For a thread that will sleep soon: the worker that is bound to its CPU, if one more is needed. */
+/* Takes the worker that is bound to this CPU off the idle list, if one more is needed. For a thread that will
+ * sleep soon. */
 static struct worker *pool_idle_take_here(struct pool *pool) {
         struct worker **at = &pool->idle;
         int here = pool->pinned ? sched_getcpu() : -1;
@@ -262,7 +265,7 @@ static struct worker *pool_idle_take_here(struct pool *pool) {
 
 static void workers_wake(struct worker *worker) {
         while (worker) {
-                struct worker *next = worker->idle; /* its own again once posted */
+                struct worker *next = worker->idle; /* the worker may use it again once posted */
                 sem_post(&worker->wake);
                 worker = next;
         }
@@ -270,7 +273,7 @@ static void workers_wake(struct worker *worker) {
 
 /* ---- workers ---- */
 
-/* Called and returns with the lock held. */
+/* Sleeps until the semaphore is posted. Called and returns with the lock held. */
 static void worker_sleep(struct worker *worker) {
         struct pool *pool = worker->pool;
         worker->idle = pool->idle;
@@ -282,21 +285,22 @@ static void worker_sleep(struct worker *worker) {
         pthread_mutex_lock(&pool->lock);
 }
 
-/* Lets others have the CPU, but does not sleep yet. Called and returns with the lock held. */
+/* Lets other threads have the CPU, but does not sleep yet. Called and returns with the lock held. */
 static void worker_linger(struct pool *pool) {
         pthread_mutex_unlock(&pool->lock);
         sched_yield();
         pthread_mutex_lock(&pool->lock);
 }
 
-/* Slices that are not handed out yet are not handed out any more. */
+/* Stops handing out slices of the task, and marks it as cancelled. */
 static void pool_drop_rest(struct pool *pool, struct task *task) {
         if (task->next < task->slices && !task->cancelled)
                 pool_ring_drop(pool, task);
         task->cancelled = true;
 }
 
-/* Runs one slice of `task`, unless memory is missing; called and returns with the lock held. */
+/* Runs one slice of `task`, and drops the rest if memory is missing; called and returns with the lock
+ * held. */
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
         struct worker *other = pool_idle_take_needed(pool);
@@ -333,7 +337,7 @@ static void *worker_main(void *data) {
         return NULL;
 }
 
-/* The CPU with number `i` of the set. */
+/* Returns the CPU with number `i` in the set. */
 static int pool_cpu_of(const cpu_set_t *set, unsigned i) {
         unsigned left = i;
         int cpu = 0;
@@ -342,7 +346,7 @@ static int pool_cpu_of(const cpu_set_t *set, unsigned i) {
         return cpu;
 }
 
-/* Gives the worker a CPU of its own. */
+/* Binds the worker to a CPU of its own. */
 static int worker_bind(struct worker *worker, int cpu, pthread_attr_t *attributes) {
         cpu_set_t own;
         worker->cpu = cpu;
@@ -372,7 +376,7 @@ static int worker_start(struct pool *pool, unsigned i, pthread_attr_t *attribute
         return 0;
 }
 
-/* Signals are the loop thread's: workers inherit a mask that blocks them all. */
+/* Starts the workers. They inherit a mask that blocks signals, which are for the loop thread. */
 static int workers_start(struct pool *pool, unsigned n, const cpu_set_t *affinity) {
         pthread_attr_t attributes;
         cpu_set_t allowed;

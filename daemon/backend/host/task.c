@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block,
- * its own or the room that its description brings. */
+/* Tasks: from the description to calls of kernels, and from slices to one result. The memory of a task is one
+ * block: its own, or the room that its description brings. */
 #include "task.h"
 
 #include <assert.h>
@@ -26,7 +26,7 @@ static unsigned task_slice_count(const struct backend_task *description) {
         return (unsigned)((description->elements + each - 1) / each);
 }
 
-/* Of this task, or of one with fewer elements: that one may be cut finer. */
+/* Returns the most slices of this task, or of one with fewer elements, which may be cut finer. */
 static unsigned task_slices_most(const struct backend_task *description) {
         unsigned slices = task_slice_count(description);
         unsigned fine = KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL;
@@ -42,7 +42,7 @@ static bool task_is_float(unsigned dtype) {
                dtype == WIRE__DTYPE__BF16;
 }
 
-/* NULL if there is no such combination. */
+/* Returns NULL if there is no such combination. */
 static kernel_fn task_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
         if (description->seal)
                 return description->n_outputs > 0 ? kernel_seal_make : kernel_seal_check;
@@ -76,7 +76,8 @@ static bool task_is_valid(const struct backend_task *description) {
         return description->n_outputs <= LIMIT_LOCAL;
 }
 
-/* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
+/* Returns 1/divisor in the accumulator's type. The inputs of a sum are multiplied by one, which changes no
+ * value. */
 static double task_scale(const struct backend_task *description) {
         if (description->reduce != WIRE__REDUCE__AVG)
                 return 1;
@@ -207,7 +208,7 @@ uint64_t task_traffic(const struct backend_task *description) {
         return description->n_inputs * description->elements * kernel_size(description->dtype);
 }
 
-/* What the guard does not show. Does not look each time. */
+/* Looks for holes that the guard does not show, at every TASK_LOOK_SLICES-th slice. */
 static const struct backend_memory *task_look(const struct task *task, unsigned slice) {
         for (unsigned i = 0; slice % TASK_LOOK_SLICES == 0 && i < task->whole.n_inputs; i++)
                 if (task->arenas[i]->unguarded && arena_has_holes(task->arenas[i]))
@@ -240,8 +241,8 @@ static void task_run_kernel(void *data) {
 }
 
 const struct backend_memory *task_run(const struct task *task, unsigned number, uint64_t *nonfinite) {
-        /* Kernels add to the sums block by block: not in memory whose cache lines belong to several
-         * slices. */
+        /* Kernels add to the sums block by block. So these are not in memory whose cache lines belong to
+         * several slices. */
         _Alignas(64) double sums[LIMIT_LOCAL + 8];
         struct task_slice slice = { .task = task, .part = task->whole };
         size_t left, first = number * task->slice_elements, n = task->whole.n_inputs;
