@@ -9,7 +9,8 @@
 
 #include "base/list.h"
 
-/* Each lane of a device holds memory of it. One for the first plan, one for all others, one for the host. */
+/* Each lane of a device holds memory of it. So there is one lane for the first plan, one for all others, one
+ * for the host. */
 #define LANES 3u
 
 enum half_kind { DEVICE, HOST, HALVES };
@@ -20,27 +21,27 @@ struct both_memory {
         enum half_kind half;
 };
 
-/* What one engine has of a communicator. */
+/* The part of a communicator that belongs to one engine. */
 struct half {
-        bool there; /* it has lanes of it, and has not said that they have ended */
-        bool built; /* and has said so */
+        bool there; /* it has lanes of the communicator, and has not reported their end */
+        bool built; /* it has reported that they work */
         uint32_t n_lanes;
-        uint32_t lane[32]; /* numbers that they have outside */
-        void *table;       /* what it has published, NULL: nothing yet */
+        uint32_t lane[32]; /* numbers of its lanes in the whole communicator */
+        void *table;       /* the table that it has published; NULL if none yet */
         size_t table_bytes;
 };
 
 struct both_comm {
         struct list link;
         uint64_t id;
-        bool published, told; /* told: whether it works */
+        bool published, told; /* told: it has been reported whether the communicator works */
         struct half half[HALVES];
         uint32_t on_host;
 };
 
 struct both;
 
-/* As it is told who an engine's news are for. */
+/* The owner of one engine's events. It shows which engine an event comes from. */
 struct side {
         struct both *both;
         struct engine *engine;
@@ -49,7 +50,7 @@ struct side {
 
 struct both {
         struct engine engine;
-        struct engine_ops ops; /* under the name of the device's */
+        struct engine_ops ops; /* the name is that of the device's engine */
         struct side side[HALVES];
         struct list memories, comms;
         int epoll;
@@ -75,7 +76,7 @@ static void both_free(struct both_comm *comm) {
         free(comm);
 }
 
-/* ---- what they say ---- */
+/* ---- events of the two ---- */
 
 static bool both_all(const struct both_comm *comm, bool (*is)(const struct half *half)) {
         for (int h = 0; h < HALVES; h++)
@@ -96,7 +97,7 @@ static bool half_is_gone(const struct half *half) {
         return !half->there;
 }
 
-/* The length of the first table, the first table, the second one. */
+/* Publishes one table: the length of the first table, the first table, the second one. */
 static void both_publish(struct both *both, struct both_comm *comm) {
         const struct half *first = &comm->half[DEVICE], *second = &comm->half[HOST];
         uint32_t split = (uint32_t)first->table_bytes;
@@ -105,7 +106,7 @@ static void both_publish(struct both *both, struct both_comm *comm) {
 
         comm->published = true;
         if (table == NULL)
-                return; /* the others wait in vain, and say so */
+                return; /* the other nodes wait in vain, and report that */
         memcpy(table, &split, sizeof(split));
         if (first->table_bytes > 0)
                 memcpy(table + sizeof(split), first->table, first->table_bytes);
@@ -152,7 +153,8 @@ static void both_on_done(void *owner, uint64_t id, uint32_t lane, uint64_t seque
                                                 comm->half[side->kind].lane[lane], sequence, value);
 }
 
-/* Of one that is not built yet on the other side that is all that is said of its being built. */
+/* Reports a loss. If the communicator is not built yet on the other side, the loss is the only report of its
+ * being built. */
 static void both_on_unreachable(void *owner, uint64_t id, const uint32_t *nodes, uint32_t n) {
         const struct side *side = owner;
         struct both_comm *comm = both_find(side->both, id);
@@ -203,7 +205,7 @@ static const struct engine_events both_events = {
         .unshared = both_on_unshared,
 };
 
-/* ---- what they are told ---- */
+/* ---- calls to the two ---- */
 
 static int both_fd(const struct engine *engine) {
         return both_of(engine)->epoll;
@@ -282,7 +284,8 @@ static bool both_unshare(struct engine *engine, uint64_t id) {
         return gone;
 }
 
-/* Of what lies in the host's memory nobody knows here: the other one is asked. */
+/* Asks the engine of the device. Where the memory lies is not known here, but the engine of the host can do
+ * all. */
 static bool both_can(const struct engine *engine, unsigned dtype, enum engine_reduce reduce) {
         const struct engine *device = both_of(engine)->side[DEVICE].engine;
 
@@ -430,7 +433,7 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
                 return -ENOMEM;
         both->ops = ops;
         both->ops.name = device->ops->name;
-        /* The two count together: what is new in either has a number of its own. */
+        /* The two dialects count together: a change of either engine has a number of its own. */
         both->ops.dialect =
                 device->ops->dialect > host->ops->dialect ? device->ops->dialect : host->ops->dialect;
         both->ops.most = device->ops->most;

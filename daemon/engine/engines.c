@@ -18,7 +18,7 @@ static int open_for_host(const struct engines_config *config, struct engines *en
         struct gloo_config gloo = { .helper = config->gloo_helper[0] != '\0' ? config->gloo_helper
                                                                              : GLOO_HELPER,
                                     .silence = config->silence,
-                                    /* Before the coordinator gives up what is built, after twice as long. */
+                                    /* The coordinator gives up later: after twice `silence`. */
                                     .timeout = config->silence + config->silence / 2 };
 
         return gloo_open(&gloo, &engines->host);
@@ -40,7 +40,7 @@ static const char *path_or_null(const char *path) {
         return path != NULL && path[0] != '\0' ? path : NULL;
 }
 
-/* Without NCCL a daemon serves the jobs of its own node. */
+/* Opens the engine for the GPU. Without NCCL a daemon serves the jobs of its own node. */
 static int open_for_device(const struct engines_config *config, struct engines *engines) {
         struct nccl_engine_config nccl = { .host = config->host,
                                            .uuid = config->gpu,

@@ -8,25 +8,25 @@ struct engines_config {
         const char *gloo_helper;  /* path of the helper program; "": where it is installed */
         uint32_t silence;         /* ms without an acknowledgement, after which a node is out of reach */
         const char *host;         /* the same for all daemons of this host, and for no others */
-        const char *gpu;          /* UUID of the daemon's GPU, as nvidia-smi prints it; NULL: it has none */
+        const char *gpu;          /* UUID of the daemon's GPU, as nvidia-smi prints it; NULL if it has none */
         const char *cuda_driver;  /* path; "": where the system has it */
         const char *nccl_library; /* path; "": where the loader finds it */
-        uint32_t nccl_build;      /* ms, for a communicator on GPUs to be made, */
-        uint32_t nccl_timeout;    /* … and for a collective of it */
+        uint32_t nccl_build;      /* ms for a communicator on GPUs to be made */
+        uint32_t nccl_timeout;    /* ms for a collective of such a communicator */
         unsigned nccl_ctas;       /* thread blocks of a lane on a GPU; 0: as many as NCCL likes */
         bool nccl_shares_gpu;     /* NCCL allows ranks on one GPU */
-        /* This process cannot go on: see nccl.h. */
+        /* Called when this process cannot go on: see nccl.h. */
         void (*failed)(void *owner, const char *why);
         void *owner;
 };
 
 struct engines {
-        struct engine *engine; /* the one to use; NULL: there is none, for the reason that `missing` says */
-        struct engine *device, *host; /* what it is made of */
+        struct engine *engine; /* the engine to use; NULL if there is none, for the reason in `missing` */
+        struct engine *device, *host; /* the engines that it is made of */
         char missing[512];
 };
 
-/* For memory of the GPU, if there is one, and of the host. 0 or a negative errno. */
+/* Opens the engines for memory of the host and, if there is a GPU, of the GPU. 0 or a negative errno. */
 int engines_open(const struct engines_config *config, struct engines *ret);
-/* All communicators are dropped or aborted. */
+/* All communicators must be dropped or aborted. */
 void engines_close(struct engines *engines);

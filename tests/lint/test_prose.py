@@ -16,7 +16,6 @@ LEFT = {
     "client/python": 65,
     "daemon/backend": 3,
     "daemon/core": 38,
-    "daemon/engine": 75,
     "daemon/job": 175,
     "daemon/man": 21,
     "daemon/rendezvous": 200,

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the daemon and a helper process say to each other over their socket, in C and in C++: structs of fixed
+ * Messages between the daemon and a helper process over their socket, in C and in C++: structs of fixed
  * layout in packets of their own, between two programs of one build. A helper has one communicator.
  */
 #pragma once
 
 #include <stdint.h>
 
-#define ERRAND_SOCKET 3 /* the helper's descriptor */
+#define ERRAND_SOCKET 3 /* the helper's descriptor of the socket */
 #define ERRAND_VALUES 16u
-#define ERRAND_NODES 64u         /* of a communicator, at most: see gloo.h */
+#define ERRAND_NODES 64u         /* most nodes of a communicator: see gloo.h */
 #define ERRAND_TABLE (64u << 10) /* bytes of a table */
 #define ERRAND_TEXT 512u
 #define ERRAND_LANES 8u
-#define ERRAND_STREAMS 2u /* of a lane, at most */
+#define ERRAND_STREAMS 2u /* most streams of a lane */
 
 enum errand_kind {
         /* to the helper: */
-        ERRAND_BUILD = 1, /* first */
+        ERRAND_BUILD = 1, /* the first message */
         ERRAND_LEARN,     /* a table follows the struct */
         ERRAND_MEMORY,    /* comes with a descriptor */
         ERRAND_FORGET,
         ERRAND_LAUNCH,
-        ERRAND_ASK, /* whether it listens: it answers at once, whatever is under way */
+        ERRAND_ASK, /* asks whether the helper listens: it answers at once, whatever is under way */
         /* from it: */
         ERRAND_PUBLISH, /* a table follows the struct */
         ERRAND_BUILT,
         ERRAND_DONE,
-        ERRAND_ANSWER, /* to ASK */
-        ERRAND_NOTE,   /* for the log */
-        ERRAND_BROKEN, /* of what was launched nothing else comes */
+        ERRAND_ANSWER, /* the answer to ASK */
+        ERRAND_NOTE,   /* a text for the log */
+        ERRAND_BROKEN, /* no collective that was launched is done any more */
 };
 
 enum errand_payload { ERRAND_REDUCE, ERRAND_VOTE, ERRAND_ZERO_VOTE };
@@ -64,7 +64,7 @@ struct errand {
                 struct {
                         uint64_t value[ERRAND_VALUES];
                 } done;
-                struct { /* BUILT, BROKEN: none, or the ones that could not be reached; NOTE: none */
+                struct { /* BUILT, BROKEN: ranks that could not be reached, if any; NOTE: none */
                         uint32_t n;
                         uint32_t rank[ERRAND_NODES];
                         char text[ERRAND_TEXT];

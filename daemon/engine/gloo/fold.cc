@@ -67,7 +67,7 @@ struct F16 {
         }
 };
 
-/* How a stored element becomes one to count with. */
+/* Conversions between a stored element and the value that is reduced. */
 template <typename T> struct Plain {
         static T load(T stored) {
                 return stored;
@@ -98,7 +98,8 @@ template <typename T> struct Max {
         }
 };
 
-/* Of two NaNs the first one's bits: a compiler may add either way round, and each set has to do the same. */
+/* If both are NaN the result has the bits of the first one: a compiler may add either way round, and each set
+ * has to do the same. */
 template <typename Op> struct FirstNan {
         static float apply(float a, float b) {
                 return a != a ? a : Op::apply(a, b);
@@ -134,7 +135,7 @@ template <typename Form> fold_fn choose_half(unsigned reduce) {
         }
 }
 
-/* Signed integers are added as unsigned ones, which wrap, and compared as what they are. */
+/* Signed integers are added as unsigned ones, which wrap, and compared as signed ones. */
 template <typename Signed, typename Unsigned> fold_fn choose_signed(unsigned reduce) {
         if (reduce == ENGINE_SUM || reduce == ENGINE_PROD)
                 return choose<Unsigned, Plain<Unsigned>, Unsigned>(reduce);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of 16-bit floats with AVX2 and F16C: compiled for these, and used where the CPU has them. */
+/* Reductions of 16-bit floats with AVX2 and F16C: compiled for these, and used if the CPU has them. */
 #include <immintrin.h>
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Bf16 {
         static void store(uint16_t *at, const Row &row) {
                 __m256i packed = _mm256_packus_epi32(narrow(row.low), narrow(row.high));
 
-                /* It has packed each half of the registers on its own. */
+                /* The instruction has packed each half of the registers on its own. */
                 _mm256_storeu_si256(reinterpret_cast<__m256i *>(at),
                                     _mm256_permute4x64_epi64(packed, _MM_SHUFFLE(3, 1, 2, 0)));
         }
@@ -76,8 +76,8 @@ struct Prod {
                 return _mm256_mul_ps(a, b);
         }
 };
-/* Of equal ones the first, as for the baseline: the instructions return the second operand then, or if any
- * is a NaN. */
+/* If both are equal the result is the first one, as for the baseline: the instructions return the second
+ * operand then, or if any is a NaN. */
 struct Min {
         static __m256 apply(__m256 a, __m256 b) {
                 return _mm256_blendv_ps(_mm256_min_ps(b, a), b, is_nan(b));
@@ -89,7 +89,7 @@ struct Max {
         }
 };
 
-/* Of two NaNs the first one's bits. */
+/* If both are NaN the result has the bits of the first one. */
 template <typename Op> __m256 combine(__m256 a, __m256 b) {
         return _mm256_blendv_ps(Op::apply(a, b), a, is_nan(a));
 }

@@ -26,21 +26,21 @@
 #include "proto/names.h"
 
 /*
- * Streams of a lane. While one collective folds, or waits for its peer, the other one uses the network, and
- * for each of them another thread copies what comes in. Among more nodes than this a lane has connections
- * enough, and to make twice as many takes its time.
+ * Most nodes among which a lane has several streams. While one collective folds, or waits for its peer,
+ * another one uses the network, and each stream has another thread that copies the bytes that come in. Among
+ * more nodes a lane has connections enough, and to make twice as many takes its time.
  */
 #define STREAMS_UP_TO 8u
-#define DIALECT_STREAMS 1u /* a lane may have several; in the first dialect, 0, it has one */
+#define DIALECT_STREAMS 1u /* from this dialect on a lane may have several streams; in dialect 0 it has one */
 
-#define QUEUE 512u /* packets that wait for a helper: more than what can be launched ahead, and all tables */
+#define QUEUE 512u /* packets that wait for a helper: more than all launches ahead and all tables */
 
 /*
  * Each helper is asked once a beat whether it listens. The daemon counts beats, not time: if it was stopped
  * itself, it blames no helper for that.
  */
 #define BEAT 250u /* ms */
-#define SILENT 3u /* beats without a word of it, after which a helper is named */
+#define SILENT 3u /* beats without a word of a helper, after which it is named */
 
 _Static_assert(ENGINE_VALUES == ERRAND_VALUES && GLOO_NODES == ERRAND_NODES && ENGINE_TABLE == ERRAND_TABLE,
                "the same on both sides");
@@ -50,11 +50,11 @@ extern char **environ;
 struct memory {
         struct list link;
         uint64_t id, bytes;
-        unsigned char *address; /* the daemon's */
-        int fd;                 /* a copy */
+        unsigned char *address; /* the daemon's mapping */
+        int fd;                 /* a copy of the descriptor */
 };
 
-/* Of a collective that is under way: what the caller gets of its output's end. */
+/* For a collective that is under way: where the end of its output is copied for the caller. */
 struct tail {
         void *to;
         const unsigned char *from;
@@ -63,7 +63,7 @@ struct tail {
 
 struct packet {
         struct list link;
-        int fd; /* goes along; the memory's; -1: none */
+        int fd; /* sent along, and closed with the packet; -1 if none */
         size_t size;
         unsigned char bytes[];
 };
@@ -71,9 +71,9 @@ struct packet {
 enum comm_state {
         BUILDING,
         WORKING,
-        BROKEN,   /* the helper has said so, or is gone: nothing more is done */
-        ABORTING, /* it has been killed, and aborted() is still to be said */
-        DROPPED,  /* … and nothing is to be said */
+        BROKEN,   /* the helper has reported it, or is gone: no collective is done any more */
+        ABORTING, /* the helper has been killed, and aborted() is still to come */
+        DROPPED,  /* the helper has been killed, and no event is to come */
 };
 
 struct gloo;
@@ -88,7 +88,7 @@ struct gloo_comm {
         enum comm_state state;
         pid_t pid;
         int pidfd, sock; /* sock -1: closed */
-        uint64_t heard;  /* when the helper has said something last, or was started */
+        uint64_t heard;  /* when the helper last said something, or was started */
         unsigned missed; /* beats since then */
         struct list queue;
         unsigned queued;
@@ -101,8 +101,8 @@ struct gloo {
         struct gloo_config config;
         char *helper;
         char address[64];
-        int epoll, wake; /* wake: something is to be delivered that no descriptor tells of */
-        int timer;       /* of the beats, while there are helpers that are asked */
+        int epoll, wake; /* wake: an event is due that no other descriptor shows */
+        int timer;       /* for the beats, while there are helpers that are asked */
         struct list memories, comms;
 };
 
@@ -119,7 +119,7 @@ static struct gloo_comm *comm_find(const struct gloo *gloo, uint64_t id) {
         return NULL;
 }
 
-/* The only writer of its state: from one to a later one. */
+/* The only writer of the state, which changes only to a later one. */
 static void gloo_comm_set_state(struct gloo_comm *comm, enum comm_state state) {
         if (state > comm->state)
                 comm->state = state;
@@ -134,7 +134,7 @@ static void packet_drop(struct packet *packet) {
         free(packet);
 }
 
-/* 0 or a negative errno. */
+/* Sends a packet. 0 or a negative errno. */
 static int packet_go(int sock, const struct packet *packet) {
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
@@ -171,7 +171,7 @@ static void comm_flush(struct gloo_comm *comm) {
                 if (r == -EINTR)
                         continue;
                 if (r < 0)
-                        break; /* it is full, or the helper is gone, which its end of file tells */
+                        break; /* the socket is full, or the helper is gone, as its end of file shows */
                 packet_drop(packet);
                 comm->queued--;
         }
@@ -226,7 +226,7 @@ static int comm_spawn(struct gloo_comm *comm) {
 
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
                 return -errno;
-        /* Its end may have that number already: then it would stay closed on exec. */
+        /* The helper's end may have that number already, and would be closed on exec then. */
         int end = fcntl(pair[1], F_DUPFD_CLOEXEC, ERRAND_SOCKET + 1);
         close(pair[1]);
         if (end < 0) {
@@ -290,7 +290,7 @@ static void comm_kill(struct gloo_comm *comm) {
 
 /* ---- from the helper ---- */
 
-/* Ranks become addresses. */
+/* Turns ranks into addresses. Returns their number. */
 static uint32_t comm_nodes(const struct gloo_comm *comm, const struct errand *errand, uint32_t *ret) {
         uint32_t n = 0;
 
@@ -300,7 +300,7 @@ static uint32_t comm_nodes(const struct gloo_comm *comm, const struct errand *er
         return n;
 }
 
-/* " node 3, node 5", as many as there is room for. */
+/* Logs a failure. The list is " node 3, node 5", with as many nodes as there is room for. */
 static void comm_log(const struct gloo_comm *comm, const struct errand *errand, const uint32_t *nodes,
                      uint32_t n) {
         bool building = comm->state == BUILDING;
@@ -326,7 +326,8 @@ static uint32_t comm_others(const struct gloo_comm *comm, uint32_t *ret) {
         return n;
 }
 
-/* No rank is known to be the cause: all of the others are out of reach. */
+/* Reports the end of a communicator. `n` 0: no rank is known to be the cause, so all others are out of
+ * reach. */
 static void comm_break(struct gloo_comm *comm, uint32_t *nodes, uint32_t n) {
         struct gloo *gloo = comm->gloo;
         const struct engine_events *events = gloo->engine.events;
@@ -409,12 +410,12 @@ static void helper_hear(struct gloo_comm *comm) {
         while (comm->sock >= 0) {
                 ssize_t n = recv(comm->sock, room, sizeof(room), MSG_DONTWAIT);
 
-                /* One that has ended with packets unread: what it has said comes after that error. */
+                /* The helper has ended with packets unread. Its own packets come after that error. */
                 if (n < 0 && (errno == EINTR || errno == ECONNRESET))
                         continue;
                 if (n < 0 && errno == EAGAIN)
                         return;
-                if (n < (ssize_t)sizeof(errand)) { /* its end tells why */
+                if (n < (ssize_t)sizeof(errand)) { /* the end of the process shows why */
                         epoll_ctl(comm->gloo->epoll, EPOLL_CTL_DEL, comm->sock, NULL);
                         comm_close_socket(comm);
                         return;
@@ -433,7 +434,7 @@ static void helper_on_exit(struct gloo_comm *comm) {
 
         if (waitid(P_PIDFD, (id_t)comm->pidfd, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0)
                 return;
-        helper_hear(comm); /* what it has said before */
+        helper_hear(comm); /* packets from before its end */
         comm->reaped = true;
         epoll_ctl(comm->gloo->epoll, EPOLL_CTL_DEL, comm->pidfd, NULL);
         comm_close_socket(comm);
@@ -455,7 +456,7 @@ static void helper_on_exit(struct gloo_comm *comm) {
 
 /* ---- whether helpers listen ---- */
 
-/* Beats that are under way already are not put off. */
+/* Starts the beats. If they are under way already, they are not put off. */
 static void gloo_begin_beats(const struct gloo *gloo) {
         static const struct timespec beat = { .tv_nsec = BEAT * 1000000L };
         struct itimerspec when;
@@ -465,15 +466,16 @@ static void gloo_begin_beats(const struct gloo *gloo) {
                 timerfd_settime(gloo->timer, 0, &(struct itimerspec){ beat, beat }, NULL);
 }
 
-/* Milliseconds. A helper that connects gives up by itself before, and says which node it misses. */
+/* Returns how long a helper may be silent, in ms. A helper that connects gives up by itself before, and says
+ * which node it misses. */
 static uint32_t helper_limit(const struct gloo_comm *comm) {
         const struct gloo_config *config = &comm->gloo->config;
 
         return comm->state == BUILDING ? config->timeout + config->silence / 4 : config->silence;
 }
 
-/* It is stopped, or frozen, or has no processor. To the others it looks alive, because the kernel
- * acknowledges what they send: so it is ended. */
+/* Ends a helper that is stopped, or frozen, or has no processor. To other nodes it looks alive, because the
+ * kernel acknowledges what they send. */
 static void helper_end(struct gloo_comm *comm) {
         uint32_t nodes[GLOO_NODES];
 
@@ -495,7 +497,7 @@ static void helper_beat(struct gloo_comm *comm) {
                             (int)comm->pid, proc_state(comm->pid));
         if (comm->missed > SILENT && comm->missed * BEAT >= helper_limit(comm))
                 helper_end(comm);
-        else if (list_empty(&comm->queue)) /* else it has not read what it was told before */
+        else if (list_empty(&comm->queue)) /* else it has not read the packets before */
                 comm_say(comm, &ask, NULL, 0, -1);
 }
 
@@ -524,7 +526,7 @@ static int gloo_fd(const struct engine *engine) {
         return gloo_of(engine)->epoll;
 }
 
-/* An aborted communicator whose process had ended before. */
+/* Frees communicators that were aborted or dropped after their process had ended, and delivers the aborts. */
 static void gloo_deliver_aborts(struct gloo *gloo) {
         struct gloo_comm *comm, *spare;
         uint64_t n;
@@ -567,7 +569,7 @@ static void gloo_dispatch(struct engine *engine) {
                         gloo_beat(gloo);
                         continue;
                 }
-                if (!gloo_has(gloo, comm)) /* ended by what was delivered before it */
+                if (!gloo_has(gloo, comm)) /* an event delivered before has ended it */
                         continue;
                 if (comm->sock >= 0 && (events[i].events & EPOLLOUT))
                         comm_flush(comm);
@@ -603,7 +605,7 @@ static int gloo_share(struct engine *engine, uint64_t id, const struct engine_me
         list_append(&gloo->memories, &memory->link);
         list_for_each(comm, &gloo->comms, link)
                 if (comm->state <= WORKING && comm_say_memory(comm, memory) < 0)
-                        comm_kill(comm); /* it would miss it */
+                        comm_kill(comm); /* the helper would miss the memory */
         return 0;
 }
 
@@ -652,7 +654,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
         return r;
 }
 
-/* The same on all nodes. */
+/* Returns the number of streams of a lane, which is the same on all nodes. */
 static uint32_t streams_of(const struct engine_build *build) {
         return build->dialect >= DIALECT_STREAMS && build->n_nodes <= STREAMS_UP_TO ? ERRAND_STREAMS : 1;
 }
@@ -714,7 +716,7 @@ static const struct memory *shared_memory(const struct gloo *gloo, uint64_t id) 
         return NULL;
 }
 
-/* The helper shares the memory: what it is to find there, and where the output's end will be. */
+/* Copies the tail into the memory that the helper shares, and notes where the end of the output will be. */
 static int gloo_put_tail(struct gloo_comm *comm, const struct engine_launch *launch) {
         const struct engine_piece *piece = &launch->piece;
         const struct memory *memory = piece->tail_bytes > 0 ? shared_memory(comm->gloo, piece->memory) : NULL;
@@ -763,7 +765,7 @@ static void gloo_end(struct gloo_comm *comm, enum comm_state state) {
 
         gloo_comm_set_state(comm, state);
         comm_kill(comm);
-        if (comm->reaped) /* what is left to do is done by the next dispatch */
+        if (comm->reaped) /* the next dispatch does the rest */
                 (void)!write(comm->gloo->wake, &one, sizeof(one));
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The helper process: one communicator of Gloo, which the daemon tells over its socket what to do. The main
- * thread listens to the daemon; each lane has streams with connections of their own, and each of these a
- * thread that makes them, and then exchanges one collective after the other. The process is ended by being
- * killed. It is never the one that ends a connection: whoever
- * notices a loss keeps its own connections, so that the others can tell who is lost.
+ * The helper process: one communicator of Gloo, which does what the daemon asks for over its socket. The main
+ * thread listens to the daemon. Each lane has streams with connections of their own. Each stream has a thread
+ * that makes its connections, and then exchanges one collective after the other. The process is ended by
+ * being killed. It never ends a connection itself: a helper that notices a loss keeps its own connections, so
+ * that the others can tell which node is lost.
  */
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -53,26 +53,27 @@ using Bytes = std::vector<char>;
 using gloo::transport::tcp::Address;
 using std::chrono::milliseconds;
 
-/* Up to so many bytes of all nodes together each gets all inputs and folds them itself, in rank order: half
- * as many messages one after the other as in a ring, and the same result everywhere. */
+/* Up to so many bytes of all nodes together, each node gets all inputs and folds them itself, in rank order.
+ * That takes half as many messages one after the other as a ring, and gives the same result everywhere. */
 const size_t kGathered = 64 << 10;
 
 /*
- * What the node on the other end of a connection has to show before the connection counts. Gloo takes whoever
- * comes first for the peer. These bytes are new for each connection, and come with the addresses, from daemon
- * to daemon: only the nodes of this communicator have them.
+ * The proof that the node on the other end of a connection has to show before the connection counts. Gloo
+ * takes the first process that connects for the peer. These bytes are new for each connection, and come with
+ * the addresses, from daemon to daemon, so that only the nodes of this communicator have them.
  */
 using Proof = std::array<char, 16>;
-const uint64_t kProofSlot = UINT64_MAX - 1; /* none of a collective */
+const uint64_t kProofSlot = UINT64_MAX - 1; /* the slot of no collective */
 
-/* A node shows its proof as soon as it has connected. The log names what has connected and does not. */
+/* A node shows its proof as soon as it has connected. After this time the log names connections that have
+ * not. */
 const auto kSuspicion = milliseconds(1000);
 
 const auto kForEver = milliseconds(1000L * 60 * 60 * 24 * 30); /* Gloo's own time-outs end all connections */
 
 /* ---- words ---- */
 
-/* Whether Gloo prints ports as they lie in memory, in network order. */
+/* Whether Gloo prints ports as they are in memory, in network order. */
 bool exchanges_ports() {
         sockaddr_storage address = {};
         auto *in = reinterpret_cast<sockaddr_in *>(&address);
@@ -82,7 +83,7 @@ bool exchanges_ports() {
         return Address(address).str().find("]:1") == std::string::npos;
 }
 
-/* The text of Gloo, in which each "[ADDRESS]:PORT" is the true one. */
+/* Returns Gloo's text with the true port in each "[ADDRESS]:PORT". */
 std::string with_true_ports(const std::string &text) {
         static const bool exchanged = exchanges_ports();
         std::string result;
@@ -103,7 +104,8 @@ std::string with_true_ports(const std::string &text) {
 
 /* ---- to the daemon ---- */
 
-/* Packets are whole, whichever thread sends them. Without a daemon there is nothing left to do. */
+/* Sends a packet to the daemon. Packets are whole, whichever thread sends them. Without a daemon there is
+ * nothing left to do. */
 void say(const errand &errand, const void *more = nullptr, size_t bytes = 0) {
         iovec parts[2] = { { const_cast<struct errand *>(&errand), sizeof(errand) },
                            { const_cast<void *>(more), bytes } };
@@ -126,7 +128,7 @@ void say_text(uint32_t kind, const std::vector<uint32_t> &ranks, const std::stri
         say(errand);
 }
 
-/* The first one counts: what follows from a loss elsewhere says nothing new. */
+/* Reports a failure. The first one counts: failures that follow from a loss elsewhere say nothing new. */
 void say_broken(uint32_t kind, const std::vector<uint32_t> &ranks, const std::string &text) {
         static std::mutex once;
         static bool said = false;
@@ -144,7 +146,7 @@ struct Mapping {
         uint64_t bytes;
 };
 
-std::map<uint64_t, Mapping> mappings; /* the main thread's */
+std::map<uint64_t, Mapping> mappings; /* for the main thread alone */
 
 void map_memory(const errand &errand, int fd) {
         void *data =
@@ -188,7 +190,7 @@ bool is_payload(const Task &task) {
         return task.said.launch.payload == ERRAND_REDUCE;
 }
 
-/* Payloads that nobody wants may be written to one place. */
+/* Whether two payloads write to the same place, as payloads may whose results are not used. */
 bool overlap(const Task &a, const Task &b) {
         auto end = [](const Task &task) {
                 return task.output + task.said.launch.elements * fold_size(task.said.launch.dtype);
@@ -198,8 +200,9 @@ bool overlap(const Task &a, const Task &b) {
 }
 
 /*
- * The order of a lane. Its collectives go to its streams in turn, the same way on all nodes; as many as there
- * are streams are under way, which follow one another. They may end in any order, and are told in theirs.
+ * The order of a lane. Its collectives go to its streams in turn, the same way on all nodes. As many as there
+ * are streams are under way, which follow one another. They may end in any order, and are reported in the
+ * order of the lane.
  */
 class Lane {
       public:
@@ -212,7 +215,7 @@ class Lane {
                 wake_next();
         }
 
-        /* Waits for the next one of that stream. */
+        /* Waits for the next collective of that stream. */
         Task take(uint32_t stream) {
                 std::unique_lock<std::mutex> lock(mutex_);
 
@@ -283,10 +286,10 @@ class Lane {
 /* ---- a stream ---- */
 
 /*
- * While there is one of these, new threads are batch threads, unless the administrator chose another policy.
- * Gloo's thread of a device asks again and again for the lock of a connection, without sleeping, while a
- * stream holds it. If it took the processor from that stream when it is woken, both would lose a whole time
- * slice, for each message. A batch thread waits until the stream sleeps.
+ * While there is an object of this class, new threads are batch threads, unless the administrator chose
+ * another policy. Gloo's thread of a device asks again and again for the lock of a connection, without
+ * sleeping, while a stream holds it. If that thread took the processor from the stream when it is woken, both
+ * would lose a whole time slice, for each message. A batch thread waits until the stream sleeps.
  */
 class BatchThreads {
       public:
@@ -318,8 +321,8 @@ bool is_tcp(int fd) {
 }
 
 /*
- * Where this node awaits others. Each of these ports takes one connection: if that is a stranger's, the node
- * that is awaited there is refused. Ports are as Gloo prints them: say_text() puts them right.
+ * The ports at which this node awaits others. Each of these ports takes one connection: if a stranger makes
+ * it, the node that is awaited there is refused. Ports are as Gloo prints them; say_text() corrects them.
  */
 class Ports {
       public:
@@ -329,14 +332,15 @@ class Ports {
                 awaited_.insert(at);
         }
 
-        /* The awaited node is there. */
+        /* Forgets the port: the awaited node is there. */
         void close(const std::string &at) {
                 std::lock_guard<std::mutex> lock(mutex_);
 
                 awaited_.erase(at);
         }
 
-        /* The other end of the connection that has come to that port; "": there is none any more. */
+        /* Returns the other end of the connection that has come to that port; "" if there is none any
+         * more. */
         static std::string find_visitor(const std::string &at) {
                 for (const auto &visit : visits())
                         if (visit.first == at)
@@ -344,7 +348,7 @@ class Ports {
                 return "";
         }
 
-        /* The log names connections that may be strangers'. */
+        /* Names in the log the connections that may be strangers'. */
         void note_visitors() {
                 std::lock_guard<std::mutex> lock(mutex_);
                 std::string list;
@@ -390,11 +394,11 @@ class Mesh : public gloo::Context {
                 attr.hostname = address;
                 device_ = gloo::transport::tcp::CreateDevice(attr);
                 transportContext_ = device_->createContext(rank, size);
-                transportContext_->setTimeout(kForEver); /* the deadline is watch_deadline()'s */
+                transportContext_->setTimeout(kForEver); /* watch_deadline() has the deadline */
                 setTimeout(kForEver);
         }
 
-        /* Of the end of each connection that is here; nothing for the own rank. */
+        /* Returns the address of this end of each connection; it is empty for the own rank. */
         std::vector<Bytes> addresses() {
                 std::vector<Bytes> all(static_cast<size_t>(size));
 
@@ -409,7 +413,7 @@ class Mesh : public gloo::Context {
                 transportContext_->getPair(peer)->connect(address);
         }
 
-        /* Both show their proof. */
+        /* Exchanges proofs with the peer. */
         void greet(int peer, Proof shown, const Proof &wanted) {
                 Proof seen = {};
                 auto to = transportContext_->createUnboundBuffer(shown.data(), shown.size());
@@ -423,8 +427,8 @@ class Mesh : public gloo::Context {
                 to->waitSend(kForEver);
         }
 
-        /* A connection that has failed says so when it is asked for anything. What is asked for here never
-         * comes, and lives as long as the process. */
+        /* Whether the connection with a peer is lost: it shows that when it is asked to receive. The bytes
+         * asked for here never come, and the buffer lives as long as the process. */
         bool is_lost(int peer) {
                 try {
                         auto *buffer =
@@ -460,12 +464,13 @@ class Stream {
                 return own_;
         }
 
-        /* What the node of that rank has to show. */
+        /* Returns the proof that the node of that rank has to show. */
         const Proof &wanted(size_t rank) const {
                 return wanted_[rank];
         }
 
-        /* `address[i]`: of rank i's end of the connection with this one; `proof[i]`: what it wants to see. */
+        /* `address[i]` is that of rank i's end of the connection with this one, `proof[i]` the proof that it
+         * wants to see. */
         void start(std::vector<Bytes> address, std::vector<Proof> proof, void (*connected)()) {
                 std::thread(&Stream::run, this, std::move(address), std::move(proof), connected).detach();
         }
@@ -492,7 +497,7 @@ class Stream {
                                  const std::string &what) {
                 std::string visitor = Ports::find_visitor(own);
 
-                if (visitor.empty()) /* it may be the other node that knows why, and that comes first */
+                if (visitor.empty()) /* the other node may know why, and its report has to come first */
                         std::this_thread::sleep_for(2 * kSuspicion);
                 else
                         visitor = ", where " + visitor + " has connected";
@@ -504,7 +509,8 @@ class Stream {
                                 "first");
         }
 
-        /* All at once, so that one that does not come holds up nobody, and each knows which one that is. */
+        /* Meets all peers at once, so that a peer that does not come holds up no other, and it is known which
+         * peer that is. */
         bool meet_all(const std::vector<Bytes> &address, const std::vector<Proof> &proof) {
                 std::vector<std::thread> meetings;
 
@@ -625,8 +631,8 @@ class Stream {
                 }
         }
 
-        /* Nodes that launch different things under one number wait for each other, and never mix them up:
-         * Gloo itself notices only different sizes. */
+        /* Returns a tag by which nodes that launch different collectives under one number wait for each
+         * other, and never mix them up. Gloo itself notices only different sizes. */
         static uint32_t tag_of(const Task &task) {
                 uint32_t shape = is_payload(task);
 
@@ -646,14 +652,14 @@ class Stream {
         const errand build_;
         const int rank_, size_;
         std::shared_ptr<Mesh> mesh_;
-        std::vector<Bytes> own_;    /* by rank: where this node awaits that one, unless it connects itself */
+        std::vector<Bytes> own_;    /* by rank: where this node awaits that rank, unless it connects itself */
         std::vector<Proof> wanted_; /* by rank */
         std::array<std::atomic<bool>, ERRAND_NODES> met_ = {};
 };
 
 /* ---- the communicator ---- */
 
-/* A connection whose other end is silent is given up by the kernel, and only that one. */
+/* Makes the kernel give up a connection whose other end is silent, and only that one. */
 void watch_connections(unsigned silence) {
         int on = 1, every = 1, idle = 2, probes = static_cast<int>(silence / 1000) + 1;
 
@@ -668,7 +674,8 @@ void watch_connections(unsigned silence) {
         }
 }
 
-/* Of a table; then by stream and rank an address, `size` bytes, and what that rank is to show. */
+/* The head of a table. Then follow, by stream and rank, an address of `size` bytes and the proof that the
+ * rank has to show. */
 struct Head {
         uint32_t n_streams, n_nodes, size, proof;
 };
@@ -681,8 +688,8 @@ struct Entry {
 struct Communicator {
         errand said;
         std::vector<std::unique_ptr<Lane>> lanes;
-        std::vector<std::unique_ptr<Stream>> streams;         /* of all lanes, lane by lane */
-        std::vector<std::vector<std::vector<Entry>>> learned; /* rank, stream, peer */
+        std::vector<std::unique_ptr<Stream>> streams;         /* streams of all lanes, lane by lane */
+        std::vector<std::vector<std::vector<Entry>>> learned; /* by rank, stream, peer */
         uint32_t n_learned = 0;
         Head head = {};
         using Time = std::chrono::steady_clock::time_point;
@@ -691,7 +698,7 @@ struct Communicator {
 };
 
 Communicator comm;
-std::mutex connecting; /* of what follows */
+std::mutex connecting; /* for the following two */
 uint32_t n_connected;
 bool given_up;
 
@@ -803,7 +810,8 @@ void launch(const errand &errand) {
         comm.lanes[errand.lane]->push(task);
 }
 
-/* Nodes that have not said where they listen; if all have, those that connections are waited for with. */
+/* Returns the nodes that have not said where they listen. If all have, returns the nodes with which
+ * connections are not made yet. */
 std::vector<uint32_t> missing_nodes() {
         std::vector<bool> missing(comm.said.build.n_nodes);
         bool silent = comm.n_learned + 1 < comm.said.build.n_nodes;
@@ -820,7 +828,7 @@ std::vector<uint32_t> missing_nodes() {
         return ranks;
 }
 
-/* Waits until there is something to hear. A communicator that is not made in time is given up. */
+/* Waits until the daemon has said something. Gives up a communicator that is not made in time. */
 void watch_deadline() {
         pollfd socket = { ERRAND_SOCKET, POLLIN, 0 };
         std::unique_lock<std::mutex> lock(connecting);
@@ -865,7 +873,7 @@ void carry_out(const errand &errand, const char *more, size_t bytes, int fd) {
         }
 }
 
-/* False: the daemon is gone. */
+/* Returns false if the daemon is gone. */
 bool serve_one(std::vector<char> &room) {
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
         iovec part = { room.data(), room.size() };
@@ -891,7 +899,7 @@ bool serve_one(std::vector<char> &room) {
         return true;
 }
 
-/* A peer has sent what Gloo does not expect, on the thread of a device. */
+/* Reports that a peer has sent what Gloo does not expect, on the thread of a device. */
 [[noreturn]] void on_terminate() {
         std::string what = "unknown";
 
@@ -913,7 +921,8 @@ int main() {
 
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGPIPE, SIG_IGN);
-        /* What is meant for the daemon may reach all of its processes: it still has steps to end. */
+        /* A signal for the daemon may reach all of its processes. It is ignored, because the daemon still has
+         * steps to end. */
         signal(SIGTERM, SIG_IGN);
         signal(SIGINT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
@@ -925,5 +934,5 @@ int main() {
                 say_broken(n_connected > 0 ? ERRAND_BROKEN : ERRAND_BUILT, {}, error.what());
                 pause();
         }
-        _exit(EXIT_SUCCESS); /* without ending anything in order: the streams may be waiting for peers */
+        _exit(EXIT_SUCCESS); /* without an orderly end: the streams may be waiting for peers */
 }

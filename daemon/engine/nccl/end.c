@@ -9,9 +9,9 @@
 #include "engine/nccl/gear.h"
 
 #define NAP 500                    /* microseconds */
-#define PARTING (2 * USEC_PER_SEC) /* for the others to end it, too; then it is aborted */
+#define PARTING (2 * USEC_PER_SEC) /* time for the other ranks to end it, too; then it is aborted */
 
-/* What NCCL has begun is done. */
+/* Waits until NCCL has done what it has begun. Returns whether it has, in time and without an error. */
 static bool end_await(const struct nccl *nccl, nccl_comm comm, nccl_result result, uint64_t deadline) {
         while (result == NCCL_IN_PROGRESS && clock_now() < deadline) {
                 nccl_result state = NCCL_OK;
@@ -23,9 +23,9 @@ static bool end_await(const struct nccl *nccl, nccl_comm comm, nccl_result resul
         return result == NCCL_OK;
 }
 
-struct ending { /* of one lane */
+struct ending { /* the end of one lane */
         struct communicator *of;
-        nccl_comm comm; /* NULL: there is none */
+        nccl_comm comm; /* NULL if there is none */
         pthread_t thread;
         bool started, good;
 };
@@ -38,7 +38,7 @@ static void *end_abort_one(void *data) {
         return NULL;
 }
 
-/* Where NCCL does not answer there is time left to abort it. */
+/* Revokes one lane. If NCCL does not answer, there is time left to abort it. */
 static void *end_revoke_one(void *data) {
         struct ending *ending = data;
         const struct shop *shop = ending->of->shop;
@@ -50,7 +50,8 @@ static void *end_revoke_one(void *data) {
         return NULL;
 }
 
-/* All at once: one that waits for its kernels would keep the next one's from ending. */
+/* Ends all lanes at once: an end that waits for its own kernels would keep those of the next lane from
+ * ending. */
 static void end_side_by_side(struct ending ending[NCCL_LANES], void *(*what)(void *)) {
         for (uint32_t lane = 0; lane < NCCL_LANES; lane++)
                 if (ending[lane].comm != NULL)
@@ -63,7 +64,7 @@ static void end_side_by_side(struct ending ending[NCCL_LANES], void *(*what)(voi
                         what(&ending[lane]);
 }
 
-/* False: there is none. */
+/* Aborts all lanes. False if there is none. */
 static bool end_abort_all(struct communicator *comm) {
         struct ending ending[NCCL_LANES] = { 0 };
         bool any = false;
@@ -91,20 +92,21 @@ static bool end_revoke_all(struct communicator *comm) {
         return good;
 }
 
-/* A part that was being made is there once what it is part of has been aborted. */
+/* Aborts until there is no lane. A part that was being made is there once the communicator that it is a part
+ * of has been aborted. */
 static void end_abort(struct communicator *comm) {
         while (end_abort_all(comm))
                 ;
 }
 
-/* NCCL leaves them to whoever has registered them. */
+/* Deregisters the window of a lane, which NCCL does not do. */
 static void end_window(const struct nccl *nccl, struct lane *lane) {
         if (lane->comm != NULL && lane->window != NULL && nccl->deregister_window != NULL)
                 nccl->deregister_window(lane->comm, lane->window);
         lane->window = NULL;
 }
 
-/* Parts before what they are part of. Where some rank does not end it, it is aborted. */
+/* Ends parts before the communicator that they are part of. If some rank does not end it, it is aborted. */
 static void end_destroy(struct communicator *comm) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         uint64_t deadline = clock_now() + PARTING;
@@ -121,7 +123,7 @@ static void end_destroy(struct communicator *comm) {
         end_abort(comm);
 }
 
-/* What was behind an aborted collective in its stream still runs, over garbage. */
+/* Waits until the lane's stream is empty: the work behind an aborted collective still runs, over garbage. */
 static void end_lane(const struct gpu *gpu, const struct lane *lane) {
         const struct cuda *cuda = &gpu->cuda;
 

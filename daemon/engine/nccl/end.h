@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator ends, by its worker. */
+/* Ends a communicator, by its worker. */
 #pragma once
 
 #include "engine/nccl/shop.h"
 
-/* Where the library has that (ncclCommRevoke, 2.28.7), ends what is under way, whatever the other ranks do,
- * and frees nothing: from then on the communicator touches no memory of anybody else, and is to be aborted.
- * False: it may still do so, as it was not made, or NCCL cannot, or fails, or takes half of the time that the
- * end may. This and the other one may take for ever. The lock is not held. */
+/*
+ * Ends the work that is under way, whatever the other ranks do, and frees nothing (ncclCommRevoke, from
+ * 2.28.7 on). From then on the communicator touches no memory of others, and has to be aborted. False: it may
+ * still touch memory, because it was not made, or because NCCL cannot revoke, fails, or takes half of the
+ * time that the end may take. Both functions may take for ever. The lock is not held.
+ */
 bool end_revoke(struct communicator *comm);
-/* Nothing of it is left on the GPU. It may have been made in part only. `abort`: whatever the other ranks do;
- * else they end it, too, and nothing is under way. */
+/* Ends a communicator; nothing of it is left on the GPU then. It may have been made in part only. `abort`:
+ * whatever the other ranks do; else they end it, too, and nothing is under way. */
 void end_communicator(struct communicator *comm, bool abort);

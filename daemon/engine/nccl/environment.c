@@ -11,17 +11,17 @@
 
 extern char **environ;
 
-/* Beside the configuration's, which come first. */
+/* Settings besides those of the configuration, which come first. */
 static const struct {
         const char *name, *value;
 } settings_own[] = {
-        { "NCCL_CONF_FILE", "/dev/null" },       /* else it reads one in the home directory */
-        { "NCCL_RAS_ENABLE", "0" },              /* a port on which every local user may ask */
+        { "NCCL_CONF_FILE", "/dev/null" },       /* else it reads a file in the home directory */
+        { "NCCL_RAS_ENABLE", "0" },              /* else a port on which every local user may ask */
         { "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },   /* kernels in the order in which they are issued */
         { "CUDA_DEVICE_MAX_CONNECTIONS", "32" }, /* queues, so that streams do not wait for each other */
 };
 
-/* The next word of the settings: its length, or 0 at their end. */
+/* Moves to the next word of the settings. Returns its length, or 0 at their end. */
 static size_t settings_next(const char **at) {
         *at += strspn(*at, " \t");
         return strcspn(*at, " \t");
@@ -46,7 +46,7 @@ bool environment_valid(const char *settings) {
         return true;
 }
 
-/* Whether one of these words sets that name. */
+/* Whether a word of the settings sets that name. */
 static bool settings_have(const char *settings, const char *name, size_t name_bytes) {
         size_t length;
 
@@ -67,7 +67,7 @@ static void names_add(char *names, size_t size, const char *name, size_t length)
         snprintf(names + used, size - used, "%s%.*s", used > 0 ? ", " : "", (int)length, name);
 }
 
-/* Takes the first one out that NCCL would read. False: there is none. */
+/* Removes the first setting that NCCL would read. False if there is none. */
 static bool environment_clear_one(char *ignored, size_t size) {
         char name[128];
 
@@ -104,7 +104,7 @@ int environment_log(void) {
         return log_fd;
 }
 
-/* NCCL opens it by name, and goes on writing to it. */
+/* Makes the log, which NCCL opens by name, and goes on writing to. */
 static void environment_set_log(const char *settings) {
         char path[64];
 
@@ -141,7 +141,7 @@ void environment_list_file(const char *path, char *names, size_t size) {
                 if (length == 0 || line[length] != '=' || length >= sizeof(name))
                         continue;
                 snprintf(name, sizeof(name), "%.*s", (int)length, line);
-                if (getenv(name) == NULL) /* what is there already comes first */
+                if (getenv(name) == NULL) /* the environment comes first */
                         names_add(names, size, name, length);
         }
         if (file != NULL)

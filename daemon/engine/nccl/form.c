@@ -15,11 +15,11 @@
 
 #define NAP 500 /* microseconds between two looks at what NCCL is doing */
 
-/* Elements of the collectives that a new communicator begins with: NCCL chooses how to go by the size, and
+/* Elements of the collectives that a new communicator begins with. NCCL chooses a way by the size, and
  * connects for each way when it is first taken. */
 static const uint64_t warm_elements[] = { 64, 16 << 10, 512 << 10, GEAR_SCRATCH / sizeof(float) };
 
-/* What has gone wrong, in whose company. */
+/* Breaks the communicator. `suspect` is the rank to blame; n_nodes: no single rank. */
 static void form_fail(struct communicator *comm, uint32_t suspect, const char *why) {
         pthread_mutex_lock(&comm->shop->lock);
         communicator_break(comm, suspect, why);
@@ -42,7 +42,7 @@ static void form_fail_cuda(struct communicator *comm, const char *what, cuda_res
         form_fail(comm, comm->n_nodes, why);
 }
 
-/* ---- who they are ---- */
+/* ---- tables ---- */
 
 static bool form_say(struct communicator *comm) {
         const struct gpu *gpu = &comm->shop->gpu;
@@ -64,7 +64,7 @@ static bool form_say(struct communicator *comm) {
         return true;
 }
 
-/* `lock` is held. */
+/* Waits for a change until that time. `lock` is held. */
 static void form_wait(struct communicator *comm, uint64_t until) {
         struct timespec at;
         uint64_t now = clock_now(), left = until > now ? until - now : 0;
@@ -84,7 +84,7 @@ static uint32_t form_find_silent(const struct communicator *comm) {
         return rank;
 }
 
-/* All of the others have said who they are. */
+/* Waits for the tables of all other ranks. Returns whether all have come. */
 static bool form_hear(struct communicator *comm, uint64_t deadline) {
         pthread_mutex_lock(&comm->shop->lock);
         while (communicator_is_wanted(comm, deadline) && comm->n_learned < comm->n_nodes)
@@ -97,7 +97,7 @@ static bool form_hear(struct communicator *comm, uint64_t deadline) {
         return all;
 }
 
-/* NCCL would refuse these, too, after a while and with other words. */
+/* Compares the tables. NCCL would refuse these differences, too, after a while and with other words. */
 static bool form_compare(struct communicator *comm) {
         const struct table *own = &comm->table[comm->self];
         char version[NCCL_VERSION_TEXT], why[256] = "";
@@ -135,7 +135,7 @@ static bool form_agree(struct communicator *comm) {
 
 /* ---- NCCL ---- */
 
-/* Until what NCCL has begun is done. */
+/* Waits until NCCL has done what it has begun. Returns whether it has. */
 static bool form_await(struct communicator *comm, nccl_comm of, const char *what, nccl_result result,
                        uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
@@ -164,13 +164,14 @@ static struct nccl_config form_config(const struct communicator *comm) {
         struct nccl_config config = NCCL_CONFIG;
 
         config.blocking = 0;
-        config.split_share = 0; /* what shares resources shares its fate */
+        config.split_share = 0; /* lanes that share resources fail together */
         if (comm->shop->config.ctas > 0)
                 config.max_ctas = (int)comm->shop->config.ctas;
         return config;
 }
 
-/* A part of another one: that tells of the progress, and then the new one, which may not be there before. */
+/* Waits for a part of another communicator. That one shows the progress at first, then the part, which may
+ * not exist before. */
 static bool form_await_part(struct communicator *comm, nccl_comm of, nccl_comm const *part, const char *what,
                             nccl_result result, uint64_t deadline) {
         if (!form_await(comm, of, what, result == NCCL_OK ? NCCL_IN_PROGRESS : result, deadline))
@@ -201,7 +202,7 @@ static bool form_shrink(struct communicator *comm, uint64_t deadline) {
         return form_await_part(comm, of, part, "NCCL does not shrink the communicator before", r, deadline);
 }
 
-/* Rank 0 has made the id, and those that are new need it. */
+/* Makes the communicator an extension of the older one. Rank 0 has made the id, and the new ranks need it. */
 static bool form_grow(struct communicator *comm, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         struct nccl_config config = form_config(comm);
@@ -215,7 +216,8 @@ static bool form_grow(struct communicator *comm, uint64_t deadline) {
         return form_await(comm, lane->comm, "NCCL does not extend the communicator before", r, deadline);
 }
 
-/* NCCL may still be at it. Whoever was asked for the progress is aborted first. */
+/* Ends the older communicator, on which NCCL may still be working. The communicator that was asked for the
+ * progress is aborted first. */
 static void form_spoil_older(struct communicator *comm) {
         struct shop *shop = comm->shop;
         struct communicator *older = comm->older;
@@ -233,7 +235,7 @@ static void form_spoil_older(struct communicator *comm) {
         shop->gpu.nccl.abort(lane_take_comm(&older->lane[0]));
 }
 
-/* The first lane's, which is all that the older one is needed for. */
+/* Makes the first lane's communicator, which is all that the older one is needed for. */
 static bool form_first(struct communicator *comm, uint64_t deadline) {
         enum way way = comm->table[0].way;
         bool of_older = way == WAY_SHRINK || (way == WAY_GROW && comm->self < comm->table[0].n_older);
@@ -249,7 +251,7 @@ static bool form_first(struct communicator *comm, uint64_t deadline) {
         return good;
 }
 
-/* Another lane's is a part of the first one's: the whole of it. */
+/* Makes another lane's communicator: a part of the first one that has all of its ranks. */
 static bool form_next(struct communicator *comm, uint32_t lane, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
         struct nccl_config config = form_config(comm);
@@ -267,7 +269,8 @@ static bool form_gear(struct communicator *comm, uint32_t lane) {
         return r == CUDA_OK;
 }
 
-/* What frees may wait for kernels, and would for those that come now, which wait for other nodes. */
+/* Waits for other communicators to end. To free their memory may wait for kernels, and would wait for kernels
+ * that are launched now, which wait for other nodes. */
 static void form_let_others_end(struct communicator *comm, uint64_t deadline) {
         pthread_mutex_lock(&comm->shop->lock);
         while (communicator_is_wanted(comm, deadline) && shop_frees(comm->shop))
@@ -295,7 +298,7 @@ static bool form_await_stream(struct communicator *comm, cuda_stream stream, uin
         return r == CUDA_OK;
 }
 
-/* In place. */
+/* Reduces elements in place. */
 static bool form_allreduce(struct communicator *comm, const struct lane *lane, void *at, uint64_t elements,
                            enum nccl_type type, enum nccl_operation operation, uint64_t deadline) {
         nccl_result r = comm->shop->gpu.nccl.allreduce(at, at, elements, type, operation, lane->comm,
@@ -304,7 +307,7 @@ static bool form_allreduce(struct communicator *comm, const struct lane *lane, v
         return form_await(comm, lane->comm, "NCCL does not begin the first collective", r, deadline);
 }
 
-/* The smallest of what the ranks say. */
+/* Finds the smallest of the values of all ranks. */
 static bool form_vote(struct communicator *comm, uint64_t own, uint64_t *ret, uint64_t deadline) {
         const struct cuda *cuda = &comm->shop->gpu.cuda;
         const struct lane *lane = &comm->lane[0];
@@ -345,7 +348,7 @@ static bool form_take_panes(struct communicator *comm) {
         return all;
 }
 
-/* NCCL may find no use for a window, and then makes none. */
+/* Whether all lanes have windows. NCCL may find no use for a window, and then makes none. */
 static bool form_has_windows(const struct communicator *comm) {
         bool all = true;
 
@@ -354,14 +357,15 @@ static bool form_has_windows(const struct communicator *comm) {
         return all;
 }
 
-/* What breaks meanwhile may break the next time, too. */
+/* Notes that a window is being registered. If the communicator breaks meanwhile, no window is tried again,
+ * since that may break the next one, too. */
 static void form_set_registers(struct communicator *comm, bool registers) {
         pthread_mutex_lock(&comm->shop->lock);
         comm->registers = registers;
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
-/* All ranks together. */
+/* Registers a window of the lane, on all ranks together. */
 static bool form_register(struct communicator *comm, struct lane *lane, uint64_t deadline) {
         const struct nccl *nccl = &comm->shop->gpu.nccl;
 
@@ -369,14 +373,14 @@ static bool form_register(struct communicator *comm, struct lane *lane, uint64_t
         nccl_result r = nccl->register_window(lane->comm, lane->gear->panes, GEAR_PANES, &lane->window,
                                               NCCL_WINDOW_SYMMETRIC);
 
-        /* That it is in progress it does not say itself. */
+        /* The call does not return that it is in progress, so the progress is asked for. */
         bool good = form_await(comm, lane->comm, "NCCL registers no window",
                                r == NCCL_OK ? NCCL_IN_PROGRESS : r, deadline);
         form_set_registers(comm, false);
         return good;
 }
 
-/* False: it is broken, or not wanted any more. */
+/* Makes windows if all ranks can. False: the communicator is broken, or not wanted any more. */
 static bool form_windows(struct communicator *comm, uint64_t deadline) {
         uint64_t all = 0;
 
@@ -395,7 +399,7 @@ static bool form_windows(struct communicator *comm, uint64_t deadline) {
         return true;
 }
 
-/* ---- once in all sizes ---- */
+/* ---- the first use in all sizes ---- */
 
 static bool form_use_memory(struct communicator *comm, const struct lane *lane, void *at, uint64_t bytes,
                             uint64_t deadline) {
@@ -408,7 +412,7 @@ static bool form_use_memory(struct communicator *comm, const struct lane *lane, 
         return good;
 }
 
-/* In a window the kernels are others. */
+/* Uses a lane in all sizes, also in a window, where the kernels are others. */
 static bool form_use(struct communicator *comm, const struct lane *lane, uint64_t deadline) {
         void *at = (void *)(uintptr_t)comm->lane[0].gear->scratch;
         bool good = form_use_memory(comm, lane, at, GEAR_SCRATCH, deadline);

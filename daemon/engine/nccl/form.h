@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator is made, by its worker. */
+/* Makes a communicator, by its worker. */
 #pragma once
 
 #include "engine/nccl/shop.h"
 
-/* It works, or is broken, unless it is to end by now. The GPU's context is current; the lock is not held. */
+/* The communicator works afterwards, or is broken, unless it is to end by now. The GPU's context is current;
+ * the lock is not held. */
 void form_communicator(struct communicator *comm);

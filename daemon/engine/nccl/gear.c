@@ -22,7 +22,7 @@ static struct gear *gear_get(struct shop *shop, bool scratch) {
         return gear != NULL ? gear : calloc(1, sizeof(*gear));
 }
 
-/* What of it is there already stays. */
+/* Makes the parts that the gear lacks. */
 static cuda_result gear_make(const struct cuda *cuda, struct gear *gear, bool scratch) {
         size_t bytes = ENGINE_WINDOW * ENGINE_VALUES * sizeof(uint64_t);
         cuda_result r = CUDA_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a lane needs of the GPU beside what NCCL has for itself. Giving memory back waits for all that the GPU
- * is doing, and a kernel of another communicator may wait for a rank that is lost: so it goes from a
- * communicator that has ended to the next one, and back only when there is none left.
+ * Resources of the GPU that a lane needs besides those of NCCL. To free memory waits for all work of the GPU,
+ * and a kernel of another communicator may wait for a rank that is lost. So gear goes from a communicator
+ * that has ended to the next one, and is freed only when no communicator is left.
  */
 #pragma once
 
@@ -14,18 +14,20 @@
 struct gear {
         struct list link; /* shop->gear, while no lane has it */
         cuda_stream stream;
-        void *pinned;       /* ENGINE_VALUES for each flight of the window, */
-        cuda_address votes; /* … and as much of the device's memory */
+        void *pinned;       /* ENGINE_VALUES values for each flight of the window */
+        cuda_address votes; /* as much of the device's memory */
         cuda_event event[ENGINE_WINDOW];
-        cuda_address scratch; /* or 0 */
-        void *panes;          /* TABLE_PANE bytes for each flight; or NULL */
+        cuda_address scratch; /* 0 if none */
+        void *panes;          /* TABLE_PANE bytes for each flight; NULL if none */
 };
 
-/* For that lane, with `scratch` if it is wanted. The lock is not held. */
+/* Gives gear to that lane, with `scratch` if it is wanted. The lock is not held. */
 cuda_result gear_take(struct shop *shop, struct lane *lane, bool scratch);
-/* And what windows are made of. False: NCCL has none, or the GPU has nothing left. */
+/* Gives the lane's gear the panes that windows are made of. False: NCCL has no windows, or the GPU has no
+ * memory left. */
 bool gear_take_panes(const struct nccl *nccl, struct lane *lane);
-/* Nothing that the lane has begun is still at work. The lock is held. A lane without gear is fine. */
+/* Takes the gear from a lane of which no work is left on the GPU. A lane without gear is fine. The lock is
+ * held. */
 void gear_leave(struct lane *lane, struct shop *shop);
-/* All that no lane has. The lock is held, and given up for a while. */
+/* Frees all gear that no lane has. The lock is held, and released meanwhile. */
 void gear_free(struct shop *shop);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all communicators of the engine use: the driver, NCCL, and the GPU's primary context, which is that of
- * the backend, too. */
+/* State that all communicators of the engine use: the driver, NCCL, and the GPU's primary context, which the
+ * backend uses, too. */
 #pragma once
 
 #include "proto/cuda.h"
@@ -11,14 +11,14 @@ struct gpu {
         struct nccl nccl;
         cuda_device device;
         int processors;       /* multiprocessors */
-        cuda_context context; /* NULL: it was not opened */
+        cuda_context context; /* NULL if it was not opened */
         char uuid[CUDA_UUID_TEXT];
 };
 
-/* Libraries may be NULL, see cuda_load() and nccl_load(). 0 or a negative errno, with a sentence in `error`.
- * */
+/* Opens the GPU. `driver` and `library` may be NULL, see cuda_load() and nccl_load(). 0 or a negative errno,
+ * with a sentence in `error`. */
 int gpu_open(struct gpu *gpu, const char *uuid, const char *driver, const char *library, char *error,
              size_t size);
 void gpu_close(struct gpu *gpu);
-/* The calling thread works with it from now on. */
+/* Makes the GPU's context current in the calling thread. */
 cuda_result gpu_enter(const struct gpu *gpu);

@@ -12,21 +12,21 @@
 #include "engine/nccl/gear.h"
 #include "engine/nccl/registrar.h"
 
-#define LINGER UINT64_C(200) /* microseconds for which it asks without a pause after there was something */
-#define NAP 50000            /* nanoseconds between questions after that */
-#define LONG_NAP 500000      /* … and when nothing has come for long */
+#define LINGER UINT64_C(200) /* microseconds after news in which it polls without a pause */
+#define NAP 50000            /* nanoseconds between polls after that */
+#define LONG_NAP 500000      /* nanoseconds between polls when nothing has come for LONG */
 #define LONG (20 * USEC_PER_MSEC)
-#define ILL (2 * USEC_PER_MSEC)    /* between two questions about a communicator's health */
-#define TAKING (30 * USEC_PER_SEC) /* for NCCL to take a collective: it connected before */
+#define ILL (2 * USEC_PER_MSEC)    /* time between two looks at a communicator's health */
+#define TAKING (30 * USEC_PER_SEC) /* time for NCCL to take a collective: it connected before */
 
 struct launcher {
         struct shop *shop;
-        uint64_t asked; /* about their health */
+        uint64_t asked; /* clock_now() at the last look at communicators' health */
 };
 
 /* ---- without the lock ---- */
 
-struct outcome { /* of calls */
+struct outcome { /* results of calls */
         nccl_result nccl;
         cuda_result cuda;
 };
@@ -39,8 +39,9 @@ static void *device(uint64_t address) {
         return (void *)(uintptr_t)address;
 }
 
-/* A communicator that does not block may take a collective later, and nothing else until then. The thread of
- * NCCL that takes it may need this processor. */
+/* Waits until NCCL has taken a collective. A communicator that does not block may take it later, and takes
+ * nothing else until then. The thread of NCCL that takes it may need this processor, so this thread yields or
+ * sleeps. */
 static nccl_result launcher_await(const struct nccl *nccl, nccl_comm comm, nccl_result result) {
         uint64_t begin = clock_now(), waited;
 
@@ -80,7 +81,7 @@ static void flight_sum(const struct gpu *gpu, const struct lane *lane, const str
                                                    flight->operation, lane->comm, lane->gear->stream));
 }
 
-/* Through the window, at the place that all ranks have for it. */
+/* Goes through the window, at the place that all ranks have for the flight. */
 static void flight_sum_windowed(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
                                 struct outcome *ret) {
         const struct cuda *cuda = &gpu->cuda;
@@ -122,7 +123,7 @@ static struct outcome flight_launch(const struct gpu *gpu, const struct lane *la
         return outcome;
 }
 
-/* ---- with it, except around calls ---- */
+/* ---- with the lock, except around calls ---- */
 
 static void launcher_leave(struct communicator *comm) {
         comm->calls++;
@@ -135,7 +136,8 @@ static void launcher_return(struct communicator *comm) {
                 pthread_cond_broadcast(&comm->shop->change);
 }
 
-/* What NCCL adds is asked for here: no call of it is under way. */
+/* Breaks a communicator. NCCL's own text can be asked for here, because no call of NCCL for it is under
+ * way. */
 static void launcher_fail(struct communicator *comm, nccl_comm of, const char *what,
                           const struct outcome *outcome) {
         const struct gpu *gpu = &comm->shop->gpu;
@@ -158,7 +160,7 @@ static void lane_note_launched(struct lane *lane, uint64_t sequence) {
         lane->launched = sequence;
 }
 
-/* Whether there was something to launch. */
+/* Launches the next flight. Returns whether there was one. */
 static bool launcher_launch(struct shop *shop) {
         if (list_empty(&shop->queue))
                 return false;
@@ -168,7 +170,7 @@ static bool launcher_launch(struct shop *shop) {
 
         list_remove(&flight->news.link);
         if (comm->state != COMMUNICATOR_WORKING)
-                return true; /* nobody waits for it */
+                return true; /* its result is not awaited */
         launcher_leave(comm);
         struct outcome outcome = flight_launch(&shop->gpu, lane, flight);
         launcher_return(comm);
@@ -179,7 +181,7 @@ static bool launcher_launch(struct shop *shop) {
         return true;
 }
 
-/* Errors of NCCL's own threads: a rank has gone, or differs. */
+/* Returns errors of NCCL's own threads: a rank has gone, or differs. */
 static nccl_result lane_health(const struct nccl *nccl, const struct lane *lane) {
         nccl_result state = NCCL_OK, r = nccl->async_error(lane->comm, &state);
 
@@ -187,8 +189,8 @@ static nccl_result lane_health(const struct nccl *nccl, const struct lane *lane)
         return r == NCCL_IN_PROGRESS ? NCCL_OK : r;
 }
 
-/* All ranks launch at once, and a kernel waits for nothing but its peers: one of them is stuck, or the way to
- * it, of which NCCL says nothing. */
+/* Breaks a communicator whose oldest collective takes too long. All ranks launch at once, and a kernel waits
+ * for nothing but its peers. So one of them is stuck, or the way to it, which NCCL does not report. */
 static void launcher_judge(struct communicator *comm, const struct lane *lane, const struct flight *flight) {
         uint32_t timeout = comm->shop->config.exchange;
         char why[128];
@@ -200,9 +202,12 @@ static void launcher_judge(struct communicator *comm, const struct lane *lane, c
         communicator_break(comm, comm->n_nodes, why);
 }
 
-/* Whether the lane's oldest collective has ended. Where NCCL has failed its kernels may end, too, with what
- * they have by then. The event may take its time to be asked for, while others wait for the whole GPU: the
- * communicator may be ended meanwhile, and with it what they wait for. */
+/*
+ * Whether the lane's oldest collective has ended. If NCCL has failed its kernels may end, too, with the
+ * results that they have by then. The query of the event may take long, while other threads wait for the
+ * whole GPU. So the lock is released: the communicator may be ended meanwhile, and with it the work that they
+ * wait for.
+ */
 static bool launcher_look(struct communicator *comm, struct lane *lane) {
         struct flight *flight = &lane->flight[(lane->ended + 1) % ENGINE_WINDOW];
         const struct gpu *gpu = &comm->shop->gpu;
@@ -248,8 +253,8 @@ static void launcher_ask(struct communicator *comm, struct lane *lane) {
                 launcher_fail(comm, lane->comm, "NCCL reports", &outcome);
 }
 
-/* Communicators go while the lock is given up, so each pass begins anew behind the last one that it was at.
- * */
+/* Returns the next communicator by id. Communicators go while the lock is released, so each step of a pass
+ * begins behind the last one that was looked at. */
 static struct communicator *launcher_next(struct shop *shop, uint64_t after) {
         struct communicator *comm, *next = NULL;
 
@@ -259,7 +264,8 @@ static struct communicator *launcher_next(struct shop *shop, uint64_t after) {
         return next;
 }
 
-/* Looks through all of them. Whether something has ended; *ret_busy: whether something is under way. */
+/* Looks through all communicators. Returns whether a collective has ended; *ret_busy: whether one is under
+ * way. */
 static bool launcher_look_around(struct launcher *launcher, bool *ret_busy) {
         struct shop *shop = launcher->shop;
         bool news = false, ask = clock_now() - launcher->asked > ILL;
@@ -268,7 +274,7 @@ static bool launcher_look_around(struct launcher *launcher, bool *ret_busy) {
 
         *ret_busy = false;
         while ((comm = launcher_next(shop, at)) != NULL) {
-                comm->busy++; /* it stays */
+                comm->busy++; /* it has to stay */
                 for (uint32_t l = 0; l < comm->n_lanes; l++) {
                         struct lane *lane = &comm->lane[l];
 
@@ -287,8 +293,8 @@ static bool launcher_look_around(struct launcher *launcher, bool *ret_busy) {
         return news;
 }
 
-/* For something to launch, or for a moment if something is under way. Health is asked for all the same: who
- * waits may wait for a rank that is gone. */
+/* Waits for something to launch, or for a moment if a collective is under way. Health is asked for all the
+ * same, because the collective may wait for a rank that is gone. */
 static void launcher_rest(struct shop *shop, uint64_t busy_since, bool busy) {
         uint64_t idle = clock_now() - busy_since;
         struct timespec until;

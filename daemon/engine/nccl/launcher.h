@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one thread that gives collectives to NCCL, in the order in which they were handed over, and learns what
- * has ended. It never waits for another process. */
+/* The one thread that gives collectives to NCCL, in the order in which they were launched, and learns which
+ * have ended. It never waits for another process. */
 #pragma once
 
 #include "engine/nccl/shop.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop thread's side of the engine: takes what is wanted, delivers what has come, and watches that
- * communicators which are to end do. */
+/* The loop thread's side of the engine: takes calls, delivers news, and watches that communicators which are
+ * to end do. */
 #include "engine/nccl/nccl.h"
 
 #include <assert.h>
@@ -24,12 +24,12 @@
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
 
-#define LOOK (100 * USEC_PER_MSEC) /* how often deadlines are looked at while something is to end */
+#define LOOK (100 * USEC_PER_MSEC) /* time between two looks at deadlines while a communicator is to end */
 
-#define CTAS_AT_MOST 32u    /* of a kernel, if nobody says less */
-#define LANES_OF_JOB 2u     /* see both.c */
-#define QUEUES 32u          /* of the GPU, that streams share: see environment.c */
-#define QUEUES_OF_OTHERS 6u /* of the backend, and the default stream */
+#define CTAS_AT_MOST 32u    /* thread blocks of a kernel, if the configuration sets no smaller limit */
+#define LANES_OF_JOB 2u     /* lanes on the GPU, see both.c */
+#define QUEUES 32u          /* queues of the GPU, which streams share: see environment.c */
+#define QUEUES_OF_OTHERS 6u /* queues of the backend's streams, and of the default stream */
 
 struct nccl_engine {
         struct engine engine;
@@ -37,7 +37,7 @@ struct nccl_engine {
         struct shop shop;
         pthread_t launcher;
         bool launching; /* the launcher has been started */
-        bool failed;    /* … and that has been told */
+        bool failed;    /* failed() has been called */
         char abilities[256];
         int epoll, timer;
 };
@@ -213,7 +213,8 @@ static int nccl_learn(struct engine *engine, uint64_t id, uint32_t rank, const v
         return r;
 }
 
-/* The lock is held. Nothing of what it has launched is launched or delivered any more. */
+/* Drops the flights and news of a communicator: nothing of it is launched or delivered any more. The lock is
+ * held. */
 static void communicator_forget(struct communicator *comm) {
         list_remove(&comm->publish.link);
         list_remove(&comm->built.link);
@@ -279,7 +280,7 @@ static int operation_of(enum engine_reduce reduce, enum nccl_operation *ret) {
         }
 }
 
-/* NCCL takes the larger or the smaller number where one of two is none, and so hides it. */
+/* NCCL's minimum and maximum take the number if one of two is NaN, and so hide the NaN. */
 static bool nccl_can(const struct engine *engine, unsigned dtype, enum engine_reduce reduce) {
         enum nccl_type type;
 
@@ -306,8 +307,8 @@ static int flight_fill_payload(const struct nccl_engine *nccl, struct flight *fl
         return r == 0 ? operation_of(piece->reduce, &flight->operation) : r;
 }
 
-/* What NCCL has kernels for windows for; larger ones would gain less than the copies cost. All ranks find the
- * same. */
+/* Whether NCCL has kernels in windows for the flight. Larger flights would gain less than the copies cost.
+ * All ranks find the same. */
 static bool flight_suits_window(const struct flight *flight) {
         return flight->operation == NCCL_SUM && flight->bytes <= TABLE_PANE &&
                (flight->type == NCCL_FLOAT32 || flight->type == NCCL_FLOAT16 ||
@@ -351,7 +352,7 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
         return r;
 }
 
-/* ---- what has come ---- */
+/* ---- delivering news ---- */
 
 static void nccl_deliver_publish(const struct nccl_engine *nccl, const struct communicator *comm) {
         unsigned char bytes[TABLE_BYTES_AT_MOST];
@@ -360,7 +361,7 @@ static void nccl_deliver_publish(const struct nccl_engine *nccl, const struct co
         nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, size);
 }
 
-/* Nobody in particular is all of the others. */
+/* Lists the nodes to blame. If there is no single one, these are all of the others. */
 static uint32_t communicator_suspects(const struct communicator *comm, uint32_t *ret) {
         uint32_t n = 0;
 
@@ -378,7 +379,8 @@ static void communicator_log(const struct communicator *comm, const char *what) 
         log_warning("job %s: NCCL %s%s %s", comm->name, what, who, comm->error);
 }
 
-/* Between GPUs of one host there are faster ways, which NCCL leaves without a word. */
+/* Warns of slow ways. Between GPUs of one host there are faster ways than the network, which NCCL leaves
+ * without a word. */
 static void communicator_warn(const struct communicator *comm) {
         const char *host = comm->table[comm->self].host;
 
@@ -422,7 +424,7 @@ static void nccl_deliver_unreachable(const struct nccl_engine *nccl, const struc
         nccl->engine.events->unreachable(nccl->engine.owner, comm->id, nodes, n);
 }
 
-/* It has ended, and none of its news is left. */
+/* Frees a communicator that has ended, and of which no news is left. */
 static void nccl_forget(struct nccl_engine *nccl, struct communicator *comm) {
         pthread_mutex_lock(&nccl->shop.lock);
         list_remove(&comm->link);
@@ -485,7 +487,8 @@ static struct news *nccl_next(struct nccl_engine *nccl) {
         return news;
 }
 
-/* The lock is held. One that does not end holds its kernels, and with them the GPU. */
+/* Looks for communicators that do not end: they hold their kernels, and with them the GPU. The lock is
+ * held. */
 static void nccl_look_at_deadlines(struct nccl_engine *nccl) {
         struct communicator *comm;
         bool ending = false;
@@ -529,7 +532,7 @@ static const char *nccl_version(const struct engine *engine) {
         return nccl_of(engine)->shop.gpu.nccl.text;
 }
 
-/* Which of the library's newer functions are used, and which are not there. */
+/* Lists which of the library's newer functions are used, and which are not there. */
 static void nccl_list_abilities(struct nccl_engine *nccl) {
         const struct nccl *library = &nccl->shop.gpu.nccl;
         char *to = nccl->abilities;
@@ -591,7 +594,7 @@ static const struct engine_ops nccl_ops = {
         .abort = nccl_abort,
 };
 
-/* ---- its life ---- */
+/* ---- opening and closing ---- */
 
 static int nccl_watch(const struct nccl_engine *nccl, int fd) {
         struct epoll_event event = { .events = EPOLLIN };
@@ -599,9 +602,12 @@ static int nccl_watch(const struct nccl_engine *nccl, int fd) {
         return fd >= 0 && epoll_ctl(nccl->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* A kernel of NCCL waits for those of other ranks. If two of them need room that only the other one's end
- * gives, or stand in one queue, both wait for ever: so all must fit side by side. A thread block takes most
- * of a multiprocessor; each lane needs a queue, and the backend has some of its own. */
+/*
+ * Returns how many communicators may work at a time. A kernel of NCCL waits for those of other ranks. If two
+ * of them need room that only the other one's end gives, or stand in one queue, both wait for ever, so all
+ * must fit side by side. A thread block takes most of a multiprocessor. Each lane needs a queue, and the
+ * backend has some of its own.
+ */
 static uint32_t nccl_most(const struct shop *shop) {
         unsigned ctas = shop->config.ctas > 0 ? shop->config.ctas : CTAS_AT_MOST;
         uint32_t room = (uint32_t)shop->gpu.processors / (ctas * LANES_OF_JOB);
@@ -662,8 +668,8 @@ int nccl_open(const struct nccl_engine_config *config, struct engine **ret, char
         return r;
 }
 
-/* Those that were dropped, or are quiet, may still be at it: as long as they have time. What they tell then
- * nobody hears, but it stands in one list until the last of them has told it. */
+/* Waits for communicators that were dropped, or are quiet, and have not ended yet. Their news is not
+ * delivered, but stays in one list until the last of them has ended. */
 static void nccl_wait_for_ends(struct nccl_engine *nccl) {
         struct communicator *comm, *spare;
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 
 struct registration {
-        struct list link; /* of the memory */
+        struct list link; /* in memory->registrations */
         struct communicator *comm;
         uint32_t lane;
         void *handle;
@@ -25,7 +25,7 @@ static bool memory_is_with(const struct shop_memory *memory, const struct commun
         return false;
 }
 
-/* It is a matter of speed: where it fails NCCL goes another way. */
+/* Registers a memory for a lane. That is a matter of speed: if it fails NCCL goes another way. */
 static void registrar_add_lane(struct communicator *comm, uint32_t lane, struct shop_memory *memory) {
         struct registration *registration = calloc(1, sizeof(*registration));
         const struct nccl *nccl = &comm->shop->gpu.nccl;
@@ -38,7 +38,7 @@ static void registrar_add_lane(struct communicator *comm, uint32_t lane, struct 
                                   &registration->handle);
         pthread_mutex_lock(&comm->shop->lock);
         registration->comm = comm;
-        registration->lane = r == NCCL_OK ? lane : NCCL_LANES; /* not to be tried again */
+        registration->lane = r == NCCL_OK ? lane : NCCL_LANES; /* failed: not to be tried again */
         list_append(&memory->registrations, &registration->link);
 }
 
@@ -67,15 +67,15 @@ void registrar_begin(struct communicator *comm) {
         while (registrar_is_of_use(comm->shop) && comm->state == COMMUNICATOR_FORMING &&
                (memory = registrar_next(comm)) != NULL)
                 registrar_add(comm, memory);
-        comm->shop->unregistered = true; /* somebody may have waited for this */
+        comm->shop->unregistered = true; /* a memory may have waited for this communicator */
 }
 
-/* One that is lent is NCCL's to make another one of. */
+/* Whether registrations of the communicator may change. One that is lent is NCCL's to make another one of. */
 static bool registrar_may(const struct communicator *comm) {
         return comm->state == COMMUNICATOR_WORKING && !comm->lent;
 }
 
-/* One that a communicator which works still has. */
+/* Finds a registration of an unwanted memory with a communicator that works. */
 static struct registration *registrar_find_superfluous(const struct shop_memory *memory) {
         struct registration *registration;
 
@@ -112,7 +112,7 @@ static void registrar_tell(struct shop *shop, struct shop_memory *memory) {
         }
 }
 
-/* True: the lock was given up meanwhile. */
+/* Adds or removes one registration. True: the lock was released meanwhile. */
 static bool registrar_step(struct shop *shop) {
         struct registration *registration;
         struct shop_memory *memory;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each rank of a communicator tells the others before it is made: bytes of a fixed layout, of numbers
- * little-endian. It goes over the authenticated link between daemons, and nowhere else. */
+/* The table that each rank of a communicator gives the others before the communicator is made: bytes of a
+ * fixed layout, with little-endian numbers. It goes over the authenticated link between daemons, and nowhere
+ * else. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,28 +16,28 @@
 enum way { WAY_INIT, WAY_SHRINK, WAY_GROW };
 
 struct table {
-        int version; /* of its NCCL */
+        int version; /* version of the rank's NCCL */
         char uuid[CUDA_UUID_TEXT];
-        char host[TABLE_HOST]; /* cut to that length */
-        bool has_id;           /* of rank 0, also where the way needs none */
+        char host[TABLE_HOST]; /* nccl_engine_config.host, cut to that length */
+        bool has_id;           /* rank 0 has one, also if the way needs none */
         struct nccl_id id;
-        /* From the dialect TABLE_WAYS on; before it all communicators are made by WAY_INIT. */
-        enum way way;            /* of rank 0: the one that all are to go */
-        bool shrinks, grows;     /* its NCCL does */
-        char older[TABLE_OLDER]; /* name of a communicator that it has and that may be used; "": none */
-        uint32_t n_older;        /* nodes of that one */
+        /* From the dialect TABLE_WAYS on. In earlier ones all communicators are made by WAY_INIT. */
+        enum way way;            /* rank 0's is the one that all ranks go */
+        bool shrinks, grows;     /* whether the rank's NCCL does that */
+        char older[TABLE_OLDER]; /* name of a communicator that it has and that may be used; "" if none */
+        uint32_t n_older;        /* number of nodes of that one */
 };
 
-#define TABLE_WAYS 2u /* 0 and 1 are the same to NCCL: see both.c */
-/* From this one on ranks agree, when a communicator is made, whether sums of floats go through windows: such
- * of at most TABLE_PANE bytes. */
+#define TABLE_WAYS 2u /* dialects 0 and 1 are the same to NCCL: see both.c */
+/* From this dialect on ranks agree, when a communicator is made, whether sums of floats go through windows,
+ * if they have at most TABLE_PANE bytes. */
 #define TABLE_WINDOWS 3u
 #define TABLE_PANE (256u << 10)
 #define TABLE_BYTES                                                                                          \
-        (8 + 4 + CUDA_UUID_TEXT + TABLE_HOST + 1 + sizeof(struct nccl_id)) /* of the first layout */
+        (8 + 4 + CUDA_UUID_TEXT + TABLE_HOST + 1 + sizeof(struct nccl_id)) /* bytes of the first layout */
 #define TABLE_BYTES_AT_MOST (TABLE_BYTES + 1 + 1 + TABLE_OLDER + 4)
 
-/* In the layout of that dialect. Returns how many bytes it has. */
+/* Writes a table in the layout of that dialect. Returns its number of bytes. */
 size_t table_put(const struct table *table, uint32_t dialect, unsigned char to[TABLE_BYTES_AT_MOST]);
-/* In either layout. False: this is none. */
+/* Reads a table in either layout. False if it is none. */
 bool table_get(struct table *ret, const void *from, size_t bytes);

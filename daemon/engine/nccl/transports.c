@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_AT_MOST (4 << 20) /* bytes of the log of one communicator */
+#define READ_AT_MOST (4 << 20) /* bytes; a longer log of one communicator is not read */
 
 static off_t log_size(int fd) {
         struct stat info;
@@ -26,8 +26,8 @@ void transports_begin(struct communicator *comm) {
         pthread_mutex_unlock(&comm->shop->lock);
 }
 
-/* The kind and the way, "NET/Socket", without what follows; but whether the network reaches into the GPU's
- * memory, "NET/IB/0/GDRDMA", is told. */
+/* Takes the kind and the way, "NET/Socket", without the rest. The name also has "/GDRDMA" if the network
+ * reaches into the GPU's memory, as for "NET/IB/0/GDRDMA". */
 static void transport_take_name(char name[TRANSPORT], const char *from) {
         static const char direct[] = "/GDRDMA";
         size_t n = strcspn(from, "/ \t\r\n"), all = strcspn(from, " \t\r\n");
@@ -49,7 +49,7 @@ bool transports_parse(const char *line, uint32_t *ret_from, uint32_t *ret_to, ch
         return name[0] != '\0';
 }
 
-/* The GPUs of one host have a multicast through their switches beside that. */
+/* Notes that GPUs of one host also have a multicast through their switches. */
 static void transports_take_multicast(struct communicator *comm) {
         const char *host = comm->table[comm->self].host;
 

@@ -19,14 +19,14 @@ void way_end(struct communicator *comm) {
                 return;
         older->lent = false;
         comm->older = NULL;
-        comm->shop->unregistered = true; /* what was not done for its sake meanwhile */
+        comm->shop->unregistered = true; /* registrations that were put off while it was lent */
         pthread_cond_signal(&comm->shop->work);
         pthread_cond_broadcast(&comm->shop->change);
 }
 
 /* ---- what this node has ---- */
 
-/* The lock is held. */
+/* Whether nothing of the communicator is under way. The lock is held. */
 static bool way_is_idle(const struct communicator *older) {
         const struct flight *flight;
 
@@ -39,7 +39,8 @@ static bool way_is_idle(const struct communicator *older) {
         return older->state == COMMUNICATOR_WORKING;
 }
 
-/* Calls that began before it was lent are over soon. */
+/* Whether the older communicator can be used. Calls that began before it was lent are over soon, so it waits
+ * for them. */
 static bool way_has_older(const struct communicator *comm) {
         struct shop *shop = comm->shop;
 

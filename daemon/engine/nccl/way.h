@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By which way a communicator is made. Where the one that the job had before is still there, and nothing of
- * it is under way, NCCL can make the new one of it: of those nodes that stay (ncclCommShrink), or of all of
- * its nodes and others (ncclCommGrow). Rank 0 chooses a way by what it has, and its table says which; the
- * tables of all say whether they can go it, and all of them judge these in the same way. Where they cannot,
- * or where it fails, the communicator is broken. The older one is lent once: so the next one is made of
- * nothing (ncclCommInitRankConfig), as is each one that is no part and no extension of the older one.
+ * The way by which a communicator is made. If the one that the job had before is still there, and nothing of
+ * it is under way, NCCL can make the new one of it: of the nodes that stay (ncclCommShrink), or of all its
+ * nodes and others (ncclCommGrow). Rank 0 chooses a way by what it has, and its table says which. The tables
+ * of all ranks say whether they can go that way, and all ranks judge these in the same way. If a rank cannot,
+ * or if the way fails, the communicator is broken. The older one is lent once, so the next one is made of
+ * nothing (ncclCommInitRankConfig), as is each one that is neither a part nor an extension of the older one.
  *
  * NCCL numbers the ranks of a part in their old order, and lets old ranks keep their numbers in an extension.
  * Ranks go by addresses: that is right for every part, and for an extension by nodes of higher addresses.
@@ -14,16 +14,16 @@
 
 #include "engine/nccl/shop.h"
 
-/* Lends `older`, or nothing if it is of no use or NULL. On the loop thread, with the lock held, before the
- * worker begins. */
+/* Lends `older` to the new communicator, unless it is of no use or NULL. On the loop thread, with the lock
+ * held, before the worker begins. */
 void way_begin(struct communicator *comm, struct communicator *older);
-/* Gives it back, if that was not done before. The lock is held. */
+/* Gives the older communicator back, if that was not done before. The lock is held. */
 void way_end(struct communicator *comm);
 
-/* Writes into this node's table what it has; on rank 0 also the way, and the id if that needs one. For the
- * worker, without the lock; so is the next one. */
+/* Writes into this node's table what the node has; on rank 0 also the way, and the id if the way needs one.
+ * For the worker, without the lock, as is way_find_unfit(). */
 nccl_result way_offer(struct communicator *comm, struct table *own);
-/* The first rank that cannot go the way of rank 0, or n_nodes: all can. */
+/* Returns the first rank that cannot go the way of rank 0, or n_nodes if all can. */
 uint32_t way_find_unfit(const struct communicator *comm);
-/* Ranks of the older one that are not in this one. Returns how many they are. */
+/* Lists the ranks of the older communicator that are not in this one. Returns their number. */
 int way_list_left_out(const struct communicator *comm, int *ret);

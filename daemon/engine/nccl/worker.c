@@ -17,7 +17,7 @@ static bool communicator_is_last(const struct communicator *comm) {
         return true;
 }
 
-/* The lock is held. */
+/* Takes the gear from the lanes once the launcher has left the communicator. The lock is held. */
 static void communicator_strip(struct communicator *comm) {
         while (comm->busy > 0)
                 pthread_cond_wait(&comm->shop->change, &comm->shop->lock);
@@ -29,7 +29,8 @@ static void communicator_strip(struct communicator *comm) {
                 gear_free(comm->shop);
 }
 
-/* Whoever waits for it may go on: what is left is to free it. */
+/* Queues NEWS_QUIET. Callers that wait for the communicator's end may go on, although it is still to be
+ * freed. */
 static void communicator_hush(struct communicator *comm) {
         pthread_mutex_lock(&comm->shop->lock);
         shop_tell(comm->shop, &comm->quiet);
