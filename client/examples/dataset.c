@@ -34,7 +34,7 @@ static int part_add(struct dataset_part *part, const long *value) {
         return 0;
 }
 
-/* One line into DATASET_PIXELS + 1 numbers; false if it is not exactly that. */
+/* Parses one line into DATASET_PIXELS + 1 numbers; false if it is anything else. */
 static int line_parse(const char *line, long *value) {
         for (size_t i = 0; i <= DATASET_PIXELS; i++) {
                 long limit = i < DATASET_PIXELS ? INK_MAX : DATASET_CLASSES - 1;

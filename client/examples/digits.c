@@ -50,23 +50,23 @@ struct trainer {
         uint64_t reported; /* epochs that this process has reported */
         uint64_t ordered;  /* epochs for which `order` has been shuffled */
 
-        size_t steps;  /* of one epoch; rows that do not fill a last batch sit this epoch out */
+        size_t steps;  /* steps of one epoch; rows that do not fill a last batch sit this epoch out */
         size_t share;  /* rows of one batch that are ours */
         size_t *order; /* all training rows, shuffled alike on every member */
         float *image;  /* our rows of the current batch */
         uint8_t *label;
-        uint64_t *hashes; /* of every member's parameters */
-        pid_t command;    /* --exec while it runs */
+        uint64_t *hashes; /* hashes of every member's parameters */
+        pid_t command;    /* process of --exec while it runs */
 };
 
-/* What one epoch adds up to. A member that came in the middle knows its own steps only. */
+/* The sums of one epoch. A member that came in the middle knows its own steps only. */
 struct epoch {
         double loss;    /* sum over our rows; in the report, mean over the rows of all members */
         double exposed; /* seconds blocked in gradsync; in the report, mean of the members */
-        double norm;    /* of the averaged gradient, sum over the steps; in the report, their mean */
+        double norm;    /* norms of the averaged gradient, sum over the steps; in the report, their mean */
         double rows, steps;
         double start, seconds;
-        uint64_t hash; /* of our parameters */
+        uint64_t hash; /* hash of our parameters */
 };
 
 static double now(void) {
@@ -120,7 +120,7 @@ static void check_device(const struct trainer *t) {
         fail(t, "cannot train", why);
 }
 
-/* A training that was to be shared runs as well without the others: its user is told. */
+/* Tells the user of a training that was to be shared and that runs alone: nothing else would show it. */
 static void tell_alone(struct trainer *t) {
         struct gradsync_device served = GRADSYNC_DEVICE_INIT;
 
@@ -208,7 +208,7 @@ static void synchronise_state(struct trainer *t) {
         take_place(t);
 }
 
-/* After a call that ended with its generation: whatever it was, it is done again. */
+/* Called after a call that ended with its generation. That call is made again afterwards. */
 static void enter_generation(struct trainer *t, int result) {
         if (result == GRADSYNC_VOID_BEHIND)
                 synchronise_state(t);
@@ -307,7 +307,7 @@ static int train_next(struct trainer *t, struct epoch *epoch) {
         return train_step(t, epoch);
 }
 
-/* Sums of the loss and the time over all members. */
+/* Adds up loss and time over all members. */
 static int add_up(struct trainer *t, const struct epoch *ours, struct epoch *all) {
         double sums[3] = { ours->loss, ours->exposed, ours->rows };
         int r = gradsync_allreduce(t->job, sums, 3, GRADSYNC_F64, GRADSYNC_SUM);
@@ -342,7 +342,7 @@ static void report_epoch(const struct trainer *t, size_t number, const struct ep
                e->seconds > 0. ? 100. * e->exposed / e->seconds : 0., e->norm);
 }
 
-/* All members have the hashes of all. Equal parameters are what all of this is for. */
+/* All members have the hashes of all. Equal parameters are the purpose of the whole program. */
 static void compare_hashes(const struct trainer *t, const struct epoch *epoch) {
         for (size_t rank = 0; rank < t->world; rank++) {
                 if (t->hashes[rank] == epoch->hash)
@@ -407,7 +407,7 @@ static int end_epoch(struct trainer *t, struct epoch *ours) {
         return GRADSYNC_OK;
 }
 
-/* What is next, wherever we are: a successor of a lost member comes in in the middle. */
+/* Does the next piece of work, wherever we are: a successor of a lost member comes in in the middle. */
 static int advance(struct trainer *t, struct epoch *epoch) {
         if (t->compared == t->options.epochs) {
                 command_wait(t);

@@ -24,17 +24,17 @@ int main(void) {
         struct gradsync_plan *plan; /* what is averaged, and the memory it lives in */
         const uint64_t shape[] = { 4 };
 
-        check(gradsync_open(&gs, NULL));      /* NULL: the environment says where the daemon is, … */
-        check(gradsync_join(gs, NULL, &job)); /* … which job this is, its size and our rank */
+        check(gradsync_open(&gs, NULL));      /* NULL: the environment says where the daemon is */
+        check(gradsync_join(gs, NULL, &job)); /* NULL: the environment names the job, its size, our rank */
 
         check(gradsync_param(job, "weight", GRADSYNC_F32, 1, shape)); /* a model has many of these */
         check(gradsync_plan(job, &plan)); /* all members named the same parameters: memory is shared */
 
-        float *gradient = gradsync_gradient(plan, 0); /* ours to write until ready(), … */
+        float *gradient = gradsync_gradient(plan, 0); /* the memory is ours to write until ready() */
         for (int i = 0; i < 4; i++)
                 gradient[i] = (float)gradsync_rank(job) + 1.f;
-        check(gradsync_ready(plan, 0));     /* … the daemon's while it averages, … */
-        check(gradsync_finish(plan, NULL)); /* … and ours again, with the same average on every member */
+        check(gradsync_ready(plan, 0));     /* now it is the daemon's, which averages */
+        check(gradsync_finish(plan, NULL)); /* it is ours again: every member has the same average */
 
         unsigned rank = gradsync_rank(job), world = gradsync_world_size(job);
         printf("rank %u of %u: the average is %g\n", rank, world, gradient[0]);

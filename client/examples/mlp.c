@@ -35,7 +35,7 @@ void mlp_deinit(struct mlp *mlp) {
         *mlp = (struct mlp){ 0 };
 }
 
-/* What a layer reads: the outputs of the one below it, or the images. */
+/* The input of a layer: the outputs of the layer below it, or the images. */
 static const float *layer_input(const struct mlp *mlp, size_t l) {
         return l ? mlp->layer[l - 1].output : mlp->input;
 }
@@ -83,7 +83,7 @@ double mlp_loss(struct mlp *mlp) {
         return mlp->loss;
 }
 
-/* The delta of the layer below: back through the weights, and nothing where its ReLU was shut. */
+/* Computes the delta of the layer below: back through the weights, and zero where its ReLU was shut. */
 static void backward_delta(const struct mlp_layer *layer, struct mlp_layer *below, size_t rows) {
         for (size_t r = 0; r < rows; r++) {
                 const float *delta = layer->delta + r * layer->out, *open = below->output + r * below->out;

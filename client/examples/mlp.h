@@ -20,7 +20,7 @@ struct mlp_layer {
         size_t in, out;
         float *weight, *bias; /* weight: [in][out] */
         float *weight_velocity, *bias_velocity;
-        float *output; /* [batch][out], after ReLU; of the last layer: probabilities */
+        float *output; /* [batch][out], after ReLU; in the last layer: probabilities */
         float *delta;  /* [batch][out], d loss / d (output before ReLU) */
 };
 
@@ -28,27 +28,28 @@ struct mlp {
         size_t layers;
         size_t batch;       /* most rows of one forward pass */
         size_t params;      /* numbers to be learned, all layers together */
-        size_t rows;        /* of the latest forward pass */
-        double loss;        /* likewise, on the CPU */
-        const float *input; /* likewise; on the CPU the caller's, until backward is done */
-        /* What the layers point into. It starts with the state, which is the parameters and their velocities:
-         * 2 × params numbers. */
+        size_t rows;        /* rows of the latest forward pass */
+        double loss;        /* loss of that pass, in mlp.c only */
+        const float *input; /* input of that pass; in mlp.c it is the caller's, until backward is done */
+        /* Memory that the layers point into. It starts with the state, which is the parameters and their
+         * velocities: 2 × params numbers. */
         float *memory;
         struct mlp_layer layer[MLP_LAYERS_MAX];
-        struct mlp_gpu *gpu; /* of mlp_cuda.c */
+        struct mlp_gpu *gpu; /* owned by mlp_cuda.c; NULL in mlp.c */
 };
 
 /* `widths` has layers + 1 entries: inputs, hidden layers, classes. Equal seeds give equal parameters.
- * `device`: number of a GPU, or -1 if none was asked for. -1: there is a message on standard error. */
+ * `device`: number of a GPU, or -1 if none was asked for. Returns 0, or -1 with a message on standard
+ * error. */
 int mlp_init(struct mlp *mlp, int device, const size_t *widths, size_t layers, size_t batch, uint64_t seed);
 void mlp_deinit(struct mlp *mlp);
 
-/* At most `batch` rows; `input` must stay until the last mlp_backward(). */
+/* Computes a forward pass of at most `batch` rows; `input` must stay until the last mlp_backward(). */
 void mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
-/* Of the latest forward pass: the sum over the rows of the cross entropy. */
+/* Returns the cross entropy of the latest forward pass, summed over its rows. */
 double mlp_loss(struct mlp *mlp);
 
-/* The gradient of the mean loss of the rows, written over whatever was there. From the last layer to the
+/* Writes the gradient of the mean loss of the rows over the old contents. Called from the last layer to the
  * first. */
 void mlp_backward(struct mlp *mlp, size_t layer, float *weight_gradient, float *bias_gradient);
 
@@ -59,15 +60,15 @@ void mlp_update(struct mlp *mlp, size_t layer, const float *weight_gradient, con
 int mlp_device(const struct mlp *mlp);
 /* The stream that the work of the calls above is in; NULL: it is done when they return. */
 void *mlp_stream(const struct mlp *mlp);
-/* Until that work is done, so that others may read and write the state. */
+/* Waits until that work is done, so that others may read and write the state. */
 void mlp_wait(struct mlp *mlp);
 
-/* In memory of the host, until the next call: the parameters, and what the last layer makes of at most
- * `batch` rows, before softmax. */
+/* The parameters, and the outputs of the last layer for at most `batch` rows, before softmax. Both are in
+ * memory of the host, and valid until the next call. */
 const float *mlp_parameters(struct mlp *mlp);
 const float *mlp_scores(struct mlp *mlp, const float *input, size_t rows);
 
-/* How many rows get their own label the highest probability; any number of rows. */
+/* Returns the number of rows whose own label has the highest probability; any number of rows. */
 size_t mlp_correct(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
 
 /* 64 bits over all parameters: equal exactly if they are, bit by bit (except for a chance of 2^-64). */

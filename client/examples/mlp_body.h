@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The perceptron's kernels: what one thread of each does, written once for GPUs and for the host. A thread
- * computes one number, or one row of softmax, by itself. Sums go in the order of mlp.c and nothing is fused,
- * so equal inputs give equal bits whatever the grid, and those of mlp.c where exp() and log() are the same.
+ * The perceptron's kernels: the work of one thread of each, written once for GPUs and for the host. A thread
+ * computes one number, or one row of softmax, by itself. Sums go in the order of mlp.c and nothing is fused.
+ * So equal inputs give equal bits on any grid, and the bits of mlp.c if exp() and log() are the same.
  */
 #ifndef DIGITS_MLP_BODY_H
 #define DIGITS_MLP_BODY_H
@@ -16,18 +16,20 @@
 #define MLP_DEVICE static inline __attribute__((always_inline, unused))
 #endif
 
-#define MLP_THREADS 128u /* of each block */
+#define MLP_THREADS 128u /* threads of each block */
 #define MLP_DOT_LANES 8
 
-/* What a launch is given: one layer of mlp.h for so many rows. Kernels use what they need of it. */
+/*
+ * The argument of a launch: one layer of mlp.h, for `rows` rows. Each kernel uses the fields that it needs.
+ */
 struct mlp_work {
         uint64_t input, weight, bias, output, delta;
         uint64_t weight_gradient, bias_gradient, weight_velocity, bias_velocity;
         uint64_t below; /* delta of the layer below, whose output is the input */
-        uint64_t label; /* of the rows */
-        uint64_t loss;  /* double, of each row */
+        uint64_t label; /* labels of the rows */
+        uint64_t loss;  /* losses of the rows, each a double */
         uint32_t in, out, rows;
-        uint32_t is_last; /* it has no ReLU */
+        uint32_t is_last; /* the layer has no ReLU */
         float rate, momentum;
 };
 
@@ -39,7 +41,7 @@ _Static_assert(sizeof(struct mlp_work) == 120, "it looks the same to both compil
 
 /* X(name): the kernels, in the order of a step. */
 #define MLP_KERNELS(X) X(forward) X(softmax) X(gradient) X(delta) X(update)
-#define MLP_PREFIX "digits_" /* of the names of compiled functions */
+#define MLP_PREFIX "digits_" /* prefix of the names of compiled functions */
 
 enum mlp_kernel {
 #define MLP_KERNEL(name) MLP_KERNEL_##name,
@@ -48,7 +50,7 @@ enum mlp_kernel {
                 MLP_KERNELS_ALL
 };
 
-/* How many threads a launch needs. */
+/* Returns the number of threads that a launch needs. */
 MLP_DEVICE uint32_t mlp_threads(enum mlp_kernel kernel, const struct mlp_work *work) {
         switch (kernel) {
         case MLP_KERNEL_forward: return work->rows * work->out;
@@ -113,7 +115,7 @@ MLP_DEVICE void mlp_at_softmax(const struct mlp_work *work, uint32_t row) {
                                 MLP_FLOATS(work->delta) + row * work->out, work->out, label[row], work->rows);
 }
 
-/* Of a weight, or, for the last `out` of n, of a bias. */
+/* Computes the gradient of a weight, or, for the last `out` of n, of a bias. */
 MLP_DEVICE void mlp_at_gradient(const struct mlp_work *work, uint32_t n) {
         uint32_t i = n / work->out, o = n % work->out;
         const float *delta = MLP_FLOATS(work->delta) + o, *in = MLP_FLOATS(work->input) + i;
@@ -129,7 +131,7 @@ MLP_DEVICE void mlp_at_gradient(const struct mlp_work *work, uint32_t n) {
         MLP_FLOATS(work->weight_gradient)[n] = sum;
 }
 
-/* The delta of the layer below: back through the weights, and nothing where its ReLU was shut. */
+/* Computes the delta of the layer below: back through the weights, and zero where its ReLU was shut. */
 MLP_DEVICE void mlp_at_delta(const struct mlp_work *work, uint32_t n) {
         uint32_t row = n / work->in, i = n % work->in;
         const float *delta = MLP_FLOATS(work->delta) + row * work->out;

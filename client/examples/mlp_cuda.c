@@ -21,9 +21,9 @@ struct mlp_gpu {
         cuda_device device;
         cuda_stream stream;
         cuda_function kernel[MLP_KERNELS_ALL];
-        cuda_address memory; /* loss, then what mlp->memory points to, then input and label */
+        cuda_address memory; /* loss, then the memory of mlp->memory, then input and label */
         cuda_address loss, input, label;
-        double *row_loss; /* in memory of the host: what was copied from the GPU */
+        double *row_loss; /* this and `copy` hold copies from the GPU, in memory of the host */
         float *copy;
 };
 
@@ -76,7 +76,7 @@ static void gpu_start(struct mlp_gpu *gpu) {
                           gpu->cuda.module_function(&gpu->kernel[k], module, kernel_names[k]));
 }
 
-/* Memory for `count` numbers of the model, and what comes and goes with each pass. */
+/* Allocates memory for `count` numbers of the model, and for the input, labels and losses of a pass. */
 static int gpu_allocate(struct mlp_gpu *gpu, struct mlp *mlp, size_t count) {
         size_t in = mlp->layer[0].in, out = mlp->layer[mlp->layers - 1].out, batch = mlp->batch;
         size_t loss = batch * sizeof(double), model = count * sizeof(float),
@@ -154,7 +154,7 @@ static void gpu_launch(const struct mlp *mlp, enum mlp_kernel kernel, struct mlp
                                    parameters, NULL));
 }
 
-/* What all kernels are told of a layer. */
+/* The argument of a launch for a layer, with the fields that do not depend on the kernel. */
 static struct mlp_work work_of(const struct mlp *mlp, size_t l) {
         const struct mlp_layer *layer = &mlp->layer[l];
 
@@ -216,7 +216,7 @@ void mlp_update(struct mlp *mlp, size_t l, const float *weight_gradient, const f
         gpu_launch(mlp, MLP_KERNEL_update, &work);
 }
 
-/* --- What the CPU sees of it --- */
+/* --- Results for the CPU --- */
 
 static void gpu_get(const struct mlp_gpu *gpu, void *to, cuda_address from, size_t bytes) {
         gpu_check(gpu, "a copy from the GPU failed", gpu->cuda.copy_out(to, from, bytes, gpu->stream));

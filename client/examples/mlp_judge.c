@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of a model: how many rows it gets right, and a hash of its parameters. It asks for numbers and
+/* Judges a model: how many rows it gets right, and a hash of its parameters. Asks for the model's numbers and
  * computes on the CPU, wherever the model is. */
 #include "mlp.h"
 

@@ -9,19 +9,19 @@
 
 struct options {
         size_t epochs;
-        size_t batch; /* of all members together */
+        size_t batch; /* rows of one step, all members together */
         float rate;
         float momentum;
         uint64_t seed;
         int device; /* -1 if none was named */
         const char *data;
-        const char *exec;  /* a shell command that rank 0 runs … */
-        size_t exec_epoch; /* … after this epoch, NULL and 0 if none */
+        const char *exec;  /* shell command that rank 0 runs; NULL if none */
+        size_t exec_epoch; /* epoch after which it runs */
         bool json;
         bool no_sync;
 };
 
-/* Prints help, or what is wrong, and ends the program where there is nothing to train. */
+/* Fills the options. Prints help, or the mistake, and ends the program if there is nothing to train. */
 void options_parse(struct options *options, int argc, char **argv);
 
 #endif

@@ -135,7 +135,7 @@
  *
  * Parameters of an absent() are cleared by a stream of the library's own, so work of the caller's
  * streams that writes them must have ended before; those of an absent_on() are cleared by the
- * caller's stream, behind that work. Data of collectives, and pieces of a state, may lie on the GPU
+ * caller's stream, after that work. Data of collectives, and pieces of a state, may lie on the GPU
  * or in host memory; work of the caller's streams on them must have ended before the call.
  *
  * The library loads the driver (libcuda.so.1, or GRADSYNC_CUDA_DRIVER) when a plan is made, or
@@ -188,28 +188,28 @@
  * which has asked for a rank. Otherwise the job is over: finish() returns VOID_RETRY, and all
  * further calls return MEMBER_LOST.
  *
- * A finish() that is the first of its plan in a new generation returns VOID_RETRY or VOID_BEHIND if
- * anything of its step was marked before a call had reported that generation, also if nothing was
- * when the generation changed, so that no change goes unseen. What is marked in such a step is
- * dropped, and so is what is marked between a VOID_BEHIND and gradsync_sync_state(). What is marked
- * after that, and after a VOID_RETRY, counts in the new generation. A collective returns the same if
- * no other call has reported the generation.
+ * The first finish() of a plan in a new generation returns VOID_RETRY or VOID_BEHIND if a parameter
+ * of its step was marked before a call had reported that generation. This holds also if all marks
+ * came after the generation had changed, so that no change goes unseen. Marks of such a step are
+ * dropped, and so are marks between a VOID_BEHIND and gradsync_sync_state(). Marks after that call,
+ * and after a VOID_RETRY, count in the new generation. A collective returns the same results if no
+ * other call has reported the generation.
  *
- * Several plans have steps and outcomes of their own. Where a training step is made of several, a
- * loss may find one committed and make another void. So a trainer counts the steps that it has
- * applied of each plan, and keeps these counts with the parameters, in the state that it
- * synchronises. When a call, of a plan or a collective, has reported a change of members, the
+ * Each plan has steps and outcomes of its own. Where a training step consists of steps of several
+ * plans, a loss may find one of them committed and make another void. So a trainer counts the steps
+ * of each plan that it has applied, and keeps these counts with the parameters, in the state that
+ * it synchronises. When a call on a plan or a collective has reported a change of members, the
  * trainer
  *
- *   1. calls finish() for each other plan of which it has marked anything that is not finished,
- *      and applies what is OK;
+ *   1. calls finish() for each other plan with marks that are not finished, and applies the
+ *      averages if the result is OK;
  *   2. calls gradsync_sync_state(), if the first call, or one of these, has returned VOID_BEHIND;
- *   3. computes what the state lacks of the training step, from a point that follows from the
- *      state alone, so that all members, also the new one, make the same calls.
+ *   3. computes the part of the training step that the state lacks, from a point that follows from
+ *      the state alone, so that all members, the new one too, make the same calls.
  *
- * The first two may change places: what was marked is void then, even if it was committed. Without
- * finish() nothing that is marked of such a plan counts. Of a plan of which nothing was marked the
- * next step begins with its next mark.
+ * The first two may change places: then the marked steps are void, even if they were committed.
+ * Marks of such a plan do not count without its finish(). A plan without marks needs no finish():
+ * its next step begins with its next mark.
  *
  * A job that has formed with fewer than max_world members takes more in later, if no member has
  * asked for a rank. Between steps it goes into a new generation with them. The others learn of it
@@ -287,15 +287,15 @@
  *
  * DEADLOCKS
  *
- * One member is in finish() for the gradients of another one, and that one is in a barrier for the
- * first. Neither can go on. The daemon sees that, and ends the job after its deadlock_timeout: all
- * members get DEADLOCK, with a text that names each rank, what it is in, and what the other one has
- * to do.
+ * An example: one member waits in finish() for the gradients of another one, which waits for the
+ * first in a barrier. Neither can go on. The daemon sees that, and ends the job after its
+ * deadlock_timeout: all members get DEADLOCK, with a text that names each rank, the call in which
+ * it waits, and what the other one has to do.
  *
- * It counts only members that cannot do anything else while they wait. Such is a member whose calls
- * on the job all come from one thread. If gradients are marked, and steps finished, in another
- * thread than that of plans and collectives (as autograd does on GPUs), join with `sequential`: while
- * one call waits, no other thread is about to make one. With three threads, or on a nonblocking
+ * The daemon counts only members that can do nothing else while they wait: those whose calls on the
+ * job all come from one thread. If gradients are marked, and steps finished, in another thread than
+ * that of plans and collectives (as autograd does on GPUs), join with `sequential`. It says that no
+ * other thread is about to make a call while one call waits. With three threads, or on a nonblocking
  * handle, a member is never counted, and such a wait ends with the daemon's step_deadline.
  *
  *
@@ -363,17 +363,17 @@
  * an id, or of an Open MPI mpirun, are on one host (LOCAL_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_SIZE),
  * "@" and 16 digits follow, which stand for the host's boot, the network namespace, and the address
  * of the launcher (PMIX_SERVER_URI… of an mpirun): two containers never get into one job because
- * their launchers have chosen the same name. An mpirun that starts its ranks from within a Slurm
- * step is seen by OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID: the row of srun, which would be that of
- * one process on each host, does not count then. MPICH's own variables are those of PMI, which has
+ * their launchers have chosen the same name. OMPI_COMM_WORLD_RANK or MPI_LOCALRANKID shows that an
+ * mpirun has started the ranks from within a Slurm step: then the row of srun, which would describe
+ * the one process on each host, does not count. MPICH's own variables are those of PMI, which has
  * no name for the job, so GRADSYNC_JOB has to be exported to all ranks. In a name made of
- * PMIX_NAMESPACE, what a name may not have is written as %XX, as are '%' and what is not ASCII.
+ * PMIX_NAMESPACE, spaces, control characters, '/', '%' and bytes outside of ASCII are written as %XX.
  *
  * The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK, SLURM_LOCALID,
  * OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID, the incarnation from GRADSYNC_INCARNATION,
  * TORCHELASTIC_RESTART_COUNT or SLURM_RESTART_COUNT of the same row, if set. GRADSYNC_INSTANCE is
- * how many processes the launcher has started for this rank before (0, 1, ...). It stands beside
- * any row, and counts if the rank is taken from there. A variable that is not a number, or a row
+ * how many processes the launcher has started for this rank before (0, 1, ...). It goes with any
+ * row, and counts if the rank is taken from that row. A variable that is not a number, or a row
  * that is set in part only, is an error that names the variable; a size without a rank, or a rank
  * without a size, names both.
  *
@@ -389,7 +389,7 @@
  * Alone: if no launcher's variable is set, no socket was named, and no daemon listens, the handle
  * is a world of one in which every call works on this process's memory (collectives: on a GPU's,
  * too), so that a trainer can be tried without anything running. With a launcher's variable set a
- * missing daemon is always an error, and with a daemon a job that nothing names is one (INVALID): a
+ * missing daemon is always an error, and with a daemon a job without a name is one (INVALID): a
  * job never becomes smaller silently, and two processes never become two jobs. The library writes
  * nothing, so a trainer tells its user that it is alone: gradsync_device() gives it the name "".
  *
@@ -409,8 +409,8 @@
  *
  *   DAEMON_LOST     the daemon has ended the connection, or is gone and no other one has come in
  *                   time: close, open, join, plan. Calls that are waiting return it, too
- *   PROTOCOL        the daemon sent something that makes no sense; the connection is over. (Of a sealed
- *                   collective: other members' data was changed; the connection stays)
+ *   PROTOCOL        the daemon sent something that makes no sense; the connection is over. (From a
+ *                   sealed collective: other members' data was changed; the connection stays)
  *
  * (The daemon can end a connection with another result, which all further calls return: for example
  * STATE after a mistake in the protocol, OPERATION_MISMATCH after divisors that differ, QUOTA.)
@@ -454,20 +454,20 @@ struct gradsync_plan;   /* parameters cut into buckets, and the arena of their g
 /* ---- Connections ------------------------------------------------------------------------- */
 
 /*
- * The member that keeps a step, a collective or the agreement on a plan waiting; or what else is
- * waited for, as `text` says. Strings are valid during the callback.
+ * A wait of a step, a collective or the agreement on a plan, and the member, if one is known, that
+ * it waits for. Strings are valid during the callback.
  */
 struct gradsync_stall {
         size_t size;
-        uint64_t step; /* 0: what waits is not a step; `text` says what it is */
-        uint32_t rank; /* UINT32_MAX: other nodes are waited for, and no member is known */
+        uint64_t step; /* number of the step; 0: no step waits, `text` says what does */
+        uint32_t rank; /* UINT32_MAX: the wait is for other nodes, and no member is known */
         int32_t pid;
         const char *process_state; /* "", "running", "sleeping", "stopped", "traced", "zombie", "gone" */
         uint32_t bucket;
         const char *parameter; /* the first that is not marked; "" if not known */
-        uint64_t since_ms;
-        const char *text; /* all of it in one sentence */
-        const char *host; /* of the member, or of what does not answer; "": it is on this daemon */
+        uint64_t since_ms;     /* how long the wait has lasted */
+        const char *text;      /* the whole report in one sentence */
+        const char *host;      /* host of the member, or of the node; "": it is on this daemon */
 };
 
 /*
@@ -525,12 +525,12 @@ int gradsync_fd(const struct gradsync *gs);
  */
 int gradsync_dispatch(struct gradsync *gs);
 
-/* What the daemon serves. Strings live as long as the handle. */
+/* The device that the daemon serves. Strings live as long as the handle. */
 struct gradsync_device {
         size_t size;
-        const char *name; /* "cpu", "cuda:0", ...: as the daemon calls it; "" of a process that is alone */
-        const char *uuid; /* of a GPU, "GPU-8e0f...", as nvidia-smi prints it; else "" */
-        int64_t ordinal;  /* of that GPU in this process, as cudaSetDevice() takes it; -1: it is none */
+        const char *name; /* "cpu", "cuda:0", ...: the daemon's name for it; "": this process is alone */
+        const char *uuid; /* UUID of the GPU, "GPU-8e0f...", as nvidia-smi prints it; "": no GPU */
+        int64_t ordinal;  /* number of the GPU in this process, for cudaSetDevice(); -1: no GPU */
 };
 #define GRADSYNC_DEVICE_INIT                                                                                 \
         { sizeof(struct gradsync_device), "", "", -1 }
@@ -543,13 +543,13 @@ int gradsync_device(struct gradsync *gs, struct gradsync_device *device);
  */
 const char *gradsync_error(void);
 
-/* Whom gradsync_error() is about, for programs that act on it or show it in another way. */
+/* The member and the parameter that gradsync_error() is about, for programs that act on them. */
 struct gradsync_culprit {
         size_t size;
-        int64_t rank;          /* the member that caused it, or -1: none, or not known */
-        int32_t pid;           /* of its process, on its host; 0: not known */
-        const char *parameter; /* the (first) parameter that it is about, or "". Lives as long as the
-                                  string of gradsync_error() */
+        int64_t rank;          /* rank of the member that caused the failure; -1: none, or not known */
+        int32_t pid;           /* pid of that member's process on its host; 0: not known */
+        const char *parameter; /* the (first) parameter that the text is about, or "". Lives as long as
+                                  the string of gradsync_error() */
 };
 #define GRADSYNC_CULPRIT_INIT                                                                                \
         { sizeof(struct gradsync_culprit), -1, 0, "" }
@@ -559,7 +559,7 @@ int gradsync_culprit(struct gradsync_culprit *culprit);
 
 /* "OK", "MEMBER_LOST", …; "?" for a number that is no result. Static. */
 const char *gradsync_result_name(int result);
-/* Of the library that is running, such as "0.1.0". Static. */
+/* Version of the library that is running, such as "0.1.0". Static. */
 const char *gradsync_version(void);
 
 /* ---- Jobs -------------------------------------------------------------------------------- */
@@ -644,9 +644,9 @@ const char *gradsync_job_name(const struct gradsync_job *job);
 uint32_t gradsync_rank(const struct gradsync_job *job);
 uint32_t gradsync_local_rank(const struct gradsync_job *job);
 uint32_t gradsync_world_size(const struct gradsync_job *job);
-/* Of the membership; grows with each change. */
+/* Number of the job's membership; grows with each change. */
 uint32_t gradsync_generation(const struct gradsync_job *job);
-/* Stays with a member for as long as the job lives. */
+/* Id of this member, the same for as long as the job lives. */
 uint64_t gradsync_member_id(const struct gradsync_job *job);
 
 /* ---- Plans ------------------------------------------------------------------------------- */
@@ -695,8 +695,8 @@ int gradsync_unregister(struct gradsync_memory *memory);
  * multiple of 64, in one allocation of cudaMalloc(), or in one of cuMemCreate() that can be exported
  * as a descriptor. The first needs a daemon of the same user. The whole allocation becomes visible to
  * the daemon. It must not be freed before gradsync_unregister(), leave() or close() has returned.
- *   INVALID      also: the daemon serves no GPU; no such memory, or of another GPU, or not all of one
- *                allocation
+ *   INVALID      also: the daemon serves no GPU; the memory is no GPU's, or another GPU's, or not all
+ *                of one allocation
  *   UNSUPPORTED  managed memory, memory of pools (cudaMallocAsync()) or of several handles, which cannot
  *                be shared
  *   DENIED       the daemon is of another user; the text says what to do
@@ -720,7 +720,7 @@ struct gradsync_plan_options {
         enum gradsync_reduce reduce; /* GRADSYNC_AVG */
         uint64_t first_bucket_bytes; /* the first bucket of each type closes at this payload;
                                         1 MiB */
-        uint64_t bucket_bytes;       /* the others; 25 MiB */
+        uint64_t bucket_bytes;       /* the other buckets close at this payload; 25 MiB */
         bool void_on_loss;           /* a loss ends the call; false: it waits for the lost
                                         member's successor. The same on all members, else
                                         PLAN_MISMATCH */
@@ -741,11 +741,11 @@ struct gradsync_plan_options {
  * looks at it: `plan` is NULL, the size of the options is wrong, another thread is in a call on
  * this job, the job or the connection is over.)
  *
- * If a member is lost meanwhile, the others wait for a process that takes its place, and that makes
- * the same plan. But a trainer may have decided in its course what to plan, so that a new process
- * learns it only from the state of the others. With void_on_loss the call is void then, as a
- * collective is: no member has the plan, the new process does not have to make it, and all may try
- * again, after gradsync_sync_state() if the result is VOID_BEHIND.
+ * If a member is lost meanwhile, the others wait for a process that takes its place and makes the
+ * same plan. But a trainer may have decided only while it ran which plan to make, so that a new
+ * process learns it only from the state of the others. With void_on_loss a loss makes the call void,
+ * as it does with a collective: no member has the plan, the new process does not have to make it,
+ * and all may try again, after gradsync_sync_state() if the result is VOID_BEHIND.
  *   VOID_RETRY, VOID_BEHIND   with void_on_loss: the generation has ended before all had made the
  *                  plan
  *   STATE          no parameter is registered, or one lies where a parameter of another plan does
@@ -799,9 +799,9 @@ int gradsync_ready(struct gradsync_plan *plan, uint32_t param);
 int gradsync_absent(struct gradsync_plan *plan, uint32_t param);
 
 /*
- * As ready() and absent(), for gradients on a GPU (see GPUS) that work in this stream makes, a
- * CUstream or cudaStream_t of the GPU's primary context: what is in the stream by now is waited for
- * before the gradient is used. Never waits; any thread.
+ * As ready() and absent(), for gradients on a GPU (see GPUS) that work in `stream` makes. The stream
+ * is a CUstream or cudaStream_t of the GPU's primary context. The gradient is used only after all
+ * work that is in the stream by now. Never waits; any thread.
  *   INVALID      also: the daemon serves no GPU, or the stream is another GPU's
  *   UNSUPPORTED  the stream is being captured into a graph: call it after the launch of the graph;
  *                or more than four streams make the gradients of one bucket
@@ -839,11 +839,11 @@ int gradsync_wait(struct gradsync_plan *plan, uint32_t param);
 struct gradsync_info {
         size_t size;
         uint64_t step;          /* number of this step, from 1 */
-        double norm;            /* of the whole result, over all buckets; square root of the
+        double norm;            /* norm of the whole result, over all buckets: square root of the
                                    sum of squares */
         uint64_t nonfinite;     /* NaN and infinite elements in all members' inputs */
         int64_t nonfinite_rank; /* lowest rank that had some, or -1 */
-        uint64_t bytes;         /* payload reduced: not of buckets that all members call absent */
+        uint64_t bytes;         /* payload reduced, without buckets that all members call absent */
         double exposed_s;       /* seconds that finish() and wait() blocked in this step */
         double elapsed_s;       /* seconds since the previous finish(), or the plan */
         uint32_t lost_rank;     /* VOID: the rank that was lost */
@@ -871,8 +871,8 @@ struct gradsync_info {
 int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *info);
 
 /*
- * Whether, in the last step that was finished with OK, no member used the parameter (all called
- * absent()): its average is zero, and an optimiser may leave it alone.
+ * True if no member used the parameter (all called absent()) in the last step that was finished with
+ * OK: its average is zero, and an optimiser may leave it alone.
  */
 bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param);
 
@@ -896,8 +896,8 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
 /* ---- Collectives outside steps ----------------------------------------------------------- */
 
 /*
- * One at a time per job, in the same order on all members; steps may be open meanwhile. All wait
- * for all members. Data passes through memory shared with the daemon in pieces, so any size works;
+ * Members call one at a time per job, all in the same order; steps may be open meanwhile. Each call
+ * waits for all members. Data passes through memory shared with the daemon in pieces, so any size works;
  * the first call that carries data allocates that memory (8 MiB by default). A call of no bytes
  * returns at once.
  *   OPERATION_MISMATCH  members called different things (kind, size, type, reduction, root, seals); it
@@ -905,19 +905,19 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *                       output are undefined
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
- *   PROTOCOL            of a sealed collective: its data was changed on its way between hosts, and
- *                       nothing of the piece in which that was found is in the output;
- *                       gradsync_culprit() has the rank that had sent it. The connection stays, but
- *                       members on other hosts may have all of it and go on: this one leaves, or
- *                       ends, so that they do not wait for it
+ *   PROTOCOL            only from a sealed collective: its data was changed on its way between hosts.
+ *                       Nothing of the piece that was changed is in the output; gradsync_culprit()
+ *                       has the rank that sent it. The connection stays, but members on other hosts
+ *                       may have all of the data and go on: this one leaves, or ends, so that they
+ *                       do not wait for it
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   INVALID             data lies on another GPU than the daemon's; nothing was sent
  *   SYSTEM              the GPU did not copy: the connection is over, and this member lost
  *   VOID_RETRY          a member was lost before all had come; contents of the output are
  *                       undefined. The job is in a new generation: call it again, if all others do.
  *                       In the middle of a step call gradsync_finish() before that, for each plan
- *                       of which parameters are marked: it reports whether the step is committed,
- *                       or to be computed again
+ *                       with marked parameters: it reports whether the step is committed, or has to
+ *                       be computed again
  *   VOID_BEHIND         the same, and a new process has taken the lost member's place: call
  *                       gradsync_sync_state() before anything else that involves others, but after
  *                       gradsync_finish(); see LOSSES
@@ -925,23 +925,24 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
 
 /* Returns when all members have called it. */
 int gradsync_barrier(struct gradsync_job *job);
-/* Rank `root`'s bytes on all members. */
+/* Copies rank `root`'s bytes to all members. */
 int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*
- * The same, sealed. Data of collectives travels between hosts in clear, where others may be able to
- * write to it. The daemons send proofs with this data (HMAC-SHA-256, under a key that reaches them
- * over TLS), and hand out no piece without one. That takes each of them about a second of a
- * processor per GiB; on one host it takes nothing. Others can read it all the same. All members call
- * the same one of the two. Data that was changed is refused on the hosts that it came to, also on the
- * root's own if other members share that.
+ * As gradsync_broadcast(), sealed. Data of collectives travels between hosts unencrypted, where
+ * others may be able to change it. The daemons send a proof with each piece of sealed data
+ * (HMAC-SHA-256, under a key that reaches them over TLS), and hand out no piece without its proof.
+ * That takes each daemon about a second of a processor per GiB; on one host it takes nothing. A seal
+ * does not hide the data: others can still read it. All members call the same one of the two.
+ * Changed data is refused on the hosts that it came to, also on the root's own if other members
+ * share that host.
  */
 int gradsync_broadcast_sealed(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
 /*
- * `bytes` of each member, in the order of ranks, in `out` (world × bytes), which does not overlap
- * `in`.
+ * Gathers `bytes` of each member, in the order of ranks, in `out` (world × bytes), which does not
+ * overlap `in`.
  */
 int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes);
-/* The same, sealed as a broadcast. */
+/* As gradsync_allgather(), sealed as gradsync_broadcast_sealed() is. */
 int gradsync_allgather_sealed(struct gradsync_job *job, const void *in, void *out, size_t bytes);
 /*
  * Reduces `in` (world × count elements) and leaves part `rank` of the result in `out` (count
@@ -953,7 +954,7 @@ int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out,
 int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype,
                        enum gradsync_reduce reduce);
 
-/* One piece of a trainer's state: parameters, momentum, the state of a random generator, … */
+/* One piece of a trainer's state: parameters, momentum, or the state of a random generator. */
 struct gradsync_state {
         void *data;
         uint64_t bytes;
@@ -963,11 +964,11 @@ struct gradsync_state {
  * Brings the state of all members to the newest one among them. All members call it after the plan
  * is made, before the first step, and after each VOID_BEHIND. `step` is the trainer's own count of
  * steps that are in the state; the call sets it to that of the state which all have afterwards.
- * Buffers are the same in number and sizes on all members. All that it sends is sealed, see
- * gradsync_broadcast_sealed().
+ * Buffers are the same in number and sizes on all members. All data that the call sends is sealed,
+ * see gradsync_broadcast_sealed().
  *
- * Newest is the state with the latest commit that this job has made, and of several the one with
- * the largest `step`. Members that have it already neither send nor receive, except for one of
+ * The newest state is the one with the latest commit of this job, and among several of these the one
+ * with the largest `step`. Members that have it already neither send nor receive, except for one of
  * them, which sends. So all of the state belongs into one call: another call right after it, with
  * other buffers, finds that all members have the newest.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results, element types and reductions of gradsync.h, which includes this and is the manual: a program
- * includes <gradsync/gradsync.h>.
+ * Results, element types and reductions of gradsync.h, which includes this file and is the manual. A
+ * program includes <gradsync/gradsync.h>.
  */
 #ifndef GRADSYNC_TYPES_H
 #define GRADSYNC_TYPES_H
@@ -22,11 +22,11 @@ enum gradsync_result { /* equal to enum Code of the protocol */
                                                      gradsync_sync_state() */
                        /* this call */
                        GRADSYNC_INVALID = 20, /* an argument is wrong */
-                       GRADSYNC_STATE = 21,   /* right arguments, wrong moment: ready twice, finish
-                                                 before ready, … */
+                       GRADSYNC_STATE = 21,   /* right arguments, wrong moment: for example ready
+                                                 twice, or finish before ready */
                        GRADSYNC_NO_MEMORY = 22,
                        GRADSYNC_FORKED = 23,      /* the handle belongs to the parent process */
-                       GRADSYNC_UNSUPPORTED = 24, /* not by this version */
+                       GRADSYNC_UNSUPPORTED = 24, /* this version cannot do it; the text says what */
                        GRADSYNC_QUOTA = 25,       /* more than the daemon grants this user */
                        GRADSYNC_SYSTEM = 26,      /* a system call failed; the text names it */
                        /* the job */

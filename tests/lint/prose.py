@@ -9,10 +9,11 @@ import io
 import re
 import tokenize
 
+# The name of an option, such as --allow-nobody, is no subject.
 KINDS = {
     "what": re.compile(r"(?:^|(?<=[.;:?!] ))(?:What|Whatever|Who|Whose|Whom)\b(?![^.;:!]*\?)"),
     "of": re.compile(r"(?:^|(?<=[.;:?!] ))Of\b"),
-    "somebody": re.compile(r"\b(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]homever)\b"),
+    "somebody": re.compile(r"(?<![\w-])(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]homever)\b"),
     "bridge": re.compile(r"^…|…$"),
 }
 COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.S)

@@ -24,7 +24,7 @@ HELD_OUT = 297
 
 
 def load():
-    """1,797 images of 8 × 8 in 17 shades, and what they show; the last ones are held out."""
+    """Reads 1,797 images of 8 × 8 in 17 shades, and their digits; the last ones are held out."""
     with gzip.open(DATA, "rt") as file:
         rows = torch.tensor([[int(cell) for cell in row] for row in csv.reader(file)])
     images, digits = rows[:, :64].float().view(-1, 1, 8, 8) / 16, rows[:, 64]
@@ -38,7 +38,7 @@ def network():
 
 
 class Plain:
-    """What gradsync.State does for a training that survives a loss; this one does not."""
+    """Stands in for gradsync.State in a training that does not survive a loss."""
 
     def __init__(self, sampler):
         self.sampler, self.count = sampler, 0

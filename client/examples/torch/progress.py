@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the examples share: the flag that switches to plain DDP, who this process is, and a line that says how
-far the training is."""
+"""The parts that the examples share: the flag that switches to plain DDP, the rank of this process, and a
+line that says how far the training is."""
 import argparse
 import statistics
 import sys
@@ -11,7 +11,7 @@ import torch
 
 
 def parser(about):
-    """Of the options that an example has; each adds its own."""
+    """The parser of the options that all examples have; each adds its own."""
     made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--ddp", action="store_true",
                       help="PyTorch's DistributedDataParallel instead of gradsync's")
@@ -20,7 +20,7 @@ def parser(about):
 
 
 def begin(ddp):
-    """What wraps a model, this process's rank, and the number of processes."""
+    """Returns the class that wraps a model, this process's rank, and the number of processes."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     if ddp:
@@ -28,14 +28,14 @@ def begin(ddp):
         return (torch.nn.parallel.DistributedDataParallel, torch.distributed.get_rank(),
                 torch.distributed.get_world_size())
     import gradsync.torch
-    # Nothing here asks torch.distributed: the job says who this process is.
+    # The examples do not ask torch.distributed: the job gives rank and world size.
     warnings.filterwarnings("ignore", "torch.distributed is not initialised")
     job = gradsync.torch.default_job()
     return gradsync.torch.DistributedDataParallel, job.rank, job.world_size
 
 
 class Progress:
-    """Loss, and how long steps take. Of rank 0; the other ranks are silent."""
+    """Prints the loss, and how long steps take, on rank 0; the other ranks are silent."""
 
     def __init__(self, steps, shown):
         self.steps, self.shown = steps, shown

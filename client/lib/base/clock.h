@@ -16,7 +16,7 @@ static inline uint64_t clock_ns(void) {
         return (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec;
 }
 
-/* Saturates: a deadline of centuries is none. */
+/* Returns the time `ms` milliseconds from now; NEVER if that is too far away to be counted. */
 static inline uint64_t clock_after_ms(uint64_t ms) {
         uint64_t now = clock_ns();
 

@@ -28,7 +28,7 @@ struct row {
         const char *flag;
         /* `rank` is NULL if the row has none. */
         const char *world, *rank;
-        /* Optional ones; NULL: none. */
+        /* Optional variables; NULL: none. */
         const char *local_rank, *incarnation;
         void (*name)(char *text, size_t size);
 };
@@ -43,8 +43,8 @@ static void environ_name_gradsync(char *text, size_t size) {
         snprintf(text, size, "%s", environ_get("GRADSYNC_JOB"));
 }
 
-/* A launcher's name of a job may be that of another job in another container or on another host. If all
- * ranks are on this host, the place of the launcher is added. */
+/* Adds the place of the launcher to a job's name if all ranks are on this host: a launcher in another
+ * container or on another host may have given the same name to another job. */
 static void environ_add_place(char *text, size_t size, const char *local_world, const char *world,
                               const char *address) {
         const char *here = environ_get(local_world);
@@ -71,7 +71,8 @@ static void environ_name_slurm(char *text, size_t size) {
         snprintf(text, size, "%s.%s", environ_get("SLURM_JOB_ID"), environ_get("SLURM_STEP_ID"));
 }
 
-/* Where its server on this host listens; the release of PMIx decides which name it has. NULL: not known. */
+/* Returns the address of the PMIx server on this host; NULL if not known. Each release of PMIx has its own
+ * variable for it. */
 static const char *environ_pmix_server(void) {
         static const char *const names[] = { "PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3",
                                              "PMIX_SERVER_URI21", "PMIX_SERVER_URI2", "PMIX_SERVER_URI" };
@@ -82,7 +83,7 @@ static const char *environ_pmix_server(void) {
         return found;
 }
 
-/* Any text may be a namespace. What a job's name may not have is written as %XX, and so is the '%', so
+/* A namespace may be any text. Bytes that a job's name may not have are written as %XX, and so is '%', so
  * that two namespaces never become one job. */
 static void environ_name_pmix(char *text, size_t size) {
         const char *space = environ_get("PMIX_NAMESPACE");
@@ -115,7 +116,7 @@ static const struct row rows[] = {
         { .launcher = "srun",
           .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
                      "SLURM_LOCALID" },
-          /* An mpirun starts one process on each host, as a step, and that one the ranks. */
+          /* An mpirun starts one process on each host as a step; that process starts the ranks. */
           .unless = { "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID" },
           .world = "SLURM_STEP_NUM_TASKS",
           .rank = "SLURM_PROCID",
@@ -149,7 +150,7 @@ static const struct row rows[] = {
           .name = environ_name_gradsync },
 };
 
-/* Number of the row's variables that are set, and the first that is not. */
+/* Returns the number of the row's variables that are set; *ret_missing is the first that is not. */
 static unsigned environ_count_set(const struct row *row, const char **ret_missing) {
         unsigned n = 0;
 
@@ -295,7 +296,7 @@ const char *environ_job_token(void) {
         return environ_get("GRADSYNC_JOB_TOKEN");
 }
 
-/* Of Slurm's variables the one that a batch script does not have. */
+/* Variables that only a launcher sets. Slurm's is the one that a batch script does not have. */
 static const char *const telling[] = {
         "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",        "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",
         "RANK",         "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE",
@@ -316,7 +317,7 @@ const char *environ_launcher_variable(void) {
         return NULL;
 }
 
-/* Whether another row has the rank, or needs none, for this row's world size. */
+/* Whether another row with the same variable for the world size has its rank set, or needs no rank. */
 static bool environ_has_another_rank(const struct row *row) {
         for (size_t i = 0; i < array_size(rows); i++)
                 if (&rows[i] != row && strcmp(rows[i].world, row->world) == 0 &&
@@ -325,7 +326,7 @@ static bool environ_has_another_rank(const struct row *row) {
         return false;
 }
 
-/* A size without a rank, or a rank without a size: *ret_set is there, *ret_missing is not. */
+/* Finds a size without a rank, or a rank without a size: *ret_set is set, *ret_missing is not. */
 static bool environ_find_half(const char **ret_set, const char **ret_missing) {
         for (size_t i = 0; i < array_size(rows); i++) {
                 const struct row *row = &rows[i];

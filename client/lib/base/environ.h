@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What launchers say in environment variables: the job that this process belongs to, its number of members,
- * and this process's rank. There is one row for each launcher; the first row whose variables are all set
- * counts.
+ * The environment variables of launchers: they name the job that this process belongs to, its number of
+ * members, and this process's rank. There is one row of variables for each launcher; the first row whose
+ * variables are all set counts.
  */
 #pragma once
 
@@ -23,14 +23,14 @@ struct environ_job {
         /* -1: none. */
         int64_t local_rank;
         int64_t incarnation;
-        /* Of the rank; -1: none. */
+        /* Number of processes that this rank has had before; -1: not given. */
         int64_t instance;
 };
 
-/* A variable that is set and not empty, else NULL. */
+/* Returns the value of a variable; NULL if it is not set or empty. */
 const char *environ_get(const char *name);
 
-/* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
+/* Reads the first complete row. GRADSYNC_OK (also if there is none), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
 
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of
@@ -38,18 +38,18 @@ int environ_job(struct environ_job *ret);
 int environ_grace(int64_t *ret);
 /* GRADSYNC_SPARE: whether a process without a rank is a spare. INVALID if it is neither 0 nor 1. */
 int environ_spare(bool *ret);
-/* What was given, or else GRADSYNC_SCOPE: WIRE__SCOPE__…, NONE if that is not set either. INVALID if it is
- * neither "host" nor "cluster". */
+/* The scope that the caller gave, or else GRADSYNC_SCOPE, as a Wire__Scope; NONE if that is not set either.
+ * INVALID if it is neither "host" nor "cluster". */
 int environ_scope(const char *given, unsigned *ret);
-/* GRADSYNC_RECONNECT_TIMEOUT, likewise. */
+/* GRADSYNC_RECONNECT_TIMEOUT in milliseconds, as environ_grace(). */
 int environ_reconnect(int64_t *ret);
 
-/* The token for whatever job is joined; NULL: none. */
+/* The token for any job that is joined; NULL if none. */
 const char *environ_job_token(void);
 /* A variable by which a launcher says that there are other processes; NULL if none is set. */
 const char *environ_launcher_variable(void);
-/* What is missing in the row that comes nearest, first of all the other half of a size or a rank:
- * "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */
+/* Says which variable is missing: "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". A size without a
+ * rank, or a rank without a size, comes first, then the row of which most variables are set. */
 void environ_missing(char *text, size_t size);
 
 #define ENVIRON_SOCKETS 2u
@@ -60,11 +60,12 @@ struct environ_sockets {
         bool named;
 };
 
-/* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be
- * a socket. */
+/* Lists the sockets at which to look for the daemon, in this order. `socket` and `device` are NULL if the
+ * caller gave none. INVALID if a path cannot be that of a socket, or the device has no valid name. */
 int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device);
 
-/* Whether the environment says which daemon it is to be. */
+/* Whether the environment names a socket or a device. */
 bool environ_has_choice(void);
-/* Sockets at which daemons of GPUs may be, the user's own first. For globfree(), whatever it holds. */
+/* Lists the sockets at which daemons of GPUs may listen, the user's own first. The caller frees *ret with
+ * globfree(), also if it is empty. */
 void environ_gpu_sockets(glob_t *ret);

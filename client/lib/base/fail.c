@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Thread-local error text with whom it is about, and the public functions that name results. */
+/* The error text of each thread with its culprit, and the public functions that name results. */
 #include "client/lib/base/fail.h"
 
 #include <stdarg.h>

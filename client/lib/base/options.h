@@ -13,7 +13,8 @@
  * UNSUPPORTED otherwise; INVALID if the size field was never set. `what` names the structure. */
 int options_take(void *ours, size_t size, size_t oldest, const void *theirs, const char *what);
 
-/* Whether the caller's structure, which is to be filled, has a size that makes sense. */
+/* Checks the size field of a structure that the caller wants filled. OK, or INVALID with the text. */
 int options_check(const void *theirs, size_t oldest, const char *what);
-/* Copies ours into it, as far as it reaches; its size field stays. */
+/* Copies `ours` into the caller's structure as far as that reaches, and clears the fields that this library
+ * does not know; the size field stays. */
 void options_give(void *theirs, const void *ours, size_t size);

@@ -20,7 +20,7 @@ static uint64_t place_add(uint64_t hash, const void *data, size_t bytes) {
         return hash;
 }
 
-/* Without /proc there is nothing to add. */
+/* Adds the id of this boot; without /proc there is nothing to add. */
 static uint64_t place_add_boot(uint64_t hash) {
         _cleanup_(closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
         char text[64];

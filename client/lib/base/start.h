@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the text of a failure advises where no daemon is reachable. */
+/* The advice in the text of a failure where no daemon is reachable. */
 #pragma once
 
 #include <stddef.h>
 
-/* "Start one (…, or …), or set GRADSYNC_SOCKET", for this user on this host. `place`: the one socket that
- * was named, or NULL; `device`: the caller's, or NULL. */
+/* Writes "Start one (…, or …), or set GRADSYNC_SOCKET", for this user on this host. `place` is the one
+ * socket that was named, `device` the caller's device; both may be NULL. */
 void start_advice(const char *device, const char *place, char *text, size_t size);

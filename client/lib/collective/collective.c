@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations outside steps. The caller's data passes through the staging memory that this member shares with
- * the daemon, in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it
- * is called again with the same arguments.
+ * the daemon, in chunks that fit there. A job has one call at a time; an interrupted call goes on when it is
+ * made again with the same arguments.
  */
 #include "client/lib/collective/collective.h"
 
@@ -19,16 +19,16 @@
 /* The generation that the caller knows of. */
 #define CALLERS 0u
 
-/* What the caller asks for. */
+/* A call with the arguments of its caller. */
 struct call {
         unsigned kind, dtype, reduce;
         uint32_t root;
         bool sealed;
         const void *in;
         void *out;
-        /* Of one member's part. */
+        /* Size of one member's part. */
         uint64_t bytes;
-        /* The call is void in any other one. Or one of the constants above. */
+        /* The call is void in any other generation. Or one of the constants above. */
         uint32_t generation;
 };
 
@@ -36,8 +36,8 @@ static bool collective_scatters(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
 
-/* Bytes of one member's part that one operation can carry. Where parts of members differ, the memory holds
- * those of all members and the own one. */
+/* Returns the bytes of one member's part that one operation can carry. Where each member has a part of its
+ * own, the memory holds the parts of all members, and this member's part besides. */
 static uint64_t collective_chunk_max(const struct gradsync_job *job, unsigned kind) {
         uint64_t parts = collective_scatters(kind) ? job->collective->world + 1 : 1;
 
@@ -87,7 +87,7 @@ static int collective_touch_staging(struct gradsync_job *job) {
 
         if (r != GRADSYNC_OK)
                 return r;
-        /* Whoever cannot use the GPU has no data there. */
+        /* A process that cannot use the GPU has no data there. */
         if (device_is_cuda(job->gs->device_name))
                 context_open_device(job->gs);
         pthread_mutex_unlock(&job->gs->link.lock);
@@ -147,7 +147,7 @@ static void collective_copy_in(const struct gradsync_job *job, uint64_t bytes, u
         }
 }
 
-/* Where the outputs of the chunk begin. */
+/* Returns the offset in the staging memory at which the outputs of the chunk begin. */
 static uint64_t collective_output_offset(const struct gradsync_job *job, uint64_t stride) {
         const struct collective *c = job->collective;
 
@@ -199,7 +199,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
 }
 
-/* Copying takes long for large chunks, and the memory is this call's alone. */
+/* Copies without the lock: that takes long for large chunks, and the memory is this call's alone. */
 static void collective_copy(struct gradsync_job *job,
                             void (*how)(const struct gradsync_job *, uint64_t, uint64_t), uint64_t bytes,
                             uint64_t stride) {
@@ -239,8 +239,8 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
                 request_end(&c->request, GRADSYNC_OK, "");
 }
 
-/* A GPU that fails in the middle ends the connection: the others have taken part of what this member gave,
- * and a repeated call would begin anew where they go on. */
+/* A GPU that fails in the middle ends the connection: the others have taken part of this member's data, and a
+ * repeated call would begin anew while they go on. */
 static int collective_end_copies(struct gradsync_job *job) {
         int r = job->collective->copied;
 
@@ -249,7 +249,7 @@ static int collective_end_copies(struct gradsync_job *job) {
         return r;
 }
 
-/* What the caller can mend is found before anything is sent. */
+/* Finds the caller's mistakes before anything is sent. */
 static int collective_check_places(const struct gradsync_job *job) {
         const struct collective *c = job->collective;
         struct device *device = job->gs->device;
@@ -267,7 +267,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         /* The daemon wants parts that it splits to be aligned. */
         uint64_t stride = collective_scatters(c->kind) ? frame_round_up(bytes, ARENA_ALIGN) : bytes;
 
-        /* Once it has been sent, its answer decides: it may have ended before the generation did. */
+        /* Once the operation has been sent, its answer decides: it may have ended before the generation. */
         if (c->request.id == 0 && c->generation != job->standing.generation)
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
@@ -276,7 +276,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
                 if (r != GRADSYNC_OK)
                         return r;
                 collective_copy(job, collective_copy_in, bytes, stride);
-                /* Nothing is sent: the others would take what is there for data. */
+                /* Nothing is sent: the others would take the contents of the memory for data. */
                 if (c->copied != GRADSYNC_OK)
                         return collective_end_copies(job);
                 c->chunk = bytes;
@@ -369,7 +369,7 @@ static bool collective_same_call(const struct collective *c, const struct call *
                c->out == call->out && c->bytes == call->bytes;
 }
 
-/* In any other one it is void, whatever it asks for. */
+/* Returns the generation of the call: it is void in any other one, whatever it asks for. */
 static uint32_t collective_generation_of(const struct gradsync_job *job, const struct call *call) {
         return call->generation == NEWEST    ? job->standing.generation
                : call->generation == CALLERS ? job->standing.told
@@ -396,12 +396,12 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->world = job->standing.world;
         c->at = c->chunk = 0;
         c->copied = GRADSYNC_OK;
-        /* In that phase the memory belongs to the connection on which an earlier call got it. */
+        /* In COLLECTIVE_TOUCH the memory belongs to the connection on which an earlier call got it. */
         if (c->phase != COLLECTIVE_TOUCH)
                 c->connection = job->gs->link.connection;
 }
 
-/* The operation ended with its generation. What comes next may be known already. */
+/* The operation ended with its generation: waits for the next one, which may be known already. */
 static int collective_end_void(struct gradsync_job *job) {
         if (job->collective->generation == job->standing.generation &&
             job->standing.state == STANDING_SETTLED)
@@ -420,7 +420,7 @@ static int collective_end_void(struct gradsync_job *job) {
                             : "call it again");
 }
 
-/* A world of one: what goes in comes out, wherever it lies. */
+/* In a world of one the input is the output, in whatever memory both lie. */
 static int collective_alone(const struct call *call) {
         if (collective_scatters(call->kind) && call->in != call->out && call->bytes > 0)
                 return device_copy_alone(call->out, call->in, call->bytes);

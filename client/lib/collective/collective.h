@@ -15,27 +15,27 @@ enum collective_phase {
         COLLECTIVE_IDLE,
         /* Asks for the staging memory. */
         COLLECTIVE_STAGING,
-        /* Maps it, and faults its pages in. */
+        /* Maps the memory, and faults its pages in. */
         COLLECTIVE_TOUCH,
         /* Informs the daemon that the memory is mapped. */
         COLLECTIVE_MAPPED,
         COLLECTIVE_CHUNKS,
-        /* Failed with its generation; waits for what follows. */
+        /* Failed with its generation; waits for the next one, or for the end of the job. */
         COLLECTIVE_VOID,
 };
 
 struct collective {
         struct gradsync_job *job;
         struct shared staging;
-        /* It is kept until the mapping, or for the daemon that may follow. -1: none. */
+        /* Descriptor of the memory, kept until the mapping, or for the daemon that may follow; -1: none. */
         int staging_fd;
-        /* The daemon knows that it is touched. */
+        /* The daemon knows that the memory is touched. */
         bool staging_agreed;
         /* Operations that have ended in this generation. */
         uint64_t sequence;
-        /* Of the last one that ended well, as daemons count them in a job of the cluster. */
+        /* Number of the last operation that ended well, as daemons count them in a job of the cluster. */
         uint64_t number;
-        /* Whether the last one of those failed. */
+        /* The last operation that has ended in this generation failed. */
         bool failed;
         /* The call that is under way, which may take many operations. */
         enum collective_phase phase;
@@ -46,9 +46,9 @@ struct collective {
         bool sealed;
         /* OK, or why the GPU that data lies on did not copy. */
         int copied;
-        /* Of one member's part, see Wire__Operation. */
+        /* Size of one member's part, see Wire__Operation. */
         uint64_t bytes;
-        /* The generation in which it was called, and the place in it. */
+        /* The generation in which the call was made, and the member's place in it. */
         uint32_t generation, rank, world;
         /* The connection on which the staging memory was asked for. */
         uint32_t connection;
@@ -58,16 +58,17 @@ struct collective {
 };
 
 /*
- * As their public namesakes that are sealed, for gradsync_sync_state(). The first begins whether or not the
- * caller knows of the generation. The second is void if that is not `generation` any more; on rank `root` it
- * sends `in`, elsewhere `out` receives, or nothing if that is NULL.
+ * As gradsync_allgather_sealed() and gradsync_broadcast_sealed(), for gradsync_sync_state(). The allgather
+ * begins whether or not the caller knows of the generation. The broadcast is void if the job is not in
+ * `generation` any more. It sends `in` on rank `root`; on other ranks it receives into `out`, and nothing if
+ * that is NULL.
  */
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes);
 int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,
                          uint64_t bytes, uint32_t root);
 
-/* Number of operations that have ended in this generation, and whether the last of them failed. An
- * operation whose answer is here counts, although its call has not returned yet. */
+/* Returns the number of operations that have ended in this generation, and whether the last of them failed.
+ * An operation whose answer is here counts, although its call has not returned yet. */
 uint64_t collective_operations(const struct collective *collective, bool *ret_failed);
 /* The connection is lost. The operation stays open if others may know its end. */
 void collective_lost(struct collective *collective, const char *why);

@@ -183,7 +183,7 @@ static void sync_reopen_steps(struct gradsync_job *job) {
                         step_begin(plan, step_next(plan, false));
 }
 
-/* Steps that were committed before the generation of the synchronisation, and that finish() has not
+/* Forgets steps that were committed before the generation of the synchronisation, and that finish() has not
  * returned yet. */
 static void sync_forget_steps(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)

@@ -7,32 +7,36 @@
 
 #include "client/lib/job/standing.h"
 
-/* What each member says of its state, as bytes on the wire. */
+/* A member's description of its state, as bytes on the wire. */
 struct sync_entry {
         struct tag tag;
-        /* Digest of how many steps of each plan are in it. */
+        /* Digest of the numbers of steps, by plan, that are in the state. */
         uint64_t plans;
-        /* As the trainer counts. */
+        /* Number of steps in the state, as the trainer counts. */
         uint64_t step;
-        /* Of the number and sizes of its buffers. */
+        /* Digest of the number and sizes of the buffers. */
         uint64_t digest;
-        /* Of all buffers. */
+        /* Size of all buffers together. */
         uint64_t bytes;
-        /* STANDING_… */
+        /* STANDING_HISTORY and STANDING_TORN. */
         uint64_t claims;
 };
 
 struct sync {
+        /* The entries of all members are in `all`. */
         bool gathered;
-        /* The generation in which that was, and the place in it. What follows belongs to it, too. */
+        /* The generation in which they were gathered, and this member's place in it. The broadcasts belong to
+         * the same generation. */
         uint32_t generation, rank, world;
-        /* `all` by rank; NULL: none is under way. */
+        /* `all` is indexed by rank; NULL: no synchronisation is under way. */
         struct sync_entry mine, *all;
+        /* The rank whose state all members get. */
         uint32_t source;
+        /* The state is sent to some member; this member receives it. */
         bool transfer, receive;
-        /* The next buffer. */
+        /* Index of the next buffer to send. */
         uint32_t at;
 };
 
-/* Frees what has been gathered. */
+/* Frees the entries that were gathered. */
 void sync_end(struct sync *sync);

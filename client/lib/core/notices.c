@@ -77,7 +77,7 @@ int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *mes
         case WIRE__MESSAGE_TYPE__TICKET: return notices_ticket(gs, (const Wire__Ticket *)message);
         case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
         case WIRE__MESSAGE_TYPE__STALL: return notices_stall(gs, (const Wire__Stall *)message);
-        /* A notice that this version has no use for. */
+        /* This version has no use for the notice. */
         default: return GRADSYNC_OK;
         }
 }

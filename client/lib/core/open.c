@@ -107,11 +107,11 @@ static int open_one(struct gradsync **ret, const struct gradsync_options *option
         return GRADSYNC_OK;
 }
 
-/* How a socket's name says that its daemon may serve the GPU; asked in this order. */
+/* How likely a daemon serves the GPU, by the name of its socket. Daemons are asked in this order. */
 enum likelihood { LIKELY_BY_UUID, LIKELY_BY_ORDINAL, LIKELY_NOT, LIKELIHOODS, IMPOSSIBLE = LIKELIHOODS };
 
-/* Sockets are named as devices are: a UUID is the GPU's own or another's; a number is what the daemon calls
- * the GPU, which may have another one here. */
+/* A socket is named as its daemon's device. A UUID is that of this GPU or of another one. A number is the
+ * daemon's number for its GPU, which may have another number in this process. */
 static enum likelihood open_likelihood(const char *path, const struct device_id *gpu) {
         const char *end = strrchr(path, '/'), *name = memrchr(path, '/', (size_t)(end - path));
         char device[CUDA_UUID_TEXT], ordinal[24];
@@ -126,15 +126,17 @@ static enum likelihood open_likelihood(const char *path, const struct device_id 
         return strcmp(device, ordinal) == 0 ? LIKELY_BY_ORDINAL : LIKELY_NOT;
 }
 
-/* One that does not answer has its share of the time, so that those after it can still be asked. */
+/* Returns the deadline of the next daemon. A daemon that does not answer uses only its share of the time, so
+ * that those after it can still be asked. */
 static uint64_t open_share(uint64_t deadline, size_t left) {
         uint64_t now = clock_ns();
 
         return deadline > now ? now + (deadline - now) / left : deadline;
 }
 
-/* OK: *ret is the daemon of the GPU, or NULL: this one serves another GPU, or none listens here. Else why one
- * that may be it cannot be asked: another device would be a surprise then. */
+/* Asks the daemon at `path`. OK: *ret is a handle if that daemon serves the GPU, or NULL if it serves another
+ * GPU or no daemon listens. Else the reason why a daemon that may serve the GPU cannot be asked: another
+ * device would be a surprise then. */
 static int open_candidate(struct gradsync **ret, const struct gradsync_options *options, const char *path,
                           const struct device_id *gpu, struct connect_attempt *attempt) {
         struct gradsync_options one = *options;
@@ -159,7 +161,7 @@ static int open_candidate(struct gradsync **ret, const struct gradsync_options *
         return GRADSYNC_OK;
 }
 
-/* OK: *ret is the daemon of the GPU, or NULL: it has none. */
+/* OK: *ret is a handle to the daemon of the GPU, or NULL if the GPU has none. */
 static int open_gpu(struct gradsync **ret, const struct gradsync_options *options,
                     const struct device_id *gpu, struct connect_attempt *attempt) {
         uint64_t deadline = attempt->deadline;

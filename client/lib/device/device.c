@@ -20,7 +20,7 @@ struct device {
         char name[64]; /* as the daemon calls it */
 };
 
-/* The calling thread's context while it is in here. */
+/* Makes the GPU's context current in the calling thread; device_leave() brings the one before back. */
 static cuda_result device_enter(const struct device *device, cuda_context *ret_before) {
         cuda_result r = device->cuda.context_get(ret_before);
 
@@ -71,7 +71,7 @@ static int device_start(struct device *device) {
         return r == CUDA_OK ? GRADSYNC_OK : device_fail(device, "the GPU cannot be used", r);
 }
 
-/* Where nobody has initialised the driver, the question for the context fails. */
+/* In a process that has not initialised the driver, asking for the context fails. */
 bool device_current(struct device_id *ret) {
         cuda_context context = NULL;
         struct cuda_uuid own;
@@ -91,7 +91,7 @@ int device_ordinal(const struct device *device) {
         return device->ordinal;
 }
 
-/* Memory is shared among the clients of one server, or among processes without one. */
+/* Memory can be shared among the clients of one MPS server, or among processes without one. */
 static int device_check_mps(struct device *device, bool mps) {
         int value = 0;
         cuda_result r = device->cuda.device_attribute(&value, CUDA_DEVICE_MPS, device->number);
@@ -205,7 +205,7 @@ void device_unmap(struct device *device, uint8_t *mapped, uint64_t bytes) {
         device_leave(device, before);
 }
 
-/* Streams of other contexts are refused with either of these. */
+/* The driver refuses streams of other contexts with one of two results. */
 static int device_fail_stream(const struct device *device, const char *what, cuda_result result) {
         if (result != CUDA_INVALID_HANDLE && result != CUDA_INVALID_CONTEXT)
                 return device_fail(device, what, result);
@@ -359,7 +359,7 @@ int device_share(struct device *device, const void *address, uint64_t bytes, str
         return code;
 }
 
-/* Drivers may want a context for the question. */
+/* Asks in the GPU's context, because some drivers need one for the question. */
 bool device_has(struct device *device, const void *address) {
         cuda_context before;
         unsigned type = 0;
@@ -381,7 +381,7 @@ static bool device_holds(struct device *device, const void *address) {
         return own;
 }
 
-/* At least one of the two is on the GPU. */
+/* Copies between two places, of which at least one is on the GPU. */
 static int device_copy(struct device *device, void *to, bool to_gpu, const void *from, bool from_gpu,
                        uint64_t bytes) {
         const void *other = to_gpu ? to : NULL;
@@ -423,7 +423,8 @@ int device_copy_out(struct device *device, void *to, const void *from, uint64_t 
 
 /* ---- without a daemon ---- */
 
-/* Memory of a GPU has a context. No other one is made for the question whose it is. */
+/* Whether this process has a context on the GPU. Where memory of a GPU exists, its context does, so none is
+ * made only to find out whose memory it is. */
 static bool device_is_active(const struct device *device) {
         unsigned flags = 0;
         cuda_device current;
@@ -434,7 +435,7 @@ static bool device_is_active(const struct device *device) {
         return device->cuda.context_device(&current) == CUDA_OK && current == device->number;
 }
 
-/* *ret_done: it is copied, or failed; else another GPU has to be asked. */
+/* *ret_done: the data is copied, or the copy failed; else another GPU has to be asked. */
 static int device_copy_here(struct device *device, void *to, const void *from, uint64_t bytes,
                             bool *ret_done) {
         int r = device_start(device);
@@ -457,7 +458,7 @@ static int device_copy_here(struct device *device, void *to, const void *from, u
                               to_gpu ? to : from);
 }
 
-/* Number `ordinal` of those that this process sees, if it is used here. */
+/* Tries a copy by GPU number `ordinal` of those that this process sees, if the process uses that GPU. */
 static int device_try_copy(const struct cuda *cuda, int ordinal, void *to, const void *from, uint64_t bytes,
                            bool *ret_done) {
         struct device *device = calloc(1, sizeof(*device));
@@ -480,7 +481,7 @@ int device_copy_alone(void *to, const void *from, uint64_t bytes) {
         int r = GRADSYNC_OK, n = 0;
         struct cuda cuda;
 
-        /* Nobody has memory of a GPU where the driver is not initialised. */
+        /* Where the driver is not initialised, there is no memory of a GPU. */
         if (!cuda_look(&cuda, environ_get("GRADSYNC_CUDA_DRIVER")) || cuda.device_count(&n) != CUDA_OK)
                 n = 0;
         for (int i = 0; i < n; i++) {

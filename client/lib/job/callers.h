@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct callers: which threads make calls on a job that others wait for. The daemon ends members that wait
- * for each other (daemon/job/watch/deadlock.h). It may only count a member of which no thread can give the
- * others what they lack while a call of it waits: one whose calls all come from one thread, or one that says
- * that they come one after the other (gradsync_join_options.sequential).
+ * struct callers: the threads that make calls on a job that other members wait for. The daemon ends jobs
+ * whose members wait for each other (daemon/job/watch/deadlock.h). It may count a member only if none of its
+ * threads can give the others what they lack while one of its calls waits. Such a member makes all calls from
+ * one thread, or says that it makes them one after the other (gradsync_join_options.sequential).
  */
 #pragma once
 
@@ -15,13 +15,13 @@ struct callers {
          * another thread. */
         pthread_t home, other;
         bool has_home, has_other;
-        /* More threads call, and it is not known what they do. */
+        /* More threads make calls, and it is not known what they do. */
         bool several;
 };
 
-/* The calling thread makes a plan or a collective. True: there are several from now on. */
+/* Notes that the calling thread makes a plan or a collective. True if this call has set `several`. */
 bool callers_note_home(struct callers *callers);
-/* It marks a gradient, or waits for a step. */
+/* Notes that the calling thread marks a gradient, or waits for a step. True as above. */
 bool callers_note_step(struct callers *callers);
-/* While a call waits, no other one is to be expected. */
+/* Whether no other call is to be expected while one waits. */
 bool callers_wait_alone(const struct callers *callers, bool sequential);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate of the calls on a job, and what they wait for. */
+/* The gate of the calls on a job, and their waits for the daemon's decisions. */
 #include "client/lib/job/job.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 
-/* A job that has ended as a whole is about no member. */
+/* The failure names the lost member, if the job has not ended as a whole. */
 static int job_fail_over(const struct gradsync_job *job, const char *call) {
         const struct loss *loss = &job->standing.loss;
         int code = loss->cause == WIRE__CAUSE__DEADLOCKED ? GRADSYNC_DEADLOCK : GRADSYNC_MEMBER_LOST;

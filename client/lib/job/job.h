@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * struct gradsync_job: this process's membership of a job. Its plans, its registered memory and its
- * collectives belong to the folders above; here are their places, the gate of all calls, and the waits for
- * what the daemon decides.
+ * collectives belong to the folders above. This file has the pointers to them, the gate of all calls, and the
+ * waits for the daemon's decisions.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "client/lib/job/wish.h"
 #include "client/lib/wire/context.h"
 
-/* The way back to a daemon that follows another one: see member/rejoin.h. */
+/* Phases of the return to a daemon that follows another one: see member/rejoin.h. */
 enum rejoin_phase {
         /* The daemon has the job, or no daemon has. */
         REJOIN_NONE,
@@ -33,15 +33,15 @@ enum rejoin_phase {
 
 struct rejoin {
         enum rejoin_phase phase;
-        /* The daemon had said that it ends, so there is nothing that it has not said. */
+        /* The lost daemon had announced its end, so none of its messages is missing. */
         bool orderly;
         bool staging_told;
         struct request request;
-        /* The next one to offer. */
+        /* The next plan to offer. */
         struct gradsync_plan *plan;
 };
 
-/* Bytes of a daemon, for the one that follows it. */
+/* Bytes that a daemon gives to its members for the daemon that follows it. */
 struct ticket {
         size_t bytes;
         uint8_t data[];
@@ -52,40 +52,40 @@ struct gradsync_job {
         struct gradsync_job *next;
         char name[LIMIT_NAME + 1];
         struct wish wish;
-        /* The caller has it. */
+        /* gradsync_join() has returned the job to its caller. */
         bool taken;
         /* The call that a thread is in, if only one may be; else NULL. */
         const char *call;
         struct callers callers;
-        /* For join and leave. */
+        /* The request of join and leave. */
         struct request request;
-        /* Of the join. */
+        /* Time at which the join stops waiting for an answer, as clock_ns(). */
         uint64_t deadline;
-        /* A daemon that has gone has not answered the join. */
+        /* A daemon went before it had answered the join. */
         bool asked;
         /* The number by which the daemon knows the job. 0: it does not. */
         uint32_t handle;
         uint64_t member;
-        /* That it is this member, for the next daemon: none, or LIMIT_PROOF bytes. */
+        /* Proof for the next daemon that this process is the member: no bytes, or LIMIT_PROOF. */
         size_t proof_bytes;
         uint8_t proof[LIMIT_PROOF];
-        /* WIRE__SCOPE__…, as the daemon says; NONE: an older one, which knows only jobs of a host. */
+        /* A Wire__Scope, as the daemon says; NONE: an older daemon, which knows only jobs of a host. */
         unsigned scope;
         struct standing standing;
-        /* What the next daemon needs to know and this one has said; NULL: nothing. */
+        /* The newest ticket of this daemon for the next one; NULL if none. */
         struct ticket *ticket;
         struct rejoin rejoin;
         struct stall stall;
-        /* Registered ones. */
+        /* Memories that are registered. */
         struct gradsync_memory *memories;
-        /* The one that is being registered. */
+        /* The memory that is being registered; NULL if none. */
         struct gradsync_memory *registering;
         struct plans *plans;
         struct collective *collective;
         struct sync *sync;
 };
 
-/* Enters the handle of a job for a call that belongs to it alone: STATE if another thread is in one. */
+/* Enters the handle for a call of which a job has one at a time: STATE if another thread is in one. */
 int job_enter_alone(struct gradsync_job *job, const char *call);
 /* The same, for a call that needs the job: also MEMBER_LOST, DAEMON_LOST. */
 int job_enter(struct gradsync_job *job, const char *call);
@@ -94,25 +94,27 @@ int job_enter_together(struct gradsync_job *job, const char *call);
 int job_leave(struct gradsync_job *job, int r);
 /* GRADSYNC_OK, or why nothing can be done with this job any more. */
 int job_check(const struct gradsync_job *job);
-/* The same, in such a call: if one of the members has left, the text says which call needs it. */
+/* The same, in a call that all members make: if one of them has left, the text names the call. */
 int job_check_together(const struct gradsync_job *job);
 /* Whether the member can do nothing else while the call waits. */
 bool job_waits_alone(const struct gradsync_job *job);
 
-/* A daemon has this member, or is to have it again. */
+/* Whether a daemon has this member, or is to have it again. */
 bool job_is_joined(const struct gradsync_job *job);
-/* NULL if there is none, or if it is not this daemon's any more. */
+/* Finds a job by the number that the daemon gave it. NULL if there is none, or if it is not this daemon's any
+ * more. */
 struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 
-/* Takes the place of the one before. Without memory for it there is none, and the next daemon says so. */
+/* Replaces the job's ticket. If there is no memory for the new one, the job has none, which the next daemon
+ * reports. */
 void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket);
-/* The generation is at its end; whether another one follows is not known yet. */
+/* Notes that the generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* While the generation is at its end, waits for what follows. Returns the result of the connection if that
  * has failed. */
 int job_wait_generation(struct gradsync_job *job);
 /* Waits until the daemon has the job again. OK, or why nothing can be done with it. */
 int job_wait_daemon(struct gradsync_job *job);
-/* What a call returns that ended with its generation: VOID_RETRY, or VOID_BEHIND if state has to be
+/* Returns the result of a call that ended with its generation: VOID_RETRY, or VOID_BEHIND if state has to be
  * synchronised. */
 int job_void_code(const struct gradsync_job *job);

@@ -27,7 +27,7 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
         stall->pending = true;
 }
 
-/* The callback may call whatever does not free the job; the texts are copied, for they may change
+/* The callback may make any call that does not free the job. The texts are copied, because they may change
  * meanwhile. */
 static void stall_call(struct gradsync *gs, struct gradsync_job *job) {
         struct stall copy = job->stall;

@@ -14,16 +14,16 @@
 
 struct stall {
         bool pending;
-        /* The callback, in `thread`. */
+        /* The callback runs, in `thread`. */
         bool running;
         pthread_t thread;
-        /* Its strings are the arrays below. */
+        /* The report for the callback; its strings are the arrays below. */
         struct gradsync_stall shown;
         char process_state[32], parameter[LIMIT_NAME + 1], text[LIMIT_TEXT + 1], host[LIMIT_NAME + 1];
 };
 
 void stall_note(struct gradsync_job *job, const Wire__Stall *message);
-/* Calls the callback for all that is pending. */
+/* Calls the callback for each job that has a pending stall. */
 void stall_tell(struct gradsync *gs);
 /* Waits for the end of a callback that has the job as its argument. STATE if this thread is in it. */
 int stall_wait(struct gradsync_job *job);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct standing: where a membership stands. It goes from generation to generation: a loss ends one, and
- * what follows is the next one or the end of the job. All else that depends on the generation is compared
- * with the numbers that are kept here, so nothing has to be reset when it changes.
+ * struct standing: the state of a membership. It goes from generation to generation: a loss ends one, and the
+ * next one or the end of the job follows. Everything else that depends on the generation is compared with the
+ * numbers that are kept here, so nothing has to be reset when it changes.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ enum standing_state {
         STANDING_OVER,
 };
 
-/* Of a member: why a step is void, a generation at its end, or a job over. */
+/* The reason why a step is void, a generation at its end, or a job over, and the member that was lost. */
 struct loss {
         /* enum Cause, where the job is over; else 0. */
         uint32_t cause;
@@ -33,16 +33,16 @@ struct loss {
         char text[LIMIT_TEXT + 1];
 };
 
-/* Of a member's state: the generation in which it was made, and how many commits it has seen since.
- * Generation 0: there is none. */
+/* The age of a member's state: the generation in which it was made, and the number of commits that it has
+ * seen since. Generation 0: the member has no state. */
 struct tag {
         uint64_t generation, commits;
 };
 
-/* What a member says of its state beside the tag. */
+/* Claims that a member makes about its state, beside the tag. */
 /* Some member of the job has had a state. */
 #define STANDING_HISTORY 1u
-/* This one is in part another member's. */
+/* This member's state is in part another member's. */
 #define STANDING_TORN 2u
 
 struct standing {
@@ -61,17 +61,17 @@ struct standing {
 };
 
 void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text);
-/* What follows the text where the job is over: "", if the text is about the job as a whole. */
+/* Returns the words that follow the text if the job is over: "" if the text is about the job as a whole. */
 const char *loss_verdict(const struct loss *loss);
 
-/* The only way into another state, with its reason. False if it cannot follow: nothing changes then. The
- * reason why a job is over is the first one. */
+/* Changes the state, with a reason; no other function does. False if the state cannot follow: nothing changes
+ * then. A job that is over, or will be, keeps its first reason. */
 bool standing_set_state(struct standing *standing, enum standing_state state, uint32_t rank, int32_t pid,
                         const char *text);
-/* The job is over, or will be. */
+/* Whether the job is over, or will be. */
 bool standing_is_over(const struct standing *standing);
-/* A generation, and the place in it. */
+/* Sets the generation, and the member's place in it. */
 void standing_enter(struct standing *standing, uint32_t generation, uint32_t rank, uint32_t local_rank,
                     uint32_t world);
-/* Some member has no state, or an older one. */
+/* Whether some member has no state, or an older one. */
 bool standing_is_behind(const struct standing *standing);

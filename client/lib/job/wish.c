@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills in what the options of a join leave open from what the launcher says, and checks that it makes
- * sense. */
+/* Fills the fields that the options of a join leave open from the launcher's variables, and checks that the
+ * whole makes sense. */
 #include "client/lib/job/wish.h"
 
 #include <inttypes.h>
@@ -18,8 +18,8 @@
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
 
-/* No other process has it, on whatever machine. Before the kernel has gathered chance, in the first seconds
- * after a boot, place, process and time stand for it. */
+/* Makes a name that no other process has, on any machine. In the first seconds after a boot the kernel may
+ * have no random numbers yet: then the name is made of place, process and time. */
 static void wish_name_alone(struct wish *wish) {
         char when[64];
         uint64_t number;
@@ -112,7 +112,8 @@ static int wish_token(struct wish *wish, const char *token) {
         return GRADSYNC_OK;
 }
 
-/* Without a rank the environment may say that it is a spare, which waits for ever unless it says how long. */
+/* The environment may make a process without a rank a spare. A spare waits for ever unless the options have a
+ * time-out. */
 static int wish_spare(struct wish *wish, const struct gradsync_join_options *options) {
         int r = GRADSYNC_OK;
 

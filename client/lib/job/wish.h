@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct wish: what was asked for at join, options and environment put together. */
+/* struct wish: the options of a join, with the values of the environment where they leave a field open. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,19 +15,19 @@ struct wish {
         /* Number of processes that this rank has had before; negative: not given. */
         int64_t instance;
         bool spare, sequential;
-        /* WIRE__SCOPE__…; NONE: as the daemon is configured. */
+        /* A Wire__Scope; NONE: as the daemon is configured. */
         unsigned scope;
-        /* Of each plan; 0: none. */
+        /* Time-out of each plan; 0: none. */
         uint64_t timeout_ms;
-        /* Of the join; 0: none. */
+        /* Time-out of the join; 0: none. */
         uint64_t join_ms;
         uint64_t last_call_ms;
-        /* Negative: the daemon's. */
+        /* Negative: the daemon's setting. */
         int64_t rejoin_grace_ms;
         /* "": none. */
         char token[LIMIT_TOKEN + 1];
 };
 
-/* OK, or INVALID with the text. `standalone`: of a handle without a daemon, whose process is a job of
- * its own if nothing names another one. */
+/* Makes the wish of a join. OK, or INVALID with the text. `standalone`: the handle has no daemon, so its
+ * process is a job of its own unless another one is named. */
 int wish_make(struct wish *wish, const struct gradsync_join_options *options, bool standalone);

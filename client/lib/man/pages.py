@@ -6,8 +6,8 @@
   pages.py manual HEADER TYPES    the page of its chapters, and of the types
 
 The header has a comment with the chapters, then groups that begin with "/* ---- Title ---- */". A comment
-belongs to the declarations after it. What is indented in a comment is a list, if each entry has a name, two
-spaces and a text; else it is shown as it stands.
+belongs to the declarations after it. Indented lines of a comment are a list, if each entry has a name, two
+spaces and a text; else they are shown as they stand.
 """
 import os
 import re
@@ -27,11 +27,11 @@ ENTRY = re.compile(r"( {1,4})(\S.*?)(?: {2,}(?=\S)|(?<=\d\.) )(.*)")
 
 
 class BadHeader(Exception):
-    """The header is not what this program knows, or not what was said of it."""
+    """The header has a form that this program does not know, or other calls than its arguments say."""
 
 
 def plain(text):
-    """Any text, so that nothing in it is a request or an escape."""
+    """Escapes a text, so that nothing in it is a request or an escape of roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     text = re.sub(r"[^\x00-\x7f]", lambda match: f"\\[u{ord(match[0]):04X}]", text)
     return "\\&" + text if text.startswith((".", "'")) else text
@@ -65,7 +65,7 @@ def listed(lines):
 
 
 def comment_text(comment):
-    """Lines of a comment without what makes them one."""
+    """The lines of a comment without its delimiters and stars."""
     text = comment.removeprefix("/*").removesuffix("*/")
     return [re.sub(r"^ \* ?", "", line).rstrip() for line in text.split("\n")]
 
@@ -82,7 +82,7 @@ def indented_block(lines):
 
 
 def describe(lines):
-    """What a comment says, as paragraphs, lists, and what is shown as it stands."""
+    """Turns a comment into paragraphs, lists, and lines that are shown as they stand."""
     out, text, block = [], [], []
 
     def end_text():
@@ -97,7 +97,7 @@ def describe(lines):
 
     for line in [line.rstrip() for line in lines]:
         if line.startswith(" ") and line.strip():
-            # One space is left of what a comment of one line has behind its star.
+            # The text of a comment of one line keeps the space after its star.
             if len(line) - len(line.lstrip()) == 1:
                 text.append(line.strip())
                 continue
@@ -229,7 +229,7 @@ def manual_page(text, types):
 
 
 def close_up(code):
-    """What an enumeration has is indented by as much as its formatter wants; here it is not."""
+    """Indents an enumeration's lines by four columns; the formatter of the code indents them by more."""
     indents = [len(line) - len(line.lstrip()) for line in code if line.startswith(" ")]
     least = min(indents, default=0)
     return [line if not line.startswith(" ") else "    " + line[least:] for line in code]

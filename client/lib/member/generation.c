@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loss ends the generation; then comes NEWGEN, with a successor in the lost member's place or without it,
- * or LOST, and the job is over. A call that is in a step or a collective meanwhile waits for that, so that
- * the rank and the world size that the trainer then reads are those in which it tries again.
+ * A loss ends the generation. The daemon then sends NEWGEN, with a successor in the lost member's place or
+ * without one, or LOST, and the job is over. A call that is in a step or a collective meanwhile waits for
+ * that message, so that the rank and the world size that the trainer then reads are those of its next
+ * attempt.
  */
 #include "client/lib/member/generation.h"
 
@@ -45,7 +46,7 @@ static void generation_follow(uint32_t *generation, const struct gradsync_job *j
                 *generation = next;
 }
 
-/* What was begun in the generation before goes on in the new one, after a restart of this member's daemon or,
+/* Steps and calls of the generation before go on in the new one, after a restart of this member's daemon or,
  * since minor version 3, of another one. */
 int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         struct standing *standing = &job->standing;
@@ -74,7 +75,7 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
 }
 
 /* gradsyncd says VOID for each step that it knows to be open before it says LOST. A step of which it has
- * not seen a READY yet is void all the same once this member has marked something in it. */
+ * seen no READY is void all the same once this member has marked a parameter in it. */
 void generation_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         standing_set_state(&job->standing, STANDING_OVER, rank, pid, text);
         rejoin_end(job, 0, false);

@@ -11,10 +11,10 @@
 #include "client/lib/member/rejoin.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
-/* What the daemon may be late with its own time-out. */
+/* How late the daemon may be with its own time-out. */
 #define ANSWER_GRACE_MS 10000
 
-/* Others may have freed some in between: the ordinals of this member's plans are those of the plans that
+/* The other members may have freed plans in between: this member's plans get the ordinals of the plans that
  * are left. */
 static void join_take_plans(struct gradsync_job *job, const Wire__Joined *joined) {
         struct plans *plans = job->plans;
@@ -85,8 +85,8 @@ static void join_set_deadline(struct gradsync_job *job) {
         job->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
 }
 
-/* One that has gone is waited for as long as that takes: the time of the join begins anew with the daemon
- * that follows. */
+/* Waits for the daemon that follows a lost one, as long as that takes: the time of the join begins anew with
+ * that daemon. */
 static int join_wait_daemon(struct gradsync *gs, struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
@@ -98,7 +98,7 @@ static int join_wait_daemon(struct gradsync *gs, struct gradsync_job *job) {
         return r == GRADSYNC_OK && gs->link.failed != 0 ? link_failure(&gs->link) : r;
 }
 
-/* Sent once, by the first call; a call that goes on after an interruption only waits. */
+/* The first call sends JOIN; a call that goes on after an interruption only waits. */
 static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
         Wire__Join join = WIRE__JOIN__INIT;
         int r = join_wait_daemon(gs, job);
@@ -117,7 +117,7 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         SET(join, last_call_ms, wish->last_call_ms);
         SET_IF(join, spare, wish->spare, true);
         SET_IF(join, scope, wish->scope != WIRE__SCOPE__SCOPE_NONE, wish->scope);
-        /* The members come back when they have computed. */
+        /* Members come back to a new daemon only after they have computed: a spare gives them that time. */
         if (wish->spare && job->asked)
                 join.last_call_ms = rejoin_wait_ms(gs);
         SET_IF(join, rejoin_grace_ms, wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1,

@@ -6,8 +6,8 @@
 #include "client/lib/base/fail.h"
 #include "client/lib/member/member.h"
 
-/* This is done when the answer comes, and not in the caller's thread, which may run only when the daemon
- * has gone: a member that has left does not come back. */
+/* The membership ends when the answer comes, and not only when the caller's thread runs: the daemon may be
+ * gone by then, and a member that has left must not come back. */
 static int leave_take_left(struct request *request, const ProtobufCMessage *message,
                            struct fdpass_packet *packet) {
         struct gradsync_job *job = OWNER(request, struct gradsync_job, request);
@@ -17,7 +17,7 @@ static int leave_take_left(struct request *request, const ProtobufCMessage *mess
         return GRADSYNC_OK;
 }
 
-/* The daemon may be gone already: the job is over then, and the caller hears of it. */
+/* The daemon may be gone already: the job is over then, and the caller gets that result. */
 static int leave_ask(struct gradsync_job *job) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
@@ -26,7 +26,7 @@ static int leave_ask(struct gradsync_job *job) {
                             WIRE__MESSAGE_TYPE__LEFT, leave_take_left, NEVER);
 }
 
-/* After a restart of the daemon it is enough that it knows this member again. */
+/* After a restart of the daemon, LEAVE can be sent as soon as it knows this member again. */
 static int leave_until_known(struct gradsync_job *job) {
         while (job_is_joined(job)) {
                 bool known = job->handle != 0;
@@ -65,7 +65,7 @@ int gradsync_leave(struct gradsync_job *job) {
         r = leave_until_known(job);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return job_leave(job, r);
-        /* The job is gone, whatever was said: not a result by which it would still be there. */
+        /* The job is gone in any case, so the result must be none that says it is still there. */
         if (r == GRADSYNC_STATE || r == GRADSYNC_INVALID)
                 r = fail(GRADSYNC_DAEMON_LOST, "%s", fail_text());
         member_free(job);

@@ -58,7 +58,7 @@ void member_free(struct gradsync_job *job) {
         params_deinit(&job->plans->params);
         free(job->ticket);
         sync_end(job->sync);
-        /* The member begins with it. */
+        /* The job is the first field of its struct member. */
         free(job);
 }
 

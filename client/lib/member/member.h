@@ -8,7 +8,7 @@
 #include "client/lib/plan/plan.h"
 
 struct member {
-        /* The others are what its pointers point to. */
+        /* The pointers of the job point to the fields below. */
         struct gradsync_job job;
         struct plans plans;
         struct collective collective;
@@ -21,5 +21,5 @@ struct gradsync_job *member_new(struct gradsync *gs, const struct wish *wish);
 void member_free(struct gradsync_job *job);
 /* Closes the descriptors of its memory; see link_abandon(). */
 void member_abandon(struct gradsync_job *job);
-/* In a forked child: its mappings are not there, so that freeing it unmaps nothing. */
+/* In a forked child: forgets the job's mappings, which are not there, so that freeing it unmaps nothing. */
 void member_forget(struct gradsync_job *job);

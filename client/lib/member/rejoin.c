@@ -11,7 +11,8 @@
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/describe.h"
 
-/* Members compute, or write a checkpoint, and then find that there is another daemon. */
+/* Members are waited for this many times as long as a daemon: they compute, or write a checkpoint, and only
+ * then find that there is another daemon. */
 #define PATIENCE 20
 
 static const char broken[] = "the connection was lost before the daemon had answered";
@@ -80,8 +81,8 @@ static int rejoin_take_rejoined(struct request *request, const ProtobufCMessage 
         return GRADSYNC_OK;
 }
 
-/* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it
- * back. */
+/* The member has no place any more: the caller leaves the job. The daemon gets LEAVE, if it had taken a part
+ * of the job back. */
 static void rejoin_end_refused(struct gradsync_job *job, const char *why) {
         char text[LIMIT_TEXT + 1];
 
@@ -175,7 +176,7 @@ static void rejoin_ask(struct gradsync_job *job) {
                 request_close(job->gs, request);
 }
 
-/* The answer to REJOIN has been taken: what follows is one request, which nothing but a refusal answers. */
+/* REJOIN has been answered: the messages that follow are one request, which only a refusal answers. */
 static void rejoin_open_telling(struct gradsync_job *job) {
         struct request *request = &job->rejoin.request;
 
@@ -231,7 +232,7 @@ static int rejoin_tell_end(struct gradsync_job *job) {
                          &message.base, -1);
 }
 
-/* Plans say by number in which memory their parameters lie, so all of them have to have one first. */
+/* Plans name the memory of their parameters by number, so all memories need a number first. */
 static int rejoin_tell_memories(struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 

@@ -42,8 +42,7 @@ struct mapping {
         char rights[5];
 };
 
-/* Whether the mappings of this process from `address` on are those of the file. What cannot be found out
- * is believed. */
+/* Whether this process has mapped the range of the file at `address`. True if that cannot be found out. */
 static bool registered_is_mapped(const struct gradsync_memory *memory, const void *address, uint64_t bytes) {
         uint64_t at = (uint64_t)(uintptr_t)address, end = at + bytes;
         FILE *maps = fopen("/proc/self/maps", "re");
@@ -175,7 +174,7 @@ static int registered_ask(struct gradsync_memory *memory) {
                             memory->fd, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_registered, NEVER);
 }
 
-/* Plans that lie in it can be offered from now on. */
+/* Plans that lie in the memory can be offered from now on. */
 static int registered_take_again(struct request *request, const ProtobufCMessage *message,
                                  struct fdpass_packet *packet) {
         struct gradsync_memory *memory = OWNER(request, struct gradsync_memory, again);
@@ -207,8 +206,9 @@ static int registered_offer_alone(struct gradsync_memory *memory) {
         return r == 0 ? GRADSYNC_OK : registered_refuse(memory->job, r, text);
 }
 
-/* A question that was asked before is still waited for. The answer of a daemon that has gone does not
- * count: the daemon that follows knows what held before the question. */
+/* Asks until a daemon that is still there has answered; a question that was asked before is only waited for.
+ * The answer of a daemon that has gone does not count, because the daemon that follows knows the state before
+ * the question. */
 static int registered_ask_until_known(struct gradsync_memory *memory, int (*ask)(struct gradsync_memory *)) {
         const struct link *link = &memory->job->gs->link;
         int r;
@@ -232,7 +232,7 @@ static bool registered_same_call(const struct gradsync_memory *memory, int fd, u
                (memory->mapped_here ? address == NULL : address == memory->map.base);
 }
 
-/* From here on as other memory: the daemon looks at it again. */
+/* The part that memory of a file and of a GPU have in common: the daemon checks it again. */
 static int registered_finish(struct gradsync_memory *memory, struct gradsync_memory **ret) {
         struct gradsync_job *job = memory->job;
         int r = registered_touch(memory);
@@ -286,7 +286,7 @@ int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_
                                 : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
 }
 
-/* Files that are placed in are told apart by device and inode: allocations by their address. */
+/* Files with parameters are told apart by device and inode; the inode of an allocation is its address. */
 static int registered_create_on_gpu(struct gradsync_job *job, void *address, uint64_t bytes,
                                     struct gradsync_memory **ret) {
         struct gradsync_memory *memory;

@@ -14,43 +14,44 @@
 struct gradsync_job;
 
 struct gradsync_memory {
-        /* Of its job. */
+        /* Next memory of the job. */
         struct gradsync_memory *next;
         struct gradsync_job *job;
         struct memfd_file file;
-        /* In the file. */
+        /* Offset of the range in the file, or in the GPU's allocation. */
         uint64_t offset;
         struct shared map;
-        /* It is the GPU's. */
+        /* The memory is the GPU's. */
         bool on_gpu;
-        /* And named by a handle instead of a descriptor. */
+        /* `ipc` names it instead of a descriptor. */
         bool legacy;
         struct cuda_ipc ipc;
-        /* And not by the trainer. */
+        /* The library has mapped it, not the trainer. */
         bool mapped_here;
         /* All pages of the range are there. */
         bool touched;
-        /* With the daemon. */
+        /* The daemon's number for it. */
         uint32_t handle;
-        /* Register, unregister. */
+        /* The request of register and unregister. */
         struct request request;
-        /* On which that was asked. */
+        /* The connection on which `request` was sent. */
         uint32_t connection;
-        /* While it is being registered: how the caller is recognised. The caller's. */
+        /* The caller's descriptor while the memory is being registered; it recognises a repeated call. */
         int fd;
-        /* A copy, for the daemon that may follow; -1: none. */
+        /* A copy of the descriptor, for the daemon that may follow; -1: none. */
         int kept;
-        /* Registers it there. */
+        /* The request that registers the memory with the daemon that follows. */
         struct request again;
-        /* That has been sent. */
+        /* `again` has been sent. */
         bool told;
 };
 
-/* Offers it to the daemon that follows. The request `again`, with this function for its refusal, is
- * answered before plans are offered. OK, or AGAIN. */
+/* Offers the memory to the daemon that follows, by the request `again`; its refusal calls `refused`. The
+ * answer comes before plans are offered. OK, or AGAIN. */
 int registered_offer(struct gradsync_memory *memory, request_refused_fn refused);
-/* Frees it, and unmaps what was mapped here. The daemon, if it lives, does not know it any more. */
+/* Frees the structure, and unmaps the memory if the library had mapped it. The daemon, if it lives, does not
+ * know the memory any more. */
 void registered_free(struct gradsync_memory *memory);
 
-/* The daemon gives its access to it up. */
+/* Has the daemon give up its access to the memory. */
 int registered_withdraw(struct gradsync_memory *memory);

@@ -8,7 +8,7 @@
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/plan.h"
 
-/* The message around the parameters is smaller than the rest. */
+/* Room for parameters in a frame: the message around them is smaller than the rest. */
 #define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u)
 
 static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
@@ -40,7 +40,7 @@ static void describe_param(const struct gradsync_plan *plan, uint32_t index, Wir
         SET(*message, bucket, plan->layout.bucket_of[index]);
 }
 
-/* As many as a chunk may have, and as fit a frame with their names. */
+/* Sends as many parameters as a chunk may have, and as fit a frame with their names. */
 static int describe_params(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
         Wire__Param message[LIMIT_CHUNK], *list[LIMIT_CHUNK];

@@ -7,8 +7,8 @@
 
 struct gradsync_plan;
 
-/* Sends what is left of it. OK once the last frame is out, or an early refusal has come. */
+/* Sends the rest of the description. OK once the last frame is out, or an early refusal has come. */
 int describe_plan(struct gradsync_plan *plan);
-/* Sends the next frame of it, except the last; *ret_last: there is none before that. OK, AGAIN, or the
- * link has failed. */
+/* Sends the next frame of the description, except the last; *ret_last: only that one is left. OK, AGAIN, or
+ * the link has failed. */
 int describe_next(struct gradsync_plan *plan, uint32_t request, bool *ret_last);

@@ -18,7 +18,7 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
         /* The job is over, and its text is about all of the members. */
         if (standing_is_over(&job->standing) && job->standing.loss.cause == WIRE__CAUSE__DEADLOCKED)
                 return job_check(job);
-        /* The text names the job, and whom it has lost. */
+        /* The text names the job, and the lost member. */
         fail(code, "step %llu is void on all members: %s%s", (unsigned long long)plan->step.number,
              loss->text,
              standing_is_over(&job->standing) ? loss_verdict(loss)
@@ -78,7 +78,7 @@ static void finish_end_blocked(struct gradsync_plan *plan) {
                 finish_count_blocked(plan, clock_ns());
 }
 
-/* The step is void: waits for what follows the generation. */
+/* The step is void: waits for the next generation, or for the end of the job. */
 static int finish_wait_generation(struct gradsync_plan *plan) {
         finish_begin_blocked(plan);
         int r = job_wait_generation(plan->job);
@@ -86,7 +86,7 @@ static int finish_wait_generation(struct gradsync_plan *plan) {
         return r;
 }
 
-/* Launches what is left, and waits once. */
+/* Launches the buckets that are left, and waits once. */
 static int finish_wait_once(struct gradsync_plan *plan) {
         int r = ready_send(plan);
 
@@ -98,7 +98,8 @@ static int finish_wait_once(struct gradsync_plan *plan) {
         return r;
 }
 
-/* In a call that waits for the rest of a step of which this member has marked everything. */
+/* A call begins to wait. Once this member has marked all parameters of the step, it only waits for the
+ * others, and the daemon may know that. */
 static void finish_begin_wait(struct gradsync_plan *plan) {
         plan_note_caller(plan->job, false);
         if (plan->step.marked == plan->layout.n_params && job_waits_alone(plan->job))
@@ -112,7 +113,7 @@ struct waiter {
         bool ended;
         /* If it has ended: OK or the code of finish(). */
         int result;
-        /* Of the step. */
+        /* Number of the step. */
         uint64_t number;
 };
 
@@ -198,7 +199,7 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
         uint64_t now = clock_ns();
 
-        /* What comes now is the next step's. */
+        /* Time from now on belongs to the next step. */
         if (plan->waiters > 0)
                 finish_count_blocked(plan, now);
         info->step = step->number;

@@ -79,9 +79,9 @@ static int layout_by_first(const void *a, const void *b) {
 
 /* Puts buckets in launch order and renumbers; then `first` becomes the place in `order`. */
 static int layout_arrange(struct layout *layout, const struct params *params) {
-        /* By smallest parameter: the final number. */
+        /* The final number of a bucket, by its smallest parameter. */
         uint32_t *number = calloc(params->n, sizeof(*number));
-        /* By provisional number. */
+        /* The smallest parameter of a bucket, by its provisional number. */
         uint32_t *smallest = calloc(params->n, sizeof(*smallest));
         uint32_t at = 0;
 
@@ -112,7 +112,7 @@ static int layout_arrange(struct layout *layout, const struct params *params) {
         return GRADSYNC_OK;
 }
 
-/* Where the trainer said: from the bucket's first parameter to the end of its last one. */
+/* Places a bucket where the trainer put its parameters: from the first one to the end of the last one. */
 static void layout_place_in_memory(struct layout *layout, const struct params *params,
                                    struct layout_bucket *bucket) {
         for (uint32_t k = 0; k < bucket->n; k++) {

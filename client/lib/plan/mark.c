@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marking parameters: what trainers call from backward, from any thread. The hot path of the library: no
- * allocation, no waiting, one system call per bucket.
+ * Marking parameters: the calls that trainers make from backward, from any thread. This is the hot path of
+ * the library: no allocation, no waiting, one system call per bucket.
  */
 #include <string.h>
 
@@ -9,8 +9,8 @@
 #include "client/lib/plan/plan.h"
 #include "proto/names.h"
 
-/* The step was void before anything was marked in it, and the caller has heard why from another call: nothing
- * is left to be told of it. Where the state is to be synchronised, steps begin after that. */
+/* Whether a new step begins with this mark: the open one was void before any parameter was marked in it, and
+ * another call has reported that. If the state has to be synchronised, steps begin after that. */
 static bool mark_is_afresh(const struct gradsync_plan *plan) {
         const struct standing *standing = &plan->job->standing;
 
@@ -32,7 +32,7 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         if (mark_is_afresh(plan))
                 step_begin(plan, step_next(plan, false));
         if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
-                /* finish() has to report that this was dropped. */
+                /* finish() has to report that this mark was dropped. */
                 step->touched |= !plan->accumulating;
                 return GRADSYNC_OK;
         }
@@ -78,7 +78,7 @@ static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         if (step->mark[param] == MARK_ABSENT)
                 step->absent[b]++;
         diagnosis_mark(plan->page, param);
-        /* What waits for events counts as missing until they have ended. */
+        /* A parameter that waits for events counts as missing until they have ended. */
         if (step->missing[b] == 1 && signal_defer(plan, b, mark_complete))
                 return GRADSYNC_OK;
         if (--step->missing[b] > 0)
@@ -152,7 +152,7 @@ static int mark_check_absent(const struct gradsync_plan *plan) {
                     reduce_name(plan->reduce));
 }
 
-/* On a GPU: cleared by the stream, so nothing is waited for. */
+/* On a GPU the stream clears the parameter, so the call does not wait. */
 static int mark_absent_on(struct gradsync_plan *plan, uint32_t param, bool own, cuda_stream stream) {
         struct device *device = plan->job->gs->device;
         void *address = plan_address(plan, param);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The list of parameters that a trainer registers before it makes a plan: names that are unique, shapes that
- * can be counted. Pure; order of registration is the index by which the trainer names a parameter from then
- * on.
+ * can be counted. The trainer names a parameter by its number in the order of registration from then on.
+ * Pure.
  */
 #pragma once
 
@@ -14,12 +14,12 @@ struct gradsync_memory;
 
 struct param {
         char *name;
-        /* WIRE__DTYPE__… */
+        /* A Wire__Dtype. */
         unsigned dtype;
         uint32_t dims;
         uint64_t shape[LIMIT_DIMS];
         uint64_t bytes;
-        /* In which it lies at `offset`; NULL: in the arena. */
+        /* The registered memory in which it lies, at `offset`; NULL: in the arena. */
         struct gradsync_memory *memory;
         uint64_t offset;
 };
@@ -33,10 +33,10 @@ struct params {
         uint32_t index_size;
 };
 
-/* `memory`: in which registered memory it lies, NULL: in the arena. The offset has been checked, but not
- * whether all of the parameter fits. GRADSYNC_OK, or INVALID, NO_MEMORY with the text; the list is
- * unchanged then. */
+/* Adds a parameter. `memory` is the registered memory in which it lies; NULL: the arena. The caller has
+ * checked the offset, but not whether all of the parameter fits. GRADSYNC_OK, or INVALID, NO_MEMORY with the
+ * text; the list is unchanged then. */
 int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
                struct gradsync_memory *memory, uint64_t offset);
-/* And empty again. */
+/* Frees the parameters; the list is empty again. */
 void params_deinit(struct params *params);

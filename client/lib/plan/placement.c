@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Naming parameters, where they lie in registered memory, and giving such memory back when none does any
- * more. */
+/* Registering parameters, in the arena or in registered memory, and giving such memory back when no parameter
+ * lies in it any more. */
 #include "client/lib/plan/placement.h"
 
 #include <inttypes.h>
@@ -110,12 +110,12 @@ int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_
                                                                memory, offset));
 }
 
-/* What a parameter has of a file. */
+/* The bytes of a file that a parameter occupies. */
 struct claim {
         const struct memfd_file *file;
         const struct param *param;
         uint64_t start, end;
-        /* Of the plan that is to be made. */
+        /* The parameter belongs to the plan that is to be made. */
         bool next;
 };
 
@@ -129,7 +129,7 @@ static int placement_by_start(const void *left, const void *right) {
         return a->start < b->start ? -1 : a->start > b->start;
 }
 
-/* Those that lie in registered memory: counted, or also listed. */
+/* Counts the parameters that lie in registered memory, and lists them unless `list` is NULL. */
 static size_t placement_list(const struct params *params, bool next, struct claim *list) {
         size_t n = 0;
 

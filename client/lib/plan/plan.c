@@ -169,14 +169,15 @@ static int plan_populate(const struct gradsync_plan *plan) {
         return r;
 }
 
-/* Where the diagnosis page lies: in the control memory, or, with a daemon that knows of none, at the start of
- * the arena. */
+/* Returns the diagnosis page. It lies in the control memory, or, with a daemon that knows of none, at the
+ * start of the arena. */
 static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
         return (struct diagnosis *)(void *)(plan->control.base != NULL ? plan->control.base
                                                                        : plan->arena.base);
 }
 
-/* It is reduced with its bucket and counts in the norm: registered memory may have held other things. */
+/* Clears padding: it is reduced with its bucket and counts in the norm, and registered memory may have held
+ * other data there. */
 static int plan_clear(const struct gradsync_plan *plan, void *address, uint64_t bytes) {
         cuda_stream ignored;
 
@@ -239,7 +240,8 @@ static void plan_take_part(struct gradsync_plan *plan, uint64_t step) {
         plan->job->plans->list = plan;
 }
 
-/* Here and not in the caller's thread, which comes later: a message for the plan may be the next. */
+/* The plan takes part from here on, and not only when the caller's thread runs: the next message may be for
+ * it. */
 static int plan_take_agreed(struct request *request, const ProtobufCMessage *message,
                             struct fdpass_packet *packet) {
         plan_take_part(OWNER(request, struct gradsync_plan, request),
@@ -299,7 +301,7 @@ void plan_regenerate(struct gradsync_plan *plan) {
                 request_end(&plan->request, GRADSYNC_VOID_RETRY, "");
 }
 
-/* It was as if never begun when the daemon told of the generation: its ordinal is that of the next one. */
+/* The daemon forgot the plan with the generation, so the next plan has its ordinal. */
 static void plan_return_ordinal(const struct gradsync_plan *plan) {
         struct plans *plans = plan->job->plans;
 
@@ -389,7 +391,7 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
-                        /* Else nothing would get them out of registered memory again. */
+                        /* Else nothing would take the parameters out of registered memory again. */
                         params_deinit(&job->plans->params);
                         return r;
                 }
@@ -449,7 +451,7 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
         plan->drop = true;
         r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base, -1,
                          WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
-        /* The daemon that follows does not hear of it. */
+        /* The daemon that follows is not told of the plan. */
         return r == REQUEST_BROKEN ? GRADSYNC_OK : r;
 }
 

@@ -54,7 +54,7 @@ static int ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
 int ready_send(struct gradsync_plan *plan) {
         struct ready *ready = &plan->ready;
 
-        /* All of them are sent when the job goes on. */
+        /* All buckets are sent when the job goes on. */
         if (plan->job->rejoin.phase != REJOIN_NONE)
                 return GRADSYNC_OK;
         while (ready->sent < ready->queued && plan->step.outcome == WIRE__OUTCOME__OPEN) {

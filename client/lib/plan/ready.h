@@ -22,7 +22,7 @@ struct ready {
         uint8_t *absent_map;
 };
 
-/* All parameters of a bucket are marked: appends what is complete now and next in the launch order. */
+/* All parameters of a bucket are marked: appends buckets that are complete and next in the launch order. */
 void ready_append(struct gradsync_plan *plan);
 /* Sends as much as the socket has room for; the rest stays. Never waits. OK, or the link has failed. */
 int ready_send(struct gradsync_plan *plan);

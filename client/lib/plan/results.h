@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a step brought beside the gradients: norms, non-finite counts and unused parameters. Allocated once
- * per plan. */
+/* struct results: the results of a step beside the gradients, that is norms, non-finite counts and unused
+ * parameters. Allocated with the plan. */
 #pragma once
 
 #include <stdint.h>
@@ -12,12 +12,12 @@ struct results {
         uint32_t world, n_buckets;
         /* Ranks that the arrays have room for. */
         uint32_t room;
-        /* Per bucket, of the result. */
+        /* Per bucket: sum of squares of the result. */
         double *sum_squares;
-        /* Per bucket and rank, of the input. */
+        /* Per bucket and rank: sum of squares of the input, and its non-finite elements. */
         double *rank_squares;
         uint64_t *rank_nonfinite;
-        /* Per parameter. */
+        /* Per parameter: no member has used it. */
         uint8_t *unused;
 };
 
@@ -28,9 +28,9 @@ void results_deinit(struct results *results);
 /* Takes one bucket's result. PROTOCOL with the text if it does not fit the plan. */
 int results_take(struct results *results, const struct layout *layout, const Wire__BucketResult *result);
 
-/* Over all buckets. */
+/* Returns the norm of the result over all buckets. */
 double results_norm(const struct results *results);
-/* The payload of those in which some member has used a parameter. */
+/* Returns the payload of the buckets in which some member has used a parameter. */
 uint64_t results_bytes(const struct results *results, const struct layout *layout);
 uint64_t results_nonfinite(const struct results *results,
                            /* Lowest rank that had some, or -1. */

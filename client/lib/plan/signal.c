@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The signal thread and what it waits for. Everything is under the connection's lock, except the waiting
- * itself. A bucket is taken out of the queue before its events are waited for; whether it still counts
- * afterwards is decided by the epoch of its plan, and by whether the plan is still there.
+ * The signal thread and the queue of its buckets. Everything is under the connection's lock, except the
+ * waiting itself. The thread takes a bucket out of the queue before it waits for its events. Afterwards the
+ * bucket counts only if its plan is still there, in the same epoch.
  */
 #include "client/lib/plan/signal.h"
 
@@ -19,8 +19,8 @@ struct signals {
         pthread_cond_t work;
         bool stop;
         struct signal_bucket *first, **last;
-        struct signal_bucket *current; /* its events are being waited for; NULL: none, or its plan has gone */
-        cuda_event *useless;           /* of plans that have gone while one of these was waited for */
+        struct signal_bucket *current; /* the thread waits for its events; NULL: none, or its plan has gone */
+        cuda_event *useless;           /* events of plans that went while the thread waited for one of them */
         size_t n_useless;
 };
 
@@ -141,7 +141,7 @@ int signal_init(struct gradsync_plan *plan) {
         return gs->signals == NULL ? signals_start(gs) : GRADSYNC_OK;
 }
 
-/* An event that is being waited for cannot be freed now. */
+/* An event that the thread waits for cannot be freed now. */
 static void signals_keep_event(struct signals *signals, cuda_event event) {
         cuda_event *grown = realloc(signals->useless, (signals->n_useless + 1) * sizeof(*grown));
 

@@ -36,7 +36,7 @@ static float alone_load_bf16(uint16_t bits) {
         return alone_bits_float((uint32_t)bits << 16);
 }
 
-/* To nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 static uint16_t alone_store_bf16(float value) {
         uint32_t bits = alone_float_bits(value);
 

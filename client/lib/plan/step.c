@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The open step: what is marked, and what has come back. */
+/* The open step: its marks, its results and its outcome. */
 #include "client/lib/plan/step.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in
- * their order and remembers what was tried, for the error that names them all.
+ * Makes a connection from options and environment, and exchanges HELLO and WELCOME. Tries the sockets in
+ * their order and remembers them for the error that names them all.
  */
 #include "client/lib/wire/connect.h"
 
@@ -31,8 +31,8 @@ void connect_note_tried(struct connect_attempt *attempt, const char *path, const
                  path, why);
 }
 
-/* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler
- * begins it anew. 0, or a negative errno. */
+/* Connects by the deadline: connect() waits if the backlog is full. A signal handler ends connect(), and the
+ * next one has only the time that is left. 0, or a negative errno. */
 static int connect_within(int sock, const char *path, uint64_t deadline) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         int error;
@@ -43,7 +43,7 @@ static int connect_within(int sock, const char *path, uint64_t deadline) {
                 struct timeval timeout = { .tv_sec = (time_t)(left / NSEC_PER_SEC),
                                            .tv_usec = (suseconds_t)(left % NSEC_PER_SEC / 1000) };
 
-                /* 0 would be none. */
+                /* A time-out of 0 would be none. */
                 if (left < 1000)
                         return -ETIMEDOUT;
                 setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
@@ -52,8 +52,8 @@ static int connect_within(int sock, const char *path, uint64_t deadline) {
         return error == EAGAIN ? -ETIMEDOUT : -error;
 }
 
-/* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its
- * copy. */
+/* The socket is the link's from its first moment, so that a child which another thread forks meanwhile closes
+ * its copy. */
 static int connect_open_socket(struct gradsync *gs) {
         pthread_mutex_lock(&gs->link.lock);
         gs->link.sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -140,13 +140,14 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
         snprintf(gs->device_uuid, sizeof(gs->device_uuid), "%s", welcome->uuid ? welcome->uuid : "");
         gs->device_mps = welcome->mps;
         gs->cluster = welcome->cluster;
-        /* From here on, because the daemon may have gone right after it has said so. */
+        /* From here on a lost connection is replaced, because the daemon may go right after its WELCOME. */
         if (gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
                 return link_reconnects(&gs->link, reconnect_lost, reconnect_retry);
         return GRADSYNC_OK;
 }
 
-/* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
+/* The caller has no handle yet with which it could repeat the call, so a signal handler does not end the
+ * wait. */
 static int connect_shake_hands(struct gradsync *gs, struct connect_attempt *attempt) {
         int r = hello_send(gs, connect_take_welcome);
 

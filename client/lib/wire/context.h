@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * struct gradsync: a connection to one daemon with the jobs that were joined over it, or, without a daemon,
- * the world of one. Every public function enters and leaves through it. What comes up from the connection
- * goes to the handlers, by which the layers above are known here.
+ * the world of one. Every public function enters and leaves through it. Notices and events of the connection
+ * go to the handlers, through which this layer calls the layers above.
  */
 #pragma once
 
@@ -30,35 +30,35 @@ struct handlers {
 #define CONTEXT_TRIED 1024u
 
 struct gradsync {
-        /* In the registry of fork.c. */
+        /* Next handle in the registry of fork.c. */
         struct gradsync *next;
-        /* fork_epoch() when it was opened. */
+        /* fork_epoch() when the handle was opened. */
         uint32_t epoch;
         const struct handlers *handlers;
         struct link link;
-        /* There is no daemon, and none is needed. */
+        /* The handle has no daemon, and needs none. */
         bool standalone;
         /* The sockets that were tried. */
         char tried[CONTEXT_TRIED];
-        /* Of the daemon. */
+        /* Random id of this run of the daemon. */
         uint64_t instance;
-        /* What it serves, and the UUID of a GPU. */
+        /* Name of the daemon's device, and its UUID if it is a GPU. */
         char device_name[128], device_uuid[64];
-        /* It uses the GPU through an MPS server. */
+        /* The daemon uses the GPU through an MPS server. */
         bool device_mps;
-        /* Its jobs can span daemons. */
+        /* Jobs of the daemon can span several daemons. */
         bool cluster;
-        /* The GPU, once a job has needed it. */
+        /* The GPU, once a job has needed it; NULL before. */
         struct device *device;
-        /* Of signal.c, likewise. */
+        /* The signal thread (plan/signal.c), once a plan has needed it; NULL before. */
         struct signals *signals;
-        /* For HELLO. */
+        /* The name of the program for HELLO. */
         char program[128];
-        /* How long a daemon that is gone is waited for; 0: not at all. */
+        /* How long to wait for a lost daemon; 0: not at all. */
         uint64_t reconnect_ms;
-        /* When a daemon that is gone is not waited for any more; 0: it is there. */
+        /* Time at which the wait for a lost daemon ends, as clock_ns(); 0: the daemon is there. */
         uint64_t give_up_ns;
-        /* Before the next attempt. */
+        /* Delay before the next attempt to connect. */
         uint64_t delay_ns;
         /* The daemon has said that it ends, and that another one may follow. */
         bool restarting;
@@ -66,9 +66,9 @@ struct gradsync {
         uint32_t minor;
         struct request hello;
         uint32_t last_request;
-        /* Open ones. */
+        /* Open requests. */
         struct request *requests;
-        /* Joined and joining. */
+        /* Jobs that are joined or being joined. */
         struct gradsync_job *jobs;
         gradsync_stall_fn stall;
         void *stall_data;
@@ -83,5 +83,5 @@ int context_leave(struct gradsync *gs, int r);
  * long. */
 int context_open_device(struct gradsync *gs);
 
-/* link_wait(), and then the handler. On a link that has failed: its result. */
+/* Calls link_wait(), then the handler `waited`. Returns the result of the link if that has failed. */
 int context_wait(struct gradsync *gs, uint64_t deadline);

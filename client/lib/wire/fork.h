@@ -12,6 +12,7 @@ struct gradsync;
 
 /* Number of forks between the first process that used the library and this one. */
 uint32_t fork_epoch(void);
-/* All open handles. 0, or a positive errno if no handlers could be installed. */
+/* Adds to, and removes from, the registry of open handles. 0, or a positive errno if the handlers of fork()
+ * could not be installed. */
 int fork_register(struct gradsync *gs);
 void fork_unregister(struct gradsync *gs);

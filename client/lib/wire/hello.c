@@ -13,7 +13,7 @@
 #include "proto/cleanup.h"
 #include "proto/names.h"
 
-/* A service manager that opened the socket for the daemon is not it. */
+/* A service manager (pid 1) that opened the socket for the daemon is not the daemon. */
 pid_t hello_peer_pid(int sock) {
         struct ucred peer;
         socklen_t size = sizeof(peer);

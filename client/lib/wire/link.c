@@ -96,7 +96,7 @@ static void link_wake_poller(struct link *link) {
         eventfd_write(link->wake, 1);
 }
 
-/* All threads of ours that wait. */
+/* Wakes all threads that wait in the library. */
 static void link_wake_threads(struct link *link) {
         if (link->polling)
                 link_wake_poller(link);
@@ -124,10 +124,10 @@ void link_fail(struct link *link, int code) {
                 return;
         link->failed = code;
         snprintf(link->why, sizeof(link->why), "%s", fail_text());
-        /* It stays readable, so that a caller's loop comes to hear of it. */
+        /* The socket stays readable, so that a caller's loop notices the failure. */
         if (link->sock >= 0)
                 shutdown(link->sock, SHUT_RDWR);
-        /* Without a connection it is this that makes epoll readable. */
+        /* Without a connection the eventfd makes epoll readable. */
         if (link->state != LINK_UP)
                 link_wake_poller(link);
         link_notify(link);
@@ -245,7 +245,7 @@ int link_send_fds(struct link *link, uint16_t type, uint32_t request, const Prot
         return link_not_now(link);
 }
 
-/* REFUSED that answers nothing precedes the end of the connection. */
+/* A REFUSED that answers no request precedes the end of the connection. */
 static void link_keep_farewell(struct link *link, const ProtobufCMessage *message) {
         const Wire__Refused *refused = (const Wire__Refused *)message;
 
@@ -268,7 +268,7 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                                             : "a frame came with another number of fds than it announces");
                 return;
         }
-        /* It is a notice of a newer minor version. */
+        /* The frame is a notice of a newer minor version. */
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
                 return;
         const ProtobufCMessage *message =
@@ -286,7 +286,7 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                 link_fail(link, r);
 }
 
-/* Takes one packet; false if it was the last one to come. */
+/* Takes one packet; false if the link has failed. */
 static bool link_take_packet(struct link *link, struct fdpass_packet *packet) {
         if (packet->error != 0)
                 link_protocol_error(link, strerror(-packet->error));
@@ -400,9 +400,9 @@ static int link_poll_turn(struct link *link, uint64_t deadline) {
         return n == 0 && deadline != NEVER && clock_ns() >= deadline ? GRADSYNC_TIMEOUT : GRADSYNC_OK;
 }
 
-/* Messages that are taken here, not in the caller's dispatch, may complete anything: epoll stays readable
- * until it has looked. A full socket is left to dispatch as well, or nothing would watch for room while
- * the caller's loop sleeps. */
+/* Messages that are taken here, not in the caller's dispatch, may complete any call: epoll stays readable
+ * until the caller's loop has looked. A full socket is left to dispatch as well, or nothing would watch for
+ * room while that loop sleeps. */
 static int link_try_turn(struct link *link) {
         unsigned handled = link_receive(link);
 
@@ -431,7 +431,7 @@ void link_dispatch(struct link *link) {
                         link_wake_threads(link);
                 link_tend(link);
         }
-        /* A thread in poll() clears it. The caller looks at everything again now. */
+        /* A thread in poll() clears the eventfd itself. The caller looks at everything again now. */
         if (!link->polling)
                 link_wake_clear(link);
 }
@@ -466,14 +466,14 @@ void link_up(struct link *link) {
         link->pending = true;
 }
 
-/* Reading it makes it unreadable until it is armed again. */
+/* Reading the timer makes it unreadable until it is armed again. */
 static bool link_is_due(const struct link *link) {
         uint64_t expired;
 
         return read(link->timer, &expired, sizeof(expired)) == sizeof(expired);
 }
 
-/* If a thread is in poll(), that one does it, since the socket may be replaced. */
+/* If a thread is in poll(), that thread does this when it returns, because the socket may be replaced. */
 void link_tend(struct link *link) {
         if (link->timer < 0 || link->tending || link->polling || link->failed != 0)
                 return;

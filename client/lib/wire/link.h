@@ -29,7 +29,7 @@ typedef void (*link_event_fn)(void *owner);
 
 enum link_state {
         LINK_UP,
-        /* There is no connection. */
+        /* The link has no connection. */
         LINK_DOWN,
         /* Connected again; takes nothing but HELLO until the owner says link_up(). */
         LINK_GREETING,
@@ -42,11 +42,11 @@ struct link {
         /* Readable when an attempt is due; -1: a connection that is lost is not made again. */
         int timer;
         enum link_state state;
-        /* Counts those that were lost. */
+        /* Number of connections that were lost. */
         uint32_t connection;
-        /* Of the socket, for errors. */
+        /* Path of the socket, for errors. */
         char path[108];
-        /* 0: not known. */
+        /* Pid of the daemon; 0: not known. */
         pid_t daemon;
         bool nonblocking;
         /* A frame did not fit: EPOLLOUT is watched. */
@@ -57,7 +57,7 @@ struct link {
         bool woken;
         /* link_tend() is at work. */
         bool tending;
-        /* The owner has something to say. */
+        /* The owner may have something to send. */
         bool pending;
         uint32_t sleepers;
         /* The futex: changes after each poll. */
@@ -65,20 +65,20 @@ struct link {
         /* 0, or the result of every call from now on. */
         int failed;
         char why[LINK_TEXT];
-        /* What the daemon said before it hung up; stays until the link is up again. */
+        /* The daemon's words before it hung up; they stay until the link is up again. */
         char farewell[LINK_TEXT];
         int farewell_code;
-        /* FRAME_MAX and LINK_BATCH × FRAME_MAX bytes. */
+        /* Buffers of FRAME_MAX and LINK_BATCH × FRAME_MAX bytes. */
         uint8_t *out, *in;
         struct codec codec;
         link_message_fn message;
-        /* The socket may have room again, or there is something new to say; the connection is gone, and
+        /* The socket may have room again, or there is something new to send; the connection is gone, and
          * another one is wanted; the time for another attempt has come. */
         link_event_fn room, lost, retry;
         void *owner;
 };
 
-/* Takes the connected socket in any case; sock -1: a link without a daemon. The lock is there already.
+/* Takes the connected socket, also if it fails; sock -1: a link without a daemon. The lock is there already.
  * NO_MEMORY or SYSTEM with the text. */
 int link_init(struct link *link, int sock, link_message_fn message, link_event_fn room, void *owner);
 void link_deinit(struct link *link);
@@ -87,16 +87,16 @@ void link_deinit(struct link *link);
 void link_abandon(struct link *link);
 
 /*
- * From now on a connection that is lost is made again. The owner is called then, and each time that an
- * attempt is due, which it sets by link_rearm(). It gives a connected socket to link_attach(), which takes
- * it.
+ * From now on a connection that is lost is made again. `lost` is called when that happens, `retry` each time
+ * that an attempt is due, which the owner sets by link_rearm(). The owner gives a connected socket to
+ * link_attach(), which takes it.
  */
 int link_reconnects(struct link *link, link_event_fn lost, link_event_fn retry);
-/* clock_ns(). */
+/* Sets when the next attempt is due, as clock_ns(). */
 void link_rearm(struct link *link, uint64_t at);
 void link_attach(struct link *link, int sock);
 void link_up(struct link *link);
-/* Makes an attempt that is due, takes what has come, says what there is to say. Never waits. */
+/* Calls the owner for an attempt that is due, and for messages that it may have to send. Never waits. */
 void link_tend(struct link *link);
 
 /* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full, or there is none at the moment (call again when
@@ -108,7 +108,7 @@ int link_send_fds(struct link *link, uint16_t type, uint32_t request, const Prot
 /* Handles what has come. Returns the number of messages; errors are in link->failed. */
 unsigned link_receive(struct link *link);
 
-/* The same by a thread that waits for none of it: it wakes the threads that wait. */
+/* The same, by a thread that waits for no message: it wakes the threads that wait. */
 void link_take(struct link *link);
 
 /* Waits until something may have changed, and returns GRADSYNC_OK: look again. GRADSYNC_AGAIN on a
@@ -121,7 +121,7 @@ void link_notify(struct link *link);
 /* Sleeps until another thread has polled, or called link_notify(). OK or INTERRUPTED. */
 int link_sleep(struct link *link);
 
-/* What the caller's loop calls when epoll is readable. */
+/* Called by the caller's loop, through gradsync_dispatch(), when epoll is readable. */
 void link_dispatch(struct link *link);
 
 /* Ends the connection. The text is fail_text(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another connection in place of one that was lost: attempts at growing intervals, until a daemon answers
- * that is not the one before, or the time for it is over. What the jobs then say is in member/rejoin.c.
- * Nothing here waits: the functions are called by a thread that waits, marks or dispatches at that moment.
+ * Replaces a connection that was lost: attempts at growing intervals, until another daemon than the one
+ * before answers, or the time for it is over. member/rejoin.c then tells that daemon about the jobs. Nothing
+ * here waits: the functions are called by a thread that waits, marks or dispatches at that moment.
  */
 #include "client/lib/wire/connect.h"
 
@@ -43,7 +43,7 @@ void reconnect_lost(void *owner) {
         gs->restarting = false;
 }
 
-/* Daemons may have answered, and refused this process. */
+/* The text says if a daemon has answered and refused this process. */
 static void reconnect_give_up(struct gradsync *gs) {
         const char *refusal = gs->link.farewell;
         char peer[192];
@@ -64,7 +64,7 @@ static void reconnect_give_up(struct gradsync *gs) {
         link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
 }
 
-/* -1: not now. */
+/* Returns a connected socket; -1: not now. */
 static int reconnect_open_socket(const char *path) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -91,8 +91,9 @@ static void reconnect_name_device(const char *name, const char *uuid, char text[
         snprintf(text, 256, *uuid != '\0' ? "%s (%s)" : "%s", name, uuid);
 }
 
-/* This process has memory of one GPU mapped, on one side of MPS: with the daemon of another one, or of the
- * other side, it shares nothing. What to say against the daemon, or "". */
+/* Compares the new daemon's device with the one before; `why` is the reason against the daemon, or "". This
+ * process has memory of one GPU mapped, on one side of MPS: with the daemon of another GPU, or of the other
+ * side, it can share nothing. */
 static void reconnect_compare_device(const struct gradsync *gs, const Wire__Welcome *welcome,
                                      char why[1024]) {
         const char *uuid = welcome->uuid != NULL ? welcome->uuid : "";

@@ -69,7 +69,7 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
         while (!request->answered) {
                 int r = context_wait(gs, deadline);
 
-                /* By another thread, or in the very moment of a signal. */
+                /* Another thread may have taken the answer, or it came in the very moment of a signal. */
                 if (request->answered)
                         break;
                 if (r == GRADSYNC_TIMEOUT)

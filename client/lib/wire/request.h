@@ -24,7 +24,7 @@ struct request;
  * for another connection. No caller of the library sees it: the message is made anew. */
 #define REQUEST_BROKEN (-1)
 
-/* Takes what the answer says. GRADSYNC_OK, or the result of the request with its text. */
+/* Takes an answer. GRADSYNC_OK, or the result of the request with its text. */
 typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message,
                                  struct fdpass_packet *packet);
 
@@ -32,19 +32,19 @@ typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage
 typedef void (*request_refused_fn)(struct request *request);
 
 struct request {
-        /* Of those that are open. */
+        /* Next open request. */
         struct request *next;
         /* 0: not open. */
         uint32_t id;
         bool answered;
         /* Type of the answer that is not REFUSED. */
         uint16_t expects;
-        /* NULL: nothing in it is of interest. */
+        /* Takes the answer; NULL: nothing in it is of interest. */
         request_answer_fn answer;
-        /* NULL: a thread waits for the answer. */
+        /* Takes a refusal; NULL: a thread waits for the answer. */
         request_refused_fn refused;
         int result;
-        /* Of a refusal, owned. */
+        /* Text of a result other than OK; owned by the request. */
         char *text;
         struct culprit culprit;
 };
@@ -56,12 +56,12 @@ void request_close(struct gradsync *gs, struct request *request);
 /* Gives the answer that the daemon cannot give any more. Has no effect on a request that is not open, or
  * answered. */
 void request_end(struct request *request, int result, const char *text);
-/* Result of an answered request, with its text; it is closed. */
+/* Returns the result of an answered request, with its text, and closes it. */
 int request_take(struct gradsync *gs, struct request *request);
 
-/* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes.
- * AGAIN, INTERRUPTED: it stays open, call again. If nothing came by the deadline, the daemon is given up
- * and the link has failed. */
+/* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes the
+ * request. AGAIN, INTERRUPTED: it stays open, call again. If no answer came by the deadline, the daemon is
+ * given up and the link has failed. */
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
                  int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline);
 /* Waits for the answer to a request that was opened and sent in another way. */

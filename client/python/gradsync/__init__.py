@@ -9,8 +9,8 @@
             for i in reversed(range(len(plan))):
                 backward(i, plan.gradient(i))                   # writes into memory shared with the daemon
                 plan.ready(i)                                   # never waits
-            info = plan.finish()                                # the average is in plan.gradient(i), on all
-            members optimise(plan)
+            info = plan.finish()                                # plan.gradient(i) is the average
+            optimise(plan)
 
 A call that fails raises a subclass of GradsyncError. A loss of a member raises VoidRetry, or VoidBehind, from
 finish(): the step is to be computed again.
@@ -50,6 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 def library_version() -> str:
-    """Of the libgradsync that is loaded, such as "0.1.0". LibraryNotFoundError if there is none."""
+    """The version of the libgradsync that is loaded, such as "0.1.0". LibraryNotFoundError if there is
+    none."""
     text: bytes = _library().version()
     return text.decode()

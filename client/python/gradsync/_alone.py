@@ -26,12 +26,13 @@ _told = False
 
 
 def is_spawned() -> bool:
-    """multiprocessing has started this process, so it may have siblings."""
+    """Whether multiprocessing has started this process, so that it may have siblings."""
     return multiprocessing.parent_process() is not None
 
 
 def refusal(served: bool) -> InvalidError:
-    """For a spawned process that would train alone. `served`: its launcher's job is that of its parent."""
+    """The exception for a spawned process that would train alone. `served`: a daemon is there, so the
+    environment names its parent's job and rank."""
     why = ("its job and its rank are those of that process, rank 0 of 1" if served
            else "nothing says its rank, and no gradsyncd is reachable")
     return InvalidError(f"{_whose()}, and {why}: it would train alone, and so would others like it. {_PASS}. "
@@ -39,8 +40,9 @@ def refusal(served: bool) -> InvalidError:
 
 
 def explained(error: E, asked: bool) -> E:
-    """A join that has failed in a spawned process. `asked`: it was told which member it is."""
-    # Its advice is for scripts whose ranks something else starts.
+    """The exception for a join that has failed in a spawned process. `asked`: the script has said which
+    member the process is."""
+    # The library's advice is for scripts whose ranks a launcher starts.
     why = str(error).partition(". Start one")[0] if isinstance(error, NoDaemonError) else str(error)
     more = _DAEMON if asked else f"{_PASS}. {_DAEMON}"
     return type(error)(f"{why}. {_whose()}. {more}", rank=error.rank, pid=error.pid)
@@ -53,7 +55,7 @@ def _whose() -> str:
 
 
 def tell(why: str) -> None:
-    """Once in a process, on stderr: it is a world of one."""
+    """Says on stderr, once in a process, that it is a world of one."""
     global _told
     if not _told:
         _told = True
@@ -74,7 +76,7 @@ def name_of_siblings() -> str | None:
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
         space = os.stat("/proc/self/ns/pid").st_ino
-        # When it was started: the 22nd field, counted behind the name, which may have any characters.
+        # Its start time is field 22. Fields are counted after the name, which may have any characters.
         begun = pathlib.Path(f"/proc/{parent.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2]
     except OSError:
         return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every call goes through: repeating what a signal has interrupted, exceptions, and addresses of
-buffers."""
+"""The way that every call takes: a call that a signal has interrupted is repeated, failures become
+exceptions, and buffers become addresses."""
 from __future__ import annotations
 
 import contextlib
@@ -18,7 +18,7 @@ INTERRUPTED = int(Result.INTERRUPTED)
 
 
 def failure(result: int) -> GradsyncError:
-    """The exception for what this thread's last call has returned."""
+    """The exception for the result of this thread's last call."""
     lib = library()
     text: bytes = lib.error()
     whom = CulpritStruct(size=ctypes.sizeof(CulpritStruct))
@@ -30,13 +30,13 @@ def failure(result: int) -> GradsyncError:
 
 
 def check(result: int) -> None:
-    """For calls that never wait."""
+    """Raises the exception for a result, if it is one. For calls that never wait."""
     if result:
         raise failure(result)
 
 
 class Inside:
-    """The threads that are in a waiting call on a connection or a job, which must not be ended under them."""
+    """The threads that are in a waiting call on a connection or a job. It must not be ended meanwhile."""
 
     def __init__(self, of: str, outer: Inside | None = None) -> None:
         self._of = of
@@ -71,7 +71,7 @@ class Inside:
             try:
                 raise error
             finally:
-                del error               # which refers to this frame, and so to all that the callers hold
+                del error               # it refers to this frame, and so to all objects that the callers hold
 
     def end(self, call: str) -> None:
         """No thread enters from now on. StateError if a thread that lives is inside: also one that Python has
@@ -85,11 +85,11 @@ class Inside:
                              "callback; let the call return first")
 
     def go_on(self) -> None:
-        """It was not ended."""
+        """Threads may enter again: the connection or the job was not ended."""
         self._ending = False
 
     def forget(self) -> None:
-        """In a child process, which has one thread."""
+        """Forgets all threads, in a child process, which has one."""
         self._threads.clear()
         self._ending = False
 
@@ -114,7 +114,7 @@ _SIMPLE, _WRITABLE = 0, 1
 
 def _raw_of_tensor(thing: Any, gpu: bool) -> Raw:
     if thing.device.type == "cuda" and gpu:
-        # What its stream has not done yet is not seen by the library's own.
+        # The library copies in a stream of its own, which does not wait for the work in the tensor's stream.
         sys.modules["torch"].cuda.current_stream(thing.device).synchronize()
     elif thing.device.type != "cpu":
         raise ValueError(f"a tensor on {thing.device}: only memory of the host"

@@ -41,7 +41,7 @@ class _Access(Structure):
     _fields_ = [("location", _Location), ("flags", c_uint)]
 
 
-# Of each function: the version at which it is asked for, and its arguments.
+# Each function with the version at which it is asked for, and its arguments.
 _FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
     "cuInit": (2000, [c_uint]),
     "cuGetErrorName": (6000, [c_int, POINTER(c_char_p)]),
@@ -62,7 +62,7 @@ _FUNCTIONS: dict[str, tuple[int, list[Any]]] = {
 
 
 class Driver:
-    """The functions above, each an attribute that raises what the driver says."""
+    """The functions above, each an attribute that raises an exception if the driver reports a failure."""
 
     def __init__(self) -> None:
         name = os.environ.get("GRADSYNC_CUDA_DRIVER") or "libcuda.so.1"
@@ -100,8 +100,8 @@ class Driver:
 
 
 class Allocation:
-    """A range of addresses of the GPU and what lies there. It goes when nothing refers to it any more, and
-    keeps the GPU's primary context until then."""
+    """A range of addresses of the GPU with the memory there. It is freed when nothing refers to it any more,
+    and keeps the GPU's primary context until then."""
 
     def __init__(self, driver: Driver, ordinal: int, nbytes: int) -> None:
         self.ordinal = ordinal
@@ -117,7 +117,7 @@ class Allocation:
 
 @contextlib.contextmanager
 def _context(driver: Driver, ordinal: int) -> Iterator[None]:
-    """The GPU's primary context is current in this thread."""
+    """Within it, the GPU's primary context is current in this thread."""
     context, before = c_void_p(), c_void_p()
     driver.cuCtxGetCurrent(byref(before))
     driver.cuDevicePrimaryCtxRetain(byref(context), ordinal)
@@ -142,7 +142,7 @@ def _make(driver: Driver, properties: _Properties, nbytes: int) -> int:
             _unmap(driver, address.value, nbytes)
             raise
     finally:
-        driver.cuMemRelease(handle)         # the mapping keeps what lies there
+        driver.cuMemRelease(handle)         # the mapping keeps the memory
     return address.value
 
 
@@ -153,7 +153,7 @@ def _unmap(driver: Driver, address: int, nbytes: int) -> None:
 
 
 def _free(driver: Driver, pid: int, ordinal: int, address: int, nbytes: int) -> None:
-    """Not in a child, where the driver is of no use."""
+    """Frees an allocation; does nothing in a child, where the driver is of no use."""
     if os.getpid() != pid:
         return
     with contextlib.suppress(SystemCallError), _context(driver, ordinal):
@@ -167,7 +167,7 @@ _driver: Driver | None = None
 
 
 def allocate(ordinal: int, nbytes: int) -> Allocation:
-    """At least so many bytes, which hold anything, on the GPU of this number."""
+    """Allocates at least `nbytes` bytes, with undefined contents, on the GPU of this number."""
     global _driver
     if _driver is None:
         _driver = Driver()

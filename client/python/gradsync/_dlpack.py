@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory by its address, for whatever speaks DLPack: without a copy, on a GPU too.
+"""Memory by its address, for every library that speaks DLPack: without a copy, on a GPU too.
 
 The structures are those of version 0 of DLPack's C header, whose capsules are named "dltensor"
 (https://dmlc.github.io/dlpack/latest/c_api.html). A consumer renames the capsule and calls the deleter when
 it has no more use for the memory, in any thread.
 
-No function of Python is called for that. It would lose an exception that is on its way through the consumer,
+The deleter is no function of Python. That would lose an exception that is on its way through the consumer,
 and could not run at all after the interpreter's end, where tensors may still live. So the deleter is time()
 of the C library: it writes the clock over the address of the memory, and settle() finds that. Capsules have
-no destructor for the same reason: settle() finds those that nobody but this module has any more.
+no destructor for the same reason: settle() finds those to which only this module refers any more.
 """
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ _deleter = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 
 
 class _Export(NamedTuple):
-    """What a consumer has, or may take: the structure and what it points to, and what keeps the memory."""
+    """Memory that a consumer has, or may take: the structure, its data, and the object that keeps the
+    memory."""
 
     managed: _Managed
     address: int
@@ -65,11 +66,11 @@ class _Export(NamedTuple):
     capsule: Any
 
     def references(self) -> int:
-        """To the capsule."""
+        """The number of references to the capsule."""
         return sys.getrefcount(self.capsule)
 
     def is_over(self) -> bool:
-        """The consumer has called the deleter, or there is none and never will be."""
+        """Whether the consumer has called the deleter, or there is no consumer and never will be."""
         return self.managed.tensor.data != self.address or (
             self.references() == _OURS_ALONE and bool(_is_valid(self.capsule, _NAME)))
 
@@ -84,7 +85,8 @@ def _export(address: int, dtype: DType, elements: int, device: tuple[int, int], 
 
 _OURS_ALONE = _export(1, DType.U8, 1, (CPU, 0), None).references()
 
-#: Consumers may have these for longer than the interpreter lives: what is in it at the end is never freed.
+#: Consumers may have these for longer than the interpreter lives: exports that are left at its end are never
+#: freed.
 _exports: dict[int, _Export] = {}
 _keep_for_ever(_exports)
 _numbers = itertools.count(1)
@@ -98,7 +100,7 @@ def settle() -> None:
 
 
 def _collected(phase: str, _info: dict[str, int]) -> None:
-    """When garbage was collected: tensors may have been among it."""
+    """Called when garbage was collected: tensors may have been among it."""
     if _exports and phase == "stop":
         settle()
 
@@ -107,8 +109,8 @@ gc.callbacks.append(_collected)
 
 
 def capsule(address: int, dtype: DType, elements: int, device: tuple[int, int], keep: Any) -> Any:
-    """A flat array of so many elements. `keep` lives until the consumer has no more use for it: settle()
-    is called then, here and whenever garbage has been collected."""
+    """A capsule of a flat array of `elements` elements. `keep` lives until settle() finds that the consumer
+    has no more use for the array. settle() is called here, and whenever garbage has been collected."""
     settle()
     export = _export(address, dtype, elements, device, keep)
     _exports[next(_numbers)] = export
@@ -116,13 +118,13 @@ def capsule(address: int, dtype: DType, elements: int, device: tuple[int, int], 
 
 
 class DeviceArray:
-    """A gradient on a GPU, flat: what torch.from_dlpack(), cupy.from_dlpack() and the like take without a
+    """A flat gradient on a GPU, which torch.from_dlpack(), cupy.from_dlpack() and the like take without a
     copy. It may be read and written whenever the gradient is this process's: the average is complete then,
     for work in any stream."""
 
     def __init__(self, address: int, dtype: DType, elements: int, device: tuple[int, int],
                  keep: object = None) -> None:
-        #: On the GPU: no CPU can read there.
+        #: Address on the GPU: no CPU can read there.
         self.address = address
         self.dtype = dtype
         self.elements = elements
@@ -131,11 +133,11 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.elements * self.dtype.itemsize
 
     def __copy__(self) -> DeviceArray:
-        """It is where it is: another object would not keep it there."""
+        """Returns the array itself: another object on the same memory would not keep it there."""
         return self
 
     def __deepcopy__(self, _memo: object) -> DeviceArray:

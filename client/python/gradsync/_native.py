@@ -101,7 +101,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "gradsync_device": DeviceStruct,
 }
 
-# Of each function: what it returns, and its arguments. Objects of the library are c_void_p; NULL is None.
+# Each function with its result and its arguments. Objects of the library are c_void_p; NULL is None.
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_open": (c_int, [POINTER(c_void_p), POINTER(OptionsStruct)]),
     "gradsync_close": (None, [c_void_p]),

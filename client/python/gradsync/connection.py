@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def _milliseconds(seconds: float | None, default: int = 0) -> int:
-    """Of the library: 0 is its default, -1 means never, or for ever."""
+    """Seconds as the library's milliseconds: there 0 is the default, and -1 means never, or for ever."""
     if seconds is None:
         return default
     return -1 if seconds < 0 else max(1, round(seconds * 1000))
@@ -50,15 +50,15 @@ class Connection:
     nonblocking        calls that would wait raise Again: see fileno()
     stall              called as stall(job, Stall), once per stall, in a thread that is in a waiting call or
                        in dispatch(): it says whom that call waits for. It may make any call except leave() of
-                       that job and close(). What it raises is raised by the call when that returns. The job
-                       is None while it is being joined
+                       that job and close(). An exception of the callback is raised by the call when that
+                       returns. The job is None while it is being joined
 
-    NoDaemonError, DeniedError, VersionError, QuotaError, UnsupportedError.
+    Opening raises NoDaemonError, DeniedError, VersionError, QuotaError or UnsupportedError.
 
     Threads: Plan.ready(), absent() and wait() from any; one thread at a time for the other calls on a job.
     Waiting calls release the interpreter lock.
 
-    Signals: a waiting call runs Python's signal handlers and goes on. What a handler raises, as
+    Signals: a waiting call runs Python's signal handlers and goes on. An exception of a handler, such as
     KeyboardInterrupt at Ctrl-C, ends the wait; the same call, made again, goes on where it was.
 
     Fork: a child inherits neither the connection nor the memory of gradients; its calls raise ForkedError.
@@ -111,8 +111,8 @@ class Connection:
 
     @property
     def device(self) -> Device:
-        """What the daemon serves. UnsupportedError if that is a GPU which this process does not see or cannot
-        use."""
+        """The device that the daemon serves. UnsupportedError if that is a GPU which this process does not
+        see or cannot use."""
         if self._device is None:
             self._check()
             raw = DeviceStruct(ctypes.sizeof(DeviceStruct), b"", b"", -1)
@@ -127,8 +127,9 @@ class Connection:
              rejoin_grace: float | None = None, token: str | None = None, instance: int | None = None,
              spare: bool | None = None, scope: Literal["host", "cluster"] | None = None,
              sequential: bool = False) -> Job:
-        """Becomes a member of a job; waits until it has formed. What is None comes from the environment: from
-        `gradsyncctl run`, torchrun, Slurm or Kubernetes (gradsync.h, WHICH JOB AM I IN?). Times are seconds.
+        """Becomes a member of a job; waits until it has formed. An argument that is None comes from the
+        environment: from `gradsyncctl run`, torchrun, Slurm or Kubernetes (gradsync.h, WHICH JOB AM I IN?).
+        Times are seconds.
 
         world_size            the number of members; or min_world and max_world, between which it may change
         rank, local_rank      granted or refused, never replaced
@@ -174,7 +175,7 @@ class Connection:
         return job
 
     def _look_whether_alone(self, job: Job) -> None:
-        """A world of one that the caller has not asked for."""
+        """Says on stderr that the job is a world of one that the caller has not asked for, or refuses it."""
         if job.world_size > 1:
             return
         served, spawned = self._is_served(), _alone.is_spawned()
@@ -188,7 +189,7 @@ class Connection:
                     "processes: gradsyncctl run -n N -- …")
 
     def _is_served(self) -> bool:
-        """There is a daemon. That this process cannot use its GPU shows later, when it has to."""
+        """Whether there is a daemon. If this process cannot use its GPU, that shows later, when it has to."""
         try:
             return self.device.name != ""
         except UnsupportedError:
@@ -214,8 +215,8 @@ class Connection:
         return int(library().fd(self._handle))
 
     def dispatch(self) -> None:
-        """Takes what the daemon has sent and sends what is due, without waiting; runs the stall callback.
-        Raises why the connection is over, if it is."""
+        """Takes what the daemon has sent and sends what is due, without waiting; runs the stall callback. If
+        the connection is over, raises the reason."""
         self._check()
         self._inside.wait(library().dispatch, self._handle)
 
@@ -240,7 +241,8 @@ class Connection:
                 await self._looked()
 
     async def _looked(self) -> None:
-        """Several tasks may wait, each for a call of its own: what comes may be for any of them."""
+        """Waits until the daemon has sent something. Several tasks may wait, each for a call of its own: a
+        message may be for any of them."""
         loop, fd = asyncio.get_running_loop(), self.fileno()
         future: asyncio.Future[None] = loop.create_future()
         if not self._waiters:
@@ -255,7 +257,8 @@ class Connection:
                 loop.remove_reader(fd)
 
     def _look(self) -> None:
-        """Takes what has come, once, and lets all tasks call again: they hear of errors then."""
+        """Takes the messages that have come, once, and lets all tasks make their calls again: these raise
+        errors, if there are any."""
         waiters, self._waiters = self._waiters, []
         asyncio.get_running_loop().remove_reader(self.fileno())
         raised: BaseException | None = None
@@ -263,7 +266,7 @@ class Connection:
             self.dispatch()
         except GradsyncError:
             pass
-        except Exception as error:      # of the stall callback
+        except Exception as error:      # raised by the stall callback
             raised = error
         for waiter in waiters:
             if waiter.done():

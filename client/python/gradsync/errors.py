@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Result(enum.IntEnum):
-    """What a call of libgradsync returns (enum gradsync_result)."""
+    """The result of a call of libgradsync (enum gradsync_result)."""
 
     OK = 0
     AGAIN = 1
@@ -79,8 +79,8 @@ class TimedOutError(GradsyncError, TimeoutError):
 class VoidStep(GradsyncError):
     """A member was lost: the step, or the collective, is void on all members.
 
-    Its gradients are undefined and nothing was committed anywhere. `info` is what is known of the step; None
-    where a collective or wait() has found it.
+    Its gradients are undefined and nothing was committed anywhere. `info` describes the step if finish() has
+    raised this; otherwise it is None.
     """
 
     info: Info | None = None
@@ -105,7 +105,8 @@ class InvalidError(GradsyncError, ValueError):
 
 
 class StateError(GradsyncError):
-    """Right arguments at the wrong moment: marked twice, finished before all is marked, already closed, …"""
+    """Right arguments at the wrong moment: for example marked twice, finished before all is marked, or closed
+    already."""
 
     result = Result.STATE
 

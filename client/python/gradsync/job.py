@@ -93,8 +93,8 @@ def _lay_out(params: Sequence[Param]) -> tuple[list[int], int]:
 
 
 class Job:
-    """Made by Connection.join(). As a context manager it is left at the end of the block: in order, or, if an
-    exception is on its way, without waiting for a step that is open."""
+    """Made by Connection.join(). As a context manager it is left at the end of the block. A step that is open
+    then, as after an exception, is not waited for: it is void for the other members."""
 
     def __init__(self, connection: Connection, handle: int) -> None:
         self._connection = connection
@@ -141,12 +141,12 @@ class Job:
 
     @property
     def generation(self) -> int:
-        """Of the membership; grows with each change."""
+        """The number of the job's membership; grows with each change."""
         return int(library().generation(self._handle))
 
     @property
     def member_id(self) -> int:
-        """Stays with a member for as long as the job lives."""
+        """The id of this member, the same for as long as the job lives."""
         return int(library().member_id(self._handle))
 
     @property
@@ -158,10 +158,10 @@ class Job:
     # ---- memory
 
     def memory(self, nbytes: int) -> Memory:
-        """New memory of at least so many bytes (whole pages), mapped and registered; .buffer is it. If the
-        daemon serves a GPU, it is there, and Memory.array() is it.
+        """Makes memory of at least `nbytes` bytes (whole pages), mapped and registered; use it by
+        Memory.buffer. If the daemon serves a GPU, the memory is there: use it by Memory.array().
 
-        QuotaError, NoMemoryError, UnsupportedError: see Memory in the manual (gradsync.h, gradsync_register).
+        QuotaError, NoMemoryError, UnsupportedError: see gradsync_register() in the manual (gradsync.h).
         """
         self._check()
         if nbytes <= 0:
@@ -187,7 +187,7 @@ class Job:
 
     def _memory_on(self, ordinal: int, nbytes: int) -> Memory:
         if self._allocated is None:
-            _dlpack.settle()        # there may be room in what others have no more use for
+            _dlpack.settle()        # frees memory that consumers have no more use for
             self._allocated = _Allocated(_cuda.allocate(ordinal, nbytes), nbytes)
         if self._allocated.wanted != nbytes:
             raise StateError(f"other memory ({self._allocated.wanted} bytes) is being registered: call "
@@ -219,7 +219,7 @@ class Job:
 
     def register_device(self, address: int, nbytes: int) -> Memory:
         """Registers memory of a GPU that this process has allocated: `nbytes` bytes from `address`, all of
-        one allocation. It stays the caller's, who frees it after Memory.unregister().
+        one allocation. The caller owns it, and frees it after Memory.unregister().
 
         UnsupportedError: this memory cannot be shared, and why. DeniedError: the daemon runs as another user.
         InvalidError, QuotaError.
@@ -251,14 +251,14 @@ class Job:
              places: Sequence[Place | None] | None = None, void_on_loss: bool = False) -> Plan:
         """Makes a plan; waits until all members have made the same one, at most the time-out of the join.
 
-        params              in the order in which the model has them: buckets are launched from the last to
-                            the first
+        params              the parameters in the model's order: buckets are launched from the last to the
+                            first
         first_bucket_bytes  the first bucket of each type closes at this payload, the others at bucket_bytes
         arena               gradients lie in memory of the daemon's, which is unmapped when the plan is freed,
                             instead of memory of this process's, which stays for as long as anything refers to
                             it
-        places              of each parameter, the registered memory in which it lies and the offset there, a
-                            multiple of 64; None for one in the arena
+        places              for each parameter the registered memory in which it lies and the offset there, a
+                            multiple of 64; None for a parameter in the arena
         void_on_loss        a loss ends the call, on all members alike: VoidStep. Otherwise they wait for a
                             process that takes the place and makes the same plan
 
@@ -318,8 +318,8 @@ class Job:
             raise
 
     def _drop_making(self) -> None:
-        """The plan cannot be made. What has been named of it is dropped: a plan without a limit is refused
-        before other members hear of it, and takes the list with it."""
+        """The plan cannot be made. Drops the library's list of its parameters by a plan with the limits 0,
+        which is refused before other members learn of it, and takes the list with it."""
         making, self._making = self._making, None
         if making is None or self._handle is None:
             return
@@ -333,7 +333,8 @@ class Job:
     # ---- collectives
 
     def _collective(self, function: Any, *arguments: Any, held: object) -> None:
-        """What is interrupted goes on with the next call, on the same memory, so that is kept."""
+        """Makes a collective. `held` has its memory: a call that was interrupted goes on with the next one,
+        on the same memory, so that is kept."""
         self._check()
         self._held = held
         self._wait(function, self._handle, *arguments)
@@ -347,19 +348,20 @@ class Job:
         self._collective(library().barrier, held=None)
 
     def broadcast(self, data: Any, root: int = 0, *, sealed: bool = False) -> None:
-        """Rank `root`'s bytes, in place, on all members. `data`: a writable contiguous buffer, a tensor, or
-        Raw; on a GPU's daemon also a tensor, or Raw, of that GPU, here and in all collectives.
+        """Copies rank `root`'s bytes to all members, in place. `data`: a writable contiguous buffer, a
+        tensor, or Raw; if the daemon serves a GPU also a tensor, or Raw, of that GPU. So it is with all
+        collectives.
 
-        sealed   where members are on several hosts, data that was changed on its way between them is refused:
-                 ProtocolError, with the rank that sent it. It takes the daemons about a second per GiB, and
-                 nothing on one host. Here and in allgather(); all members alike
+        sealed   data that was changed on its way between hosts is refused: ProtocolError, with the rank that
+                 sent it. That takes the daemons about a second per GiB, and nothing on one host. All members
+                 give the same. So it is with allgather(), too
         """
         function = library().broadcast_sealed if sealed else library().broadcast
         with self._memory_of(data, True) as raw:
             self._collective(function, raw.address, raw.nbytes, root, held=data)
 
     def allgather(self, data: Any, out: Any, *, sealed: bool = False) -> None:
-        """`data` of each member, in the order of ranks, in `out` (world × its size)."""
+        """Gathers `data` of each member, in the order of ranks, in `out` (world × its size)."""
         function = library().allgather_sealed if sealed else library().allgather
         with self._memory_of(data, False) as one, self._memory_of(out, True) as all_of_them:
             self._fits("allgather", all_of_them, one)

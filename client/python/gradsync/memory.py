@@ -35,7 +35,7 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def _unmap(pid: int, address: int, nbytes: int) -> None:
-    """Not in a child, which has not got the mapping (MADV_DONTFORK)."""
+    """Unmaps memory; does nothing in a child, which does not have the mapping (MADV_DONTFORK)."""
     if os.getpid() == pid:
         _libc.munmap(address, nbytes)
 
@@ -47,9 +47,9 @@ def _failed(what: str) -> Exception:
 
 
 def allocate(nbytes: int) -> tuple[int, ctypes.Array[Any]]:
-    """A new memfd of at least so many bytes, sealed as gradsync asks for, and all of it mapped, for this
-    process and not for its children. The descriptor is the caller's; the mapping goes with the array and all
-    that was made of it."""
+    """Makes a memfd of at least `nbytes` bytes, with the seals that gradsync asks for, and maps all of it,
+    for this process and not for its children. The caller owns the descriptor. The mapping lives as long as
+    the array and all objects that were made of it."""
     size = max(-(-nbytes // PAGE) * PAGE, PAGE)
     fd = os.memfd_create("python-gradients", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -78,24 +78,24 @@ class Memory:
                  whole: ctypes.Array[Any] | _cuda.Allocation | None) -> None:
         self._job = job
         self._handle: int | None = handle
-        #: Bytes.
+        #: Size in bytes.
         self.nbytes = nbytes
-        #: Where it is mapped in this process.
+        #: Address at which it is mapped in this process.
         self.address: int = library().memory_address(handle)
         self._whole = whole
 
     @property
     def buffer(self) -> ctypes.Array[Any]:
-        """All of it, as a writable buffer of bytes that keeps it mapped. StateError if this package has not
-        mapped it (Job.register())."""
+        """The whole memory, as a writable buffer of bytes that keeps it mapped. StateError if this package
+        has not mapped it (Job.register())."""
         if not isinstance(self._whole, ctypes.Array):
             raise StateError("this memory was mapped by others: use what has mapped it" if self._whole is None
                              else "this memory is on a GPU, and no CPU can read there: use array()")
         return self._whole
 
     def array(self, dtype: DType, offset: int, elements: int) -> DeviceArray:
-        """A part of it, if it is on a GPU, which keeps all of it where it is. StateError for memory of the
-        host, or that this package has not allocated."""
+        """A part of the memory, if that is on a GPU. The array keeps the whole memory where it is. StateError
+        for memory of the host, or memory that this package has not allocated."""
         if not isinstance(self._whole, _cuda.Allocation):
             raise StateError("array() is for memory of a GPU that Job.memory() has made")
         if offset < 0 or elements < 0 or offset + elements * dtype.itemsize > self.nbytes:
@@ -116,7 +116,7 @@ class Memory:
         self._job._memories.discard(self)
 
     def _end(self) -> None:
-        """The job has ended, and with it what the library knew of this."""
+        """The job has ended: the library does not know this memory any more."""
         self._handle = None
 
     def __repr__(self) -> str:

@@ -57,7 +57,7 @@ class Plan:
         #: Names, types and shapes.
         self.params: tuple[Param, ...] = tuple(params)
         self.reduce = reduce
-        #: Of the payload of all parameters, without padding.
+        #: Payload in bytes: all parameters, without padding.
         self.nbytes: int = lib.plan_bytes(handle)
         #: The number of buckets; they are numbered in the order in which they are launched.
         self.buckets: int = lib.plan_buckets(handle)
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def alive(self) -> bool:
-        """It has not been freed, and its job has not been left."""
+        """True until the plan is freed, or its job is left."""
         return self._handle is not None
 
     def bucket_of(self, param: int) -> int:
@@ -130,7 +130,7 @@ class Plan:
             raise self._failure(0)
 
     def _refuse_lent(self, what: str) -> None:
-        """Memory of the daemon's is unmapped with the plan, so nothing may refer to it."""
+        """Memory of the daemon's is unmapped with the plan: BufferError if something still refers to it."""
         _dlpack.settle()
         alive = [each for each in self._lent if each() is not None]
         self._lent = alive
@@ -161,9 +161,9 @@ class Plan:
             raise self._failure(result)
 
     def ready_on(self, param: int, stream: int) -> None:
-        """As ready(), on a GPU: the gradient is complete when all that has been put into the stream so far
-        has ended. `stream` is a cudaStream_t as a number, 0 the default one:
-        torch.cuda.current_stream().cuda_stream.
+        """As ready(), on a GPU: the gradient is complete when all work that has been put into the stream so
+        far has ended. `stream` is a cudaStream_t as a number, for example
+        torch.cuda.current_stream().cuda_stream; 0 is the default stream.
 
         UnsupportedError if the stream is being captured into a graph; InvalidError if the daemon serves no
         GPU.
@@ -186,7 +186,7 @@ class Plan:
             raise self._failure(result)
 
     def divisor(self, divisor: int) -> None:
-        """What AVG divides by in the step that is open or begins next, instead of the world size (0). All
+        """Sets the number that AVG divides by in the step that is open or begins next; 0: the world size. All
         members set the same. StateError if a bucket of the step is on its way already."""
         result = library().divisor(self._handle, divisor)
         if result:
@@ -199,7 +199,7 @@ class Plan:
         self._job._wait(self._c_wait, self._handle, param)
 
     def finish(self) -> Info:
-        """Ends the step: waits until every member has the averages, and returns what is known of the step.
+        """Ends the step: waits for its outcome, and returns its figures.
 
         VoidRetry, VoidBehind   a member was lost; `.info` says which one, and why
         StateError              parameters are neither ready nor absent; mark them and call again
@@ -217,7 +217,8 @@ class Plan:
         return bool(library().unused(self._handle, param))
 
     def bucket_stats(self, bucket: int, rank: int | None = None) -> BucketStats:
-        """Of one bucket in the last step that was committed: of one rank's input, or of the result (None)."""
+        """Statistics of one bucket in the last step that was committed: of one rank's input, or of the result
+        (None)."""
         raw = BucketStatsStruct(size=ctypes.sizeof(BucketStatsStruct))
         result = library().bucket_stats(self._handle, bucket, -1 if rank is None else rank, raw)
         if result:

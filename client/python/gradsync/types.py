@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enumerations and records: what is given to calls, and what they return."""
+"""Enumerations and records that calls take and return."""
 from __future__ import annotations
 
 import enum
@@ -27,7 +27,7 @@ class DType(enum.IntEnum):
 
     @property
     def format(self) -> str | None:
-        """As in the modules struct and array; None for BF16, for which they have no name."""
+        """The type's name in the modules struct and array; None for BF16, for which they have none."""
         return FORMATS[self]
 
 
@@ -75,19 +75,19 @@ class Raw(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a daemon serves."""
+    """The device that a daemon serves."""
 
-    #: "cpu", "cuda:0", …: as the daemon calls it; "" of a process that is alone
+    #: "cpu", "cuda:0", …: the daemon's name for it; "": this process is alone
     name: str
-    #: of a GPU, as nvidia-smi prints it; else ""
+    #: UUID of the GPU, as nvidia-smi prints it; "": no GPU
     uuid: str
-    #: of that GPU in this process, as CUDA counts them here; None: it is none
+    #: number of the GPU in this process, as CUDA counts them here; None: no GPU
     ordinal: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What finish() knows of a step."""
+    """The outcome of a step and its figures, as finish() returns them."""
 
     #: number of the step, from 1
     step: int
@@ -97,13 +97,14 @@ class Info:
     nonfinite: int
     #: the lowest rank that had some, or None
     nonfinite_rank: int | None
-    #: payload that was reduced: not that of buckets whose parameters all members have called absent
+    #: payload that was reduced, without buckets whose parameters all members have called absent
     bytes: int
     #: seconds that finish() and wait() blocked in this step
     exposed_s: float
     #: seconds since the previous finish(), or the plan
     elapsed_s: float
-    #: of a void step: the rank that was lost, the pid of its process (0: none, the job has grown), and why
+    #: if the step is void: the rank that was lost, the pid of its process (0: none, the job has grown),
+    #: and the reason
     lost_rank: int
     lost_pid: int
     cause: str
@@ -111,7 +112,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class BucketStats:
-    """Of one bucket: of one rank's input, or of the result."""
+    """Statistics of one bucket: of one rank's input, or of the result."""
 
     #: square root of the sum of squares
     norm: float
@@ -121,9 +122,9 @@ class BucketStats:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The member that keeps a step, a collective or the agreement on a plan waiting."""
+    """A wait of a step, a collective or the agreement on a plan, and the member that it waits for."""
 
-    #: 0: what waits is not a step
+    #: number of the step; 0: no step waits
     step: int
     rank: int
     pid: int
@@ -132,8 +133,9 @@ class Stall:
     bucket: int
     #: the first that is not marked; "" if it is not known
     parameter: str
+    #: how long the wait has lasted
     since_ms: int
-    #: all of it in one sentence
+    #: the whole report in one sentence
     text: str
-    #: of the member, or of the daemon that says nothing; "": it is on this daemon
+    #: host of the member, or of the daemon that does not answer; "": it is on this daemon
     host: str = ""

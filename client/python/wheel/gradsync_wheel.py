@@ -4,7 +4,7 @@
 The tree around is compiled and installed into gradsync/_bundle/, with the libraries that it needs and that
 not every Linux has. All of it finds its libraries relative to itself ($ORIGIN), so the wheel works wherever
 it is unpacked. The daemon is built without libsystemd, which is there for the journal: a daemon of a wheel is
-nobody's system service. The wheel's tag names the glibc that what is in it needs.
+no system service. The wheel's tag names the glibc that its files need.
 """
 import base64
 import email.message
@@ -27,7 +27,7 @@ OPTIONS = ("-Dprefix=/", "-Dlibdir=lib", "-Dbuildtype=release", "-Dcli=enabled",
            "-Dgloo=disabled", "-Dtls=disabled")         # jobs of a private daemon stay on its host
 #: Where a file of bin/, sbin/, lib/ or libexec/gradsync/ looks for libraries; before LD_LIBRARY_PATH.
 RPATH = "-Wl,--disable-new-dtags,-rpath,$ORIGIN:$ORIGIN/../lib:$ORIGIN/../../lib"
-#: What of an installation belongs to a wheel.
+#: The parts of an installation that belong to a wheel.
 WANTED = ("bin/gradsyncctl", "sbin/gradsyncd", "lib/libgradsync.so.0", "libexec/gradsync", "share/gradsync")
 #: Libraries of glibc, which every Linux that the tag names has.
 GLIBC = re.compile(r"(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|resolv))\.so(\.\d+)?")
@@ -56,7 +56,7 @@ def is_elf(path):
 
 
 def keep_copyright(library, licences):
-    """What the library's package says of its copyright, where Debian's dpkg is."""
+    """Copies the copyright text of the library's package, where there is Debian's dpkg."""
     if not shutil.which("dpkg-query"):
         return
     for path in (library, library.resolve()):
@@ -70,14 +70,14 @@ def keep_copyright(library, licences):
 
 
 def collect(installed, bundle, licences):
-    """Copies what is wanted, and the libraries that it needs beside libgradsync."""
+    """Copies the parts that are wanted, and the libraries that they need beside libgradsync."""
     for name in WANTED:
         source = installed / name
         if source.is_dir():
             shutil.copytree(source, bundle / name)
         else:
             (bundle / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, bundle / name)         # of a link, what it points to
+            shutil.copy2(source, bundle / name)         # if it is a link, the file that it points to
     for path in [path for path in bundle.rglob("*") if path.is_file() and is_elf(path)]:
         for name, place in re.findall(r"^\t(\S+) => (\S+)", output("ldd", path), re.M):
             if GLIBC.fullmatch(name):

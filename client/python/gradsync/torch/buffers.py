@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers (running means and the like): from one rank to all others in one message.
+"""Sends buffers (running means and the like) from one rank to all others in one message.
 
 They are matched by name: where a model has registered them in the order of a set, each rank has them in
 another order.
@@ -21,7 +21,7 @@ CHUNK = 8 << 20
 
 
 def pack(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """A flat memory with room for all of them, and a part of it for each."""
+    """Makes a flat memory with room for all tensors, and a part of it for each."""
     offsets, at = [], 0
     for each in tensors:
         offsets.append(at)
@@ -34,7 +34,7 @@ def pack(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tens
 
 
 def chunks(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """In order, so many at a time as one message may have; large ones alone."""
+    """Yields the tensors in order, as many at a time as one message may have; a large one comes alone."""
     chunk: list[torch.Tensor] = []
     size = 0
     for each in tensors:
@@ -54,11 +54,11 @@ class OtherMarkError(Exception):
 
 def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes = b"",
               sealed: bool = False) -> None:
-    """Rank `root`'s values on all members, of tensors of the same types and shapes. A backward pass that
-    waits for its turn does not notice: the versions of the tensors stay.
+    """Copies rank `root`'s values to all members; types and shapes are the same on all. The versions of the
+    tensors stay, so that a backward pass that comes later does not notice.
 
-    mark     16 bytes, the same on all members, that travel before the values; none if it is empty.
-             OtherMarkError
+    mark     16 bytes, the same on all members, that travel before the values; empty: none. OtherMarkError if
+             rank `root` has sent other ones
     sealed   as in Job.broadcast()
     """
     given = [each.data for each in tensors if each.numel() > 0]
@@ -68,7 +68,7 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int, mark: bytes 
         expected = expected.to(given[0].device if given else expected.device)
     for chunk in chunks(given if expected is None else [expected, *given]):
         if len(chunk) == 1 and chunk[0] is not expected:
-            # The others may have it in another order in memory.
+            # On other members its elements may lie in another order in memory.
             whole = chunk[0].contiguous()
             job.broadcast(whole, root, sealed=sealed)
             if whole is not chunk[0]:
@@ -92,17 +92,18 @@ class Broadcaster:
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
         self._mark = b""
-        #: what all ranks had when they compared; before that, nothing
+        #: the tensors that all ranks had when they compared them; empty before that
         self.agreed: compare.Described = {}
 
     def agree(self, job: Job, named: Named) -> None:
-        """On all members at the same point. PlanMismatchError says which rank has what else."""
+        """Compares the tensors of all members, which call it at the same point. PlanMismatchError names the
+        rank and the tensor that differ."""
         self.agreed = compare.describe(named)
         compare.check(job, self.agreed)
 
     def adopt(self, job: Job, agreed: compare.Described, named: Named) -> None:
-        """In a process that has come late: what the others have agreed on. PlanMismatchError if its own model
-        has something else."""
+        """In a process that has come late: takes the tensors on which the others have agreed.
+        PlanMismatchError if its own model has other ones."""
         self.agreed = agreed
         found = compare.difference(compare.describe(named), agreed, f"rank {job.rank}, which is new",
                                    "the other ranks")
@@ -110,8 +111,8 @@ class Broadcaster:
             raise PlanMismatchError(f"the models differ: {found[1]}", rank=job.rank, parameter=found[0])
 
     def broadcast(self, job: Job, named: Named, root: int) -> None:
-        """Rank `root`'s values. ModelChangedError, or OperationMismatchError, if that one has something else
-        than this rank."""
+        """Copies rank `root`'s values. ModelChangedError, or OperationMismatchError, if that rank has other
+        tensors than this one."""
         named = sorted(named, key=lambda each: each[1])
         try:
             broadcast(job, [each for _, _, each in named], root, self._mark_of(named))
@@ -129,7 +130,7 @@ class Broadcaster:
         return self._mark
 
     def _change(self, named: Named) -> str:
-        """For people: what has become of the tensors that all ranks had alike."""
+        """A sentence for people: how the tensors have changed that all ranks had alike."""
         now = compare.describe(named)
         known = {name: each for name, each in self.agreed.items() if name in now or each[0] == "buffer"}
         found = compare.difference(now, known, "this rank", "all ranks when they compared their models")
@@ -144,8 +145,8 @@ class Broadcaster:
 
 
 class Buffers:
-    """Those of a module that are not ignored, in the order of their names. A module may put others in their
-    place."""
+    """The buffers of a module that are not ignored, in the order of their names. The module may put others in
+    their place."""
 
     def __init__(self, module: torch.nn.Module, ignored: Collection[str]) -> None:
         self._module, self._ignored = module, ignored
@@ -153,12 +154,12 @@ class Buffers:
         self.look()
 
     def look(self) -> None:
-        """Looks for them again."""
+        """Looks for the buffers again."""
         found: dict[int, tuple[str, dict[str, torch.Tensor | None], str]] = {}
         for prefix, module in self._module.named_modules():
             for name, buffer in module._buffers.items():
                 full = f"{prefix}.{name}" if prefix else name
-                # One that is shared has the first of its names, in alphabetical order.
+                # A shared buffer has the first of its names, in alphabetical order.
                 if buffer is not None and full not in self._ignored and (
                         id(buffer) not in found or full < found[id(buffer)][0]):
                     found[id(buffer)] = full, module._buffers, name
@@ -168,10 +169,10 @@ class Buffers:
         return bool(self._found)
 
     def named(self) -> Named:
-        """As they are now."""
+        """The buffers with their names, as they are now."""
         return [("buffer", full, buffer) for full, holder, name in self._found
                 if (buffer := holder.get(name)) is not None]
 
     def tensors(self) -> list[torch.Tensor]:
-        """As they are now."""
+        """The buffers, as they are now."""
         return [buffer for _, _, buffer in self.named()]

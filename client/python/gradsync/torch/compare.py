@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose model differs from rank 0's, and in what: its parameters, when a plan was refused by all members, and
-what is broadcast by name."""
+"""Names the rank whose model differs from rank 0's, and the difference: in the parameters, when all members
+have refused a plan, and in the tensors that are broadcast by name."""
 from __future__ import annotations
 
 import hashlib
@@ -13,9 +13,9 @@ from ..errors import PlanMismatchError
 from ..job import Job
 from .layout import Slot
 
-#: What is broadcast: "parameter" or "buffer", its name, and the tensor.
+#: Tensors that are broadcast: "parameter" or "buffer", the name, and the tensor.
 Named = Sequence[tuple[str, str, torch.Tensor]]
-#: By name: what it is, and its type and shape.
+#: By name: "parameter" or "buffer", and type and shape in words.
 Described = dict[str, tuple[str, str]]
 
 
@@ -24,7 +24,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _described_slots(slots: Sequence[Slot]) -> list[tuple[str, str]]:
-    """Of each parameter: its name, and all that has to be the same."""
+    """Each parameter by its name, and all that has to be the same."""
     made = []
     for slot in slots:
         text = f"{_name(slot.param.dtype)} of shape {tuple(slot.param.shape)} and strides {slot.stride}"
@@ -35,7 +35,7 @@ def _described_slots(slots: Sequence[Slot]) -> list[tuple[str, str]]:
 
 
 def _gather(job: Job, data: bytes) -> list[bytes]:
-    """What all members have, by rank."""
+    """The data of all members, by rank."""
     length = torch.tensor([len(data)], device="cpu")
     lengths = torch.empty(job.world_size, dtype=torch.int64, device="cpu")
     job.allgather(length, lengths)
@@ -46,7 +46,7 @@ def _gather(job: Job, data: bytes) -> list[bytes]:
 
 
 def explain(job: Job, slots: Sequence[Slot], error: PlanMismatchError) -> PlanMismatchError:
-    """What `error` says, in terms of the model: the first rank that differs from rank 0, and the first
+    """Puts `error` in terms of the model: the first rank that differs from rank 0, and the first
     parameter."""
     models = [json.loads(each) for each in _gather(job, json.dumps(_described_slots(slots)).encode())]
     for rank, model in enumerate(models):
@@ -68,20 +68,21 @@ def _difference(rank: int, theirs: list[list[str]], first: list[list[str]]) -> t
                   f"only rank {owner} has, and rank {other} has not, is {name}")
 
 
-# ---- what is broadcast
+# ---- tensors that are broadcast
 
 def describe(named: Named) -> Described:
-    """All that has to be the same on all members: not the order in which a model has them."""
+    """All that has to be the same on all members. The order in which a model has its tensors may differ."""
     return {name: (what, f"{_name(each.dtype)} of shape {tuple(each.shape)}") for what, name, each in named}
 
 
 def digest(described: Described) -> bytes:
-    """16 bytes."""
+    """A digest of 16 bytes."""
     return hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).digest()
 
 
 def check(job: Job, described: Described) -> None:
-    """On all members at the same point. PlanMismatchError names the first rank that differs from rank 0."""
+    """Compares the tensors of all members, which call it at the same point. PlanMismatchError names the first
+    rank that differs from rank 0."""
     if len(set(_gather(job, digest(described)))) == 1:
         return
     models = [json.loads(each) for each in _gather(job, json.dumps(described).encode())]

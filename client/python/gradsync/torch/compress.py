@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that change how gradients travel. gradsync knows them by name: it does the work that they
-describe."""
+"""Hooks that change how gradients travel. gradsync knows them by name, and does their work itself."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -30,7 +29,7 @@ def bf16_compress_hook(_state: object, _bucket: object) -> None:
 
 
 def kind_of(hook: Callable[..., Any]) -> tuple[str, torch.dtype | None]:
-    """Name, and the type in which f32 and f64 gradients travel, or None for their own."""
+    """The hook's name, and the type in which f32 and f64 gradients travel; None: their own."""
     if not callable(hook):
         raise TypeError(f"a communication hook must be callable, and {hook!r} is not")
     name, home = getattr(hook, "__name__", repr(hook)), getattr(hook, "__module__", "")
@@ -41,6 +40,6 @@ def kind_of(hook: Callable[..., Any]) -> tuple[str, torch.dtype | None]:
 
 
 def builtin_kind_of(kind: Any) -> tuple[str, torch.dtype | None]:
-    """Of torch.distributed.BuiltinCommHookType."""
+    """The same, for a torch.distributed.BuiltinCommHookType."""
     name = _BUILTIN[getattr(kind, "name", str(kind))]
     return name, _WIRE[name]

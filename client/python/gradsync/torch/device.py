@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the gradients of a model lie, and what it takes to mark them there.
+"""The place where the gradients of a model lie, and the way to mark them there.
 
-On a GPU a gradient is complete when the stream that makes it is: marks go with the current stream, so that
-backward passes are not waited for.
+On a GPU a gradient is complete when its stream has done the work that makes it. A mark goes with the current
+stream, so that it does not wait for the backward pass.
 """
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .layout import Slot
 
-#: Marks parameter `place` of the plan with this handle; 0, or what has failed.
+#: Marks a parameter: takes the handle of the plan and the parameter's number in it; returns a Result, 0 if
+#: OK.
 Mark = Callable[[Any, int], int]
 
 
@@ -39,7 +40,7 @@ class Host:
                                    "module to that GPU, or name another daemon (GRADSYNC_DEVICE=cpu)")
 
     def named(self, device_ids: Sequence[Any] | None, output_device: Any) -> list[int] | None:
-        """The GPUs that these name. ValueError if they are not those of the module."""
+        """The GPUs that the arguments name. ValueError if they are not those of the module."""
         if device_ids or output_device is not None:
             raise ValueError(f"device_ids ({device_ids}) and output_device ({output_device}) are for modules "
                              "on a GPU; this one is on the CPU")
@@ -50,25 +51,26 @@ class Host:
         return contextlib.nullcontext()
 
     def storage(self, memory: Memory, offset: int, nbytes: int) -> torch.UntypedStorage:
-        """This part of the memory, which it keeps."""
+        """A storage on this part of the memory, which it keeps."""
         return torch.frombuffer(memory.buffer, dtype=torch.uint8, count=nbytes,
                                 offset=offset).untyped_storage()
 
     def ready(self, plan: Plan) -> Mark:
-        """The gradient is complete as far as this thread has come."""
+        """The function that marks a gradient as ready after the work that this thread has begun so far."""
         mark: Mark = plan._c_ready
         return mark
 
     def absent(self, plan: Plan) -> Mark:
-        """There is none: zeros."""
+        """The function that marks a gradient as absent: it counts as zeros."""
         mark: Mark = plan._c_absent
         return mark
 
     def settle(self) -> None:
-        """Waits for what this thread has begun."""
+        """Waits for the work that this thread has begun."""
 
     def random_state(self) -> Callable[[], None]:
-        """Sets what modules here draw random numbers from back to where it is now."""
+        """Returns a function that sets the random generators of modules on this device back to their present
+        state."""
         state = torch.get_rng_state()
         return lambda: torch.set_rng_state(state)
 
@@ -140,8 +142,8 @@ class Gpu(Host):
 
 
 def device_of(device: torch.device) -> Host:
-    """For a module whose parameters are there. UnsupportedError for what is neither a CPU nor a GPU of
-    CUDA."""
+    """The Host, or Gpu, of a module whose parameters are on this device. UnsupportedError for a device that
+    is neither a CPU nor a GPU of CUDA."""
     if device.type == "cpu":
         return Host()
     if device.type == "cuda" and torch.version.hip is None:

@@ -6,7 +6,7 @@ large weights that copy is most of what averaging costs a rank. So the large nn.
 a forward() of ours from a forward pass to the end of its step. It computes what theirs does with the same
 operations, so results are equal bit for bit, and its backward pass makes the weight's gradient in the shared
 memory. Where something is out of the ordinary (autocast, torch.compile, functorch, hooks of the weight,
-gradients that are added up, torch.autograd.grad()), things go on as without us.
+gradients that are added up, torch.autograd.grad()), the layer works as without this module.
 """
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from torch.nn import functional
 LEAST_BYTES = 256 << 10
 
 
-#: Two threads may want one memory.
+#: Held by a thread that takes a memory: two threads may want the same one.
 _making = threading.Lock()
 
 
 class Home:
-    """Where gradsync has the gradient of a parameter."""
+    """The place where gradsync has the gradient of a parameter."""
 
     __slots__ = ("param", "node", "view", "address", "maker", "placed")
 
@@ -58,8 +58,8 @@ class Home:
         return view.detach()
 
     def settle(self) -> bool:
-        """A pass has added to .grad. False if the memory has a gradient of another pass, which that has still
-        to add: of another thread, or one within which this pass runs."""
+        """Called when a pass has added to .grad. False if the memory has a gradient that another pass has
+        still to add: a pass of another thread, or one within which this pass runs."""
         if self.maker is None:
             return True
         if self.maker[1] != torch._C._current_graph_task_id():
@@ -68,13 +68,14 @@ class Home:
         return True
 
     def forget_failed(self) -> None:
-        """Between the backward passes of this thread: one that has left a gradient has failed."""
+        """Called between the backward passes of this thread: a pass that has left a gradient in the memory
+        has failed."""
         if self.maker is not None and self.maker[0] == threading.get_ident():
             self.maker = None
 
 
 def _is_accumulated(node: Any) -> bool:
-    """This backward pass adds to .grad: in torch.autograd.grad() gradients belong to the caller."""
+    """Whether this backward pass adds to .grad: in torch.autograd.grad() gradients belong to the caller."""
     try:
         return bool(torch._C._will_engine_execute_node(node))
     except RuntimeError:
@@ -82,9 +83,10 @@ def _is_accumulated(node: Any) -> bool:
 
 
 class _Linear(torch.autograd.Function):
-    """bias (out) or None, x (rows, in), weight (in, out): a transposed view. All gradients as those of
-    functional.linear(), which has the same operands and keeps the same ones, in this order: a checkpoint may
-    be computed again when the layer has its own forward(), and compares what is kept."""
+    """Takes bias (out) or None, x (rows, in), and weight (in, out), which is a transposed view. All gradients
+    are those of functional.linear(). That has the same operands and saves the same tensors, in this order: a
+    checkpoint may be computed again when the layer has its own forward(), and compares the tensors that were
+    saved."""
 
     @staticmethod
     def forward(ctx: Any, bias: torch.Tensor | None, x: torch.Tensor, weight: torch.Tensor,
@@ -159,7 +161,8 @@ class Linears:
         self._placed = False
 
     def place(self) -> None:
-        """Before a forward pass. A layer that has a forward() of somebody else's keeps it."""
+        """Called before a forward pass: gives each layer its forward() of ours. A layer whose forward() was
+        replaced by other code keeps that."""
         if torch._C._current_graph_task_id() < 0:
             for home in self._homes:
                 home.forget_failed()
@@ -173,7 +176,7 @@ class Linears:
                 own["forward"] = forward
 
     def remove(self) -> None:
-        """The layers are as they were."""
+        """Gives the layers their own forward() back."""
         if not self._placed:
             return
         self._placed = False
@@ -184,7 +187,8 @@ class Linears:
 
 
 def _is_usual(forward: object, module: nn.Module) -> bool:
-    """The method of the class, which a copy has where its original had a forward() of ours."""
+    """Whether this is the method of the class, which a copy has where its original had a forward() of
+    ours."""
     return (isinstance(forward, types.MethodType) and forward.__func__ is nn.Linear.forward
             and forward.__self__ is module)
 

@@ -29,7 +29,7 @@ from .watch import Changes
 from .world import World, compare_worlds, world_of
 
 DEFAULT_CAP_MIB = 25
-#: What a copy has of its own.
+#: Attributes that are not copied: a copy has its own.
 _NOT_COPIED = ("_world", "_host", "_reducer", "_observer", "_changes", "_buffers_found", "_broadcaster",
                "_joining", "_log", "_frozen")
 _UNSUPPORTED = ("device_mesh", "mixed_precision", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
@@ -51,23 +51,24 @@ class DistributedDataParallel(nn.Module):
                             forward_sync_buffers is its new name
     init_sync               parameters and buffers begin as those of rank 0
     process_group           the gradsync.Job whose members average; None: the one that the environment names
-    job, rank, world_size   what a script knows that starts its ranks by itself: see default_job()
+    job, rank, world_size   for a script that starts its ranks by itself: see default_job()
     bucket_cap_mb           MiB at which a bucket is closed; None: 25, and 1 for the first
     find_unused_parameters  parameters may be without gradient. The graph is not walked for this, and no
-                            message is sent: what has no gradient at the end of backward() is not used by this
-                            member
+                            message is sent: a parameter without gradient at the end of backward() is not used
+                            by this member
     static_graph            the graph is the same in each step; parameters may get several gradients in one
-    check_parameters        "warn", "error" or "off": whether the parameters are compared over all ranks after
-                            step 1, 10 and each so many, and what becomes of a difference. Also whether an
-                            optimiser may apply gradients that were not averaged. Rank 0's setting of the
-                            comparison counts; None: GRADSYNC_CHECK_PARAMETERS, else "warn", once in a run
+    check_parameters        "warn", "error" or "off": whether the parameters are compared over all ranks
+                            (after step 1, 10, and then every `check_every` steps), and how a difference is
+                            reported. Also whether an optimiser may apply gradients that were not averaged.
+                            Rank 0's setting of the comparison counts; None: GRADSYNC_CHECK_PARAMETERS, else
+                            "warn", once in a run
     check_every             steps from one comparison to the next; None: GRADSYNC_CHECK_EVERY, else 100. The
                             order of gradients is looked at then, too
     gradient_as_bucket_view, batched_grad_copy, skip_all_reduce_unused_params, check_reduction, dim
                             accepted; `.grad` is always a view
 
     A torch.nn.SyncBatchNorm in the module becomes a gradsync.torch.SyncBatchNorm. Other layers that exchange
-    something through torch.distributed are refused by name (UnsupportedError).
+    data through torch.distributed are refused by name (UnsupportedError).
 
     PlanMismatchError names the rank and the parameter in which models differ.
     """
@@ -110,7 +111,7 @@ class DistributedDataParallel(nn.Module):
     # ---- the beginning
 
     def _belong_to(self, job: Job | None, *asked: Any) -> None:
-        """What belongs to a job, of a new wrapper or a copy."""
+        """Makes the parts of a new wrapper, or of a copy, that belong to a job."""
         self._host = device_of(next(param.device for _, param in self._parameters_of()))
         with self._host.current():
             self._world = world_of(job, *asked)
@@ -145,13 +146,13 @@ class DistributedDataParallel(nn.Module):
                                         "gradsync averages dense ones only: use sparse=False", parameter=name)
 
     def _parameters_of(self) -> list[tuple[str, torch.Tensor]]:
-        """Those that can have something to average: not those without elements."""
+        """The parameters that can have something to average, which are those with elements."""
         return [(name, param) for name, param in layout.parameters_of(self.module, self.parameters_to_ignore)
                 if param.numel() > 0]
 
     def _alike(self) -> drift.Named:
-        """All ranks have them with the same values: also those that need no gradient. The plan says nothing
-        of these, so ranks may have them in any order."""
+        """The parameters that have the same values on all ranks, also those that need no gradient. The latter
+        are not in the plan, so ranks may have them in any order."""
         averaged = [(slot.name, drift.in_memory_order(slot.param, slot.stride))
                     for slot in self._reducer.slots]
         names = {name for name, _ in averaged}
@@ -159,7 +160,8 @@ class DistributedDataParallel(nn.Module):
                                  key=lambda each: each[0])
 
     def _make_reducer(self, names: Collection[str] = ()) -> None:
-        """For the parameters that need a gradient now, and for these, which may need one again."""
+        """Makes a reducer for the parameters that need a gradient now, and for those of these names, which
+        may need one again."""
         found = self._parameters_of()
         taken = [(name, param) for name, param in found if param.requires_grad or name in names]
         self._frozen = [param for name, param in found if not param.requires_grad and name not in names]
@@ -181,14 +183,15 @@ class DistributedDataParallel(nn.Module):
                     model._begin()
                 return
             except VoidStep:
-                # The process that comes begins with the first model; once others have trained, it cannot.
+                # A new process begins with the first model, so all begin there again. If a model has been
+                # trained already, they cannot.
                 models = [each for made in world.models if (each := made()) is not None]
                 if any(model._reducer.steps for model in models):
                     raise
                 world.meet(0)
 
     def _begin(self) -> None:
-        """All members together: the first plan, unless there is one, and rank 0's values."""
+        """All members together: makes the first plan, unless there is one, and takes rank 0's values."""
         init_sync, with_buffers = self._begins
         if not self._reducer.planned:
             self._reducer.make_first_plan()
@@ -204,8 +207,8 @@ class DistributedDataParallel(nn.Module):
         return [*named, *self._buffers_found.named()] if with_buffers else named
 
     def _agree(self) -> None:
-        """All members together: what is broadcast by name. The plan knows nothing of buffers, and of
-        parameters that need no gradient."""
+        """All members together: compares the tensors that are broadcast by name. The plan has neither buffers
+        nor parameters that need no gradient."""
         self._broadcaster.agree(self.job, self._broadcast_later())
 
     def _broadcast_later(self) -> Named:
@@ -218,7 +221,7 @@ class DistributedDataParallel(nn.Module):
     # ---- processes that come later
 
     def _reducer_state(self) -> dict[str, Any]:
-        """What a process has to know to make the plan that the others have."""
+        """The data that a process needs to make the plan of the others."""
         reducer = self._reducer
         # A plan that is still to be made is the last one.
         number = reducer.layout.number if reducer.planned else self._world.plans + 1
@@ -256,7 +259,7 @@ class DistributedDataParallel(nn.Module):
 
     @property
     def process_group(self) -> Job:
-        """DDP's name for it."""
+        """DDP's name for the job."""
         return self._world.job
 
     @property
@@ -270,14 +273,14 @@ class DistributedDataParallel(nn.Module):
 
     @property
     def info(self) -> Info | None:
-        """What is known of the last step: norm of the gradients, non-finite values and whose they were,
+        """Figures of the last step: norm of the gradients, non-finite values and the rank that had them,
         times."""
         return self._reducer.info
 
     def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
         """fp16_compress_hook and bf16_compress_hook (those of torch.distributed, or of gradsync.torch) let
-        gradients travel in 16 bits; they are added in 32. allreduce_hook changes nothing. Before the first
-        forward pass, once."""
+        gradients travel in 16 bits; they are added in 32. allreduce_hook changes nothing. Call it once,
+        before the first forward pass."""
         self._set_comm_hook(*compress.kind_of(hook))
 
     def _register_builtin_comm_hook(self, kind: Any) -> None:
@@ -294,15 +297,15 @@ class DistributedDataParallel(nn.Module):
             self._plan_later()
 
     def _plan_later(self) -> None:
-        """Other types on the way, or other hooks: the plan is made in the first step, where a loss is dealt
-        with."""
+        """Makes another reducer, because gradients travel in other types or need other hooks. Its plan is
+        made in the first step, where a loss is dealt with."""
         old = self._reducer
         old.retire()
         self._make_reducer([slot.name for slot in old.slots])
         self._reducer.postponed = True
 
     def _plan_anew(self) -> None:
-        """On all members: another set of parameters."""
+        """On all members: makes a plan for another set of parameters."""
         old, observer = self._reducer, self._observer
         planned = old.wanted is not None
         old.retire()
@@ -321,14 +324,14 @@ class DistributedDataParallel(nn.Module):
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Sequence[str]) -> None:
-        """Names of parameters and buffers that are left alone. Before the module is wrapped."""
+        """Names parameters and buffers that are left alone. Call it before the module is wrapped."""
         module._ddp_params_and_buffers_to_ignore = list(names)  # type: ignore[assignment]
 
     # ---- forward
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's; see the class."""
-        if torch.compiler.is_compiling():   # which warns of profiler regions, and takes layers as they are
+        """Calls the module; see the class."""
+        if torch.compiler.is_compiling():   # it warns of profiler regions, and takes layers as they are
             return self._forward(False, inputs, kwargs)
         with torch.autograd.profiler.record_function("gradsync.DistributedDataParallel.forward"):
             try:
@@ -338,8 +341,8 @@ class DistributedDataParallel(nn.Module):
                 raise
 
     def _forward(self, direct: bool, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """torch.compile() compiles the module. What is before and after it depends on the step: it would be
-        traced again and again. `direct`: large layers have a forward() of ours (direct.py)."""
+        """torch.compile() compiles the module alone. The work before and after it depends on the step, and
+        would be traced again and again. `direct`: large layers have a forward() of ours (direct.py)."""
         self._before_forward(direct)
         if self.device_ids:
             inputs, kwargs = moved_to(self._host.device, (tuple(inputs), dict(kwargs)))
@@ -365,7 +368,8 @@ class DistributedDataParallel(nn.Module):
             self._reducer.check_finished()
         if self._joining is not None:
             self._joining.present(syncs, self._will_sync_buffers())
-        # Before what follows some steps only: a member that evaluates alone has its buffers from here, too.
+        # This comes before the parts that only some steps have: a member that evaluates alone gets its
+        # buffers here, too.
         if self._will_sync_buffers():
             self._sync_buffers(self._joining.source if self._joining is not None else 0)
         if syncs:
@@ -398,9 +402,9 @@ class DistributedDataParallel(nn.Module):
             self._arm_at(output)
 
     def _arm_at(self, output: Any) -> None:
-        """A backward pass that comes through here is averaged, each time; its end ends the step, also if no
-        parameter gets a gradient, or all do in checkpoints. One that does not (of `.module`) is this
-        member's own business."""
+        """Each backward pass that comes through these tensors is averaged. Its end ends the step, also if no
+        parameter gets a gradient, or all do in checkpoints. A backward pass that does not (of `.module`) is
+        this member's own business."""
         me = weakref.ref(self)
 
         def arm(*_: object) -> None:
@@ -445,7 +449,7 @@ class DistributedDataParallel(nn.Module):
         self._changes = Changes(self.module)
 
     def _take_optimisers(self) -> None:
-        """Those that step in backward() wait for the averages (apply_optimizer_in_backward)."""
+        """Makes optimisers that step in backward() wait for the averages (apply_optimizer_in_backward)."""
         self._optimisers_taken = True
         if not any(hasattr(slot.param, "_in_backward_optimizers") for slot in self._reducer.slots):
             return
@@ -471,9 +475,9 @@ class DistributedDataParallel(nn.Module):
     @contextlib.contextmanager
     def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
              throw_on_early_termination: bool = False) -> Iterator[None]:
-        """Around a training loop whose number of passes differs between members: one that has finished takes
-        part in the steps of the others, without gradients of its own, until all have finished. Then all have
-        the model of the highest rank among those that finished last.
+        """For a training loop whose number of passes differs between members: a member that has finished
+        takes part in the steps of the others, without gradients of its own, until all have finished. Then all
+        have the model of the highest rank among those that finished last.
 
         divide_by_initial_world_size   gradients are divided by the number of all members, else of those that
                                        train
@@ -492,7 +496,7 @@ class DistributedDataParallel(nn.Module):
     # ---- reports
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """With DDP's names, and times of each bucket. Times are ns."""
+        """DDP's figures under DDP's names, and times of each bucket. Times are ns."""
         return logs.data_of(self)
 
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
@@ -503,16 +507,16 @@ class DistributedDataParallel(nn.Module):
     # ---- copies
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or what is loaded from a file, begins with the steps of no other. All members use it alike;
-        its plan is made in the first forward pass whose gradients are averaged."""
+        """A copy, or a wrapper that is loaded from a file, has made no steps. All members use it alike; its
+        plan is made in the first forward pass whose gradients are averaged."""
         return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """It belongs to the job that the environment names."""
+        """The loaded wrapper belongs to the job that the environment names."""
         self._restore(state, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
-        """It belongs to the same job."""
+        """The copy belongs to the same job."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
         made._restore(copy.deepcopy(self.__getstate__(), memo), self.job)
@@ -533,7 +537,8 @@ def _refuse(unsupported: dict[str, Any]) -> None:
 
 
 def _limits(cap_mib: float | None, caps: Sequence[float] | None) -> tuple[int, int]:
-    """Of the first bucket and of the others, in bytes. An explicit cap holds for all, as with DDP."""
+    """The limits of the first bucket and of the others, in bytes. An explicit cap holds for all, as with
+    DDP."""
     if caps:
         return max(int(caps[0] * MIB), 1), max(int(max(caps) * MIB), 1)
     if cap_mib is None:
@@ -542,8 +547,8 @@ def _limits(cap_mib: float | None, caps: Sequence[float] | None) -> tuple[int, i
 
 
 def moved_to(device: torch.device, thing: Any) -> Any:
-    """Tensors on that device, also those in lists, tuples and dictionaries, as DDP moves them: whatever else
-    there is stays as it is."""
+    """Moves tensors to the device, also those in lists, tuples and dictionaries, as DDP does. Other values
+    stay as they are."""
     if isinstance(thing, (torch.Tensor, PackedSequence)):
         return thing.to(device)  # type: ignore[arg-type]
     if isinstance(thing, tuple):
@@ -560,7 +565,7 @@ def moved_to(device: torch.device, thing: Any) -> Any:
 
 
 def find_tensors(thing: Any) -> Iterator[torch.Tensor]:
-    """In lists, tuples, dictionaries and dataclasses."""
+    """Yields the tensors in lists, tuples, dictionaries and dataclasses."""
     if isinstance(thing, torch.Tensor):
         yield thing
     elif isinstance(thing, (list, tuple)):

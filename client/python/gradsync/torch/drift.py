@@ -2,8 +2,8 @@
 """Whether the ranks still train the same model.
 
 Averages are equal on all ranks. Parameters stay equal only if all ranks begin with the same ones and apply
-nothing but averages. Both are looked at: digests of the parameters are compared from time to time, and each
-rank notices by itself if an optimiser is about to apply gradients that were not averaged.
+only averages. Both are checked: all ranks compare digests of the parameters from time to time, and each rank
+notices by itself if an optimiser is about to apply gradients that were not averaged.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _CAUSES = ("Usual causes: a checkpoint that only some ranks have loaded after th
 
 
 class Mode(enum.IntEnum):
-    """It says what becomes of a difference."""
+    """The effect of a difference."""
 
     OFF = 0
     WARN = 1
@@ -59,7 +59,7 @@ class Mode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """It says what is looked for, and after how many steps again."""
+    """The mode of the comparison, and the number of steps from one to the next."""
 
     mode: Mode = Mode.WARN
     every: int = EVERY
@@ -90,7 +90,7 @@ def _words(whole: torch.Tensor) -> torch.Tensor:
     """The elements as 64-bit words, without those that do not fill one."""
     flat = whole.view(-1)
     if flat.storage_offset() * flat.element_size() % _WORD:
-        flat = flat.clone()     # of an odd place in memory there is no such view
+        flat = flat.clone()     # a tensor at an odd place in memory has no such view
     return flat[:flat.numel() * flat.element_size() // _WORD * _WORD // flat.element_size()].view(torch.int64)
 
 
@@ -108,7 +108,7 @@ def _sums(words: torch.Tensor) -> list[torch.Tensor]:
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """A 64-bit number for all bits of all of them, in this order, however they lie in memory."""
+    """A 64-bit number for all bits of all tensors, in this order, however they lie in memory."""
     small: list[torch.Tensor] = []
     sums: list[torch.Tensor] = []
     for each in tensors:
@@ -128,8 +128,8 @@ def digest(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def in_memory_order(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """The elements as they lie there, if this is their stride and leaves no gaps: nothing is copied then. For
-    tensors that have this stride on all ranks."""
+    """The elements in the order in which they lie in memory, if the tensor has this stride, which leaves no
+    gaps: nothing is copied then. For tensors that have this stride on all ranks."""
     if tensor.stride() != tuple(stride):
         return tensor
     return tensor.detach().as_strided((tensor.numel(),), (1,))
@@ -159,8 +159,9 @@ def _listed(ranks: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Followed:
-    """An optimiser has gone as far as the loss told it to: the first loss that its closure has computed here,
-    in that step, and the optimiser's name. No other of torch lets the loss decide how far it goes."""
+    """The loss that has decided how far an optimiser went: the first one that its closure has computed on
+    this rank, the step, and the optimiser's name. LBFGS is the only optimiser of torch that goes by the
+    loss."""
 
     loss: float
     step: int
@@ -168,14 +169,14 @@ class Followed:
 
     @property
     def bits(self) -> int:
-        """As a number that is not 0."""
+        """The loss as a number that is not 0."""
         number: int = struct.unpack("<q", struct.pack("<d", self.loss))[0]
         return number or 1
 
 
 @dataclass(frozen=True)
 class Found:
-    """A comparison has found these: parameters that differ; the losses that ranks have followed, by rank, if
+    """The result of a comparison: parameters that differ; the losses that ranks have followed, by rank, if
     they differ."""
 
     difference: Difference | None
@@ -189,8 +190,8 @@ def _gather(job: Job, mine: list[int]) -> list[list[int]]:
 
 
 def compare(job: Job, named: Named, live: bool, followed: Followed | None = None) -> Found:
-    """On all members at the same point. `live`: this one trains; one that has no more inputs, and only takes
-    part in what the others do, has an old model."""
+    """Compares the parameters of all members, which call it at the same point. `live`: this member trains. A
+    member that has no more inputs, and only takes part in the steps of the others, has an old model."""
     bits = followed.bits if live and followed is not None else 0
     rows = _gather(job, [int(live), digest(each for _, each in named) if live else 0, bits])
     alive = [rank for rank, (trains, _, _) in enumerate(rows) if trains]
@@ -206,7 +207,7 @@ def compare(job: Job, named: Named, live: bool, followed: Followed | None = None
         for rank in alive:
             by_value.setdefault(table[rank][i], []).append(rank)
         if len(by_value) > 1:
-            most = max(by_value.values(), key=len)      # of several such, the first rank's
+            most = max(by_value.values(), key=len)      # the lowest rank's, if several are as many
             others = [rank for rank in alive if rank not in most]
             return Found(Difference(name, others, job.world_size), found)
     raise AssertionError("digests of all parameters differ, and those of each do not")
@@ -218,7 +219,7 @@ def _loss_of(bits: int) -> float:
 
 
 def tell(reducer: Reducer, found: Found, mode: Mode) -> None:
-    """Says what all members have found."""
+    """Reports the result of a comparison, which all members have."""
     job, difference = reducer.world.job, found.difference
     if found.losses is not None and reducer.followed is not None:
         one = min(found.losses)
@@ -230,7 +231,7 @@ def tell(reducer: Reducer, found: Found, mode: Mode) -> None:
     text = f"job '{job.name}': {difference.text(reducer.steps)}"
     if mode is Mode.ERROR:
         raise ParametersDifferError(text, rank=difference.ranks[0], parameter=difference.parameter)
-    # Rank 0 and the first that differs say it.
+    # Rank 0 and the first rank that differs print it.
     _warn(reducer, "parameters", text, job.rank in (0, difference.ranks[0]))
 
 
@@ -244,7 +245,7 @@ def _of_losses(job: Job, followed: Followed, losses: dict[int, float], one: int,
 
 
 def _warn(reducer: Reducer, kind: str, text: str, shown: bool = True) -> None:
-    """Once for each wrapper. Not by the module warnings: a script may have silenced that."""
+    """Warns once for each wrapper, and not by the module warnings: a script may have silenced that."""
     if kind not in reducer.told and shown:
         print(f"gradsync: warning: {text}", file=sys.stderr, flush=True)
     reducer.told.add(kind)
@@ -257,7 +258,7 @@ _installed = False
 
 
 def watch(reducer: Reducer) -> None:
-    """Looks at its parameters before each optimiser's step."""
+    """Checks the reducer's parameters before each step of an optimiser from now on."""
     global _installed
     if not _installed:
         _installed = True
@@ -268,7 +269,8 @@ def watch(reducer: Reducer) -> None:
 @untraced
 def _before_step(optimiser: torch.optim.Optimizer, arguments: tuple[Any, ...],
                  named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """May put other arguments in place of these: a closure makes the gradients that the step applies."""
+    """Called before a step of an optimiser. Returns other arguments if there is a closure, which makes the
+    gradients that the step applies."""
     closure = named.get("closure", arguments[1] if len(arguments) > 1 else None)
     if not callable(closure):
         _look(optimiser)
@@ -332,7 +334,8 @@ def _look_at(reducer: Reducer, optimiser: torch.optim.Optimizer) -> None:
 
 
 def _counts(grad: torch.Tensor | None) -> bool:
-    """It changes something: gradients may be 0, as where a first step is made for the optimiser's state."""
+    """Whether the gradient changes the parameter: it may be 0, as in a step that only makes the optimiser's
+    state."""
     return grad is not None and (grad.is_sparse or bool(grad.any()))
 
 

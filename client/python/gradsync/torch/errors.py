@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training script can do wrong. Everything else is an exception of the package gradsync."""
+"""Mistakes of training scripts. Everything else is an exception of the package gradsync."""
 from __future__ import annotations
 
 from ..errors import (DeadlockError, GradsyncError, MemberLostError, Result, StateError, UnsupportedError,
@@ -30,7 +30,8 @@ class GradientKindError(UnsupportedError, TypeError):
 
 
 def advise(error: DeadlockError | MemberLostError, here: str) -> None:
-    """Adds how a training script comes to that. `here`: where in it this rank is."""
+    """Adds a note on how a training script comes to that. `here`: the point in the script at which this
+    rank is."""
     error.add_note(f"This rank is at {here}. Each rank calls the wrapped module and backward() as often as "
                    "the others: a batch is skipped on all ranks or on none (decide with "
                    "model.job.allreduce(flag, gradsync.DType.F32, gradsync.Reduce.MAX)), and a rank that "
@@ -38,7 +39,7 @@ def advise(error: DeadlockError | MemberLostError, here: str) -> None:
 
 
 def advise_state(error: VoidStep) -> None:
-    """Adds what a training script lacks that has no State, if the job goes on."""
+    """Adds a note for a training script without a State, if the job goes on."""
     if "the job is over" not in str(error):
         error.add_note("The lost rank's place is kept for a new process. This script has no gradsync.State, "
                        "which brings that one the model and computes the step again: give it one "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uneven inputs: a member that has no more takes part in what the others do.
+"""Uneven inputs: a member that has no more inputs takes part in the steps of the others.
 
 Before each forward pass all members say what they are about to do. Those that have finished do the same,
 without gradients of their own.
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Said:
-    """What the members are about to do; one entry for each."""
+    """The next actions of the members: which of them train (one entry for each), whether any synchronises its
+    gradients, and whether any needs the buffers."""
 
     live: list[bool]
     syncs: bool
@@ -30,7 +31,7 @@ class Said:
 
 
 class Joining:
-    """One `with model.join()`."""
+    """One block of `with model.join()`."""
 
     def __init__(self, model: DistributedDataParallel, by_initial_world: bool, throw: bool) -> None:
         self._model, self._by_initial_world, self._throw = model, by_initial_world, throw
@@ -51,17 +52,17 @@ class Joining:
         return said
 
     def present(self, syncs: bool, buffers: bool) -> None:
-        """Before a forward pass of this member's own."""
+        """Called before a forward pass of this member's own."""
         said = self._say(True, syncs, buffers)
         self.source, self._live = said.source, sum(said.live)
 
     def divide(self) -> None:
-        """The step that begins. After all have planned for it: the divisor is the plan's."""
+        """Sets the divisor of the step that begins. It is the plan's, so all members have planned before."""
         if not self._by_initial_world:
             self._model._reducer.layout.plan.divisor(self._live)
 
     def shadow(self) -> None:
-        """Once this member has no more inputs."""
+        """Takes part in the steps of the others, once this member has no more inputs."""
         model = self._model
         last = True
         while any((said := self._say(False, False, False)).live):
@@ -79,7 +80,7 @@ class Joining:
         self._agree_on_model(last)
 
     def _agree_on_model(self, last: bool) -> None:
-        """All have that of the highest rank among those that were the last to train."""
+        """Gives all members the model of the highest rank among those that were the last to train."""
         job = self._model.job
         mine = torch.tensor([last], dtype=torch.uint8, device="cpu")
         all_of_them = torch.empty(job.world_size, dtype=torch.uint8, device="cpu")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that exchange something between ranks by themselves, through torch.distributed. Beside gradsync they
-would do so through another way, or, without a process group, not at all and without a word."""
+"""Layers that exchange data between ranks by themselves, through torch.distributed. With gradsync they would
+bypass it, or, without a process group, exchange nothing and not report that."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ def check(module: nn.Module, parameters: dict[str, torch.Tensor]) -> None:
 
 
 def convert(module: nn.Module, job: Job) -> None:
-    """Each torch.nn.SyncBatchNorm becomes one of ours, where it is: it keeps its parameters, its buffers and
-    its hooks. Those of ours whose job was not named belong to this one."""
+    """Turns each torch.nn.SyncBatchNorm into one of ours, in place: it keeps its parameters, its buffers and
+    its hooks. A layer of ours whose job was not named belongs to this job."""
     for layer in module.modules():
         if type(layer) is nn.SyncBatchNorm:
             layer.__class__ = SyncBatchNorm
@@ -60,7 +60,7 @@ def _refusal(layer: nn.Module) -> str | None:
 
 
 def _is_of_all(group: Any) -> bool:
-    """The process group of torch.distributed has all ranks. None: the default one."""
+    """Whether a process group of torch.distributed has all ranks. None: the default one."""
     distributed = torch.distributed
     if group is None:
         return True
@@ -69,7 +69,8 @@ def _is_of_all(group: Any) -> bool:
 
 
 def check_outside(wrapper: nn.Module) -> None:
-    """In its forward pass: nothing averages its gradients once more."""
+    """Called in the wrapper's forward pass: UnsupportedError if torch's wrapper would average its gradients
+    once more."""
     outer = getattr(nn.parallel.DistributedDataParallel, "_active_ddp_module", None)
     if outer is not None and any(each is wrapper for each in outer.modules()):
         raise UnsupportedError("torch's DistributedDataParallel has wrapped this wrapper: both would average "

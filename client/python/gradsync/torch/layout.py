@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parameters a model has, and where their gradients lie.
+"""The parameters of a model, and the places of their gradients.
 
 A gradient lies in shared memory as its parameter does in its own: with the same strides, if these leave no
 gaps.
@@ -19,9 +19,9 @@ from .device import Host
 from .errors import GradientKindError
 
 ALIGN = 64
-#: Of a plan.
+#: Most dimensions of a parameter of a plan.
 MOST_DIMENSIONS = 8
-#: Bytes.
+#: Longest name of a parameter of a plan, in bytes.
 LONGEST_NAME = 255
 
 DTYPES: dict[torch.dtype, DType] = {
@@ -33,7 +33,8 @@ DTYPES: dict[torch.dtype, DType] = {
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """A parameter: its name, how its gradient lies, the type in which it travels, and its own."""
+    """A parameter: its name, the strides of its gradient, the type in which that travels, and the parameter's
+    own type."""
 
     name: str
     param: torch.Tensor
@@ -43,12 +44,13 @@ class Slot:
 
     @property
     def nbytes(self) -> int:
-        """Of the gradient as it travels."""
+        """Size of the gradient as it travels."""
         return self.param.numel() * self.wire.itemsize
 
     def describe(self) -> Param:
-        """As the plan has it. Members whose parameters have other strides have another name for it. So it is
-        with shapes that have more dimensions than a plan knows."""
+        """The parameter as the plan has it. Strides that are not the usual ones are in its name, so that
+        members differ whose parameters have other strides. So it is with shapes that have more dimensions
+        than a plan knows."""
         shape = tuple(self.param.shape)
         name = self.name
         if self.stride != torch.empty(shape, device="meta").stride():
@@ -62,8 +64,8 @@ class Slot:
 
 
 def _fitting(name: str) -> str:
-    """As a plan can have it. What cannot be printed is escaped; a name that is too long loses its beginning,
-    and is told from others by a hash of all of it."""
+    """The name as a plan can have it. Characters that cannot be printed are escaped. A name that is too long
+    loses its beginning, and a hash of the whole name distinguishes it from others."""
     if not name.isprintable():
         name = name.encode("unicode_escape").decode()
     whole = name.encode()
@@ -94,7 +96,7 @@ def sparse_names(module: torch.nn.Module) -> dict[str, str]:
 
 
 def parameters_of(module: torch.nn.Module, ignored: Collection[str]) -> list[tuple[str, torch.Tensor]]:
-    """In the order in which modules have them, shared ones once."""
+    """The parameters in the order in which modules have them, shared ones once."""
     return [(name, param) for name, param in module.named_parameters() if name not in ignored]
 
 
@@ -117,6 +119,6 @@ def views_of(slots: Sequence[Slot], offsets: Sequence[int], memory: Memory, host
 
 
 def view_of(slot: Slot, offset: int, memory: Memory, host: Host) -> torch.Tensor:
-    """One of these."""
+    """One view, as views_of() makes them."""
     storage = host.storage(memory, offset, slot.nbytes)
     return torch.empty(0, dtype=slot.wire, device=host.device).set_(storage, 0, slot.param.shape, slot.stride)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DDP reports under the same names, and times of each bucket."""
+"""The figures that DDP reports, under the same names, and times of each bucket."""
 from __future__ import annotations
 
 import os
@@ -19,7 +19,7 @@ _TIMES = ("forward_compute_time", "backward_compute_time", "backward_comm_time",
 
 
 class Log:
-    """Times of a model. They are taken in the first steps, and in each so many after those."""
+    """Times of a model. They are taken in each of the first steps, and then once in `every` steps."""
 
     def __init__(self) -> None:
         self.every = EVERY
@@ -37,12 +37,12 @@ class Log:
         self._forward = time.perf_counter_ns()
 
     def forward_ended(self) -> None:
-        """And it ends."""
+        """The forward pass has ended."""
         self._forward_end = time.perf_counter_ns()
 
     def _backward_ended(self, reducer: Reducer, computed: int, finished: int, buckets: Spans) -> None:
-        """The gradients of this member were complete at `computed`, the averages were there at `finished`; of
-        each bucket, when it was ready and when its average was there."""
+        """The gradients of this member were complete at `computed`, and the averages were there at
+        `finished`. `buckets` has, for each bucket, when it was ready and when its average was there."""
         first = min((ready for ready, _ in buckets), default=computed)
         now = {
             "forward_compute_time_start": self._forward, "backward_compute_time_start": self._forward_end,
@@ -62,7 +62,7 @@ class Log:
 
 
 def data_of(model: DistributedDataParallel) -> dict[str, Any]:
-    """All that is known of a model."""
+    """All figures of a model."""
     reducer, job, log = model._reducer, model.job, model._log
     checks = model._observer.check_ns
     slots = reducer.slots

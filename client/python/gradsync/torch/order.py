@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members compare this from time to time, before a step: the order in which backward passes give gradients,
-which rank 0 observes and all plan by, and whether they still train the same model.
+"""The meetings of all members, from time to time, before a step. There they agree on the order in which
+backward passes give gradients, which rank 0 observes and all plan by, and compare whether they still train
+the same model.
 
-They do so after the first step, after the 10th, and after each so many, as rank 0 says each time.
+They meet after the first step, after the 10th, and then at intervals; rank 0 says each time when next.
 """
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ def following(step: int, every: int) -> int:
 
 
 class Observer:
-    """One belongs to each reducer.
+    """Holds the meetings of one reducer.
 
-    due         the number of the step after which members compare next, or after which pass that is over
-    replanned   how often they have planned again
+    due         members compare next before the first forward pass after this number of steps
+    replanned   how often the members have planned again
     check_ns    how long the comparison of parameters took, each time
     """
 
@@ -40,8 +41,8 @@ class Observer:
         self.check_ns: list[int] = []
 
     def before_forward(self, named: Callable[[], Named], live: bool = True) -> None:
-        """On all members, before a step. `named`: the parameters that all ranks have alike; `live`: this one
-        trains, else it only takes part."""
+        """On all members, before a step: lets them meet when that is due. `named`: the parameters that all
+        ranks have alike; `live`: this member trains, else it only takes part."""
         reducer = self._reducer
         # A forward pass may have several backward passes, each a step of its own.
         made, self._before = max(reducer.steps - self._before, 1), reducer.steps

@@ -2,10 +2,10 @@
 """A nested state (state_dict and the like) on its way to members that lack it: a skeleton and tensors.
 
 The skeleton is JSON: plain data of the kinds below, and of those that the script has registered. It comes
-over connections that others may be able to write to: between hosts all of a state is sealed (Job.broadcast),
-and does not arrive where it was changed. Nothing in it names code either, a value of another kind is refused,
-and, except for tensors, no small skeleton makes a large state. A list [name, …] stands for each value that
-JSON has not.
+over connections that others may be able to write to. So between hosts all of a state is sealed
+(Job.broadcast), and a state that was changed does not arrive. Besides, nothing in it names code, a value of
+another kind is refused, and, except for tensors, no small skeleton makes a large state. A list [name, …]
+stands for each value that JSON does not have.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..job import Job
 from .buffers import broadcast
 
 _PLAIN = (type(None), bool, int, float, str)
-#: Of numpy: numbers. Objects would be code again.
+#: Types of numpy that are numbers: objects would be code again.
 _NUMBERS = "?bhilqBHILQefdFD"
 _NUMBERS_FORM = re.compile("[<>|][biufc][0-9]{1,2}")
 #: Keys of a dict, or members of a set, that may have one hash.
@@ -34,7 +34,8 @@ _SAME_HASH = 16
 
 @dataclass(frozen=True)
 class _Kind:
-    """take() makes an object a value of another kind, of the type `of`; make() makes it of that."""
+    """take() turns an object into a value of another kind, of the type `of`; make() turns that into the
+    object."""
 
     name: str
     of: type
@@ -47,21 +48,22 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _exactly(of: type, value: Any) -> Any:
-    """Another type may be one of whose few words much is made: a range in place of a list."""
+    """Refuses a value of another type: a few words of it may make much, as a range does in place of a
+    list."""
     if of is not object and type(value) is not of:
         raise ValueError(f"{type(value).__name__} in place of {of.__name__}")
     return value
 
 
 def _with_hashes(keys: Iterable[Any]) -> Iterable[Any]:
-    """Keys chosen to have one hash would take time by the square of their number."""
+    """Refuses many keys with one hash: they would take time by the square of their number."""
     if max(collections.Counter(map(hash, keys)).values(), default=0) > _SAME_HASH:
         raise ValueError("many keys with one hash")
     return keys
 
 
 def _take_ordered(value: collections.OrderedDict[Any, Any]) -> Any:
-    """With the versions of modules, which Module.state_dict() hangs on it."""
+    """The dictionary with the versions of modules, which Module.state_dict() hangs on it."""
     return [dict(value), getattr(value, "_metadata", None)]
 
 
@@ -73,7 +75,7 @@ def _make_ordered(parts: Any) -> collections.OrderedDict[Any, Any]:
 
 
 def _make_size(parts: list[Any]) -> torch.Size:
-    """torch takes other numbers, too, and fails when they are used."""
+    """Refuses other numbers: torch takes them, and fails when they are used."""
     if any(type(each) is not int or each.bit_length() > 63 for each in parts):
         raise ValueError("sizes have 64 bits")
     return torch.Size(parts)
@@ -106,10 +108,10 @@ def register_state_type(cls: type, take: Callable[[Any], Any], make: Callable[[A
     """Lets the parts of a State have objects of this class in their state_dict(), though not of its
     subclasses. All members register the same ones.
 
-    take  of such an object: values that a state can hold
-    make  of these values, as they come: the object. They come over the network of the job: trust nothing in
-          them that you would not trust there
-    name  of the class on all members; by default that of its module, and its own
+    take  turns such an object into values that a state can hold
+    make  turns these values into the object. They come over the network of the job: trust nothing in them
+          that you would not trust there
+    name  the name of the class on all members; by default that of its module, and its own
     """
     name = f"{cls.__module__}.{cls.__qualname__}" if name is None else name
     if cls in _PLAIN or cls in (list, dict) or issubclass(cls, torch.Tensor):
@@ -158,7 +160,7 @@ class _Taker:
 
 
 class _Maker:
-    """Puts it together. Any exception says that it was no state."""
+    """Puts a state together. Any exception means that the skeleton was no state."""
 
     def __init__(self, device: torch.device) -> None:
         self.tensors: list[torch.Tensor] = []
@@ -198,8 +200,8 @@ class _Maker:
 
 
 def take_apart(state: Any) -> tuple[bytes, list[torch.Tensor]]:
-    """The skeleton, and the tensors in the order in which it names them. TypeError where a value is of no
-    kind that a state can hold."""
+    """The skeleton, and the tensors in the order in which it names them. TypeError if a value is of no kind
+    that a state can hold."""
     taker = _Taker()
     try:
         return json.dumps(taker.take(state)).encode(), taker.tensors
@@ -208,21 +210,21 @@ def take_apart(state: Any) -> tuple[bytes, list[torch.Tensor]]:
 
 
 def _broadcast_bytes(job: Job, root: int, data: bytes) -> bytes:
-    """What the member `root` gives; so many bytes as this one has given."""
+    """The bytes of the member `root`; on the others `data` only gives their number."""
     whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     job.broadcast(whole, root, sealed=True)
     return whole.numpy().tobytes()
 
 
 def send(job: Job, skeleton: bytes, tensors: list[torch.Tensor]) -> None:
-    """From this member to all others, which receive() it."""
+    """Sends a state from this member to all others, which call receive()."""
     _broadcast_bytes(job, job.rank, skeleton)
     broadcast(job, tensors, job.rank, sealed=True)
 
 
 def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch.Tensor]]:
-    """The state, and its tensors, which hold anything yet. Those that were on a GPU are on this device.
-    ProtocolError if it is no skeleton."""
+    """The state, and its tensors, whose contents are undefined yet. Tensors that were on a GPU are on this
+    device. ProtocolError if it is no skeleton."""
     maker = _Maker(device)
     try:
         return maker.make(json.loads(skeleton)), maker.tensors
@@ -235,8 +237,8 @@ def put_together(skeleton: bytes, device: torch.device) -> tuple[Any, list[torch
 
 
 def receive(job: Job, root: int, size: int) -> Any:
-    """What the member `root` sends; `size`: bytes of its skeleton. Tensors of its GPU arrive on this
-    member's. ProtocolError if it was changed on its way, or is no state."""
+    """The state that the member `root` sends; `size`: bytes of its skeleton. Tensors of its GPU arrive on
+    this member's. ProtocolError if the data was changed on its way, or is no state."""
     skeleton = _broadcast_bytes(job, root, bytes(size))
     ordinal = job.connection.device.ordinal
     device = torch.device("cpu") if ordinal is None else torch.device("cuda", ordinal)

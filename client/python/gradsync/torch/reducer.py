@@ -35,17 +35,17 @@ from .world import World
 
 MIB = 1 << 20
 
-#: Of each bucket: when it was ready, and when its average was there.
+#: For each bucket: when it was ready, and when its average was there.
 Spans = list[tuple[int, int]]
 
-#: Those of this process that live.
+#: The reducers of this process that live.
 _reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
 
 class Missing(enum.Enum):
-    """What parameters are that have no gradient when a backward pass has ended."""
+    """The meaning of parameters that have no gradient when a backward pass has ended."""
 
     #: the rest of the step comes with another backward pass
     AWAITED = "awaited"
@@ -55,7 +55,7 @@ class Missing(enum.Enum):
 
 @dataclass
 class Flags:
-    """What every hook looks at."""
+    """The state that every hook looks at."""
 
     #: gradients are averaged in this backward pass
     sync: bool = False
@@ -77,7 +77,7 @@ class Flags:
 
 @dataclass
 class Options:
-    """Of a reducer; they hold for its life."""
+    """Options of a reducer; they hold for its life."""
 
     missing: Missing = Missing.AWAITED
     static: bool = False
@@ -97,7 +97,7 @@ class Counts:
 
 @dataclass
 class Layout:
-    """A plan, and where it has put what. Indices are those of slots."""
+    """A plan, and the places of its gradients. Indices are those of slots."""
 
     order: list[int]
     plan: Plan
@@ -106,7 +106,7 @@ class Layout:
     #: how parameters of the plan are marked
     mark_ready: Mark
     mark_absent: Mark
-    #: of each slot: its number in the plan, where its gradient lies in the memory, and a view of it
+    #: for each slot: its number in the plan, the offset of its gradient in the memory, and a view of that
     places: list[int] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     views: list[torch.Tensor] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Layout:
         self._check(self.mark_ready(self.plan._handle, place))
 
     def absent(self, place: int) -> None:
-        """This member has none for it."""
+        """This member has no gradient for this place."""
         self._check(self.mark_absent(self.plan._handle, place))
 
     def _check(self, result: int) -> None:
@@ -136,11 +136,11 @@ class Reducer:
         self.steps = 0
         #: the kinds of warning that were given
         self.told: set[str] = set()
-        #: the loss by which an optimiser went, until the members have compared it
+        #: the loss by which an optimiser went, until the members have compared it; None: none
         self.followed: drift.Followed | None = None
-        #: optimisers step in backward(): at its end, when the step is committed
+        #: optimisers step in backward(), that is at its end, when the step is committed
         self.optimises = False
-        #: while times are taken: who wants to know them
+        #: called with the times of a step; None: no times are taken
         self.on_finish: Callable[[Reducer, int, int, Spans], None] | None = None
         #: bytes of the parameters that no member used in the last step; whether all steps used the same ones
         self.unused_bytes = 0
@@ -155,11 +155,11 @@ class Reducer:
         self._wanted: list[int] | None = None
         #: the first plan is made in the first forward pass whose gradients are averaged
         self.postponed = False
-        # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
+        # Autograd keeps the nodes that make .grad only for as long as there are references to them.
         self._nodes = [_node_of(slot.param) for slot in slots]
         self._homes = [Home(slot.param, node) for slot, node in zip(slots, self._nodes, strict=True)]
         self.linears = Linears(model, self._homes if host.direct else [])
-        #: why it averages nothing any more, if it does not
+        #: the reason why it averages nothing any more; None: it does
         self.over: GradsyncError | None = None
         self._supersede()
         _reducers.add(self)
@@ -190,7 +190,8 @@ class Reducer:
                     slot.param.grad = None
 
     def __del__(self) -> None:
-        """Others may refer to the nodes, too. The daemon is asked later: this is no place to wait."""
+        """Removes the hooks, since others may refer to the nodes, too. The plan is freed later, since that
+        waits for the daemon."""
         self.close()
         if self._memory is not None:
             self.world.left_over.append((self._layout.plan if self._layout is not None else None,
@@ -200,23 +201,24 @@ class Reducer:
 
     @property
     def layout(self) -> Layout:
-        """That of the present plan."""
+        """The layout of the present plan."""
         assert self._layout is not None
         return self._layout
 
     @property
     def planned(self) -> bool:
-        """There is a plan. A process that has come late gets it with the state of the others."""
+        """Whether there is a plan. A process that has come late gets it with the state of the others."""
         return self._layout is not None
 
     @property
     def wanted(self) -> list[int] | None:
-        """The order of the present plan, or of the one that is to be made: a loss has ended make_plan(). None
-        in a process that has come late, and does not know yet."""
+        """The order of the present plan, or of the one that is to be made after a loss has ended make_plan().
+        None in a process that has come late, and does not know it yet."""
         return self._wanted
 
     def make_plan(self, order: Sequence[int]) -> None:
-        """All members together, between steps. `order`: in which backward passes give gradients.
+        """All members together, between steps: makes a plan by `order`, in which backward passes give
+        gradients.
 
         VoidStep if a member is lost before all have made it: no member has it then, and all make it when they
         have the same state again (make_wanted()).
@@ -244,12 +246,14 @@ class Reducer:
                 home.view, home.address = view, view.data_ptr()
 
     def make_first_plan(self) -> None:
-        """All members together: in the order in which backward passes give gradients to most models."""
+        """All members together: makes a plan in the order in which backward passes give gradients to most
+        models."""
         self.make_plan(range(len(self.slots) - 1, -1, -1))
 
     def make_postponed(self) -> bool:
-        """All members together, in a step. True if it was still to be made. After VoidStep it still is, but
-        not before the members have the same state again: some may not have come here."""
+        """All members together, in a step: makes the plan that was put off. False if there is none. After
+        VoidStep it is still to be made, once the members have the same state again: some may not have come
+        here."""
         if not self.postponed:
             return False
         try:
@@ -260,7 +264,7 @@ class Reducer:
         return True
 
     def make_wanted(self) -> None:
-        """All members together: the plan that a loss has kept them from making, if there is one."""
+        """All members together: makes the plan that a loss has kept them from making, if there is one."""
         if self._layout is None and self._wanted is not None:
             self.make_plan(self._wanted)
 
@@ -286,8 +290,8 @@ class Reducer:
         self._layout = None
 
     def bring_home(self, i: int) -> None:
-        """A script has given the view other memory (`.grad.data = …`, share_memory()): what lies there moves
-        to where gradsync has the gradient, and the view with it."""
+        """A script has given the view other memory (`.grad.data = …`, share_memory()): moves the gradient
+        from there to its place in shared memory, and the view with it."""
         assert self._memory is not None
         slot, view = self.slots[i], self.layout.views[i]
         home = layout.view_of(slot, self.layout.offsets[i], self._memory, self.host)
@@ -373,7 +377,7 @@ class Reducer:
                 return  # the pass whose gradient is there comes here, too
             grad = param.grad
             if grad is not view:
-                # What move() does in the usual case.
+                # The work of move() in the usual case.
                 if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
                     if grad.data_ptr() != address:
                         copy(grad)
@@ -441,7 +445,7 @@ class Reducer:
             try:
                 raise error
             finally:
-                del error       # which refers to this frame, and so to the reducer
+                del error       # it refers to this frame, and so to the reducer
         if self.counts is not None:
             raise MarkedTwiceError(f"rank {self.world.job.rank}: parameter {name} got more gradients than in "
                                    "the first step: with static_graph=True the graph must be the same in "
@@ -455,7 +459,7 @@ class Reducer:
 
     @untraced
     def arm(self) -> None:
-        """The end of this backward pass is to end the step."""
+        """Lets the end of this backward pass end the step."""
         if self.flags.sync and not self.flags.queued:
             self.flags.queued = True
             _queue_callback(self._backward_ended)
@@ -484,7 +488,7 @@ class Reducer:
         self.finish()
 
     def _settle_missing(self) -> bool:
-        """Parameters that have got no gradient. False if they may still get one."""
+        """Marks parameters that have got no gradient. False if they may still get one."""
         slots = self.slots
         missing = [i for i, fired in enumerate(self._fired) if not fired]
         if self.options.missing is Missing.AWAITED and self.counts is None:
@@ -502,8 +506,8 @@ class Reducer:
         return True
 
     def _mark_missing(self, i: int) -> None:
-        """What is left there from before (by no_sync(), or because it was not cleared) counts, as with
-        DDP."""
+        """Marks a parameter without a new gradient. A gradient that is left there from before (by no_sync(),
+        or because it was not cleared) counts, as with DDP."""
         layout = self.layout
         if self.slots[i].param.grad is None:
             layout.absent(layout.places[i])
@@ -542,8 +546,8 @@ class Reducer:
             self._optimise()
 
     def _watch_buckets(self, computed: int) -> Spans:
-        """Waits for one bucket after the other. Of each: when its last parameter was ready, when its average
-        was there."""
+        """Waits for one bucket after the other. Returns, for each, when its last parameter was ready and when
+        its average was there."""
         plan, places, times = self.layout.plan, self.layout.places, self.flags.times or {}
         last: dict[int, int] = {}
         some: dict[int, int] = {}
@@ -565,7 +569,7 @@ class Reducer:
             slot.param.grad = None
 
     def _learn_counts(self, counts: Counts) -> None:
-        """At the end of the first step of a static graph."""
+        """Marks the parameters at the end of the first step of a static graph, and keeps the counts."""
         for i, count in enumerate(counts.now):
             if count:
                 if self.slots[i].param.grad is not None:
@@ -613,11 +617,11 @@ class Reducer:
     # ---- forward passes
 
     def enter_forward(self) -> None:
-        """One whose gradients are averaged, also if its backward pass is within it."""
+        """A forward pass begins whose gradients are averaged, also if its backward pass is within it."""
         self.flags.inside = self.flags.sync = True
 
     def leave_forward(self, failed: bool = False) -> None:
-        """It is over, or has failed."""
+        """The forward pass is over, or has failed."""
         entered, self.flags.inside = self.flags.inside, False
         self.flags.sync = self.flags.awaited or self.open
         if entered and self.open and not failed:
@@ -631,7 +635,7 @@ class Reducer:
     # ---- between steps
 
     def forget(self) -> None:
-        """What was marked of a step that is over."""
+        """Forgets the marks of a step that is over."""
         self.linears.remove()
         self._fired[:] = bytes(len(self._fired))
         if self.flags.local:
@@ -642,7 +646,8 @@ class Reducer:
             self.counts.now = [0] * len(self.slots)
 
     def check_finished(self) -> None:
-        """Before a forward pass."""
+        """Called before a forward pass: raises the reason if the step before it is not finished, or the
+        reducer averages nothing any more."""
         if self.over is not None:
             # A new one: its traceback refers to this frame, and so to the reducer.
             raise type(self.over)(str(self.over), parameter=self.over.parameter)
@@ -691,36 +696,38 @@ class Reducer:
                                         parameter=slot.name, rank=self.world.job.rank)
 
     def abandon(self) -> None:
-        """What was marked of a step that is void for all members."""
+        """Drops the marks and the gradients of a step that is void for all members."""
         if self.open:
             self._drop_gradients()
         self.forget()
 
     @property
     def open(self) -> bool:
-        """Something of a step is marked that is not finished."""
+        """Whether a parameter is marked in a step that is not finished."""
         return self._fired.count(1) > 0
 
     @property
     def local(self) -> bool:
-        """There are gradients that were not averaged, or were not when the last step was finished."""
+        """Whether there are gradients that were not averaged, or were not when the last step was finished."""
         return self.flags.local
 
     def unaveraged(self) -> Iterator[Slot]:
-        """Those whose gradient is, or may be, this member's own."""
+        """The slots whose gradient is, or may be, this member's own."""
         return (slot for slot, local, fired in zip(self.slots, self._local, self._fired, strict=True)
                 if local or fired)
 
 
 def _alive(me: weakref.ref[Reducer]) -> Reducer:
-    """Hooks live as long as their parameters' nodes, which the reducer keeps: it is there when they run."""
+    """The reducer of a hook. Hooks live as long as their parameters' nodes, which the reducer keeps, so it is
+    there when they run."""
     reducer = me()
     assert reducer is not None
     return reducer
 
 
 def _lies_at(grad: torch.Tensor | None, address: int) -> bool:
-    """Also one that the hook has not seen yet, which is not the view itself."""
+    """Whether a gradient lies at this address, also one that the hook has not seen yet, which is not the view
+    itself."""
     return grad is not None and grad.layout is torch.strided and grad.data_ptr() == address
 
 
@@ -733,7 +740,7 @@ os.register_at_fork(after_in_child=_end_in_child)
 
 
 def _node_of(param: torch.Tensor) -> Any:
-    """The node of the graph that adds to .grad; the same one after a parameter was frozen for a time."""
+    """The node of the graph that adds to .grad. It stays the same if a parameter is frozen for a time."""
     wanted = param.requires_grad
     with torch.enable_grad():
         node = param.requires_grad_(True).view_as(param).grad_fn

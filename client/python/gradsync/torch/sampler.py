@@ -19,9 +19,11 @@ class DistributedSampler(data.DistributedSampler[int]):
     With gradsync.State it goes on where the training is: `batch_size` samples of this rank belong to a step
     that is committed. Unlike PyTorch's, it can count epochs itself: next_epoch().
 
-    num_replicas, rank   both: this share of so many, whatever the job is. Neither: those of the job, also
-                         after these have changed
-    batch_size           what State counts by; without it the sampler is no part of a State
+    num_replicas, rank   if both are given: share `rank` of `num_replicas`, whatever the job is. If neither
+    is:
+                         those of the job, also after these have changed
+    batch_size           samples of a step, by which State counts; without it the sampler cannot be a part of
+                         a State
     job                  None: the one that the environment names, which is joined here. A script that trains
                          on a GPU calls torch.cuda.set_device() and moves its module there before, or sets
                          GRADSYNC_DEVICE
@@ -30,7 +32,7 @@ class DistributedSampler(data.DistributedSampler[int]):
     def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
                  shuffle: bool = True, seed: int = 0, drop_last: bool = False, *,
                  batch_size: int | None = None, job: Job | None = None) -> None:
-        # PyTorch's keeps numbers, and these change with the job.
+        # PyTorch's sampler keeps the numbers, and these change with the job.
         self._share: tuple[int, int] | Job
         if num_replicas is not None and rank is not None:
             if not 0 <= rank < num_replicas:
@@ -53,7 +55,7 @@ class DistributedSampler(data.DistributedSampler[int]):
 
     @property
     def rank(self) -> int:              # type: ignore[override]
-        """This share is that one of them."""
+        """The number of this share."""
         return self._share.rank if isinstance(self._share, Job) else self._share[1]
 
     @property
@@ -70,7 +72,7 @@ class DistributedSampler(data.DistributedSampler[int]):
         return self.num_samples * self.num_replicas
 
     def __len__(self) -> int:
-        """The length of a whole epoch, as PyTorch's, wherever in it the training is."""
+        """The length of a whole epoch, as with PyTorch's sampler, wherever in it the training is."""
         return self.num_samples
 
     def _indices(self) -> list[int]:
@@ -105,12 +107,12 @@ class DistributedSampler(data.DistributedSampler[int]):
         self.position += self.batch_size or 0
 
     def next_epoch(self) -> None:
-        """From the beginning, in another order."""
+        """Begins the next epoch, in another order."""
         self.epoch += 1
         self.position = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """As PyTorch's: from the beginning of this epoch, unless it is the one in which the training is."""
+        """As PyTorch's: goes to the beginning of this epoch, unless the training is in it already."""
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
@@ -124,7 +126,7 @@ class DistributedSampler(data.DistributedSampler[int]):
 
 
 def _check(job: Job, num_replicas: int | None, rank: int | None) -> None:
-    """One of the two alone would make a share that fits nothing."""
+    """Refuses one of the two alone, unless it is the job's: it would make a share that fits no other."""
     if num_replicas not in (None, job.world_size) or rank not in (None, job.rank):
         raise ValueError(f"num_replicas={num_replicas} and rank={rank}, but this process is rank {job.rank} "
                          f"of {job.world_size} in job '{job.name}': give both, or neither. The number of "

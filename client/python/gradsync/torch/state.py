@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training has to keep when a member is lost, and steps that survive that.
+"""The state that a training keeps when a member is lost, and steps that survive that.
 
 A member that is lost may be replaced by a new process. All members meet, say how far they are, and the new
 process gets the state of one that is ahead. The step in which this happened is computed again by all.
@@ -19,22 +19,22 @@ from .distributed import DistributedDataParallel
 from .sampler import DistributedSampler
 from .world import World
 
-#: What a member says of its state: whether it has one, its count of steps, the size of the skeleton.
+#: A member's word on its state: whether it has one, its count of steps, the size of the skeleton.
 WORD = struct.Struct("<?7xqq")
 
 
 class Stateful(Protocol):
-    """A model, an optimiser, a scheduler, a scaler, a sampler, …"""
+    """For example a model, an optimiser, a scheduler, a scaler, or a sampler."""
 
     def state_dict(self) -> Any:
-        """All that is to be kept."""
+        """All data that is to be kept."""
 
     def load_state_dict(self, state: Any, /) -> Any:
-        """Goes on from there."""
+        """Goes on from this state."""
 
 
 class State:
-    """Everything that a training goes on from, by name, and the number of steps that are in it.
+    """The data from which a training goes on, by name, and the number of steps that are in it.
 
         state = gradsync.State(model=model, opt=opt, sampler=sampler)
         while sampler.epoch < epochs:
@@ -50,8 +50,8 @@ class State:
     members make it at the same point, after their models. In a process that has come in the place of a lost
     member it takes the state of the others before it returns. States go to other members as plain data:
     tensors, numbers, text, bytes, and lists, tuples, dicts and sets of these. A class of the script's own is
-    registered (register_state_type); TypeError where it is not. Where ranks are on several hosts, a state
-    that was changed on its way is refused: ProtocolError, on the rank at which it arrives.
+    registered (register_state_type); TypeError if it is not. A state that was changed on its way between
+    hosts is refused: ProtocolError, on the rank at which it arrives.
 
     steps_per_batch  how many blocks of step() each batch has; a script of two models may have one for each.
                      The sampler goes on after the last of them, and a process that comes between them
@@ -86,8 +86,8 @@ class State:
     # ---- steps
 
     def step(self) -> Iterator[Attempt]:
-        """Attempts at one step, until one is committed. Each computes the same from the same samples. None if
-        others have committed it before this process came."""
+        """Yields attempts at one step, until one is committed. Each computes the same from the same samples.
+        There is none if the others have committed the step before this process came."""
         if self._passed:
             self._passed -= 1
             return
@@ -102,7 +102,7 @@ class State:
         self.count += 1
         self._world.failed = False
         if self.count == 1:
-            self._check()               # what optimisers make in their first step, too
+            self._check()               # now with the data that optimisers make in their first step
         if self.count % self.steps_per_batch:
             return
         for part in self.parts.values():
@@ -113,7 +113,7 @@ class State:
     def _go_on_from(self, count: int) -> None:
         self.count, self._passed = count, count % self.steps_per_batch
 
-    # ---- what peers give
+    # ---- the state of other members
 
     def synchronise(self) -> None:
         """Brings all members to the state of those that are ahead. They all call it, at the same point."""
@@ -153,7 +153,7 @@ class State:
             self._whole = True
 
     def _ask_all(self, size: int) -> list[tuple[bool, int, int]]:
-        """Of each member: whether it has a state, its count of steps, and the size of the skeleton."""
+        """For each member: whether it has a state, its count of steps, and the size of the skeleton."""
         job = self._world.job
         word = torch.frombuffer(bytearray(WORD.pack(self._whole, self.count, size)), dtype=torch.uint8)
         words = torch.empty(WORD.size * job.world_size, dtype=torch.uint8, device="cpu")
@@ -167,7 +167,7 @@ class State:
         return {"parts": self._states(), "count": self.count, "plans": plans}
 
     def _check(self) -> None:
-        """TypeError now where a state cannot go to other members, and not at the first loss."""
+        """TypeError now if the state cannot go to other members, and not only at the first loss."""
         payload.take_apart({"parts": self._states()})
 
     def _states(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class State:
             self._world.newcomer = False
 
     def _take_plans(self, plans: dict[str, Any]) -> None:
-        """In the order in which the others have made them."""
+        """Makes the plans of the others, in their order."""
         for name in sorted(plans, key=lambda name: int(plans[name]["number"])):
             model = self.parts[name]
             assert isinstance(model, DistributedDataParallel)
@@ -198,12 +198,13 @@ class State:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """For torch.save(): all parts, and the tag by which members know whether they have read the same."""
+        """For torch.save(): all parts, and the count by which members know whether they have read the
+        same."""
         return {"gradsync": {"job": self._world.job.name, "count": self.count}, "parts": self._states()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """On all members, right after the state was made. Where some have read another checkpoint, or none,
-        all take that of rank 0. A process that has come later has the state of the others already, and keeps
+        """On all members, right after the state was made. If some have read another checkpoint, or none, all
+        take the state of rank 0. A process that has come later has the state of the others already, and keeps
         it."""
         if self.count:
             return
@@ -213,8 +214,8 @@ class State:
         self.agree()
 
     def agree(self) -> None:
-        """On all members, where only some may have read a checkpoint: all take the state of rank 0, unless
-        they are equally far."""
+        """On all members, if only some may have read a checkpoint: all take the state of rank 0, unless they
+        have the same count of steps."""
         if len({count for _, count, _ in self._ask_all(0)}) > 1:
             self._whole = self._world.job.rank == 0
             self._exchange()
@@ -243,7 +244,7 @@ class Attempt:
             # The others cannot finish this step without a process in this one's place.
             self._state._world.failed = not (isinstance(error, SystemExit) and not error.code)
             return False
-        # As it was before the forward pass: running means count each sample once.
+        # Everything is as it was before the forward pass: running means count each sample once.
         self._set_random_back()
         for found in self._buffers:
             for buffer, before in found:

@@ -26,7 +26,7 @@ def _sum(job: Job, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _exact(kind: torch.dtype) -> torch.dtype:
-    """The type of what is computed for each channel of such an input."""
+    """The type of the figures that are computed for each channel of such an input."""
     return torch.float64 if kind is torch.float64 else torch.float32
 
 
@@ -60,8 +60,9 @@ class _Normalise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        """The effect of each sample on mean and deviation comes to the sums over all members of the gradients
-        of bias and weight: these two stay this member's own."""
+        """The gradient of x includes the effect of each sample on mean and deviation. That effect is computed
+        from the gradients of bias and weight, summed over all members. The gradients of bias and weight that
+        are returned stay this member's own."""
         x, weight, mean, variance = ctx.saved_tensors
         kind, factor = mean.dtype, torch.ones_like(mean) if weight is None else _as(mean.dtype, weight)
         made, by_weight, by_bias = torch.zeros_like(x), torch.zeros_like(mean), torch.zeros_like(mean)
@@ -105,11 +106,11 @@ class SyncBatchNorm(nn.SyncBatchNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, process_group, device,
                          dtype, bias=bias)
 
-    #: its job is that of a wrapper, and not named by its user
+    #: the layer's job is that of a wrapper, and was not named by the user
     _adopted = False
 
     def adopt(self, job: Job) -> None:
-        """In a wrapper of this job: it is the layer's, unless another one was named."""
+        """Called by a wrapper of this job: the job is the layer's, unless another one was named."""
         if self.process_group is None or self._adopted:
             self.process_group, self._adopted = job, True
 
@@ -130,7 +131,7 @@ class SyncBatchNorm(nn.SyncBatchNorm):
         return made  # type: ignore[no-any-return]
 
     def _remember(self, mean: torch.Tensor, variance: torch.Tensor, total: float) -> None:
-        """As BatchNorm, what is None is left out."""
+        """Updates the running means, as BatchNorm does; those that are None are left out."""
         part = 0. if self.momentum is None else self.momentum
         with torch.no_grad():
             if self.num_batches_tracked is not None:
@@ -156,7 +157,8 @@ class SyncBatchNorm(nn.SyncBatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, process_group: Job | None = None) -> nn.Module:
-        """All BatchNorm layers in a module, and what was learnt in them. Before the module is wrapped."""
+        """Converts all BatchNorm layers in a module, with their parameters and running means. Call it before
+        the module is wrapped."""
         made = module
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             made = cls(module.num_features, module.eps, module.momentum, module.affine,

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def untraced(function: Callable[P, T]) -> Callable[P, T]:
-    """torch.compiler.disable(), which loads the compiler, once somebody else has: that takes seconds, and
-    most trainings compile nothing."""
+    """torch.compiler.disable(), but only once the compiler was loaded: disable() would load it, which takes
+    seconds, and most trainings compile nothing."""
     disabled: Callable[P, T] | None = None
 
     @functools.wraps(function)

@@ -10,7 +10,7 @@ from torch.nn.modules import module as registry
 
 
 class Changes:
-    """What has been put into the modules of a model since it was last looked at."""
+    """Whether anything was put into the modules of a model since it was last looked at."""
 
     def __init__(self, model: nn.Module) -> None:
         self.any = False

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class World:
-    """What all modules of a process share that belong to one job.
+    """The data that all modules of a process share that belong to one job.
 
     newcomer   this process has taken the place of a lost member, and has not got the state of the others yet
     plans      how many plans were made by now: the order of plans is the same on all members
-    models     those that all members have begun together, in their order
+    models     the models that all members have begun together, in their order
     kept       a State goes on after a loss
     failed     an exception has ended a step: if it ends the process, too, the job keeps its place
     left_over  plans of modules that are gone, and their memory
@@ -46,12 +46,13 @@ class World:
         self._met = False
 
     def meet(self, count: int) -> int:
-        """All members are here. `count` is 0 while the model is being made, and above that later. Returns the
-        count of the members that are ahead."""
+        """Waits for all members. `count` is 0 while the model is being made, and above that later. Returns
+        the count of the members that are ahead."""
         return self.job.sync_state([], count)
 
     def begin(self) -> None:
-        """Once in a process, before anything else that involves others: are they training already?"""
+        """Finds out, once in a process and before anything else that involves others, whether these are
+        training already."""
         if not self._met:
             self.newcomer = self.meet(0) > 0
         self._met = True
@@ -73,8 +74,9 @@ class World:
 
 
 def compare_worlds(job: Job, told: bool) -> None:
-    """Looks at what torch.distributed says of this process, beside the job. `told`: the script has said who
-    it is in the job. InvalidError if each rank would train alone."""
+    """Compares the rank and the world size of torch.distributed with those of the job. `told`: the script has
+    said which member this process is. InvalidError if each rank would train alone; a warning if helpers of
+    torch.distributed would be wrong about the ranks."""
     distributed = torch.distributed
     there = distributed.is_available() and distributed.is_initialized()
     world = distributed.get_world_size() if there else 0
@@ -101,7 +103,8 @@ _helped = False
 
 def world_of(job: Job | None, name: str | None = None, rank: int | None = None,
              world_size: int | None = None) -> World:
-    """The world of a job; of this process's own if it is None, which is joined with the rest, if need be."""
+    """The world of a job. None: the job of this process, which is joined with the other arguments if need
+    be."""
     if job is None:
         job = _get_default(name, rank, world_size)
     elif (name, rank, world_size) != (None, None, None):
@@ -118,17 +121,17 @@ def _tell_stall(_job: Job | None, stall: Stall) -> None:
 
 
 def default_job(job: str | None = None, rank: int | None = None, world_size: int | None = None) -> Job:
-    """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once,
-    through the daemon that GRADSYNC_DEVICE names, or that of the GPU which this thread uses by then, or the
-    CPU's. It is left when the process ends; if an exception ends it, or sys.exit() with a status in a step of
+    """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once, through
+    the daemon that GRADSYNC_DEVICE names, or that of the GPU which this thread uses by then, or the CPU's. It
+    is left when the process ends. If an exception ends the process, or sys.exit() with a status in a step of
     State, its place is kept for a process that is started in its stead.
 
-    rank, world_size   what a script knows that starts its ranks by itself (torch.multiprocessing.spawn). They
-                       count instead of the environment's, and only in the first call, in which they may be
-                       given here or to DistributedDataParallel. world_size=1 alone: a job of this process
-    job                the name of the job. None: GRADSYNC_JOB, or else one that the processes have in common
-                       that multiprocessing has started in this one's parent. Ranks on several hosts, and two
-                       jobs whose ranks one process starts at a time, need names
+    rank, world_size   for a script that starts its ranks by itself (torch.multiprocessing.spawn). They count
+                       instead of the environment's, and only in the first call, in which they may be given
+                       here or to DistributedDataParallel. world_size=1 alone: a job of this process
+    job                the name of the job. None: GRADSYNC_JOB, or else a name that all processes have in
+                       common which multiprocessing has started in this one's parent. Ranks on several hosts,
+                       and two jobs whose ranks one process starts at a time, need names
 
     InvalidError: this process was started by multiprocessing, and nothing says its rank.
     """
@@ -161,7 +164,7 @@ def _get_default(job: str | None, rank: int | None, world_size: int | None) -> J
 
 
 def _name_of(job: str | None, rank: int | None, world_size: int | None) -> str | None:
-    """None: the environment's, with the rest."""
+    """The name of the job to be joined; None: the environment names it."""
     if (rank is None and world_size != 1) != (world_size is None):
         raise TypeError("rank and world_size are given together; world_size=1 needs no rank")
     if job is not None or world_size is None:
