@@ -235,60 +235,50 @@ static const struct {
         void (*write)(const struct metrics_out *to, const struct metrics_job *job);
         bool sums; /* over jobs, too */
 } families[] = {
-        { "job_state", "stateset", "State of the job.", metrics_write_state, false },
+        { "job_state", "gauge", "State of the job.", metrics_write_state, false },
         { "world_size", "gauge", "Members that the job has, or wants while it forms.", metrics_write_world,
           true },
         { "members", "gauge", "Members that are there.", metrics_write_members, true },
         { "spares", "gauge", "Processes that wait for the place of a member that is lost.",
           metrics_write_spares, true },
         { "generation", "gauge", "Number of the membership of the job.", metrics_write_generation, false },
-        { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.",
+        { "rebuilds_total", "counter", "Generations behind the first one, by what ended the one before.",
           metrics_write_rebuilds, true },
         { "recovery_seconds", "histogram",
           "Lost members, by the time from the loss to the next committed step.", metrics_write_recovery,
           true },
-        { "steps", "counter", "Steps that have ended.", metrics_write_steps, true },
+        { "steps_total", "counter", "Steps that have ended.", metrics_write_steps, true },
         { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.",
           metrics_write_step_duration, true },
         { "collective_duration_seconds", "histogram",
           "Reductions of buckets, from the last READY to the result.", metrics_write_collective_duration,
           true },
-        { "bytes_reduced", "counter", "Payload that committed steps have reduced.", metrics_write_bytes,
+        { "bytes_reduced_total", "counter", "Payload that committed steps have reduced.", metrics_write_bytes,
           true },
         { "bus_bandwidth_bytes_per_second", "gauge",
           "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.",
           metrics_write_bandwidth, false },
-        { "wait_seconds", "counter",
+        { "wait_seconds_total", "counter",
           "Time of members from READY to the start of the reduction, over all buckets.", metrics_write_wait,
           true },
-        { "operations", "counter", "Collectives outside of steps.", metrics_write_operations, true },
-        { "communicators", "counter", "Communicators that were begun between the daemons of the job.",
+        { "operations_total", "counter", "Collectives outside of steps.", metrics_write_operations, true },
+        { "communicators_total", "counter", "Communicators that were begun between the daemons of the job.",
           metrics_write_communicators, true },
         { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.",
           metrics_write_norm, false },
-        { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.",
-          metrics_write_nonfinite, true },
-        { "rank_lateness_seconds", "counter",
+        { "nonfinite_steps_total", "counter",
+          "Committed steps with a value in some input that was not finite.", metrics_write_nonfinite, true },
+        { "rank_lateness_seconds_total", "counter",
           "How much later than the first READY of a bucket came that of the rank, over all buckets.",
           metrics_write_lateness, false },
-        { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.",
-          metrics_write_exposed, false },
+        { "exposed_seconds_total", "counter",
+          "Time that the member was blocked on gradsync, as its library says.", metrics_write_exposed,
+          false },
 };
 const size_t metrics_n_families = array_size(families);
 
-/* The text format has no types for information and states, and its types are those of whole names of
- * samples. */
 static void metrics_head(const struct metrics_out *to, const char *name, const char *type, const char *help) {
-        const char *suffix = "";
-
-        if (to->form == METRICS_TEXT && strcmp(type, "counter") == 0)
-                suffix = "_total";
-        if (to->form == METRICS_TEXT && strcmp(type, "info") == 0)
-                suffix = "_info";
-        if (to->form == METRICS_TEXT && (strcmp(type, "info") == 0 || strcmp(type, "stateset") == 0))
-                type = "gauge";
-        fprintf(to->file, "# TYPE gradsync_%s%s %s\n# HELP gradsync_%s%s %s\n", name, suffix, type, name,
-                suffix, help);
+        fprintf(to->file, "# TYPE gradsync_%s %s\n# HELP gradsync_%s %s\n", name, type, name, help);
 }
 
 /* One with a label at most: "", or `,name="value"`. */
@@ -330,14 +320,14 @@ static void metrics_write_refusals(const struct metrics_out *to, const Wire__Sta
         };
         char label[64];
 
-        metrics_head(to, "quota_rejections", "counter",
+        metrics_head(to, "quota_rejections_total", "counter",
                      "Requests that were refused because of a limit of their uid.");
         for (size_t i = 0; i < array_size(quotas); i++) {
                 snprintf(label, sizeof(label), ",resource=\"%s\"", quotas[i].resource);
                 if (quotas[i].known)
                         metrics_sample(to, "quota_rejections_total", label, quotas[i].n);
         }
-        metrics_head(to, "auth_failures", "counter",
+        metrics_head(to, "auth_failures_total", "counter",
                      "Connections, joins and orders of somebody who may not.");
         if (daemon->has_denied)
                 metrics_sample(to, "auth_failures_total", "", daemon->denied);
@@ -345,11 +335,8 @@ static void metrics_write_refusals(const struct metrics_out *to, const Wire__Sta
 
 static void metrics_counter(const struct metrics_out *to, const char *name, const char *help,
                             uint64_t value) {
-        char series[64];
-
-        snprintf(series, sizeof(series), "%s_total", name);
         metrics_head(to, name, "counter", help);
-        metrics_sample(to, series, "", value);
+        metrics_sample(to, name, "", value);
 }
 
 /* Of a daemon without a cluster there is nothing to say. */
@@ -360,10 +347,12 @@ static void metrics_write_links(const struct metrics_out *to, const Wire__Status
         char label[64];
 
         metrics_gauge(to, "link_connections", "Connections to other daemons.", links->connects - links->ends);
-        metrics_counter(to, "link_connects", "Connections to other daemons that were up.", links->connects);
-        metrics_counter(to, "link_sent_bytes", "Bytes of messages to other daemons.", links->sent);
-        metrics_counter(to, "link_received_bytes", "Bytes of messages from other daemons.", links->received);
-        metrics_head(to, "link_refusals", "counter", "Connections that were turned away.");
+        metrics_counter(to, "link_connects_total", "Connections to other daemons that were up.",
+                        links->connects);
+        metrics_counter(to, "link_sent_bytes_total", "Bytes of messages to other daemons.", links->sent);
+        metrics_counter(to, "link_received_bytes_total", "Bytes of messages from other daemons.",
+                        links->received);
+        metrics_head(to, "link_refusals_total", "counter", "Connections that were turned away.");
         for (size_t i = 0; i < array_size(reasons); i++) {
                 snprintf(label, sizeof(label), ",reason=\"%s\"", reasons[i]);
                 metrics_sample(to, "link_refusals_total", label,
@@ -375,26 +364,24 @@ static void metrics_write_links(const struct metrics_out *to, const Wire__Status
  * that reads files has the others for itself. */
 static void metrics_write_process(const struct metrics_out *to, const Wire__StatusDaemon *daemon) {
         const struct {
-                const char *name, *type, *suffix, *help;
+                const char *name, *type, *help;
                 protobuf_c_boolean known;
                 uint64_t value;
         } rows[] = {
-                { "process_start_time_seconds", "gauge", "",
-                  "When the daemon started, in seconds since 1970.", daemon->has_process_start_time,
-                  daemon->process_start_time * 1000000 },
-                { "process_cpu_seconds", "counter", "_total", "CPU time of the daemon.",
+                { "process_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.",
+                  daemon->has_process_start_time, daemon->process_start_time * 1000000 },
+                { "process_cpu_seconds_total", "counter", "CPU time of the daemon.",
                   daemon->has_process_cpu_us, daemon->process_cpu_us },
-                { "process_resident_memory_bytes", "gauge", "",
+                { "process_resident_memory_bytes", "gauge",
                   "Resident memory, which includes what it has of the members' arenas.",
                   daemon->has_process_resident_bytes, daemon->process_resident_bytes },
-                { "process_virtual_memory_bytes", "gauge", "", "Address space.",
+                { "process_virtual_memory_bytes", "gauge", "Address space.",
                   daemon->has_process_virtual_bytes, daemon->process_virtual_bytes },
-                { "process_open_fds", "gauge", "", "Open file descriptors.", daemon->has_process_open_fds,
+                { "process_open_fds", "gauge", "Open file descriptors.", daemon->has_process_open_fds,
                   daemon->process_open_fds },
-                { "process_max_fds", "gauge", "", "The limit of open file descriptors.",
+                { "process_max_fds", "gauge", "The limit of open file descriptors.",
                   daemon->has_process_max_fds, daemon->process_max_fds },
         };
-        char series[64];
 
         for (size_t i = 0; i < array_size(rows); i++) {
                 const char *name = rows[i].name;
@@ -402,16 +389,15 @@ static void metrics_write_process(const struct metrics_out *to, const Wire__Stat
                 if (!rows[i].known)
                         continue;
                 metrics_head(to, name, rows[i].type, rows[i].help);
-                snprintf(series, sizeof(series), "%s%s", name, rows[i].suffix);
                 if (strstr(name, "_seconds") != NULL)
-                        metrics_sample_seconds(to, series, "", rows[i].value);
+                        metrics_sample_seconds(to, name, "", rows[i].value);
                 else
-                        metrics_sample(to, series, "", rows[i].value);
+                        metrics_sample(to, name, "", rows[i].value);
         }
 }
 
 void metrics_write_daemon(const struct metrics_out *to, const Wire__StatusDaemon *daemon) {
-        metrics_head(to, "build", "info", "The daemon.");
+        metrics_head(to, "build_info", "gauge", "The daemon.");
         metrics_begin(to, "build_info");
         fputs(",version=\"", to->file);
         metrics_write_escaped(to, daemon->version);
@@ -434,7 +420,7 @@ void metrics_write_daemon(const struct metrics_out *to, const Wire__StatusDaemon
                 metrics_gauge(to, "gpu_arena_bytes", "Arenas and registered buffers on the GPU.",
                               daemon->gpu->arena_bytes);
         }
-        metrics_head(to, "cpu_seconds", "counter", "CPU time of the daemon's threads.");
+        metrics_head(to, "cpu_seconds_total", "counter", "CPU time of the daemon's threads.");
         metrics_sample_seconds(to, "cpu_seconds_total", ",thread=\"loop\"", daemon->loop_cpu_us);
         metrics_sample_seconds(to, "cpu_seconds_total", ",thread=\"worker\"", daemon->worker_cpu_us);
         metrics_write_refusals(to, daemon);
@@ -471,15 +457,4 @@ void metrics_write_states(const struct metrics_out *to, const uint64_t *jobs) {
                 snprintf(label, sizeof(label), ",state=\"%s\"", metrics_states[i]);
                 metrics_sample(to, "jobs_in_state", label, jobs[i]);
         }
-}
-
-/* The text format has no sign of its end. */
-void metrics_write_end(const struct metrics_out *to) {
-        if (to->form == METRICS_OPEN)
-                fputs("# EOF\n", to->file);
-}
-
-const char *metrics_type(enum metrics_form form) {
-        return form == METRICS_OPEN ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
-                                    : "text/plain; version=0.0.4; charset=utf-8";
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is shown by STATUS as metrics: what the daemon gives out at its metrics_socket and metrics_listen, and
- * `gradsyncctl metrics`, so that all say the same. Pure: rows in, text out. The samples of a family stand
- * together, so whoever writes goes through all jobs once for each family; the tool has them all, the daemon
- * looks at one at a time.
+ * `gradsyncctl metrics`, so that all say the same. The text is in the text format of Prometheus, version
+ * 0.0.4: Prometheus scrapes it, node_exporter reads it from files, and promtool checks it. Pure: rows in,
+ * text out. The samples of a family stand together, so whoever writes goes through all jobs once for each
+ * family; the tool has them all, the daemon looks at one at a time.
  */
 #pragma once
 
@@ -14,14 +15,8 @@
 
 #include "gradsync.pb-c.h"
 
-enum metrics_form {
-        METRICS_OPEN, /* OpenMetrics 1.0 */
-        METRICS_TEXT, /* the text format of Prometheus, version 0.0.4, which collectors read from files */
-};
-
 struct metrics_out {
         FILE *file;
-        enum metrics_form form;
         const char *device; /* a label of all samples */
 };
 
@@ -45,8 +40,8 @@ struct metrics_job {
 #define METRICS_STATES 7u
 extern const char *const metrics_states[METRICS_STATES];
 
-/* First the daemon, then how many jobs are in each state, then each family and its jobs, then the end. Jobs
- * are given once for each uid and name; the ranks of one may be given in several calls. */
+/* First the daemon, then how many jobs are in each state, then each family and its jobs. Jobs are given once
+ * for each uid and name; the ranks of one may be given in several calls. */
 void metrics_write_daemon(const struct metrics_out *to, const Wire__StatusDaemon *daemon);
 void metrics_write_states(const struct metrics_out *to, const uint64_t *jobs); /* METRICS_STATES */
 extern const size_t metrics_n_families;
@@ -54,8 +49,6 @@ enum metrics_need metrics_needs(size_t family);
 bool metrics_has_sum(size_t family); /* over jobs */
 void metrics_begin_family(const struct metrics_out *to, size_t family);
 void metrics_write_job(const struct metrics_out *to, size_t family, const struct metrics_job *job);
-void metrics_write_end(const struct metrics_out *to);
-const char *metrics_type(enum metrics_form form); /* the media type, for HTTP */
 
 /* Upper bounds in seconds of the classes that StatusJob.reduce_class counts; "+Inf" is the last one. */
 extern const char *const metrics_classes[];

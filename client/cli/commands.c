@@ -46,10 +46,9 @@ static const struct cli_command commands[] = {
           "\n"
           "  -o, --output FILE     where to write it; \"-\" is the standard output\n",
           cmd_trace },
-        { "metrics", "", "Write the state of a daemon as OpenMetrics text, or for Prometheus",
+        { "metrics", "", "Write the state of a daemon as metrics for Prometheus",
           "The daemon gives out the same at its metrics_socket and metrics_listen, if it has them.\n"
           "\n"
-          "  -p, --prometheus      the text format 0.0.4, which node_exporter reads from files\n"
           "  -o, --output FILE     replace FILE as a whole, and leave it if something fails; \"-\" is the\n"
           "                        standard output\n",
           cmd_metrics },

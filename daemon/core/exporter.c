@@ -199,7 +199,7 @@ static void caller_answer(struct caller *caller) {
 
         caller->heard_out = true;
         caller->is_http = exporter_is_network(exporter) || http_begins(caller->request, caller->heard);
-        http_parse(caller->request, exporter_is_network(exporter) ? METRICS_TEXT : METRICS_OPEN,
+        http_parse(caller->request,
                    exporter_is_network(exporter) ? (const char *const *)exporter->name : NULL,
                    &caller->asked);
         if (exporter_is_network(exporter) && caller->asked.fine && caller->heard == REQUEST_MAX &&
@@ -209,7 +209,7 @@ static void caller_answer(struct caller *caller) {
         }
         caller->chunks =
                 caller->is_http && caller->asked.chunked && caller->asked.fine && !caller->asked.head;
-        scrape_begin(&caller->scrape, &exporter->scrape, caller->is_http ? caller->asked.form : METRICS_OPEN);
+        scrape_begin(&caller->scrape, &exporter->scrape);
         loop_io_set(caller->io, LOOP_WRITE);
         caller_prepare(caller, caller_begin_text);
 }

@@ -107,41 +107,13 @@ static const char *http_judge(const char *text, bool head, const char *const *na
         return "404 Not Found";
 }
 
-static bool http_has(const char *line, size_t length, const char *what) {
-        size_t n = strlen(what);
-
-        for (size_t i = 0; i + n <= length; i++)
-                if (strncasecmp(line + i, what, n) == 0)
-                        return true;
-        return false;
-}
-
-/* A caller that can read OpenMetrics gets it, whatever else it takes. */
-static enum metrics_form http_choose(const char *text, enum metrics_form form) {
-        bool open = false, plain = false;
-
-        while ((text = http_next_line(text)) != NULL) {
-                size_t length = strcspn(text, "\r\n");
-
-                if (strncasecmp(text, "accept:", 7) != 0)
-                        continue;
-                open |= http_has(text, length, "application/openmetrics-text");
-                plain |= http_has(text, length, "text/plain");
-        }
-        if (open)
-                return METRICS_OPEN;
-        return plain ? METRICS_TEXT : form;
-}
-
-void http_parse(const char *text, enum metrics_form form, const char *const *names,
-                struct http_request *ret) {
+void http_parse(const char *text, const char *const *names, struct http_request *ret) {
         size_t line = strcspn(text, "\r\n");
 
         ret->head = strncmp(text, "HEAD ", 5) == 0;
         ret->status = http_judge(text, ret->head, names);
         ret->fine = strncmp(ret->status, "200", 3) == 0;
         ret->chunked = line >= 9 && strncmp(text + line - 9, " HTTP/1.1", 9) == 0;
-        ret->form = http_choose(text, form);
 }
 
 /* The length is not known before the end. A caller of HTTP/1.0 sees that end by the hang-up alone. */
@@ -149,7 +121,7 @@ void http_write_head(const struct http_request *request, FILE *to) {
         const char *end = request->chunked ? "Transfer-Encoding: chunked\r\n" : "";
 
         fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\n%sConnection: close\r\n\r\n", request->status,
-                request->fine ? metrics_type(request->form) : "text/plain",
+                request->fine ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain",
                 request->fine ? end : "Content-Length: 0\r\n");
 }
 

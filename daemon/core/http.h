@@ -9,23 +9,20 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "proto/metrics.h"
-
 struct http_request {
         const char *status; /* of the response: "200 OK" */
         bool fine;          /* the metrics come after the head of the response, unless: */
         bool head;          /* only that is wanted */
         bool chunked;       /* they come in chunks, so that their end is seen */
-        enum metrics_form form;
 };
 
 /* Whether these bytes are the start of an HTTP request, as far as they go. */
 bool http_begins(const char *text, size_t length);
 /* Whether the request is there up to the empty line. */
 bool http_is_complete(const char *text);
-/* `form` is what a caller gets that does not ask for one. `names`, with NULL at the end, are this host's: a
- * request for another host is refused, unless it is for an address. NULL: for any host. */
-void http_parse(const char *text, enum metrics_form form, const char *const *names, struct http_request *ret);
+/* `names`, with NULL at the end, are this host's: a request for another host is refused, unless it is for an
+ * address. NULL: for any host. */
+void http_parse(const char *text, const char *const *names, struct http_request *ret);
 void http_write_head(const struct http_request *request, FILE *to);
 
 /* The size of a chunk stands before it and is known last: so many bytes are left free for it, and so many

@@ -375,7 +375,7 @@ const struct option_row option_rows[] = {
         { "daemon", "socket_mode", "MODE", "permissions of the socket", "0660", .set = option_set_mode,
           .format = option_format_mode, FIELD(socket_mode) },
         { "daemon", "metrics_socket", "PATH",
-          "Unix socket that gives out metrics in OpenMetrics format (default: none)", "",
+          "Unix socket that gives out metrics in Prometheus' text format (default: none)", "",
           .set = option_set_socket, .format = option_format_text, OWNED(metrics_socket) },
         { "daemon", "metrics_mode", "MODE", "permissions of that socket; its group is socket_group", "0600",
           .set = option_set_mode, .format = option_format_mode, FIELD(metrics_mode) },

@@ -44,7 +44,7 @@ static void scrape_write_job(struct scrape *scrape, const struct metrics_out *to
         uint32_t job = sessions_measure(scrape->config->sessions, &scrape->at, scrape_on_job, &target);
 
         if (job == 0)
-                scrape->stage = ++scrape->family < metrics_n_families ? SCRAPE_FAMILY : SCRAPE_END;
+                scrape->stage = ++scrape->family < metrics_n_families ? SCRAPE_FAMILY : SCRAPE_OVER;
         else if (scrape->at.rank == 0)
                 scrape->at.after = job;
 }
@@ -61,22 +61,16 @@ static void scrape_step(struct scrape *scrape, const struct metrics_out *to) {
         case SCRAPE_SUM: scrape_add_to_sum(scrape, to); break;
         case SCRAPE_TOTALS:
                 metrics_sum_write(to, &scrape->sum.sum);
-                scrape->stage = SCRAPE_END;
+                scrape->stage = SCRAPE_OVER;
                 break;
         case SCRAPE_FAMILY: scrape_begin_family(scrape, to); break;
         case SCRAPE_JOBS: scrape_write_job(scrape, to); break;
-        case SCRAPE_END:
-                metrics_write_end(to);
-                scrape->stage = SCRAPE_OVER;
-                break;
         case SCRAPE_OVER: break;
         }
 }
 
-void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form) {
-        *scrape = (struct scrape){ .config = config,
-                                   .form = form,
-                                   .until = sessions_newest_job(config->sessions) };
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config) {
+        *scrape = (struct scrape){ .config = config, .until = sessions_newest_job(config->sessions) };
 }
 
 void scrape_end(struct scrape *scrape) {
@@ -89,7 +83,7 @@ bool scrape_is_over(const struct scrape *scrape) {
 }
 
 void scrape_write(struct scrape *scrape, FILE *to) {
-        struct metrics_out out = { .file = to, .form = scrape->form, .device = scrape->config->device };
+        struct metrics_out out = { .file = to, .device = scrape->config->device };
         uint64_t end = clock_now() + PIECE_TIME;
         long begin = ftell(to);
 

@@ -21,7 +21,6 @@ enum scrape_stage {
         SCRAPE_TOTALS,
         SCRAPE_FAMILY,
         SCRAPE_JOBS,
-        SCRAPE_END,
         SCRAPE_OVER,
 };
 
@@ -33,7 +32,6 @@ struct scrape_config {
 
 struct scrape {
         const struct scrape_config *config;
-        enum metrics_form form;
         struct sessions_sum sum;
         enum scrape_stage stage;
         size_t family;
@@ -42,7 +40,7 @@ struct scrape {
 };
 
 /* The config has to outlive it. It must not be moved until it is over or scrape_end() is called. */
-void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form);
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config);
 /* Ends it wherever it is; harmless before it has begun. */
 void scrape_end(struct scrape *scrape);
 bool scrape_is_over(const struct scrape *scrape);

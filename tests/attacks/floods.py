@@ -48,7 +48,7 @@ def scrape(path):
         caller.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         while part := caller.recv(1 << 20):
             out += part
-    return out.endswith(b"# EOF\n\r\n0\r\n\r\n")
+    return out.endswith(b"\n\r\n0\r\n\r\n")
 
 
 class Asking(Attack):

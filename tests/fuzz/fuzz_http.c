@@ -14,14 +14,14 @@
 #include "core/port.h"
 #include "fuzz_loop.h"
 
-#define TEXT "one 1\n# EOF\n"
+#define TEXT "one 1\ntwo 2\n"
 
 static int listener; /* of what is made next */
 
 /* ---- in place of scrape.c, closer.c, port.c and listener.c ---- */
 
-void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form) {
-        *scrape = (struct scrape){ .config = config, .form = form };
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config) {
+        *scrape = (struct scrape){ .config = config };
 }
 
 void scrape_end(struct scrape *scrape) {
@@ -33,8 +33,8 @@ bool scrape_is_over(const struct scrape *scrape) {
 }
 
 void scrape_write(struct scrape *scrape, FILE *to) {
-        fputs(scrape->stage == SCRAPE_DAEMON ? "one 1\n" : "# EOF\n", to);
-        scrape->stage = scrape->stage == SCRAPE_DAEMON ? SCRAPE_END : SCRAPE_OVER;
+        fputs(scrape->stage == SCRAPE_DAEMON ? "one 1\n" : "two 2\n", to);
+        scrape->stage = scrape->stage == SCRAPE_DAEMON ? SCRAPE_JOBS : SCRAPE_OVER;
 }
 
 void closer_hang_up(struct closer *closer, int sock, uid_t uid) {

@@ -179,7 +179,7 @@ def http():
              f"{begin}Host: [::1]:1\r\nhost: evil.example.\r\n\r\n", "GET /other HTTP/1.1\r\n\r\n",
              "GET", "x", "", "OPTIONS *\r\r\n\n", f"{begin}Host: 10.0.0.1.\r\n\r\n{begin}\r\n",
              f"{begin}\0\r\n\r\n", f"{begin}{headers}", f"{begin}X: {'y' * 4100}\r\n\r\n",
-             f"{begin}\r\nAccept: application/openmetrics-text\r\n", "y" * 4100]
+             f"{begin}\r\nHost: evil.example\r\n", "y" * 4100]
     for number, text in enumerate(texts):
         write("http", f"request-{number}", text.encode())
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of metrics, taken apart by the rules of OpenMetrics, or of the text format of Prometheus."""
+"""The text of metrics, taken apart by the rules of the text format of Prometheus."""
 import re
 
-SUFFIXES = {"counter": ["_total"], "gauge": [""], "info": ["_info"], "stateset": [""],
-            "summary": ["_count", "_sum"], "histogram": ["_bucket", "_count", "_sum"]}
-PLAIN = {**SUFFIXES, "counter": [""]}       # where types are those of samples
-del PLAIN["info"], PLAIN["stateset"]
+SUFFIXES = {"counter": [""], "gauge": [""], "summary": ["_count", "_sum"],
+            "histogram": ["_bucket", "_count", "_sum"]}
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
 
 
@@ -20,22 +18,19 @@ def labels_of(text):
     return found
 
 
-def parse(text, plain=False):
+def parse(text):
     """{sample name: {labels as sorted pairs: value}} of a text that keeps the rules: families whole and in
-    one piece, suffixes as their types want them, no series twice, and the end where it belongs. `plain`: of
-    the text format. All samples have the label of one device; only that of the daemon itself keeps it."""
-    suffixes, lines = PLAIN if plain else SUFFIXES, text.splitlines()
-    assert text.endswith("\n") and text.count("# EOF") == (0 if plain else 1)
-    assert plain or lines.pop() == "# EOF"
+    one piece, suffixes as their types want them, and no series twice. All samples have the label of one
+    device; only that of the daemon itself keeps it."""
+    assert text.endswith("\n")
     families, samples, current, devices = {}, {}, None, set()
-    for line in lines:
+    for line in text.splitlines():
         if line.startswith("# "):
             word, name, rest = line[2:].split(" ", 2)
             if word == "TYPE":
-                assert name not in families and rest in suffixes, line
+                assert name not in families and rest in SUFFIXES, line
                 assert not name.endswith(("_count", "_sum", "_bucket")), line
-                assert name.endswith("_total") == (plain and rest == "counter"), line
-                assert plain or not name.endswith("_info"), line
+                assert name.endswith("_total") == (rest == "counter"), line
                 families[name] = rest
                 current = name
             else:
@@ -44,13 +39,13 @@ def parse(text, plain=False):
         match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)", line)
         assert match, line
         name, labels, value = match[1], labels_of(match[2] or ""), float(match[3])
-        assert name in [current + suffix for suffix in suffixes[families[current]]], (line, current)
+        assert name in [current + suffix for suffix in SUFFIXES[families[current]]], (line, current)
         assert not {"job", "instance"} & set(labels), line      # collectors have these for themselves
         devices.add(labels["device"] if name == "gradsync_build_info" else labels.pop("device"))
         series = tuple(sorted(labels.items()))
         assert series not in samples.setdefault(name, {}), line
         samples[name][series] = value
-        if families[current] in ("counter", "histogram", "summary", "info"):
+        if families[current] in ("counter", "histogram", "summary"):
             assert value >= 0, line
     assert len(devices) == 1
     for name, kind in families.items():

@@ -44,9 +44,9 @@ def member(build, processes):  # noqa: F811
 
 @pytest.fixture
 def texts(build, machine, member, request, scratch):  # noqa: F811
-    """What daemons give out in the text format: of a cluster with a job, its coordinator, one with a GPU."""
+    """What daemons give out: of a cluster with a job, its coordinator, one with a GPU."""
     daemon = request.getfixturevalue("daemon")  # noqa: F811  it starts in that machine
     cluster = Cluster(daemon, build, f"unix:{scratch}/link", settings=STAY, nodes=1)
     gpu = daemon(device="cuda:0")
     step(crew(member, cluster.nodes[0], 2))
-    return [served.ctl("metrics", "--prometheus") for served in (cluster.nodes[0], cluster.coordinator, gpu)]
+    return [served.ctl("metrics") for served in (cluster.nodes[0], cluster.coordinator, gpu)]

@@ -59,7 +59,7 @@ def test_panels_stand_apart():
 
 def test_what_is_asked_for_is_given_out(texts):
     """By rules, panels and variables: by daemons of all kinds together."""
-    given = {name for text in texts for name in parse(text, plain=True)}
+    given = {name for text in texts for name in parse(text)}
     asked = monitoring.metrics_of(re.sub(r"(?m)^\s*(#|description|summary).*", "",
                                          monitoring.RULES.read_text("utf-8").replace(">-\n", "")))
     for text in [expr for _, expr in monitoring.expressions()] + monitoring.queries_of_variables():
@@ -89,7 +89,7 @@ def test_the_commands_that_are_proposed(daemon, scratch):
         words = words.replace("%i", "cpu").replace("/var/lib/prometheus/node-exporter", str(scratch)).split()
         assert words.count("/run/gradsync/cpu/socket") == 1
         served.ctl(*[served.socket if word == "/run/gradsync/cpu/socket" else word for word in words])
-        assert parse((scratch / "gradsync-cpu.prom").read_text(), plain=True)
+        assert parse((scratch / "gradsync-cpu.prom").read_text())
         (scratch / "gradsync-cpu.prom").unlink()
 
 

@@ -13,7 +13,7 @@
 
 #define PIECES 3u
 
-static const char *const pieces[PIECES] = { "one 1\n", "two, which is longer 2\n", "# EOF\n" };
+static const char *const pieces[PIECES] = { "one 1\n", "two, which is longer 2\n", "last 3\n" };
 static size_t send_most; /* bytes that a socket takes at a time */
 
 ssize_t __real_send(int sock, const void *bytes, size_t length, int flags);
@@ -25,8 +25,8 @@ ssize_t __wrap_send(int sock, const void *bytes, size_t length, int flags) {
 
 /* ---- in place of scrape.c ---- */
 
-void scrape_begin(struct scrape *scrape, const struct scrape_config *config, enum metrics_form form) {
-        *scrape = (struct scrape){ .config = config, .form = form };
+void scrape_begin(struct scrape *scrape, const struct scrape_config *config) {
+        *scrape = (struct scrape){ .config = config };
 }
 
 void scrape_end(struct scrape *scrape) {
@@ -96,7 +96,7 @@ static const char *answer_to(const char *request, size_t most) {
 
 TEST_ALONE(a_text_is_whole_however_little_goes_at_a_time) {
         for (size_t most = 1; most < 40; most += 6)
-                assert_string_equal(answer_to("x", most), "one 1\ntwo, which is longer 2\n# EOF\n");
+                assert_string_equal(answer_to("x", most), "one 1\ntwo, which is longer 2\nlast 3\n");
 }
 
 TEST_ALONE(so_are_chunks) {
@@ -104,6 +104,6 @@ TEST_ALONE(so_are_chunks) {
                 const char *text = answer_to("GET / HTTP/1.1\r\n\r\n", most);
 
                 assert_non_null(strstr(text, "\r\n\r\n00000006\r\none 1\n\r\n00000017\r\ntwo, which"));
-                assert_non_null(strstr(text, "00000006\r\n# EOF\n\r\n" HTTP_CHUNK_LAST));
+                assert_non_null(strstr(text, "00000007\r\nlast 3\n\r\n" HTTP_CHUNK_LAST));
         }
 }

@@ -10,7 +10,7 @@
 static struct http_request parsed(const char *text) {
         struct http_request request;
 
-        http_parse(text, METRICS_TEXT, NULL, &request);
+        http_parse(text, NULL, &request);
         return request;
 }
 
@@ -77,20 +77,20 @@ TEST_ALONE(a_request_is_for_this_host) {
 
         for (unsigned i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
                 snprintf(text, sizeof(text), "GET /metrics HTTP/1.1\r\nHOST:%s\r\n\r\n", ours[i]);
-                http_parse(text, METRICS_TEXT, names, &request);
+                http_parse(text, names, &request);
                 if (!request.fine)
                         fail_msg("'%s': %s", ours[i], request.status);
         }
         for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
                 snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: localhost\r\nhost: %s\r\n\r\n",
                          others[i]);
-                http_parse(text, METRICS_TEXT, names, &request);
+                http_parse(text, names, &request);
                 assert_string_equal(request.status, "421 Misdirected Request");
                 assert_false(request.fine);
-                http_parse(text, METRICS_TEXT, NULL, &request);
+                http_parse(text, NULL, &request);
                 assert_true(request.fine);
         }
-        http_parse("GET /metrics HTTP/1.0\r\n\r\n", METRICS_TEXT, names, &request);
+        http_parse("GET /metrics HTTP/1.0\r\n\r\n", names, &request);
         assert_true(request.fine);
 }
 
@@ -103,33 +103,6 @@ TEST_ALONE(chunks_are_for_version_1_1) {
         assert_false(parsed("HTTP/1.1").chunked);
 }
 
-TEST_ALONE(forms) {
-        struct http_request request;
-
-        assert_int_equal(parsed("GET / HTTP/1.1\r\n\r\n").form, METRICS_TEXT);
-        http_parse("GET / HTTP/1.1\r\nAccept: */*\r\n\r\n", METRICS_OPEN, NULL, &request);
-        assert_int_equal(request.form, METRICS_OPEN);
-        http_parse("GET / HTTP/1.1\r\naccept: text/plain\r\n\r\n", METRICS_OPEN, NULL, &request);
-        assert_int_equal(request.form, METRICS_TEXT);
-        assert_int_equal(
-                parsed("GET / HTTP/1.1\r\nHost: a\r\nACCEPT:Application/OpenMetrics-Text\r\n\r\n").form,
-                METRICS_OPEN);
-        assert_int_equal(
-                parsed("GET / HTTP/1.1\nAccept: text/plain, application/openmetrics-text;q=0.5\n\n").form,
-                METRICS_OPEN);
-        http_parse("GET / HTTP/1.1\r\nAccept: text/plain\r\nAccept: text/html\r\n\r\n", METRICS_OPEN, NULL,
-                   &request);
-        assert_int_equal(request.form, METRICS_TEXT);
-        /* not in another header, and not in the path */
-        assert_int_equal(parsed("GET / HTTP/1.1\r\nX-Accept: application/openmetrics-text\r\n\r\n").form,
-                         METRICS_TEXT);
-        assert_int_equal(parsed("GET /?accept:application/openmetrics-text HTTP/1.1\r\n\r\n").form,
-                         METRICS_TEXT);
-        assert_int_equal(
-                parsed("GET / HTTP/1.1\r\nAccept: text/html\r\nX: application/openmetrics-text").form,
-                METRICS_TEXT);
-}
-
 /* It may have come with the head of the request, or not yet. */
 TEST_ALONE(what_comes_after_the_headers_is_none) {
         static const char *const names[] = { NULL };
@@ -138,12 +111,9 @@ TEST_ALONE(what_comes_after_the_headers_is_none) {
         char text[256];
 
         for (unsigned i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
-                snprintf(text, sizeof(text),
-                         "GET / HTTP/1.1%s%sHost: evil.example\r\nAccept: application/openmetrics-text\r\n",
-                         ends[i], ends[i]);
-                http_parse(text, METRICS_TEXT, names, &request);
+                snprintf(text, sizeof(text), "GET / HTTP/1.1%s%sHost: evil.example\r\n", ends[i], ends[i]);
+                http_parse(text, names, &request);
                 assert_string_equal(request.status, "200 OK");
-                assert_int_equal(request.form, METRICS_TEXT);
         }
 }
 
@@ -158,8 +128,9 @@ static char *head_of(const char *request) {
         return text;
 }
 
+/* Whatever the caller says that it takes. */
 TEST_ALONE(heads) {
-        char *text = head_of("GET / HTTP/1.1\r\n\r\n");
+        char *text = head_of("GET / HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n");
 
         assert_string_equal(text,
                             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of metrics in its two forms, and sums over jobs. */
+/* The text of metrics, and sums over jobs. */
 #include "tests.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static size_t family_of(const char *name) {
         for (size_t family = 0; family < metrics_n_families; family++) {
                 char *text = NULL, wanted[64];
                 size_t size;
-                struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_OPEN };
+                struct metrics_out to = { .file = open_memstream(&text, &size) };
 
                 metrics_begin_family(&to, family);
                 assert_int_equal(fclose(to.file), 0);
@@ -25,52 +25,33 @@ static size_t family_of(const char *name) {
         return 0;
 }
 
-static void assert_family(enum metrics_form form, const char *name, const struct metrics_job *job,
-                          const char *expected) {
+static void assert_family(const char *name, const struct metrics_job *job, const char *expected) {
         char *text = NULL;
         size_t size, family = family_of(name);
-        struct metrics_out to = { .file = open_memstream(&text, &size), .form = form, .device = "cpu:\"x" };
+        struct metrics_out to = { .file = open_memstream(&text, &size), .device = "cpu:\"x" };
 
         metrics_begin_family(&to, family);
         metrics_write_job(&to, family, job);
-        metrics_write_end(&to);
         assert_int_equal(fclose(to.file), 0);
         assert_string_equal(text, expected);
         free(text);
 }
 
-TEST_ALONE(each_form_has_its_own_types) {
+TEST_ALONE(a_family_has_a_type_and_help) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
         struct metrics_job job = { .job = &row, .n_members = 2 };
 
         row.name = (char *)"a";
         row.uid = 7;
         row.operations = 5;
-        row.state = (char *)"lost";
-        assert_family(METRICS_OPEN, "operations", &job,
-                      "# TYPE gradsync_operations counter\n"
-                      "# HELP gradsync_operations Collectives outside of steps.\n"
-                      "gradsync_operations_total{device=\"cpu:\\\"x\",job_name=\"a\",uid=\"7\"} 5\n# EOF\n");
-        assert_family(METRICS_TEXT, "operations", &job,
+        assert_family("operations_total", &job,
                       "# TYPE gradsync_operations_total counter\n"
                       "# HELP gradsync_operations_total Collectives outside of steps.\n"
                       "gradsync_operations_total{device=\"cpu:\\\"x\",job_name=\"a\",uid=\"7\"} 5\n");
         job.together = true;
-        assert_family(METRICS_TEXT, "members", &job,
+        assert_family("members", &job,
                       "# TYPE gradsync_members gauge\n# HELP gradsync_members Members that are there.\n"
                       "gradsync_members{device=\"cpu:\\\"x\"} 2\n");
-}
-
-TEST_ALONE(states_are_gauges_in_the_text_format) {
-        char *text = NULL;
-        size_t size;
-        struct metrics_out to = { .file = open_memstream(&text, &size), .form = METRICS_TEXT, .device = "" };
-
-        metrics_begin_family(&to, family_of("job_state"));
-        assert_int_equal(fclose(to.file), 0);
-        assert_string_equal(text,
-                            "# TYPE gradsync_job_state gauge\n# HELP gradsync_job_state State of the job.\n");
-        free(text);
 }
 
 static void assert_has(const char *text, const char *sample) {

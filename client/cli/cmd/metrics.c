@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gradsyncctl metrics: the state of one daemon as the daemon gives it out itself, or in the form that
- * collectors read from files. */
+/* gradsyncctl metrics: the state of one daemon as the daemon gives it out itself, on the standard output or
+ * in a file for collectors. */
 #include "proto/metrics.h"
 
 #include <errno.h>
@@ -13,11 +13,6 @@
 #include "client/cli/base/format.h"
 #include "client/cli/cmd/cmd.h"
 #include "proto/metrics_sum.h"
-
-struct metrics_options {
-        bool prometheus;
-        const char *output; /* NULL, "-": the standard output */
-};
 
 /* Of several jobs with one name and uid, the last one is meant: earlier ones are ending, and names must be
  * unique. */
@@ -80,7 +75,6 @@ static int cmd_metrics_show(const struct metrics_out *to, const struct snapshot 
                         if (!cmd_metrics_superseded(from, i))
                                 r = cmd_metrics_show_job(to, &from->job[i], family);
         }
-        metrics_write_end(to);
         return r;
 }
 
@@ -115,6 +109,7 @@ static bool cmd_metrics_replace(const char *path, const char *text, size_t size)
         return false;
 }
 
+/* `path`: NULL or "-" is the standard output. */
 static int cmd_metrics_write_out(const char *path, const char *text, size_t size) {
         bool here = !path || strcmp(path, "-") == 0;
         bool fine = here ? fwrite(text, 1, size, stdout) == size && fflush(stdout) == 0
@@ -127,39 +122,34 @@ static int cmd_metrics_write_out(const char *path, const char *text, size_t size
 }
 
 /* Not before all of it is there. */
-static int cmd_metrics_give_out(const struct metrics_options *options, const struct snapshot *from) {
+static int cmd_metrics_give_out(const char *path, const struct snapshot *from) {
         _cleanup_(freep) char *text = NULL;
         size_t size = 0;
-        struct metrics_out to = { .file = open_memstream(&text, &size),
-                                  .form = options->prometheus ? METRICS_TEXT : METRICS_OPEN,
-                                  .device = from->daemon->device };
+        struct metrics_out to = { .file = open_memstream(&text, &size), .device = from->daemon->device };
 
         if (!to.file)
                 return cli_out_of_memory();
         int r = cmd_metrics_show(&to, from);
         if (fclose(to.file) != 0)
                 return cli_out_of_memory();
-        return r ? r : cmd_metrics_write_out(options->output, text, size);
+        return r ? r : cmd_metrics_write_out(path, text, size);
 }
 
-static int cmd_metrics_parse(struct cli *cli, struct metrics_options *ret, int argc, char **argv) {
-        const struct cli_option own[] = {
-                { "prometheus", 'p', CLI_FLAG, .value = &ret->prometheus },
-                { "output", 'o', CLI_TEXT, .value = &ret->output },
-        };
+static int cmd_metrics_parse(struct cli *cli, const char **ret_output, int argc, char **argv) {
+        const struct cli_option own[] = { { "output", 'o', CLI_TEXT, .value = ret_output } };
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
         if (r)
                 return r;
-        if (ret->output && !*ret->output)
+        if (*ret_output && !**ret_output)
                 return cli_refuse_option(cli, "--output: the name of the file is empty");
         return optind < argc ? cli_refuse_option(cli, "metrics takes no argument") : 0;
 }
 
 int cmd_metrics(struct cli *cli, int argc, char **argv) {
-        struct metrics_options options = { 0 };
+        const char *output = NULL;
         struct observation observation;
-        int r = cmd_metrics_parse(cli, &options, argc, argv);
+        int r = cmd_metrics_parse(cli, &output, argc, argv);
 
         if (r)
                 return r - 1;
@@ -170,7 +160,7 @@ int cmd_metrics(struct cli *cli, int argc, char **argv) {
                         observation.n);
                 code = CLI_ERROR;
         } else if (observation.n == 1) {
-                r = cmd_metrics_give_out(&options, &observation.snapshot[0]);
+                r = cmd_metrics_give_out(output, &observation.snapshot[0]);
                 code = code ? code : r;
         }
         observe_deinit(&observation);

@@ -1,34 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gradsyncctl metrics --prometheus` and `--output`: the text format that collectors read from files, and a
-file that is always whole."""
+"""`gradsyncctl metrics --output`: a file for collectors that is always whole."""
 import os
 
 import pytest
 
 import harness
-from exposition import parse, series
-from peer import Crew
-
-MOVING = ("cpu", "uptime", "own_bytes", "process")
-
-
-def test_both_forms_say_the_same(daemon, peers):
-    served = daemon()
-    peers(Crew(served.socket, 'a "quoted" \\ name', 2)).go(3)
-    plain, open_ = parse(served.ctl("metrics", "-p"), plain=True), parse(served.ctl("metrics"))
-    assert set(plain) == set(open_)
-    mine = {"job_name": 'a "quoted" \\ name', "uid": str(os.geteuid())}
-    assert plain["gradsync_steps_total"][series(outcome="committed", **mine)] == 3
-    for name in plain:
-        if not any(word in name for word in MOVING):
-            assert plain[name] == open_[name], name
+from exposition import parse
 
 
 def test_the_device_is_on_each_sample(daemon):
     """So that the files of several daemons can be read together."""
     for device in ("cpu:left", "cpu:right"):
-        text = daemon(device=device).ctl("metrics", "--prometheus")
-        assert parse(text, plain=True)
+        text = daemon(device=device).ctl("metrics")
+        assert parse(text)
         samples = [line for line in text.splitlines() if not line.startswith("#")]
         assert samples and all(f'{{device="{device}"' in line for line in samples)
 
@@ -43,11 +27,11 @@ def test_a_file_is_replaced_as_a_whole(daemon, scratch):
     with open(path, encoding="utf-8") as reader:            # it has begun to read: it has the old one
         mask = os.umask(0o077)
         try:
-            assert served.ctl("metrics", "--prometheus", "--output", path) == ""
+            assert served.ctl("metrics", "--output", path) == ""
         finally:
             os.umask(mask)
         assert reader.read() == "old"
-    assert parse(path.read_text(), plain=True)["gradsync_jobs"] == {(): 0}
+    assert parse(path.read_text())["gradsync_jobs"] == {(): 0}
     assert path.stat().st_mode & 0o777 == 0o644             # a collector is another user
     assert os.listdir(folder) == ["gradsync.prom"]
     assert parse(served.ctl("metrics", "-o", "-"))          # and this is the standard output
