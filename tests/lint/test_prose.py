@@ -23,15 +23,15 @@ LEFT = {
     "tests/faults": 35,
     "tests/fuzz": 12,
     "tests/gpu": 49,
-    "tests/integration": 231,
+    "tests/integration": 230,
     "tests/lint": 13,
     "tests/nccl": 5,
-    "tests/prometheus": 6,
+    "tests/prometheus": 4,
     "tests/runner": 5,
     "tests/simulation": 46,
     "tests/systemd": 23,
     "tests/torch": 73,
-    "tests/unit": 240,
+    "tests/unit": 241,
 }
 
 
