@@ -128,7 +128,7 @@ static char *head_of(const char *request) {
         return text;
 }
 
-/* Whatever the caller says that it takes. */
+/* The media type does not depend on what the caller accepts. */
 TEST_ALONE(heads) {
         char *text = head_of("GET / HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n");
 
