@@ -59,8 +59,8 @@ struct backend_task {
         /* Users share the workers slice by slice, and so do the turns of each user. A turn has one user, and
          * its tasks go in order. */
         uint64_t user, turn;
-        unsigned dtype;   /* a Wire__Dtype */
-        unsigned reduce;  /* a Wire__Reduce */
+        unsigned dtype;   /* WIRE__DTYPE__… */
+        unsigned reduce;  /* WIRE__REDUCE__… */
         uint32_t divisor; /* avg only, at least 1 */
         uint64_t first;   /* first element of the ranges; its byte is aligned as an offset */
         uint64_t elements;

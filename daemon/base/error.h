@@ -13,7 +13,7 @@
 #include "proto/frame.h"
 
 struct refusal {
-        uint32_t code;   /* a Wire__Code */
+        uint32_t code;   /* WIRE__CODE__… */
         char text[1024]; /* what happened, to whom, what to do */
         bool has_culprit;
         uint32_t rank; /* rank of the member that caused it, if has_culprit */

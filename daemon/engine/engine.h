@@ -52,7 +52,7 @@ struct engine_piece {
         uint64_t memory;        /* id of the memory */
         uint64_t input, output; /* offsets in the memory, in bytes */
         uint64_t elements;
-        unsigned dtype; /* a Wire__Dtype */
+        unsigned dtype; /* WIRE__DTYPE__… */
         enum engine_reduce reduce;
         uint32_t root;
         /* `tail_bytes` bytes, or none, in memory that the CPU and the device reach. The input ends with the

@@ -191,9 +191,9 @@ def peer():
     for kind in range(kinds):
         message = peer_pb.Message(
             major=1, kind=kind, to=int(kind < first_answer), instance=5, term=256, round=3, stamp=1000,
-            generation_term=256, generation_number=1, generation_nonce=7, comm_term=256, comm_number=1, comm_nonce=7, set=b"\x03",
-            seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256, history_step=4,
-            mark=[1, 300])
+            generation_term=256, generation_number=1, generation_nonce=7, comm_term=256, comm_number=1,
+            comm_nonce=7, set=b"\x03", seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256,
+            history_step=4, mark=[1, 300])
         if first_answer <= kind:
             message.ready.extend([4])
             message.go.extend([3])

@@ -14,7 +14,7 @@ KINDS = {
     "what": re.compile(r"(?:^|(?<=[.;:?!] ))(?:What|Whatever|Who|Whose|Whom)\b(?![^.;:!]*\?)"),
     "of": re.compile(r"(?:^|(?<=[.;:?!] ))Of\b"),
     "somebody": re.compile(r"(?<![\w-])(?:[Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]homever)\b"),
-    "bridge": re.compile(r"^…|…$"),
+    "bridge": re.compile(r"^…|(?<!\w)…$"),
 }
 COMMENT = re.compile(r"/\*(.*?)\*/|//([^\n]*)", re.S)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')

@@ -13,7 +13,7 @@ LEFT = {
     "daemon/backend": 3,
     "daemon/core": 38,
     "daemon/job": 175,
-    "daemon/rendezvous": 200,
+    "daemon/rendezvous": 197,
     "daemon/session": 58,
     "proto": 49,
     "tests": 13,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reductions of two operands, in the form that Gloo takes. Types are numbers of Wire__Dtype. 16-bit
+ * The reductions of two operands, in the form that Gloo takes. Types are numbers of WIRE__DTYPE__…. 16-bit
  * floats are added as f32 and rounded to nearest even, once for each pair of operands. Integers wrap; min and
  * max propagate NaN.
  *
