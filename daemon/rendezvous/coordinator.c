@@ -139,7 +139,7 @@ static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
                 return now;
         for (uint32_t node = 0; node < c->top; node++)
                 c->node[node].heard = now;
-        c->since = now;
+        c->begun = c->since = now;
         return now;
 }
 
