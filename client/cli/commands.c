@@ -119,6 +119,10 @@ const struct cli_command *commands_find(const char *name) {
         return NULL;
 }
 
+const struct cli_command *commands_at(size_t index) {
+        return index < array_size(commands) ? &commands[index] : NULL;
+}
+
 const char *commands_near(const char *name) {
         struct near near = { .word = name };
 

@@ -9,6 +9,7 @@
 
 #include "client/cli/base/meant.h"
 #include "client/cli/commands.h"
+#include "client/cli/complete.h"
 #include "proto/streams.h"
 
 #define OPTION_PLAIN 1000 /* which has no letter */
@@ -96,6 +97,8 @@ int main(int argc, char **argv) {
         if (r)
                 return main_finish(&cli, r - 1);
         char *word = at < argc ? argv[at] : NULL;
+        if (word && strcmp(word, "__complete") == 0)
+                return main_finish(&cli, complete_line(argc - at - 1, argv + at + 1));
         if (!word && help) {
                 commands_overview();
                 return main_finish(&cli, CLI_OK);

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion in bash, zsh and fish: what the real shells offer for a line of gradsyncctl."""
+"""Completion in bash, zsh and fish: what the real shells offer for a line of gradsyncctl. test_completion.py
+tries what may be offered; these tests try what becomes of it, and which words the shells hand over."""
 import contextlib
 import functools
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -78,13 +80,13 @@ def broken(line):
 
 
 def in_bash(line, env, scratch, _):
-    """What replaces the last piece of the line."""
-    script = (f"source {BASH}\n" 'COMP_LINE=$1\nshift\nCOMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n'
-              '_gradsyncctl\nprintf "%s\\n" "${COMPREPLY[@]}"')
+    """What replaces the last piece of the line, without its quotes."""
+    script = (f"source {BASH}\n" 'COMP_LINE=$1 COMP_POINT=${#1}\nshift\n'
+              'COMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n_gradsyncctl\nprintf "%s\\n" "${COMPREPLY[@]}"')
     made = subprocess.run(["bash", "--norc", "-c", script, "bash", line, *broken(line)], cwd=scratch,
                           env=harness.environment(env), capture_output=True, text=True, check=True)
     assert made.stderr == ""
-    return [each for each in made.stdout.split("\n")[:-1] if each]
+    return [shlex.split(each)[0] for each in made.stdout.split("\n")[:-1] if each]
 
 
 def in_fish(line, env, scratch, _):
@@ -99,10 +101,10 @@ def in_fish(line, env, scratch, _):
 @pytest.fixture
 def offer(build, scratch, place):
     """offer(in_bash, line, socket=None) -> the words that the shell offers at the end of the line, sorted."""
-    def run(shell, line, socket=None):
+    def run(shell, line, socket=None, before=""):
         env = {"PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": scratch,
                "TMPDIR": scratch, **({"GRADSYNC_SOCKET": socket} if socket else {})}
-        return sorted(set(shell(f"gradsyncctl {line}", env, scratch, place)))
+        return sorted(set(shell(f"{before}gradsyncctl {line}", env, scratch, place)))
 
     return run
 
@@ -116,85 +118,39 @@ def offered(request, offer):
     return functools.partial(offer, request.param)
 
 
-def commands_of(program):
-    told = program(harness.CTL, "--help")
-    assert told.wait() == 0
-    return sorted(re.findall(r"^  ([a-z]+) ", told.out, re.M))
-
-
-def test_commands(offered, program):
-    commands = commands_of(program)
-    assert len(commands) >= 8 and offered("") == commands == offered("help ")
+def test_words_of_the_tool(offered):
+    assert offered("") == offered("help ") and len(offered("")) > 8
     assert offered("t") == ["top", "trace"] and offered("q") == []
-    assert offered("-s /x --json me") == offered("--socket=/x me") == ["metrics"]
-
-
-def test_options_are_those_of_the_help(offered, program):
-    for command in ("status", "run", "key"):
-        told = program(harness.CTL, "help", command)
-        assert told.wait() == 0
-        options = sorted(re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", told.out, re.M))
-        assert "--help" in options and offered(f"{command} --") == options
     assert offered("--ver") == ["--version"] and offered("top --co") == ["--count"]
+    assert offered("list ") == ["clients", "jobs", "links"] and offered("list jobs ") == []
 
 
-def test_jobs_and_ranks(offered, daemon, peers):
+#: Names that mean something to a shell, or to the lines between it and gradsyncctl.
+ODD = ["$(touch owned)", "*", ":files", "`touch owned`", "a:b", "a=b", "a\\b", "it's", "me@here",
+       "two words", "x;y", '"']
+
+
+def test_names_of_jobs(offered, daemon, peers, scratch):
     served = daemon(device="cpu:x")
-    for name, world in (("resnet", 3), ("bert", 1)):
-        peers(Crew(served.socket, name, world, plan=None))
+    for name in ODD:
+        peers(Crew(served.socket, name, 2 if name == "two words" else 1, plan=None))
     here = {"socket": served.socket}
-    for command in ("status", "evict"):
-        assert offered(f"{command} ", **here) == ["bert", "resnet"]
-    assert offered("top b", **here) == ["bert"] and offered(f"-s {served.socket} pause re") == ["resnet"]
-    assert offered(f"trace -o file --socket={served.socket} be") == ["bert"]
-    assert offered("status -w 2 be", **here) == ["bert"] and offered("status bert ", **here) == []
-    uid = os.geteuid()
-    assert offered(f"resume {uid}/", **here) == [f"{uid}/bert", f"{uid}/resnet"]
-    assert offered("evict resnet ", **here) == ["0", "1", "2"]
-    assert offered("evict --token x bert ", **here) == ["0"]
-    assert offered("evict resnet 0 ", **here) == offered("evict nobody ", **here) == []
-    assert offered("pause resnet ", **here) == []
-    assert offered("pause --token be", **here) == []            # a secret is no job
-    assert offered("doctor ", **here) == []
+    assert offered("status ", **here) == sorted(ODD)
+    assert offered(r"evict two\ words ", **here) == offered("evict 'two words' ", **here) == ["0", "1"]
+    assert offered(f"-s '{served.socket}' evict it\\'s ") == ["0"]
+    assert offered(r"status two\ w", **here) == ["two words"]
+    assert offered("status 'unknown' ", **here) == offered(f"-s {scratch}/nowhere status ") == []
     assert offered("--device ", **here) == ["cpu", "cpu:x"]
+    assert not (scratch / "owned").exists()
 
 
-def test_names_with_blanks(offered, daemon, peers):
-    served = daemon()
-    peers(Crew(served.socket, "two words", 2, plan=None))
-    assert [word.replace("\\", "") for word in offered("status ", socket=served.socket)] == ["two words"]
-    assert offered(r"evict two\ words ", socket=served.socket) == ["0", "1"]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
-def test_jobs_of_several_users(offered, daemon, peers):
-    served = daemon(settings={"socket_mode": "0666"})
-    for name, uid in (("same", 61001), ("same", 61002), ("other", 61002)):
-        peers(Crew(served.socket, name, 1, plan=None, uid=uid))
-    assert offered("status ", socket=served.socket) == ["61001/same", "61002/same", "other"]
-    assert offered("pause 61002/", socket=served.socket) == ["61002/other", "61002/same"]
-
-
-def test_values(offered, scratch):
+def test_paths(offered, scratch):
     (scratch / "trace.json").touch()
-    assert offered("list ") == ["clients", "jobs", "links"] and offered("key ") == ["new"]
-    assert offered("trace j -o tra") == ["trace.json"]
-    assert offered("list jobs ") == offered("top -n ") == offered("run --restart ") == []
-    assert "true" in offered("run -n 2 -- tru") and offered("run -n 2 -- cat tra") == ["trace.json"]
-    assert offered(f"-s {scratch}/nowhere status ") == []
-
-
-def test_options_and_values_are_those_of_the_help(offer, program):
-    """In bash, of every command. No option with a value is taken for one that stands alone: nothing else is
-    offered in its place."""
-    for command in commands_of(program):
-        told = program(harness.CTL, "help", command)
-        assert told.wait() == 0
-        options = sorted(re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", told.out, re.M))
-        assert "--help" in options and offer(in_bash, f"{command} --") == options
-        for letter, name in re.findall(r"^  (-\w, |    )(--[a-z-]+) [A-Z]", told.out, re.M):
-            for option in filter(None, [letter.strip(" ,"), name]):
-                assert offer(in_bash, f"{command} {option} he") == [], (command, option)
+    (scratch / "traces").mkdir()
+    for line in ("trace j -o tra", "trace j --output=tra", "run -n 2 -- cat tra"):
+        assert [re.sub("^--output=|/$", "", word) for word in offered(line)] == ["trace.json", "traces"], line
+    assert [word.rstrip("/") for word in offered("run -n 2 --log-dir tra")] == ["traces"]
+    assert "true" in offered("run -n 2 -- tru") and "true" in offered("-s /x run -n 2 tru")
 
 
 @pytest.mark.parametrize("shell, check", [("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]),
@@ -210,5 +166,65 @@ def test_the_syntax(shell, check):
 def test_they_are_registered():
     told = subprocess.run(["bash", "--norc", "-c", f"source {BASH} && complete -p gradsyncctl"],
                           capture_output=True, text=True, check=True)
-    assert told.stdout == "complete -F _gradsyncctl gradsyncctl\n"
+    assert told.stdout == "complete -o nosort -F _gradsyncctl gradsyncctl\n"
     assert (FOLDER / "gradsyncctl.zsh").read_text().startswith("#compdef gradsyncctl\n")
+
+
+@pytest.fixture
+def crowded(daemon, peers, scratch):
+    """A daemon with jobs of odd names, at the default place of its device."""
+    served = daemon(device="cpu:x")
+    for name in ("a:b", "a:c", "a=b", "me@here", "plain", "two words", "c::d"):
+        peers(Crew(served.socket, name, 1, plan=None))
+    link = scratch / "gradsync/cpu:x/socket"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(served.socket)
+
+
+def test_words_that_bash_breaks(offer, crowded, scratch):
+    """A word that is offered replaces the last piece only."""
+    (scratch / "t:race.json").touch()
+    expected = {"-d cpu:x status pl": ["plain"], "--device=cpu:x status a": ["a:b", "a:c", "a=b"],
+                "-d cpu:": ["x"], "--device=cpu:": ["x"], "--device=": ["cpu", "cpu:x"],
+                "--device=c": ["cpu", "cpu:x"], "status a:": ["b", "c"], "status a=": ["b"],
+                "status a:c": ["c"], "status me@": ["@here"], "evict a=b ": ["0"], "pause a:b ": [],
+                "pause x :": [], "trace plain -o t:r": ["race.json"],
+                "trace plain --output=t:r": ["race.json"], "status --watch=2 pl": ["plain"],
+                "run -n 2 -- cat --file=t:": ["race.json"]}
+    assert {line: offer(in_bash, line) for line in expected} == expected
+    assert offer(in_bash, "status pl", before=" ") == ["plain"]         # as after "sudo"
+
+
+# Says which words bash has made of the line, and what the line is when it has been completed.
+WATCHED = r"""
+PS1=
+watched() {
+        printf '%s\0' "${COMP_WORDS[@]:0:COMP_CWORD+1}" >words
+        _gradsyncctl "$@"
+}
+complete -F watched gradsyncctl
+told() {
+        printf '%s' "$READLINE_LINE" >.line && mv .line line
+        READLINE_LINE= READLINE_POINT=0
+}
+bind -x '"\C-xp": told'
+echo ready >.line && mv .line line
+"""
+
+
+def test_bash_on_a_terminal(build, scratch, crowded):
+    """What a real bash makes of the line, and that these tests break lines as it does."""
+    (scratch / "rc").write_text(f"source {BASH}\n{WATCHED}")
+    line = scratch / "line"
+    with contextlib.closing(Controlled(["bash", "--noprofile", "--rcfile", "rc", "-i"], {
+            "PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": scratch,
+            "HOME": scratch, "INPUTRC": "/dev/null", "TERM": "dumb"}, scratch)) as shell:
+        harness.wait_until(line.exists, "the shell is ready")
+        for typed, rest in [("-d cpu:x stat", "us "), ("--device=cpu:", "x "), ("evict 'two words' ", "0 "),
+                            ("status tw", "o\\ words "), ("status a=", "b "), ("status me@h", "ere "),
+                            ("status c::", "d ")]:
+            line.unlink()
+            shell.key(f"gradsyncctl {typed}\t\x18p")
+            harness.wait_until(line.exists, "the shell has completed the line")
+            assert (scratch / "words").read_text().split("\0")[:-1] == broken(f"gradsyncctl {typed}")
+            assert line.read_text() == f"gradsyncctl {typed}{rest}"

@@ -9,11 +9,11 @@
 #include "client/cli/base/escape.h"
 
 /* Whether the daemon has what is asked for. */
-static bool observe_look(struct attempt *at, const struct inquiry *inquiry) {
+static bool observe_look(const struct cli *cli, struct attempt *at, const struct inquiry *inquiry) {
         bool found = false;
         struct talk talk;
 
-        at->result = talk_open(&talk, at->path, TALK_TIMEOUT);
+        at->result = talk_open(&talk, at->path, cli->patience_ms ? cli->patience_ms : TALK_TIMEOUT);
         if (!at->result)
                 at->result = inquiry->ask(&talk, at->path, inquiry->job, inquiry->data, &found);
         memcpy(at->error, talk.error, sizeof at->error);
@@ -145,7 +145,7 @@ int observe_each(const struct cli *cli, const struct inquiry *inquiry) {
         if (sockets_find_all(cli, &sockets) < 0)
                 return cli_out_of_memory();
         for (size_t i = 0; i < sockets.n && !(sockets.one && answered); i++) {
-                kept += observe_look(&sockets.at[i], inquiry);
+                kept += observe_look(cli, &sockets.at[i], inquiry);
                 answered += !sockets.at[i].result;
         }
         int code = observe_judge(cli, inquiry, &sockets, answered, kept);

@@ -76,10 +76,12 @@ int cli_common_option(struct cli *cli, int option, char **argv, const struct opt
         }
 }
 
-bool cli_period_follows(int argc, char **argv) {
-        const char *word = optind < argc ? argv[optind] : "";
+bool cli_is_period(const char *word) {
+        return *word && word[strspn(word, "0123456789.")] == '\0';
+}
 
-        return !optarg && *word && word[strspn(word, "0123456789.")] == '\0';
+bool cli_period_follows(int argc, char **argv) {
+        return !optarg && optind < argc && cli_is_period(argv[optind]);
 }
 
 /* "0", however many digits of it. */

@@ -36,6 +36,7 @@ struct cli {
         bool color_err;                    /* stderr may be */
         char *job;                         /* the one that the command is about, or NULL */
         const char *job_word;              /* that one as it was typed */
+        unsigned patience_ms;              /* for each answer of a daemon; 0: as long as is usual */
 };
 
 struct cli_command {
@@ -66,7 +67,9 @@ int cli_common_option(struct cli *cli, int option, char **argv, const struct opt
 
 void cli_show_version(void);
 
-/* Whether the next word is the number of an option that may stand without one, and does: "-w 2". */
+/* Whether the word is the number of an option that may stand without one: "-w 2". */
+bool cli_is_period(const char *word);
+/* Whether the next word is that, and belongs to the option. */
 bool cli_period_follows(int argc, char **argv);
 
 /* Texts of an option that may be repeated. */
