@@ -22,14 +22,12 @@ static const struct cli_command commands[] = {
           "JOB is NAME or USER/NAME. This is also what gradsyncctl does without a command.\n"
           "\n"
           "  -j, --json            one JSON document (schema_version 1)\n"
-          "      --plain           lines of columns with tabs between them, for programs: see the man page\n"
           "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted, and wait\n"
           "                        for a daemon that is gone; with --json one document a line\n",
           cmd_status },
         { "list", "jobs|clients|links", "List jobs, connected processes, or connections between daemons",
           "      --ended           of jobs: those that have ended lately, when, and why; the latest first\n"
-          "  -j, --json            one JSON document (schema_version 1)\n"
-          "      --plain           lines of columns with tabs between them, for programs: see the man page\n",
+          "  -j, --json            one JSON document (schema_version 1)\n",
           cmd_list },
         { "top", "[JOB]", "Show jobs and members live: rates, waits, who is late",
           "Rates and shares are those of the last interval; the first page has those since the start.\n"
@@ -37,8 +35,7 @@ static const struct cli_command commands[] = {
           "\n"
           "  -b, --batch           plain text, page after page, for a file or a pipe\n"
           "  -n, --count N         end after N pages\n"
-          "  -i, --interval SECS   time between two pages (1)\n"
-          "      --plain           as --batch, in lines of columns with tabs between them, for programs\n",
+          "  -i, --interval SECS   time between two pages (1)\n",
           cmd_top },
         { "trace", "JOB -o FILE", "Write the last steps of a job as a trace for Perfetto",
           "JOB is NAME or USER/NAME; jobs that have ended lately count too. Open FILE with\n"
@@ -137,8 +134,8 @@ void commands_overview(void) {
         for (size_t i = 0; i < array_size(commands); i++)
                 printf("  %-8s %s\n", commands[i].name, commands[i].summary);
         printf("\n%s\n"
-               "These may stand before or behind the command, and so may --json, --plain "
-               "and --watch where a command has them.\n\nExit status:",
+               "These may stand before or behind the command, and so may --json and --watch "
+               "where a command has them.\n\nExit status:",
                cli_common_help);
         for (const struct cli_exit_meaning *each = cli_exits; each->text; each++)
                 printf("%s %d %s", each == cli_exits ? "" : ",", each->code, each->text);

@@ -12,8 +12,6 @@
 #include "client/cli/complete.h"
 #include "proto/streams.h"
 
-#define OPTION_PLAIN 1000 /* which has no letter */
-
 static void main_setup(struct cli *cli) {
         /* Character types only: numbers keep their point in every locale. */
         setlocale(LC_CTYPE, "");
@@ -52,7 +50,6 @@ static int main_leading_options(struct cli *cli, int argc, char **argv, bool *re
         static const struct option longs[] = {
                 CLI_COMMON_LONG,
                 { "json", no_argument, NULL, 'j' },
-                { "plain", no_argument, NULL, OPTION_PLAIN },
                 { "watch", optional_argument, NULL, 'w' },
                 { 0 },
         };
@@ -67,7 +64,7 @@ static int main_leading_options(struct cli *cli, int argc, char **argv, bool *re
                         optind++;
                 *ret_help = *ret_help || option == CLI_OPT_HELP;
                 *ret_watch = *ret_watch || option == 'w';
-                if (option != CLI_OPT_HELP && option != 'j' && option != 'w' && option != OPTION_PLAIN &&
+                if (option != CLI_OPT_HELP && option != 'j' && option != 'w' &&
                     (r = cli_common_option(cli, option, argv, longs)))
                         return r;
         }

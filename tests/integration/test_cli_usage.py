@@ -76,9 +76,6 @@ def commands_of(ctl):
     ("--token x evict job 0", "option --token cannot stand in front of the command"),
     ("--json=yes status", "option --json=yes cannot stand in front of the command"),
     ("--json run -n 1 true", "option --json is unknown"), ("--socket", "option --socket needs a value"),
-    ("status --json --plain", "it is either --json or --plain"),
-    ("list jobs --json --plain", "it is either --json or --plain"),
-    *[(f"{command} --plain", "option --plain is unknown") for command in ("doctor", "metrics", "demo")],
 ])
 def test_wrong_usage(ctl, arguments, told):
     """It is said what is wrong, and what may have been meant."""

@@ -144,7 +144,7 @@ def test_an_eviction_that_changes_nothing_is_logged(team):
     it.served.wait_log(rf"notice: job 'team': rank 2 \(pid {victim.pid}\) was evicted by uid "
                        rf"{os.getuid()} \[")
     it.kill(0)
-    wait_until(lambda: it.served.ctl("list", "jobs", "--plain") == "", "the end of the job")
+    wait_until(lambda: it.served.status()["jobs"] == [], "the end of the job")
     assert it.served.log.count("was evicted") == 1, it.served.log
 
 

@@ -47,7 +47,7 @@ void cli_show_version(void) {
         printf("gradsyncctl %s\n", GRADSYNC_RELEASE);
 }
 
-/* A letter that is none of the options. In "-plain" all of the word may be meant. */
+/* A letter that is none of the options. In "-keep-going" all of the word may be meant. */
 static int cli_unknown_letter(const struct cli *cli, char **argv, const struct option *longs) {
         const char *word = argv[optind], *best = NULL;
 
@@ -155,10 +155,6 @@ int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json) {
         return cli_options(cli, argc, argv, false,
                            &(struct cli_option){ "json", 'j', CLI_FLAG, .value = ret_json },
                            ret_json != NULL);
-}
-
-int cli_one_form(const struct cli *cli, bool json, bool plain) {
-        return json && plain ? cli_refuse_option(cli, "it is either --json or --plain") : 0;
 }
 
 int cli_job(struct cli *cli, const char *word, const char **ret) {

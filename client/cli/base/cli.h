@@ -104,8 +104,6 @@ int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct 
 /* The same for a command that has no option of its own except, where `ret_json` is given, --json. */
 int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json);
 
-/* --json and --plain exclude each other. The result is that of cli_common_option(). */
-int cli_one_form(const struct cli *cli, bool json, bool plain);
 /* The name of a job as daemons know it: USER/NAME becomes UID/NAME. Of one user that is not known it says so.
  * The name lives until cli_deinit(), and one command has one job. The result is that of cli_common_option().
  */

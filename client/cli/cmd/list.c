@@ -6,18 +6,16 @@
 #include "client/cli/base/meant.h"
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/view/document.h"
-#include "client/cli/view/plain.h"
 #include "client/cli/view/text.h"
 
 static const struct list_kind {
         const char *name;
         void (*text)(const struct observation *observation, bool color, FILE *to);
         json_t *(*json)(const struct observation *observation);
-        void (*plain)(const struct observation *observation, FILE *to);
 } lists[] = {
-        { "jobs", text_jobs, document_jobs, plain_jobs },
-        { "clients", text_clients, document_clients, plain_clients },
-        { "links", text_links, document_links, plain_links },
+        { "jobs", text_jobs, document_jobs },
+        { "clients", text_clients, document_clients },
+        { "links", text_links, document_links },
 };
 
 static const struct list_kind *cmd_list_find(const char *name) {
@@ -44,7 +42,7 @@ static enum talk_result cmd_list_add_ended(struct talk *talk, const char *path, 
         return ended_fetch(talk, job, data);
 }
 
-static int cmd_list_ended(const struct cli *cli, bool json, bool plain) {
+static int cmd_list_ended(const struct cli *cli, bool json) {
         struct ended_jobs jobs = { 0 };
         const struct inquiry inquiry = { .ask = cmd_list_add_ended, .data = &jobs };
         int code = observe_each(cli, &inquiry), printed = CLI_OK;
@@ -52,8 +50,6 @@ static int cmd_list_ended(const struct cli *cli, bool json, bool plain) {
 
         if (some && json)
                 printed = document_print(document_ended(&jobs), false);
-        else if (some && plain)
-                plain_ended(&jobs, stdout);
         else if (some)
                 text_ended(&jobs, cli->color, stdout);
         ended_deinit(&jobs);
@@ -62,14 +58,11 @@ static int cmd_list_ended(const struct cli *cli, bool json, bool plain) {
 
 int cmd_list(struct cli *cli, int argc, char **argv) {
         struct observation observation;
-        bool json = false, plain = false, ended = false;
+        bool json = false, ended = false;
         const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &json },
-                                          { "plain", '\0', CLI_FLAG, .value = &plain },
                                           { "ended", '\0', CLI_FLAG, .value = &ended } };
         int r = cli_options(cli, argc, argv, false, own, array_size(own)), printed = CLI_OK;
 
-        if (!r)
-                r = cli_one_form(cli, json, plain);
         if (r)
                 return r - 1;
         const struct list_kind *list = cmd_list_find(argv[optind]);
@@ -84,12 +77,10 @@ int cmd_list(struct cli *cli, int argc, char **argv) {
                 return cli_usage_error(cli,
                                        "only jobs are remembered once they have ended: list jobs --ended");
         if (ended)
-                return cmd_list_ended(cli, json, plain);
+                return cmd_list_ended(cli, json);
         int code = observe(cli, NULL, &observation);
         if (observation.n > 0 && json)
                 printed = document_print(list->json(&observation), false);
-        else if (observation.n > 0 && plain)
-                list->plain(&observation, stdout);
         else if (observation.n > 0)
                 list->text(&observation, cli->color, stdout);
         observe_deinit(&observation);

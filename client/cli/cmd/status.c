@@ -2,13 +2,12 @@
 /* gradsyncctl status: looks once, or again and again, and shows text or JSON. */
 #include "client/cli/cmd/cmd.h"
 #include "client/cli/view/document.h"
-#include "client/cli/view/plain.h"
 #include "client/cli/view/text.h"
 #include "client/cli/view/watch.h"
 
 struct status_options {
         const struct cli *cli;
-        bool json, plain;
+        bool json;
         unsigned long watch_ms; /* 0: once */
         const char *job;
         struct lookout lookout; /* of a watch */
@@ -20,10 +19,7 @@ static int cmd_status_show_text(const struct status_options *options, const stru
 
         if (watch_page_open(&page) < 0)
                 return cli_out_of_memory();
-        if (options->plain)
-                plain_status(observation, page.to);
-        else
-                text_status(observation, options->job != NULL, options->cli->color, page.to);
+        text_status(observation, options->job != NULL, options->cli->color, page.to);
         if (options->watch_ms && !redraw)
                 fputc('\n', page.to);
         return watch_page_show(&page, redraw, false);
@@ -31,7 +27,7 @@ static int cmd_status_show_text(const struct status_options *options, const stru
 
 static int cmd_status_show(void *data) {
         struct status_options *options = data;
-        bool redraw = options->watch_ms && !options->plain && isatty(STDOUT_FILENO);
+        bool redraw = options->watch_ms && isatty(STDOUT_FILENO);
         struct observation observation;
         int code = options->watch_ms ? lookout_look(&options->lookout, options->cli, &observation)
                                      : observe(options->cli, options->job, &observation);
@@ -50,11 +46,8 @@ static int cmd_status_show(void *data) {
 int cmd_status(struct cli *cli, int argc, char **argv) {
         struct status_options options = { .cli = cli };
         const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &options.json },
-                                          { "plain", '\0', CLI_FLAG, .value = &options.plain },
                                           { "watch", 'w', CLI_PERIOD, .value = &options.watch_ms } };
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
-        if (!r)
-                r = cli_one_form(cli, options.json, options.plain);
         if (!r)
                 r = cli_one_job(cli, argc, argv, &options.job);
         if (r)

@@ -7,7 +7,6 @@
 
 #include "client/cli/base/moment.h"
 #include "client/cli/cmd/cmd.h"
-#include "client/cli/view/plain.h"
 #include "client/cli/view/watch.h"
 
 /* Keys that choose an order. */
@@ -26,7 +25,7 @@ static const struct top_key {
 
 struct top {
         const struct cli *cli;
-        bool batch, plain, interactive; /* interactive: keys count */
+        bool batch, interactive; /* interactive: keys count */
         unsigned long interval_ms, count;
         struct lookout lookout;
         struct observation now, before; /* the last look, and the one that it is compared with */
@@ -42,11 +41,9 @@ static int cmd_top_parse(struct cli *cli, struct top *top, int argc, char **argv
                 { "batch", 'b', CLI_FLAG, .value = &top->batch },
                 { "count", 'n', CLI_NUMBER, &top->count, "--count needs a number from 1", 1, 1000000000 },
                 { "interval", 'i', CLI_SECONDS, .value = &top->interval_ms },
-                { "plain", '\0', CLI_FLAG, .value = &top->plain },
         };
         int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
-        top->batch = top->batch || top->plain;
         if (!r)
                 r = cli_one_job(cli, argc, argv, &top->lookout.job);
         if (!r && !top->batch && !isatty(STDOUT_FILENO))
@@ -72,10 +69,7 @@ static void cmd_top_page(const struct top *top, FILE *to, const struct figures_l
                          top->reverse ? ", reversed" : "");
         if (top->batch && top->pages > 0)
                 fputc('\n', to);
-        if (top->plain)
-                plain_top(list, to);
-        else
-                top_page(&top->now, list, remark, top->cli->color && !top->batch, to);
+        top_page(&top->now, list, remark, top->cli->color && !top->batch, to);
 }
 
 static int cmd_top_show(void *data) {
