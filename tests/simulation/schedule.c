@@ -519,10 +519,18 @@ static void make_plan(void) {
                 w.items[unit] = 1 + rnd(2);
 }
 
-static void make_world(void) {
-        uint32_t members = 0;
+/* A network that can break takes two processes. */
+static uint32_t least_procs(void) {
+        for (uint32_t i = 0; i < w.n_faults; i++)
+                if (w.fault[i].fault == FAULT_PARTITION || w.fault[i].fault == FAULT_LINK)
+                        return 2;
+        return 1;
+}
 
-        w.n_procs = rnd(12) > 0 ? 1 + rnd(4) : 5 + rnd(MAX_PROCS - 4);
+static void make_world(void) {
+        uint32_t members = 0, least = least_procs();
+
+        w.n_procs = rnd(12) > 0 ? least + rnd(5 - least) : 5 + rnd(MAX_PROCS - 4);
         for (uint32_t i = 0; i < w.n_procs; i++) {
                 bool apart = w.n_procs > 1 && i == COORDINATOR && rnd(3) == 0;
 
