@@ -145,7 +145,7 @@ void form_end(struct coordinator *c, uint64_t now, enum job_end end);
 void form_break(struct coordinator *c, uint64_t now); /* there will be no further generation */
 
 /* coordinator_take.c */
-/* In a term of its own, after `former`: the highest that was heard of. */
+/* In a term of its own, after `former`: the highest that was heard of; 0: none. */
 void take_over(struct coordinator *c, uint64_t now, uint64_t former);
 /* The same in the term that there is. */
 void take_again(struct coordinator *c, uint64_t now);

@@ -97,5 +97,5 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         c->out = *out;
         c->n_tracks = TRACK_STEP + 1;
         own_time_begin(&c->time, now);
-        take_over(c, now, config->floor);
+        take_over(c, now, 0);
 }
