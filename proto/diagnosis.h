@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The diagnosis pages of a member's plan. They are the contents of its control memory, a memfd that the
- * daemon makes and passes beside the arena; on a connection of minor version 1 or below they lie at the start
- * of the arena. Written by libgradsync only; the daemon reads them to say what a member is waiting for or has
- * not done yet, to report times, and to find members that wait for each other. Nothing else is decided by
- * them: a member can write anything here at any moment, so the daemon reads each value once, and believes
- * none. A lie about `blocked` ends the member's own job. Little-endian, as the hosts are.
+ * daemon makes and passes beside the arena. Written by libgradsync only; the daemon reads them to say what a
+ * member is waiting for or has not done yet, to report times, and to find members that wait for each other.
+ * Nothing else is decided by them: a member can write anything here at any moment, so the daemon reads each
+ * value once, and believes none. A lie about `blocked` ends the member's own job. Little-endian, as the hosts
+ * are.
  */
 #pragma once
 
@@ -15,16 +15,17 @@
 
 #include "frame.h"
 
-#define DIAGNOSIS_VERSION 1u /* of the layout; 0, which older libraries leave there, is the same */
+#define DIAGNOSIS_VERSION 1u /* of the layout */
 #define DIAGNOSIS_BITMAP 64u /* offset of the bitmap */
-#define DIAGNOSIS_MOST (DIAGNOSIS_BITMAP + LIMIT_PARAMS / 8) /* bytes in use of the longest ones */
+/* Bytes in use of the longest ones. */
+#define DIAGNOSIS_MOST (DIAGNOSIS_BITMAP + LIMIT_PARAMS / 8)
 
 struct diagnosis {
         /* time that callers spent blocked in finish and wait, since the plan was agreed */
         uint64_t exposed_ns;
         uint64_t elapsed_ns;  /* time since the plan was agreed */
         uint64_t step;        /* the open step */
-        uint64_t version;     /* DIAGNOSIS_VERSION; a reader understands no higher one */
+        uint64_t version;     /* DIAGNOSIS_VERSION; 0: nothing has been written yet */
         uint64_t blocked;     /* step whose end a call of the member waits for, which does nothing else; or
                              DIAGNOSIS_AGREEMENT; 0: none */
         uint64_t reserved[3]; /* 0 */
@@ -38,8 +39,7 @@ struct diagnosis {
 _Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-endian numbers");
 
-/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.control_bytes, or
- * diagnosis_bytes, must be. */
+/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.control_bytes must be. */
 static inline uint64_t diagnosis_bytes(uint32_t params) {
         return frame_round_up(DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8, ARENA_PAGE);
 }

@@ -10,14 +10,9 @@
 
 #define FRAME_MAGIC 0x5347u /* "GS" read as little-endian 16 bit */
 #define FRAME_MAJOR 1u      /* another major version is refused */
-#ifndef FRAME_MINOR         /* a build of the library for tests is an older one */
-#define FRAME_MINOR 3u      /* highest minor version this build speaks */
-#endif
-#define FRAME_MINOR_1 1u /* the one that brought NEWGEN, tokens of jobs, TRACE, CONTROL and REGISTER */
-#define FRAME_MINOR_2 2u /* the one that brought control memory */
-#define FRAME_MINOR_3 3u /* the one that brought tickets, and RESUMED after the restart of another daemon */
-#define FRAME_HEADER 16u /* bytes */
-#define FRAME_MAX 65536u /* header and payload */
+#define FRAME_MINOR 0u      /* highest minor version this build speaks */
+#define FRAME_HEADER 16u    /* bytes */
+#define FRAME_MAX 65536u    /* header and payload */
 #define FRAME_PAYLOAD_MAX (FRAME_MAX - FRAME_HEADER)
 #define FRAME_FDS_MAX 2u /* fds in one message */
 
@@ -44,6 +39,13 @@
 #define LIMIT_ARENA (UINT64_C(1) << 46) /* bytes of one arena; quotas are far below */
 #define ARENA_PAGE 4096u                /* alignment of a bucket in its arena */
 #define ARENA_ALIGN 64u                 /* alignment of a parameter in its bucket */
+
+/* The minor version of a connection with an end that speaks `theirs` at most: the lower one. */
+static inline uint32_t frame_minor_with(uint32_t theirs) {
+        uint32_t ours = FRAME_MINOR;
+
+        return theirs < ours ? theirs : ours;
+}
 
 static inline uint64_t frame_round_up(uint64_t bytes, uint64_t to) {
         return (bytes + to - 1) / to * to;

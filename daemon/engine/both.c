@@ -433,9 +433,6 @@ int both_open(struct engine *device, struct engine *host, struct engine **ret) {
                 return -ENOMEM;
         both->ops = ops;
         both->ops.name = device->ops->name;
-        /* The two dialects count together: a change of either engine has a number of its own. */
-        both->ops.dialect =
-                device->ops->dialect > host->ops->dialect ? device->ops->dialect : host->ops->dialect;
         both->ops.most = device->ops->most;
         both->ops.kin = device->ops->kin;
         both->ops.lanes = LANES;

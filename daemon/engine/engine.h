@@ -23,7 +23,6 @@ struct engine_build {
         const char *name;       /* the same on all of its nodes, and never used again for another one */
         uint32_t n_lanes;       /* collectives of different lanes do not wait for one another */
         uint32_t on_host;       /* bits: lanes of which all pieces lie in memory of the host */
-        uint32_t dialect;       /* dialect of its nodes: one that the engines of all of them know */
         uint32_t n_nodes, self; /* self: rank of this node */
         const uint32_t *node;   /* addresses, by rank */
         /* Id of the communicator that the job had before, if it is neither dropped nor aborted; or 0. Nothing
@@ -131,7 +130,6 @@ struct engine_view {
 
 struct engine_ops {
         const char *name;
-        uint32_t dialect; /* the latest dialect that it knows; it knows the earlier ones, too */
         uint32_t kin;   /* only nodes with the same number exchange: 0, or NCCL's version, 22809 for 2.28.9 */
         uint32_t most;  /* most communicators that may work at a time: more block each other; 0: any number */
         uint32_t lanes; /* most lanes of a communicator that are of use; 0: any number */

@@ -49,7 +49,6 @@ static void carry_build(struct job *job, const struct action *action) {
         struct engine_build build = { .comm = ++job->table->last_shared,
                                       .n_lanes = job->machine.node.config.n_lanes,
                                       .on_host = machine_lanes_on_host(job),
-                                      .dialect = action->dialect,
                                       .node = nodes };
         char name[2 * LIMIT_NAME];
 

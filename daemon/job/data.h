@@ -139,7 +139,6 @@ struct member {
         bool spare;         /* waits for a place where there is none */
         struct next_place next;
         bool returns;      /* its client comes back to the daemon that follows this one */
-        bool resumes;      /* … and goes on with what it had begun after the restart of another one */
         uint32_t spurned;  /* request of what it has brought back, if that was refused; else 0 */
         bool evicted;      /* by an operator */
         uint32_t waits_in; /* generation in which it has begun what cannot end there; 0: none */

@@ -43,7 +43,7 @@ struct job_join {
         const char *program;
         uint32_t request;
         const struct token *token;
-        bool returns, resumes;
+        bool returns;
         struct membership_request membership;
         void *owner;
         struct list *owner_members; /* the member's owner_link is appended here */

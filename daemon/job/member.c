@@ -118,7 +118,6 @@ void member_take(struct member *member, const struct job_join *join) {
         member->join_request = join->request;
         member->owner = join->owner;
         member->returns = join->returns;
-        member->resumes = join->resumes;
         snprintf(member->program, sizeof(member->program), "%s", join->program);
         list_append(join->owner_members, &member->owner_link);
 }

@@ -327,8 +327,15 @@ static const char *peer_judge_hello(struct peer *peer, const Link__Hello *hello)
         const char *why = NULL;
 
         peer->refusal = hello->major != LINK_MAJOR ? LINK_REFUSED_VERSION : LINK_REFUSED_IDENTITY;
-        if (hello->major != LINK_MAJOR)
-                return "it speaks another major version of the protocol between daemons: update one";
+        if (hello->major != LINK_MAJOR) {
+                snprintf(peer->links->why, sizeof(peer->links->why),
+                         "gradsyncd %.64s on host '%.64s' speaks version %u of the protocol between daemons, "
+                         "gradsyncd %s version %u: use one release",
+                         name_valid(hello->release) ? hello->release : "?",
+                         name_valid(hello->host) ? hello->host : "?", hello->major, config->release,
+                         LINK_MAJOR);
+                return peer->links->why;
+        }
         if (hello->node.len != LINK_NODE)
                 return "it does not say which daemon it is";
         if (memcmp(hello->node.data, config->node, LINK_NODE) == 0)

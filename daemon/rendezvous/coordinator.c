@@ -179,7 +179,6 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         nodeset_copy(coordinator_links_of(c, report->from), message_links(report));
         reporter->world = report->world;
         reporter->history = report->history;
-        reporter->dialect = report->dialect;
         reporter->engine = report->engine;
         reporter->host = report->host;
         reporter->next_plan = report->next_plan;

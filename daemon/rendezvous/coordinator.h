@@ -33,7 +33,7 @@ struct reporter {
         uint64_t seq[LIMIT_LANES], ready[LIMIT_LANES], go[LIMIT_LANES];
         struct tag history;
         uint32_t world;
-        uint32_t dialect, engine, host;
+        uint32_t engine, host;
         enum origin origin;
         uint32_t next_plan;
         bool running, wait, away, torn, behind;
@@ -159,7 +159,6 @@ struct coordinator {
         bool behind, torn; /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
         struct generation made;        /* the latest one that this run has made, in any of its terms */
-        uint32_t dialect;              /* of that communicator: the latest one that all of its nodes know */
         struct membership_loss before; /* what has ended the generation before; see membership.loss */
         struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */

@@ -68,16 +68,6 @@ static void add_unknown_steps(struct coordinator *c, const struct tag *tag) {
                 first->before += tag->step - steps;
 }
 
-/* That the engines of all these nodes know. */
-static uint32_t common_dialect(const struct coordinator *c, struct nodeset nodes) {
-        uint32_t common = UINT32_MAX;
-
-        for (uint32_t node = 0; node < c->top; node++)
-                if (nodeset_has(nodes, node) && c->node[node].dialect < common)
-                        common = c->node[node].dialect;
-        return common;
-}
-
 /* Some node reports a number so near to the end of numbers that no later one could be said. */
 static bool counted_out(const struct coordinator *c, const struct tag *tag) {
         return c->number >= LIMIT_GENERATION || tag->step > LIMIT_NUMBER / 2;
@@ -111,12 +101,10 @@ static void make(struct coordinator *c, uint64_t now) {
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
         member_add_nodes(c, wanted);
-        if (comm_stays(c, now, wanted)) {
+        if (comm_stays(c, now, wanted))
                 nodeset_copy(wanted, c->set);
-        } else {
+        else
                 c->comm = c->current;
-                c->dialect = common_dialect(c, wanted);
-        }
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;

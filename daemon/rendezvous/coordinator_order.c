@@ -88,11 +88,8 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
                c->n_tracks * sizeof(order.mark[0]));
         tracks_fill_order(c, &order);
-        if (order.kind == ORDER_NEWGEN) {
-                order.dialect = c->dialect;
-                if (!source_fill_order(c, &order))
-                        return; /* it is said again in the next heartbeat */
-        }
+        if (order.kind == ORDER_NEWGEN && !source_fill_order(c, &order))
+                return; /* it is said again in the next heartbeat */
         effects_send(&c->out, &order);
 }
 

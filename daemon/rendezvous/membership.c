@@ -186,12 +186,6 @@ static enum membership_event grow(struct membership *m) {
         return regenerate(m);
 }
 
-/* A member that waits for a place that there will never be: the job has formed with one that cannot go on in
- * another generation. */
-static bool in_vain(const struct membership *m, const struct seat *seat) {
-        return m->state == MEMBERSHIP_FORMED && seat->state == SEAT_WAITING && !places_all_adapt(m);
-}
-
 static void membership_refuse_forming(const struct membership *m, const struct seat *seat,
                                       struct refusal *refusal) {
         uint32_t all = m->n + m->n_waiting;
@@ -209,12 +203,6 @@ static void membership_refuse_late(const struct membership *m, const struct seat
                                    struct refusal *refusal) {
         if (m->state == MEMBERSHIP_FORMING)
                 membership_refuse_forming(m, seat, refusal);
-        else if (in_vain(m, seat))
-                refuse(refusal, WIRE__CODE__JOB_FULL,
-                       "job '%s' has formed with %u members, and the library of one is too old for a "
-                       "spare to take any place: use "
-                       "one release for all of them",
-                       m->name, m->n);
         else if (seat->request.spare && seat->state == SEAT_WAITING)
                 refuse(refusal, WIRE__CODE__TIMEOUT,
                        "job '%s' has had no place for this spare within %.1f s: all of its %u members "
@@ -238,7 +226,7 @@ static enum membership_event expire(struct membership *m, uint64_t now, uint64_t
 
                 if ((m->state != MEMBERSHIP_FORMING && gone.state != SEAT_TAKEN &&
                      gone.state != SEAT_WAITING) ||
-                    (now < gone.deadline && !in_vain(m, seat)))
+                    now < gone.deadline)
                         continue;
                 membership_refuse_late(m, seat, refusal);
                 *ret_member = gone.request.member;
@@ -281,8 +269,6 @@ uint64_t membership_deadline(const struct membership *m) {
                         due = 0;
                 else if (seat->state == SEAT_LOST)
                         due = m->busy ? UINT64_MAX : seat->kept;
-                else if (in_vain(m, seat))
-                        due = 0;
                 else if (m->state == MEMBERSHIP_FORMING || seat->state != SEAT_HELD)
                         due = seat->deadline;
                 if (due < soonest)
@@ -312,9 +298,8 @@ static void lose(struct membership *m, struct seat *seat, uint32_t cause, uint64
                                                           .cause = cause });
         keep_place(m, seat, cause, now);
         m->busy = true;
-        membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now)
-                                        ? MEMBERSHIP_REPLACING
-                                        : MEMBERSHIP_BROKEN);
+        membership_set_state(m,
+                             any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN);
 }
 
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {

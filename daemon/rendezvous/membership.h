@@ -31,10 +31,9 @@ struct membership_request {
         bool spare;          /* waits for a place where there is none; asks for no rank and no slot */
         bool returns; /* comes back to `rank`, for which it need not have asked, if that place is vacant */
         uint64_t incarnation;
-        uint64_t timeout;   /* us; 0: wait for ever */
-        uint64_t last_call; /* us to wait for more members once min_world are there */
-        uint64_t grace;     /* us that the place of a lost member is kept; the first member's counts */
-        bool adapts;        /* can go on in another generation; in a job with one that cannot there is none */
+        uint64_t timeout;      /* us; 0: wait for ever */
+        uint64_t last_call;    /* us to wait for more members once min_world are there */
+        uint64_t grace;        /* us that the place of a lost member is kept; the first member's counts */
         uint32_t host, device; /* where it lives; ranks go by host, device, slot. 0 in a job of one node */
         uint64_t identity;     /* the same across restarts of its process; 0: of nobody in particular */
         uint64_t instance;     /* of that identity: the newer one fences the older */

@@ -20,11 +20,6 @@ int membership_check(const char *name, const struct membership_request *request,
                               "job '%s': a spare takes the place that becomes vacant; leave its rank and "
                               "local rank out",
                               name);
-        if (request->spare && !request->adapts)
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s': this client's library is too old for a spare; use the one of the "
-                              "daemon's release",
-                              name);
         return 0;
 }
 
@@ -100,8 +95,7 @@ static struct seat *find_vacant(struct membership *m, const struct membership_re
 }
 
 static bool can_grow(const struct membership *m, const struct membership_request *request) {
-        return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank &&
-               places_all_adapt(m) && !places_any_explicit(m);
+        return m->n + m->n_waiting < m->max_world && !request->has_rank && !places_any_explicit(m);
 }
 
 /* What becomes of the newcomer. */
@@ -130,10 +124,9 @@ static int join_waiting(struct membership *m, const struct seat *newcomer, uint6
         return 0;
 }
 
-/* Where somebody cannot go on in another generation, no place ever becomes vacant. */
 static int join_behind(struct membership *m, const struct seat *newcomer, uint64_t now,
                        struct refusal *refusal) {
-        if (can_grow(m, &newcomer->request) || (newcomer->request.spare && places_all_adapt(m)))
+        if (can_grow(m, &newcomer->request) || newcomer->request.spare)
                 return join_waiting(m, newcomer, now, refusal);
         return refuse_formed(m, &newcomer->request, refusal);
 }
@@ -148,12 +141,6 @@ static int join_vacant(struct membership *m, const struct seat *newcomer, uint64
         struct seat *place = find_vacant(m, request);
         if (place == NULL)
                 return join_behind(m, newcomer, now, refusal);
-        if (!request->adapts)
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s' replaces a lost member, which this client's library is too old for; "
-                              "use the one of "
-                              "the daemon's release",
-                              m->name);
         places_take(m, place, newcomer, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
         return 0;
 }

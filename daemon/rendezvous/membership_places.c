@@ -15,17 +15,10 @@ bool places_any_explicit(const struct membership *m) {
         return false;
 }
 
-bool places_all_adapt(const struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->seat[i].state != SEAT_LOST && !m->seat[i].request.adapts)
-                        return false;
-        return true;
-}
-
 uint32_t membership_fitting(const struct membership *m) {
         uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
 
-        if (places_any_explicit(m) || !places_all_adapt(m))
+        if (places_any_explicit(m))
                 return 0;
         return m->n_waiting < room ? m->n_waiting : room;
 }

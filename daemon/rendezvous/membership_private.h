@@ -21,10 +21,8 @@ void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why
                 (uint64_t[LIMIT_WORLD / 64 + 1]){ 0 }, LIMIT_WORLD / 64 + 1                                  \
         }
 
-/* Whether some member has asked for its rank, so that nobody's may change; and whether all that are there can
- * go on in another generation. */
+/* Whether some member has asked for its rank, so that nobody's may change. */
 bool places_any_explicit(const struct membership *m);
-bool places_all_adapt(const struct membership *m);
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m);
 /* The rank goes to the newcomer; the local rank too, on the same host. */

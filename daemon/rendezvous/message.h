@@ -181,12 +181,10 @@ struct message {
                 [LIMIT_LANES]; /* orders: up to where it may; answers: up to where it has heard that it may */
         struct tag history;    /* the largest tag that the sender knows of */
         uint32_t host, device; /* answers */
-        uint32_t dialect;   /* answers: the latest one of the node's engine; NEWGEN: the latest one that the
-                             engines of all nodes know */
-        uint32_t engine;    /* answers: nodes with different ones cannot exchange, see engine_name() */
-        enum origin origin; /* answers */
-        bool running;       /* answers: nothing keeps the node from opening the next step */
-        bool wait;          /* answers: more is to come, so make no generation now, and end nobody's wait */
+        uint32_t engine;       /* answers: nodes with different ones cannot exchange, see engine_name() */
+        enum origin origin;    /* answers */
+        bool running;          /* answers: nothing keeps the node from opening the next step */
+        bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
         bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* NEWGEN: all members synchronise: some member of it, on any node, comes without the
                            source's state; answers: members of the node were told so, and no step was
@@ -278,7 +276,6 @@ struct action {
         enum action_kind kind;
         struct generation generation, comm;
         struct nodeset set; /* BUILD */
-        uint32_t dialect;   /* … that all of them know */
         uint32_t lane;
         uint64_t seq;
         enum launch_kind launch;

@@ -81,7 +81,6 @@ struct node_config {
         uint32_t address;
         uint64_t instance; /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t dialect;     /* the latest one that the engine knows */
         uint32_t engine;      /* which one it is, as in messages */
         uint32_t n_lanes;     /* the last one is that of operations; on a shared one (message.h) plans take
                                  turns, each other one is one plan's. The vote is on a step's lowest one */

@@ -118,10 +118,7 @@ static void build(struct node *node, const struct message *order) {
         node->unbuilt = true;
         nodeset_clear(node->links);
         lane_reset(node);
-        node_act(node, &(struct action){ .kind = ACTION_BUILD,
-                                         .comm = node->comm,
-                                         .set = node->set,
-                                         .dialect = order->dialect });
+        node_act(node, &(struct action){ .kind = ACTION_BUILD, .comm = node->comm, .set = node->set });
 }
 
 /* Its own members may all be new: they count plans like those of other nodes. */

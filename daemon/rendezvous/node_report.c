@@ -62,7 +62,6 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;
-        message->dialect = node->config.dialect;
         message->engine = node->config.engine;
         message->origin = node->origin;
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;

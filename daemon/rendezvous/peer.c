@@ -19,7 +19,7 @@
         X(ours.checkpoint, theirs##_checkpoint) X(ours.plans, theirs##_plans)
 #define FIELDS_MESSAGE(X) \
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
-        X(stamp, stamp) X(host, host) X(device, device) X(dialect, dialect) X(engine, engine) \
+        X(stamp, stamp) X(host, host) X(device, device) X(engine, engine) \
         X(origin, origin) X(running, running) X(wait, wait) X(away, away) X(cause, cause) X(world, world) \
         X(source, source) X(behind, behind) X(torn, torn) X(end, end) X(member, member) \
         X(next_plan, next_plan) X(note, note) X(ordinal, ordinal) X(index, index) \
@@ -32,7 +32,7 @@
         X(request.max_world, max_world) X(request.has_rank, has_rank) X(request.rank, asked_rank) \
         X(request.has_slot, has_slot) X(request.slot, asked_slot) X(request.spare, spare) \
         X(request.returns, returns) X(request.incarnation, incarnation) X(request.timeout, timeout) \
-        X(request.last_call, last_call) X(request.grace, grace) X(request.adapts, adapts) \
+        X(request.last_call, last_call) X(request.grace, grace) \
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
 #define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
@@ -48,9 +48,9 @@
 
 /* A field that is new in one of these belongs into its list, and into peer.proto. */
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
-_Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
-_Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 376 && sizeof(struct places) == 40, "likewise");
+_Static_assert(sizeof(struct membership_request) == 104 && sizeof(struct membership_loss) == 24, "likewise");
+_Static_assert(sizeof(struct message_member) == 176 && sizeof(struct message_gone) == 16, "likewise");
+_Static_assert(offsetof(struct message, mark) == 368 && sizeof(struct places) == 40, "likewise");
 _Static_assert(sizeof(struct message_plan) == 48 && sizeof(struct plan_facts) == 376, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */

@@ -30,8 +30,7 @@ struct answer {
         uint64_t now;
         sessions_row_fn row;
         void *data;
-        bool whole;         /* with what other nodes say */
-        bool pieces;        /* the client knows pieces, and rows that stand for several places */
+        bool whole;         /* for a client: with what other nodes say; a row may stand for several places */
         uint32_t from, at;  /* rows of this thing: the first that is to be told, and the next one */
         size_t bytes, most; /* of frames; with `most` it is full */
         uint64_t end;       /* or when clock_now() is so much, UINT64_MAX: there is time */

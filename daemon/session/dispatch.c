@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a packet to its handler. One table says of each message that a client may send how many fds it
- * carries, what it is about, and from which minor version of the protocol on it exists. What breaks these
- * rules ends the session; what a handler refuses is answered. A handler finds its member in the request.
+ * carries, and what it is about. What breaks these rules ends the session; what a handler refuses is
+ * answered. A handler finds its member in the request.
  */
 #include <stddef.h>
 #include <string.h>
@@ -35,23 +35,22 @@ struct dispatch_row {
         unsigned fds; /* it may carry */
         enum scope scope;
         enum piece piece;
-        uint32_t min_minor;
         size_t job; /* offset of the membership's handle in the message */
         session_handler *handler;
 };
 
-#define CLIENT(TYPE, fds, scope, minor, handler)                                                             \
-        { WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_WHOLE, minor, 0, handler }
+#define CLIENT(TYPE, fds, scope, handler)                                                                    \
+        { WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_WHOLE, 0, handler }
 #define MEMBER(TYPE, Message, fds, scope, piece, handler)                                                    \
         {                                                                                                    \
-                WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_##piece, 0,                            \
+                WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_##piece,                               \
                         offsetof(Wire__##Message, job), handler                                              \
         }
 
 static const struct dispatch_row table[] = {
         MEMBER(READY, Ready, 0, RANKED, WHOLE, on_ready),
-        CLIENT(HELLO, 1, CLIENT, 0, on_hello),
-        CLIENT(JOIN, 0, PLACE, 0, on_join),
+        CLIENT(HELLO, 1, CLIENT, on_hello),
+        CLIENT(JOIN, 0, PLACE, on_join),
         MEMBER(LEAVE, Leave, 0, MEMBER, WHOLE, on_leave),
         MEMBER(PLAN_BEGIN, PlanBegin, 0, PLANNING, FIRST, on_plan_begin),
         MEMBER(PLAN_PARAMS, PlanParams, 0, PLANNING, FURTHER, on_plan_params),
@@ -62,10 +61,10 @@ static const struct dispatch_row table[] = {
         MEMBER(STAGING, Staging, 0, RUNNING, WHOLE, on_staging),
         MEMBER(STAGING_MAPPED, StagingMapped, 0, RUNNING, WHOLE, on_staging_mapped),
         MEMBER(OPERATION, Operation, 0, PLANNING, WHOLE, on_operation),
-        CLIENT(STATUS, 0, ANSWER, 0, on_status),
-        CLIENT(TRACE, 0, ANSWER, 0, on_trace),
-        CLIENT(CONTROL, 0, CLIENT, 0, on_control),
-        CLIENT(REJOIN, 0, PLACE, FRAME_MINOR_1, on_rejoin),
+        CLIENT(STATUS, 0, ANSWER, on_status),
+        CLIENT(TRACE, 0, ANSWER, on_trace),
+        CLIENT(CONTROL, 0, CLIENT, on_control),
+        CLIENT(REJOIN, 0, PLACE, on_rejoin),
         MEMBER(REJOIN_PLAN, RejoinPlan, 2, MEMBER, FURTHER, on_rejoin_plan),
         MEMBER(REJOIN_STAGING, RejoinStaging, 1, MEMBER, WHOLE, on_rejoin_staging),
         MEMBER(REJOIN_END, RejoinEnd, 0, MEMBER, WHOLE, on_rejoin_end),
@@ -130,10 +129,6 @@ static struct member *dispatch_member(const struct session *session, uint32_t jo
 /* Sets request->member if the message is about one. 0, or a code with request->refusal. */
 static int dispatch_permit(struct session *session, const struct dispatch_row *row, struct request *request,
                            const ProtobufCMessage *message) {
-        if (session->minor < row->min_minor)
-                return refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
-                              "%s needs minor version %u of the protocol", codec_type_name(row->type),
-                              row->min_minor);
         if (row->scope < SCOPE_MEMBER)
                 return 0;
         struct member *member = dispatch_member(session, *CAST(uint32_t, (const char *)message + row->job),

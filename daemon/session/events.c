@@ -16,7 +16,7 @@ static bool events_ticket_of(const struct member *member, ProtobufCBinaryData *r
         struct session *session = member->owner;
         struct ticket ticket;
 
-        if (!member->job->cluster || session == NULL || session->minor < FRAME_MINOR_3)
+        if (!member->job->cluster || session == NULL)
                 return false;
         ticket_of(member->job, &ticket);
         ret->data = session->sessions->ticket;

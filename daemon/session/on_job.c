@@ -60,21 +60,19 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
                 session_evict(session, &request->refusal);
         if (r != 0)
                 return r > 0 ? 0 : r;
-        session->minor = hello->minor < FRAME_MINOR ? hello->minor : FRAME_MINOR;
         session->admin = hello->admin;
-        session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
+        session->returns = hello->returns;
         hello_take_text(session->program, sizeof(session->program), hello->program);
         hello_take_text(session->library, sizeof(session->library), hello->library);
         session_set_state(session, SESSION_OPEN);
         session->deadline = loop_timer_free(session->deadline);
-        SET(welcome, minor, session->minor);
+        SET(welcome, minor, frame_minor_with(hello->minor));
         SET(welcome, instance, config->instance);
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
         SET_IF(welcome, cluster, config->jobs->config.cluster != NULL, true);
-        if (session->minor >= FRAME_MINOR_2 && config->backend != NULL &&
-            config->backend->ops->gpu(config->backend, &gpu)) {
+        if (config->backend != NULL && config->backend->ops->gpu(config->backend, &gpu)) {
                 welcome.uuid = (char *)gpu.uuid;
                 SET(welcome, mps, gpu.mps);
         }
@@ -97,18 +95,17 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         what.cluster = join->scope == WIRE__SCOPE__SCOPE_CLUSTER ||
                        (join->scope == WIRE__SCOPE__SCOPE_NONE &&
                         session->sessions->config.jobs->config.cluster != NULL);
-        what.returns &= !what.cluster || session->minor >= FRAME_MINOR_3;
         wish->has_rank = join->has_rank;
         wish->has_slot = join->has_slot;
         wish->rank = join->rank;
         wish->slot = join->slot;
-        wish->spare = join->spare && session->minor >= FRAME_MINOR_1;
+        wish->spare = join->spare;
         wish->incarnation = join->incarnation;
         wish->timeout = clock_from_ms(join->timeout_ms);
         wish->last_call = clock_from_ms(join->last_call_ms);
         if (join->has_rejoin_grace_ms)
                 wish->grace = clock_from_ms(join->rejoin_grace_ms);
-        if (join->has_instance && session->minor >= FRAME_MINOR_1)
+        if (join->has_instance)
                 r = session_identify(wish, join->job, join->instance, &request->refusal);
         if (r == 0)
                 r = jobs_join(session->sessions->config.jobs, &what, &request->refusal);
@@ -137,7 +134,6 @@ int on_plan_begin(struct session *session, struct request *request, const Protob
                                   .buckets = begin->buckets,
                                   .reduce = (unsigned)begin->reduce,
                                   .arena_bytes = begin->arena_bytes,
-                                  .diagnosis_bytes = begin->diagnosis_bytes,
                                   .control_bytes = begin->control_bytes,
                                   .timeout = clock_from_ms(begin->timeout_ms),
                                   .void_on_loss = begin->void_on_loss,

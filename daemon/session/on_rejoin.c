@@ -24,16 +24,14 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
         };
 }
 
-/* Of a job of the cluster: it says where its members here were. Clients of minor versions below 3 do not know
- * that, and have to join again. */
+/* Of a job of the cluster: it says where its members here were. */
 static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin,
                               struct job_rejoin *what, struct refusal *refusal) {
         const char *name = rejoin->job != NULL ? rejoin->job : "";
         bool cluster = session->sessions->config.jobs->config.cluster != NULL;
 
         what->join.cluster = rejoin->scope == WIRE__SCOPE__SCOPE_CLUSTER;
-        if (rejoin->scope == WIRE__SCOPE__SCOPE_HOST ||
-            (rejoin->scope == WIRE__SCOPE__SCOPE_NONE && !cluster)) {
+        if (!what->join.cluster) {
                 ticket_alone(&what->ticket, rejoin->generation, rejoin->world);
                 return 0;
         }
@@ -46,8 +44,8 @@ static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin 
         if (!rejoin->has_ticket)
                 return refuse(
                         refusal, WIRE__CODE__MEMBER_LOST,
-                        "job '%s' may have members on other daemons, and this client's library is too old to "
-                        "come back to it after a restart of gradsyncd: join it again",
+                        "job '%s' has members on other daemons, and this member does not bring back what "
+                        "says where in the cluster it was: join it again",
                         name);
         int r = contents_read(rejoin->ticket.data, rejoin->ticket.len, &what->ticket, refusal);
         if (r == 0 && what->ticket.generation.number != rejoin->generation)

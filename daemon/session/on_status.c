@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * STATUS. A client that knows pieces gets one of bounded size and time, and asks for the next one; nothing is
- * remembered of it. An older one gets all in one answer, as far as there is room for what waits to be read by
+ * STATUS. A client gets a piece of bounded size and time, and asks for the next one; nothing is remembered of
  * it. Of jobs that span daemons the other nodes are asked first, and the first piece waits for theirs: in
  * elsewhere.h it has an end.
  */
@@ -16,8 +15,6 @@
 #define PARKED 8u               /* of one client; what it asks for beyond is answered with what is known */
 #define PIECE_BYTES (96u << 10) /* of frames; the piece ends with the one that goes beyond */
 #define PIECE_TIME 500u         /* us; the same */
-#define RESERVE                                                                                              \
-        (2u * FRAME_MAX) /* of the room for an answer in one: its last row, and what says why it ends */
 
 struct reply {
         struct session *to;
@@ -27,8 +24,6 @@ struct reply {
 static void on_status_row(void *data, uint16_t type, const ProtobufCMessage *row) {
         const struct reply *reply = data;
 
-        if (type == WIRE__MESSAGE_TYPE__STATUS_LINK && reply->to->minor < FRAME_MINOR_3)
-                return;
         session_send(reply->to, type, reply->request, row);
 }
 
@@ -53,7 +48,6 @@ static void on_status_send_piece(struct session *session, uint32_t request, cons
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
         bool found;
 
-        answer.pieces = true;
         answer.most = PIECE_BYTES;
         answer.end = answer.now + PIECE_TIME;
         if (!walk(&answer, &place, &found)) {
@@ -67,37 +61,7 @@ static void on_status_send_piece(struct session *session, uint32_t request, cons
         on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
 }
 
-static void on_status_refuse(const struct reply *reply, size_t told) {
-        struct session *session = reply->to;
-        struct refusal refusal;
-
-        refuse(&refusal, WIRE__CODE__QUOTA,
-               "client pid %d, uid %u: after %zu bytes of the answer to STATUS there is no room for more "
-               "that waits to be read; ask for one job, or use the gradsyncctl of gradsyncd %s, which asks "
-               "in pieces",
-               (int)session->peer.pid, (unsigned)session->peer.uid, told, GRADSYNC_RELEASE);
-        session_send_refused(session, reply->request, &refusal);
-}
-
-static void on_status_send_all(struct session *session, uint32_t request, const char *asked) {
-        struct reply reply = { .to = session, .request = request };
-        struct answer answer = on_status_begin(&reply, asked);
-        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
-        size_t room = session->ops->room(session->transport);
-        struct place place = { 0 };
-        bool found;
-
-        answer.most = room > RESERVE ? room - RESERVE : 0;
-        answer.end = UINT64_MAX;
-        if (answer.most == 0 || !walk(&answer, &place, &found)) {
-                on_status_refuse(&reply, answer.bytes);
-                return;
-        }
-        SET(end, found, found);
-        on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
-}
-
-/* It has a bounded number of rows, and comes in one piece, whether or not the client knows pieces. */
+/* It has a bounded number of rows, and comes in one piece. */
 static void on_status_send_ended(struct session *session, uint32_t request, const char *asked) {
         struct reply reply = { .to = session, .request = request };
         struct answer answer = on_status_begin(&reply, asked);
@@ -106,16 +70,12 @@ static void on_status_send_ended(struct session *session, uint32_t request, cons
         answer.most = SIZE_MAX;
         answer.end = UINT64_MAX;
         status_send_daemon(&answer);
-        SET(end, ended, ended_send_jobs(&answer));
-        SET(end, found, end.ended > 0 || status_asks_for_all(asked));
+        SET(end, found, ended_send_jobs(&answer) > 0 || status_asks_for_all(asked));
         on_status_row(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
 }
 
-static void on_status_reply(struct session *session, uint32_t request, const char *asked, bool pieces) {
-        if (pieces)
-                on_status_send_piece(session, request, asked, (struct place){ 0 });
-        else
-                on_status_send_all(session, request, asked);
+static void on_status_send_first(struct session *session, uint32_t request, const char *asked) {
+        on_status_send_piece(session, request, asked, (struct place){ 0 });
 }
 
 /* An answer of other nodes is complete. What a client asks after another STATUS waits for that one. */
@@ -128,7 +88,7 @@ static void on_status_told(void *data) {
                         continue;
                 list_remove(&parked->link);
                 parked->session->n_parked--;
-                on_status_reply(parked->session, parked->request, parked->job, parked->pieces);
+                on_status_send_first(parked->session, parked->request, parked->job);
                 free(parked);
         }
 }
@@ -158,7 +118,7 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
                 return 0;
         }
         if (session->n_parked == PARKED || others_refresh(sessions, session, status->job, after, true) == 0) {
-                on_status_reply(session, request->id, status->job, status->from != NULL);
+                on_status_send_first(session, request->id, status->job);
                 return 0;
         }
         parked = calloc(1, sizeof(*parked));
@@ -167,7 +127,6 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         parked->session = session;
         parked->request = request->id;
         parked->after = after;
-        parked->pieces = status->from != NULL;
         snprintf(parked->job, sizeof(parked->job), "%s", status->job != NULL ? status->job : "");
         session->n_parked++;
         list_append(&sessions->parked, &parked->link);

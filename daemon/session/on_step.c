@@ -40,7 +40,7 @@ int on_operation(struct session *session, struct request *request, const Protobu
         int r = member_check(member, &request->refusal);
         if (r != 0)
                 return r;
-        if (operation->generation < member->job->generation && session->minor >= FRAME_MINOR_1)
+        if (operation->generation < member->job->generation)
                 return refuse(&request->refusal, WIRE__CODE__VOID_RETRY,
                               "job '%s' has gone on to generation %u; call again there", member->job->name,
                               member->job->generation);

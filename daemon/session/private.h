@@ -25,7 +25,6 @@ struct parked {
         struct session *session;
         uint32_t request;
         uint64_t after;            /* they are to be asked then or later */
-        bool pieces;               /* it asks for the first piece */
         char job[LIMIT_NAME + 16]; /* that is asked for; "": none */
 };
 
@@ -62,7 +61,6 @@ struct session {
         uint32_t cause; /* WIRE__CAUSE__… with which its members go */
         struct list members;
         uint32_t n_parked;
-        uint32_t minor;
         uint64_t aside;        /* clock_now() of what it has sent last that belongs to no step */
         uint32_t refused_plan; /* request of the last plan that was refused: what still comes of
                                            it is not answered again */

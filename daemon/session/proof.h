@@ -2,8 +2,8 @@
 /*
  * What a member shows when it comes back after a restart of the daemon, so that no other process of its uid
  * is taken for it: HMAC-SHA-256 (RFC 2104) of who it was, under a key that all runs of this daemon have. Only
- * the member itself is told, at JOINED. Members that show none, of an older library or daemon, are taken at
- * their word.
+ * the member itself is told, at JOINED. Members that show none, because the daemon had no place for its key,
+ * are taken at their word.
  */
 #pragma once
 

@@ -396,13 +396,11 @@ int session_begin_join(struct session *session, struct request *request, const c
                                   .request = request->id,
                                   .token = token,
                                   .returns = session->returns,
-                                  .resumes = session->minor >= FRAME_MINOR_3,
                                   .owner = session,
                                   .owner_members = &session->members };
         ret->membership.min_world = min_world;
         ret->membership.max_world = max_world;
         ret->membership.grace = session->sessions->config.jobs->config.rejoin_grace;
-        ret->membership.adapts = session->minor >= FRAME_MINOR_1;
         return 0;
 }
 

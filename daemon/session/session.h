@@ -26,8 +26,6 @@ struct session_link {
         /* Sends or queues one frame; the kernel duplicates the fds. A link that cannot take it ends the
          * session by itself. */
         void (*send)(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds);
-        /* Bytes of frames that may still wait for the client to read. */
-        size_t (*room)(void *link);
         /* Hands over what has arrived already, the first of it at once, then calls session_drained():
          * the client is dead, and what it said before counts. */
         void (*drain)(void *link);

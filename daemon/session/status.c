@@ -213,7 +213,6 @@ void status_send_client(struct answer *answer, const struct session *client) {
         SET(row, gid, client->peer.gid);
         row.program = (char *)client->program;
         row.library = (char *)client->library;
-        SET(row, minor, client->minor);
         SET(row, connected_ms, (answer->now - client->connected) / USEC_PER_MSEC);
         SET(row, admin, client->admin);
         SET(row, jobs, list_length(&client->members));
@@ -466,7 +465,7 @@ static void status_send_waits_of(struct answer *answer, const struct job *job, s
                         answer_skip(answer);
                         continue;
                 }
-                n = answer->pieces ? status_alike_waits(view, i) : 1;
+                n = answer->whole ? status_alike_waits(view, i) : 1;
                 status_send_wait(answer, job, &view->wait[i], n);
         }
 }
@@ -520,7 +519,7 @@ static uint32_t status_alike_places(const struct job *job, uint32_t first) {
 /* The member at this place, or several that are alike; how many. */
 static uint32_t status_send_places(struct answer *answer, const struct job *job, uint32_t local,
                                    const struct job_view *view) {
-        uint32_t n = answer_wants(answer) && answer->pieces ? status_alike_places(job, local) : 1;
+        uint32_t n = answer_wants(answer) && answer->whole ? status_alike_places(job, local) : 1;
 
         if (answer_wants(answer))
                 status_send_member(answer, job->local[local], view, n);

@@ -65,7 +65,7 @@ static bool walk_shows_client(const struct walk *walk, const struct session *cli
 
         if (!walk_admits(walk, client->peer.uid) || client->state != SESSION_OPEN)
                 return false;
-        if (!walk->answer->pieces || status_asks_for_all(asked))
+        if (status_asks_for_all(asked))
                 return true;
         list_for_each(member, &client->members, owner_link)
                 if (status_asks_for(asked, member->job->uid, member->job->name))

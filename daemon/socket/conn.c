@@ -408,15 +408,8 @@ static void conn_drain(void *link) {
         conn_drain_batch(conn);
 }
 
-static size_t conn_room_to_send(void *link) {
-        const struct conn *conn = link;
-
-        return CONN_QUEUE_MAX - conn->queued;
-}
-
 static const struct session_link link_ops = {
         .send = conn_transmit,
-        .room = conn_room_to_send,
         .drain = conn_drain,
         .hangup = conn_hang_up,
 };

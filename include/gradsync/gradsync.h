@@ -427,8 +427,10 @@
  *
  * Structures start with their size, set by their initialiser, so that fields can be added at the
  * end. A program built for this header runs with newer libraries of the same soname; with an older
- * one as long as it leaves the new fields zero. Library and daemon of neighbouring minor versions
- * work together; others are refused with VERSION.
+ * one as long as it leaves the new fields zero. Library and daemon agree on a version of their
+ * protocol when a handle is opened; where they have none in common, gradsync_open() returns VERSION,
+ * and the text names both. From the first release on, releases of one major version, and of
+ * neighbouring minor ones, work together.
  */
 #ifndef GRADSYNC_H
 #define GRADSYNC_H
@@ -500,7 +502,8 @@ struct gradsync_options {
  *   NO_DAEMON    no daemon listens or answers; the text names each socket that was tried, and why
  *                it failed
  *   DENIED       no permission for the socket
- *   VERSION      the daemon's protocol is too far away from the library's
+ *   VERSION      daemon and library have no version of the protocol in common; the text names those
+ *                of both
  *   QUOTA        this user has too many connections to the daemon
  *   UNSUPPORTED  a field is set that only a newer library knows
  */
@@ -615,8 +618,7 @@ struct gradsync_join_options {
  *                older
  *   QUOTA        this user has too many jobs on the daemon, or this handle has
  *   DENIED       the job's members have another token, or none
- *   UNSUPPORTED  there is a token, or this is a spare, but the daemon is too old to know them; or
- *                the scope is "cluster", and the daemon has no coordinator
+ *   UNSUPPORTED  the scope is "cluster", and the daemon has no coordinator
  *   MEMBER_LOST  the job whose place the caller waited for is over
  *   NO_DAEMON    the handle stands alone, but more than one member is asked for
  */
@@ -678,7 +680,6 @@ int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dty
  *   STATE        other memory of this job is being registered
  *   QUOTA        this user has too much memory, or too many memories and arenas on the daemon
  *   NO_MEMORY    the pages do not fit into this process's memory limit
- *   UNSUPPORTED  the daemon is too old
  */
 int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
                       struct gradsync_memory **memory);

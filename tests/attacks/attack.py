@@ -16,7 +16,6 @@ import struct
 import termios
 import time
 
-import wire
 from hostile import HELLO_FRAME, STATUS, frame
 from peer import Hangup, Peer, Refused
 from returning import Returning
@@ -134,7 +133,7 @@ class Attack:
         return thing
 
     def peer(self, **options):
-        return self.adopt(Client(self.socket, minor=wire.MINOR, **options))
+        return self.adopt(Client(self.socket, **options))
 
     def latecomer(self):
         return self.adopt(Latecomer(self.socket))

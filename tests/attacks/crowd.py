@@ -23,7 +23,6 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
 sys.path.append(str(HERE.parent / "bench"))
 
 import rig                              # noqa: E402
-import wire                             # noqa: E402
 from attack import ENDS, Client         # noqa: E402
 from harness import CTL, environment    # noqa: E402
 from peer import PAGE, Own, Refused     # noqa: E402
@@ -59,7 +58,7 @@ class Holder:
         self.own, self.registered = Own(PAGE), 0
 
     def connect(self):
-        self.peers.append(Client(self.path, minor=wire.MINOR))
+        self.peers.append(Client(self.path))
 
     def register(self):
         if self.peers[0].job is None:
@@ -151,7 +150,7 @@ def cpu_of(processes):
 def admitted(path):
     """(whether a new client of the uid with the running job gets in and joins a job, why not)."""
     try:
-        with contextlib.closing(Client(path, uid=PROBE_UID, minor=wire.MINOR)) as peer:
+        with contextlib.closing(Client(path, uid=PROBE_UID)) as peer:
             peer.joined(peer.join_send("newcomer", 1))
         return True, None
     except NO as problem:

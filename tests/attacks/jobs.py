@@ -129,7 +129,7 @@ class ManyArenas(Attack, name="arenas-1000"):
         for job in range(16):
             peer.joined(peer.join_send(f"arenas{self.number}.{job}", 1))
             for ordinal in range(60):
-                plan = small_plan(3, ordinal=ordinal)
+                plan = small_plan(4, ordinal=ordinal)
                 peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
                 self.counts["plans"] += 1
 

@@ -37,7 +37,7 @@ class NanHoles(Attack, name="holes-after-nan"):
 
     def round(self):
         wait_for_memory(GIB)
-        crew = Crew(self.socket, f"holes{next(self.crews)}", plan=None, peer=Keeping, minor=wire.MINOR)
+        crew = Crew(self.socket, f"holes{next(self.crews)}", plan=None, peer=Keeping)
         self.adopt(crew)
         plans = crew.plan(lambda ordinal: small_plan(1, self.elements, ordinal))
         self.step(crew.peers, plans)        # the first one of a burst is searched for the value
@@ -167,13 +167,13 @@ class Descriptions(Attack):
         return chunks
 
     def describe(self, peer, ordinal, chunks, commit=True):
-        """Returns the request; the arena has 64 bytes for each parameter, and the pages of their bits."""
+        """Returns the request; the arena has 64 bytes for each parameter, the control memory their bits."""
         request = next(peer.requests)
         bits = (64 + PARAMS // 8 + PAGE - 1) // PAGE * PAGE
         address = fields(f1=peer.job, f2=ordinal)
-        begin = fields(f1=peer.job, f2=peer.generation, f3=ordinal, f4=PARAMS, f5=1, f6=bits + 64 * PARAMS,
+        begin = fields(f1=peer.job, f2=peer.generation, f3=ordinal, f4=PARAMS, f5=1, f6=64 * PARAMS,
                        f7=bits, f8=1)
-        place = fields(f1=1, f2=bits, f3=64 * (PARAMS - 1) + 4, f4=4 * PARAMS)
+        place = fields(f1=1, f2=0, f3=64 * (PARAMS - 1) + 4, f4=4 * PARAMS)
         self.send(peer, frame(PLAN_BEGIN, begin, request))
         for chunk in chunks if commit else chunks[:-1]:
             self.send(peer, frame(PLAN_PARAMS, address + chunk, request))
@@ -235,9 +235,9 @@ class LastDiffers(Descriptions, name="plans-differ-last"):
 
     def mapped(self, peer, request):
         peer.expect("PLAN_ARENA", request)
-        size = os.fstat(peer.fds[0]).st_size
-        os.posix_fallocate(peer.fds[0], 0, size)
-        os.close(peer.fds[0])
+        for fd in peer.fds:
+            os.posix_fallocate(fd, 0, os.fstat(fd).st_size)
+            os.close(fd)
         peer.send("PLAN_MAPPED", job=peer.job, plan=0)
 
 
@@ -267,7 +267,8 @@ class LastClose(Attack, name="arena-last-close"):
         request = peer.plan_send(plan)
         peer.expect("PLAN_ARENA", request)
         os.posix_fallocate(peer.fds[0], 0, plan.bytes)
-        os.close(peer.fds[0])
+        for fd in peer.fds:
+            os.close(fd)
         peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
         peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
         self.counts["dropped"] += 1

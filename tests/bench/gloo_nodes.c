@@ -108,7 +108,6 @@ static double form(void) {
                 struct engine_build build = { .comm = 1,
                                               .name = "bench",
                                               .n_lanes = LANES,
-                                              .dialect = site[i].engine->ops->dialect,
                                               .n_nodes = n_sites,
                                               .self = i,
                                               .node = node };

@@ -91,8 +91,7 @@ static void join(uint32_t n) {
                                               .min_world = NODES,
                                               .max_world = NODES,
                                               .incarnation = 1,
-                                              .grace = 5 * HEARTBEAT,
-                                              .adapts = true };
+                                              .grace = 5 * HEARTBEAT };
 
         node_join(&node[n], now, &request, &(struct tag){ 0 });
         node_agree(&node[n], now, 0, 77, false);
@@ -159,8 +158,7 @@ static void reach(enum scene scene) {
                                                    .min_world = NODES,
                                                    .max_world = NODES,
                                                    .incarnation = 1,
-                                                   .spare = true,
-                                                   .adapts = true };
+                                                   .spare = true };
 
                 node_join(&node[1], now, &late, &(struct tag){ 0 });
         }

@@ -228,7 +228,7 @@ def peer():
         else:
             for rank in range(2):
                 message.member_of.add(member=node << 52 | rank + 1, pid=100 + rank, min_world=1, max_world=4,
-                                      adapts=True, rank=rank, id=rank + 1, tag_step=4, **{"in": True})
+                                      rank=rank, id=rank + 1, tag_step=4, **{"in": True})
             message.gone.add(member=node << 52 | 9, cause=2)
         data = message.SerializeToString()
         write("peer", f"kind-{kind}", data)

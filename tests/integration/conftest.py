@@ -104,16 +104,16 @@ def team(member, daemon, build):
 
 @pytest.fixture
 def pair(peers):
-    """pair(daemon, name, buckets, uid, control, token) -> two Returning members of one job with a plan, no
-    step begun."""
-    def start(served, name="pair", buckets=2, uid=None, control=False, token=None):
+    """pair(daemon, name, buckets, uid, token) -> two Returning members of one job with a plan, no step
+    begun."""
+    def start(served, name="pair", buckets=2, uid=None, token=None):
         made = [peers(Returning(served.socket, uid)) for _ in range(2)]
         requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0, token=token)
                     for rank, each in enumerate(made)]
         for each, request in zip(made, requests):
             joined = each.joined(request)
             each.name, each.member, each.proof, each.token = name, joined.member, joined.proof, token
-        agree(made, [small_plan(buckets, control=control) for _ in made])
+        agree(made, [small_plan(buckets) for _ in made])
         return made
     return start
 

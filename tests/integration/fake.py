@@ -59,22 +59,3 @@ class FakeDaemon:
 
     def _send(self, client, head, kind, message):
         client.send(wire.frame(kind, message, request=head.request, major=self.major))
-
-
-class OldDaemon(FakeDaemon):
-    """Of minor version 0: it forms a job of one, and would not know REGISTER."""
-
-    def __init__(self, path):
-        self.types = []
-        super().__init__(path, minor=0)
-
-    def _talk(self, client):
-        while data := client.recv(wire.FRAME_MAX):
-            head, _ = wire.parse(data)
-            self.types.append(wire.name(head.type))
-            if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME",
-                           wire.pb.Welcome(minor=0, instance=1, device="cpu", version="0.0.9"))
-            elif head.type == wire.pb.JOIN:
-                self._send(client, head, "JOINED",
-                           wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=1, member=1))

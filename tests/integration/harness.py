@@ -30,7 +30,6 @@ HELLO = "client/examples/hello"
 DIGITS = "client/examples/digits"
 DIGITS_CUDA = "client/examples/digits_cuda"
 MEMBER = "tests/integration/member"
-OLDER_MEMBER = "tests/integration/member-older"     # with a library that speaks minor version 2
 
 # A bound for events that normally take milliseconds. Sanitizers and loaded machines stretch everything.
 DEADLINE = float(os.environ.get("GRADSYNC_TEST_DEADLINE", "60"))

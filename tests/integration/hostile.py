@@ -162,7 +162,7 @@ class Hostile:
             huge = (MOST, 1 << 63, 1 << 47, (1 << 32) - 1, 4095)[number % 5]
             self.say(sock,
                      frame(PLAN_BEGIN, fields(f1=job, f2=1, f3=0, f4=huge, f5=huge, f6=huge, f7=huge, f8=1), 3),
-                     frame(PLAN_BEGIN, fields(f1=job, f2=1, f3=1, f4=65536, f5=16384, f6=1 << 46, f7=1 << 14, f8=1), 4),
+                     frame(PLAN_BEGIN, fields(f1=job, f2=1, f3=1, f4=65536, f5=16384, f6=1 << 46, f7=12288, f8=1), 4),
                      frame(PLAN_PARAMS, fields(f1=job, f2=1, f3=fields(f1=b"p", f2=1, f3=varint(huge) * 8, f4=0)), 4),
                      frame(OPERATION, fields(f1=job, f2=1, f3=0, f4=5, f5=1, f6=2, f8=huge, f9=huge, f10=huge), 5),
                      frame(READY, fields(f1=job, f2=1, f3=huge & 0xffffffff, f4=huge, f5=huge & 0xffffffff), 0))
@@ -204,9 +204,9 @@ class Hostile:
         sock, job = self.member(b"hog%d" % next(self.names))
         elements = 4 << 20
         for plan in range(count):
-            size = fields(f1=1, f2=4096, f3=4 * elements, f4=4 * elements)
+            size = fields(f1=1, f2=0, f3=4 * elements, f4=4 * elements)
             self.say(sock,
-                     frame(PLAN_BEGIN, fields(f1=job, f2=1, f3=plan, f4=1, f5=1, f6=4096 + 4 * elements, f7=4096, f8=1), 9),
+                     frame(PLAN_BEGIN, fields(f1=job, f2=1, f3=plan, f4=1, f5=1, f6=4 * elements, f7=4096, f8=1), 9),
                      frame(PLAN_PARAMS, fields(f1=job, f2=plan, f3=fields(f1=b"p", f2=1, f3=varint(elements), f4=0)), 9),
                      frame(PLAN_BUCKETS, fields(f1=job, f2=plan, f3=size), 9),
                      frame(PLAN_COMMIT, fields(f1=job, f2=plan), 9))

@@ -129,7 +129,7 @@ class Own(Arena):
                     plan.places[param] = (plan.places[param][0] - place[0] + shift, plan.places[param][1])
             place[0] = shift
             shift += (place[1] + 63) // 64 * 64
-        plan.memory, plan.bytes = self, plan.diagnosis
+        plan.memory, plan.bytes = self, 0
         return plan
 
     def blocks(self):
@@ -154,7 +154,7 @@ class Plan:
     """Shapes, offsets and, once agreed, the memory of a plan of f32 parameters: params[i] = (name, shape,
     bucket)."""
 
-    def __init__(self, params, ordinal=0, dtype="F32", reduce="AVG", element=4, control=False):
+    def __init__(self, params, ordinal=0, dtype="F32", reduce="AVG", element=4):
         self.params, self.ordinal = params, ordinal
         self.dtype, self.reduce, self.element = dtype, reduce, element
         self.arena = None
@@ -162,10 +162,9 @@ class Plan:
         self.step = 1
         self.buckets = []               # [offset, bytes, payload]
         self.places = [None] * len(params)
-        self.page = None                # the mapping with the diagnosis page
-        pages = (64 + (len(params) + 7) // 8 + PAGE - 1) // PAGE * PAGE
-        self.diagnosis, self.control = (0, pages) if control else (pages, 0)
-        at = self.diagnosis
+        self.page = None                # the control memory
+        self.control = (64 + (len(params) + 7) // 8 + PAGE - 1) // PAGE * PAGE
+        at = 0
         for bucket in range(max(param[2] for param in params) + 1):
             start, payload = at, 0
             for index, (_, shape, mine) in enumerate(params):
@@ -194,9 +193,10 @@ def small_plan(buckets=1, elements=256, ordinal=0, **options):
 class Peer:
     """One connection, at the level of frames."""
 
+    minor = wire.MINOR
     suffix = b""                        # behind the payload of each message
 
-    def __init__(self, path, uid=None, hello=True, program="peer", pidfd=False, minor=0):
+    def __init__(self, path, uid=None, hello=True, program="peer", pidfd=False):
         self.sock = connect(path, uid)
         self.requests = itertools.count(1)
         self.early = []                 # notices that came while something else was awaited
@@ -205,8 +205,8 @@ class Peer:
         self.sequence = itertools.count(0)
         if hello:
             fds = [os.pidfd_open(os.getpid())] if pidfd else []
-            self.welcome = self.ask("HELLO", "WELCOME", fds=fds, minor=minor, program=program, library="peer",
-                                    pid=os.getpid())
+            self.welcome = self.ask("HELLO", "WELCOME", fds=fds, minor=self.minor, program=program,
+                                    library="peer", pid=os.getpid())
             for fd in fds:
                 os.close(fd)
 
@@ -310,17 +310,20 @@ class Peer:
                 return extra
 
     def status(self):
-        """{kind: [message]} of one snapshot."""
-        request = self.send("STATUS")
-        found = {}
-        while True:
-            frame = self._receive(DEADLINE)
-            if frame.request != request:
-                self.early.append(frame)
-                continue
-            found.setdefault(frame.kind, []).append(frame.message)
-            if frame.kind == "STATUS_END":
-                return found
+        """{kind: [message]} of one snapshot, however many pieces it has."""
+        found, place = {}, {}
+        while place is not None:
+            request = self.send("STATUS", **place)
+            kind = None
+            while kind != "STATUS_END":
+                frame = self._receive(DEADLINE)
+                if frame.request != request:
+                    self.early.append(frame)
+                    continue
+                kind = frame.kind
+                found.setdefault(kind, []).append(frame.message)
+            place = {"from": frame.message.next} if frame.message.HasField("next") else None
+        return found
 
     # -- a member's life
 
@@ -349,8 +352,7 @@ class Peer:
         begin = {"job": self.job, "generation": self.generation, "plan": proposal.ordinal,
                  "params": len(proposal.params),
                  "buckets": len(proposal.buckets), "arena_bytes": proposal.bytes,
-                 **({"control_bytes": proposal.control} if proposal.control else
-                    {"diagnosis_bytes": proposal.diagnosis}),
+                 "control_bytes": proposal.control,
                  "reduce": wire.pb.Reduce.Value(proposal.reduce), "timeout_ms": timeout_ms, **changes}
         self.send("PLAN_BEGIN", request, **begin)
         address = {"job": self.job, "plan": proposal.ordinal}
@@ -371,7 +373,7 @@ class Peer:
     def plan_arena(self, plan, request, populate=True):
         message = self.expect("PLAN_ARENA", request)
         self.keep(plan)
-        sizes = [size for size in (plan.bytes, plan.control) if size]
+        sizes = [plan.bytes, plan.control] if plan.bytes else [plan.control]
         assert message.bytes == plan.bytes and len(self.fds) == len(sizes)
         maps = [Arena(fd, size, populate) for fd, size in zip(self.fds, sizes)]
         for fd in self.fds:
@@ -415,7 +417,7 @@ class Peer:
         self.ask("LEAVE", "LEFT", job=self.job)
 
     def mark(self, plan, params):
-        """Sets the bits of these parameters in the diagnosis page, as the library does when they become
+        """Sets the bits of these parameters in the control memory, as the library does when they become
         ready."""
         plan.page.map[16:24] = struct.pack("<Q", plan.step)
         for param in params:
@@ -526,9 +528,9 @@ def agree(peers, plans):
 class Crew:
     """A whole job of Peers that go on in lockstep."""
 
-    def __init__(self, path, name, world=2, plan=small_plan, uid=None, peer=Peer, minor=0, **join):
+    def __init__(self, path, name, world=2, plan=small_plan, uid=None, peer=Peer, **join):
         self.name = name
-        self.peers = [peer(path, uid, program=name, minor=minor) for _ in range(world)]
+        self.peers = [peer(path, uid, program=name) for _ in range(world)]
         requests = [peer.join_send(name, world, rank, **join) for rank, peer in enumerate(self.peers)]
         for peer, request in zip(self.peers, requests):
             peer.joined(request)

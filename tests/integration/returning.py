@@ -19,8 +19,7 @@ class Returning(Peer):
     def keep(self, plan):
         """As the library does."""
         self.memory[plan.ordinal] = os.dup(self.fds[0])
-        if plan.control:
-            self.control[plan.ordinal] = os.dup(self.fds[-1])
+        self.control[plan.ordinal] = os.dup(self.fds[-1])
 
     def close(self):
         for fd in (*self.memory.values(), *self.control.values()):
@@ -48,13 +47,16 @@ class Returning(Peer):
     def tell(self, old, step, launched):
         """All that there is to tell, and takes over what `old` held."""
         for ordinal, plan in old.plans.items():
-            self.offer(plan, old.memory[ordinal], step, launched, old.control.get(ordinal))
-            self.plans[ordinal] = plan
+            self.offer(plan, old.memory[ordinal], step, launched, old.control[ordinal])
         self.told()
-        self.memory, self.control, old.memory, old.control, old.plans = old.memory, old.control, {}, {}, {}
+        self.take_over(old)
 
-    def offer(self, plan, fd, step, launched, control=None, **changes):
-        """Describes a plan again and offers its memory; returns the request."""
+    def take_over(self, old):
+        self.plans, self.memory, self.control = old.plans, old.memory, old.control
+        old.plans, old.memory, old.control = {}, {}, {}
+
+    def offer(self, plan, fd, step, launched, control, **changes):
+        """Describes a plan again and offers its memories, or the arena alone; returns the request."""
         request = self.plan_send(plan, commit=False)
         return self.send("REJOIN_PLAN", request, fds=[fd] if control is None else [fd, control], job=self.job,
                          plan=plan.ordinal, step=step, launched=launched, **changes)

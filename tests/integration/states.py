@@ -33,13 +33,13 @@ PARTS = {"STATUS_DAEMON", "STATUS_CLIENT", "STATUS_JOB", "STATUS_MEMBER", "STATU
 class Actor(Peer):
     """A client that keeps account of what it has asked, and of each answer."""
 
-    def __init__(self, path, minor=1, hello=True, returns=False):
+    def __init__(self, path, hello=True, returns=False):
         super().__init__(path, hello=False)
-        self.minor, self.asked, self.reason, self.gone = minor, {}, None, False
+        self.asked, self.reason, self.gone = {}, None, False
         self.memory = None              # handle of what it has registered
         self.answers = []
         if hello:
-            self.ask("HELLO", "WELCOME", minor=minor, program="actor", library="peer", returns=returns)
+            self.ask("HELLO", "WELCOME", minor=self.minor, program="actor", library="peer", returns=returns)
 
     def say(self, kind, /, request=None, fds=(), raw=b"", **fields):
         """Sends a request, with bytes behind its payload where the schema has no word for what it says, and keeps account of it."""
@@ -110,15 +110,15 @@ class Actor(Peer):
 class Scene:
     """The actor in one of its states."""
 
-    def __init__(self, served, minor):
-        self.served, self.minor = served, minor
+    def __init__(self, served):
+        self.served = served
         self.name = f"cell{next(NEXT_NAME)}"
         self.peers, self.own = [], None
         self.request = None             # of the plan that the actor describes
         self.actor, self.job, self.generation, self.ordinal, self.step = None, MOST, 1, 0, 1
 
     def add(self, **options):
-        made = Actor(self.served.path, **{"minor": self.minor, **options})
+        made = Actor(self.served.path, **options)
         self.peers.append(made)
         return made
 
@@ -159,7 +159,7 @@ class Scene:
         return agree(team, [small_plan(2, **options) for _ in team])
 
     def control(self, verb, **fields):
-        watcher = self.add(minor=1)
+        watcher = self.add()
         return watcher.ask("CONTROL", "CONTROL_DONE", verb=wire.pb.Verb.Value(verb), **fields)
 
     def bring(self, peers, bucket=0):
@@ -172,7 +172,7 @@ class Scene:
         plan = small_plan(2)
         request = next(peer.requests)
         peer.send("PLAN_BEGIN", request, job=peer.job, generation=peer.generation, plan=0, params=2, buckets=2,
-                  arena_bytes=plan.bytes, diagnosis_bytes=plan.diagnosis, reduce=1)
+                  arena_bytes=plan.bytes, control_bytes=plan.control, reduce=1)
         peer.send("PLAN_PARAMS", request, job=peer.job, plan=0, param=[
             wire.pb.Param(name=name, dtype=1, shape=shape, bucket=bucket) for name, shape, bucket in plan.params])
         peer.status()
@@ -188,10 +188,12 @@ class Scene:
         return peer
 
     def tell_plan(self, peer):
-        arena = Own(small_plan(2).bytes)
-        request = peer.plan_send(small_plan(2), commit=False)
-        peer.send("REJOIN_PLAN", request, fds=[arena.fd], job=peer.job, plan=0, step=0, launched=0)
+        plan = small_plan(2)
+        arena, control = Own(plan.bytes), Own(plan.control)
+        request = peer.plan_send(plan, commit=False)
+        peer.send("REJOIN_PLAN", request, fds=[arena.fd, control.fd], job=peer.job, plan=0, step=0, launched=0)
         arena.close()
+        control.close()
         peer.status()
 
 
@@ -299,7 +301,8 @@ def described(scene):
     requests = [peer.plan_send(plan) for peer, plan in zip(team, plans)]
     frame = team[0].expect("PLAN_ARENA", requests[0])
     arena = Arena(team[0].fds[0], frame.bytes)
-    os.close(team[0].fds[0])
+    for fd in team[0].fds:
+        os.close(fd)
 
     def goes_on():
         mapped = [team[0].send("PLAN_MAPPED", job=scene.job, plan=0), team[1].plan_arena(plans[1], requests[1])]
@@ -374,10 +377,7 @@ def replacing(scene, world=2):
     scene.bring(team[:1])
     for peer in team[1:]:
         peer.close()
-    if scene.minor:
-        assert team[0].outcome(team[0].plans[0])[0] == "VOID"
-    else:
-        team[0].expect("LOST")
+    assert team[0].outcome(team[0].plans[0])[0] == "VOID"
     return team
 
 
@@ -481,17 +481,17 @@ def draining(scene):
 
 
 def back_alone(scene):
-    scene.become(scene.rejoin(scene.add(minor=1), 0))
+    scene.become(scene.rejoin(scene.add(), 0))
 
 
 def back_describing(scene):
-    actor = scene.rejoin(scene.add(minor=1), 0)
+    actor = scene.rejoin(scene.add(), 0)
     scene.become(actor)
     scene.begin(actor)
 
 
 def back_with_plan(scene):
-    actor = scene.rejoin(scene.add(minor=1), 0)
+    actor = scene.rejoin(scene.add(), 0)
     scene.become(actor)
     scene.tell_plan(actor)
 
@@ -502,7 +502,7 @@ def back_and_told(scene):
     scene.actor.status()
 
     def goes_on():
-        other = scene.rejoin(scene.add(minor=1), 1)
+        other = scene.rejoin(scene.add(), 1)
         scene.tell_plan(other)
         other.send("REJOIN_END", job=other.job)
         for peer in (scene.actor, other):
@@ -512,8 +512,8 @@ def back_and_told(scene):
 
 def new_in_the_old_job(scene):
     """It waits for a place of those who are not back yet."""
-    back = scene.rejoin(scene.add(minor=1), 0)
-    actor = scene.add(minor=1)
+    back = scene.rejoin(scene.add(), 0)
+    actor = scene.add()
     request = scene.join(actor)
     actor.asked[request] = "JOIN"
     actor.status()
@@ -521,11 +521,11 @@ def new_in_the_old_job(scene):
 
 
 def came_before_the_old_job(scene):
-    actor = scene.add(minor=1)
+    actor = scene.add()
     request = scene.join(actor)
     actor.asked[request] = "JOIN"
     actor.status()
-    scene.become(actor, scene.rejoin(scene.add(minor=1), 0))
+    scene.become(actor, scene.rejoin(scene.add(), 0))
 
 
 STATES = {made.__name__: made for made in (
@@ -533,9 +533,6 @@ STATES = {made.__name__: made for made in (
     registered, in_operation, survivor, successor, arrived, superseded, evicted, lost, left, left_by_the_other,
     dropped_by_the_other, paused, paused_with_all, draining, back_alone, back_describing, back_with_plan, back_and_told,
     new_in_the_old_job, came_before_the_old_job)}
-# What those who speak minor version 0 cannot be in.
-ONLY_MINOR_1 = {"spare", "growth", "successor", "arrived", "superseded", "back_alone", "back_describing", "back_with_plan",
-                "back_and_told", "new_in_the_old_job", "came_before_the_old_job", "registered"}
 
 
 # -- the requests
@@ -549,14 +546,14 @@ def of_plans(scene):
     actor = scene.actor
     plan = small_plan(2)
     begin = {"job": scene.job, "generation": scene.generation, "plan": 0, "params": 2, "buckets": 2, "arena_bytes": plan.bytes,
-             "diagnosis_bytes": plan.diagnosis, "reduce": 1}
+             "control_bytes": plan.control, "reduce": 1}
     params = [wire.pb.Param(name=name, dtype=1, shape=shape, bucket=bucket) for name, shape, bucket in plan.params]
     buckets = [wire.pb.Bucket(dtype=1, offset=offset, bytes=size, payload=payload) for offset, size, payload in plan.buckets]
     for job in handles(scene):
         yield "PLAN_BEGIN", {**begin, "job": job}
     for change in ({"plan": 1}, {"plan": MOST}, {"generation": 0}, {"generation": min(scene.generation + 1, MOST)}, {"generation": MOST},
                    {"params": 0}, {"params": MOST}, {"buckets": 0}, {"buckets": MOST}, {"arena_bytes": 0},
-                   {"arena_bytes": LONGEST}, {"arena_bytes": 1 << 46}, {"diagnosis_bytes": 0}, {"reduce": 0},
+                   {"arena_bytes": LONGEST}, {"arena_bytes": 1 << 46}, {"control_bytes": 0}, {"reduce": 0},
                    {"raw": b"\x40\x63"}):
         yield "PLAN_BEGIN", {**begin, **change}
     for number in (0, 1, MOST):
@@ -638,7 +635,7 @@ def of_places(scene):
 
 
 def of_others(scene):
-    yield "HELLO", {"minor": 1}
+    yield "HELLO", {"minor": 0}
     yield "STATUS", {}
     yield "STATUS", {"job": scene.name}
     yield "TRACE", {"job": scene.name}

@@ -143,14 +143,14 @@ class Forming(FakeDaemon):
 
     def __init__(self, path):
         self.instance = 0
-        super().__init__(path, minor=1)
+        super().__init__(path)
 
     def _talk(self, client):
         while data := client.recv(wire.FRAME_MAX):
             head, message = wire.parse(data)
             if head.type == wire.pb.HELLO and not self.refuse:
                 self.instance += 1
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=self.instance, device="cpu",
+                self._send(client, head, "WELCOME", wire.pb.Welcome(instance=self.instance, device="cpu",
                                                                     version="0.1.0"))
             elif head.type == wire.pb.JOIN:
                 self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2,

@@ -48,9 +48,9 @@ def test_a_number_that_is_used_again(serve):
 def test_arena_is_sealed(serve):
     """A member can neither shrink the arena under the daemon nor grow it."""
     peer = serve().alone("sealed")
-    plan = small_plan(1)
+    plan = small_plan(2)
     peer.expect("PLAN_ARENA", peer.plan_send(plan))
-    fd = peer.fds[0]
+    fd, control = peer.fds
     try:
         for size in (0, PAGE, plan.bytes + PAGE):
             with pytest.raises(PermissionError):
@@ -59,6 +59,7 @@ def test_arena_is_sealed(serve):
         assert seals & 7 == 7           # SEAL, SHRINK, GROW
     finally:
         os.close(fd)
+        os.close(control)
 
 
 # -- members that disagree
@@ -139,7 +140,7 @@ def test_absent_in_a_plan_that_has_no_neutral_element(serve):
 def test_plans_that_wait_for_one_member_are_agreed_when_it_goes(serve):
     """Several of them in the same moment."""
     served = serve()
-    first, second, third = (served.peer(minor=1) for _ in range(3))
+    first, second, third = (served.peer() for _ in range(3))
     requests = [peer.send("JOIN", job="eager", min_world=2, max_world=3, last_call_ms=60000)
                 for peer in (first, second, third)]
     for peer, request in zip((first, second, third), requests):

@@ -698,14 +698,14 @@ def test_no_permission(daemon, program):
 
 
 def test_status_shows_the_times_that_a_library_has_counted(daemon):
-    """They stand in the control page of each plan, in nanoseconds: what was blocked, and all of it."""
+    """They stand in the control memory of each plan, in nanoseconds: what was blocked, and all of it."""
     served = daemon()
     crew = Crew(served.socket, "timed", 2, small_plan)
     crew.plan(small_plan)
     for rank, plan, blocked, whole in ((0, 0, 3_000_000, 12_000_000), (0, 1, 1_000_000, 2_000_000),
                                        (1, 0, 7_000, 7_000),
                                        (1, 1, 9_000_000, 8_999_999)):
-        crew.plans[plan][rank].arena.map[0:16] = struct.pack("<2Q", blocked, whole)
+        crew.plans[plan][rank].page.map[0:16] = struct.pack("<2Q", blocked, whole)
     shown = {row.rank: row for row in crew.peers[0].status()["STATUS_MEMBER"]}
     assert (shown[0].exposed_us, shown[0].exposed) == (4000, 0.375)
     assert (shown[1].exposed_us, shown[1].exposed) == (7, 1)         # what cannot be is left out

@@ -11,7 +11,6 @@ from clusters import SWIFT, Cluster, Gate, ended, members_of, opened, write_key
 from harness import free_port, wait_until
 from peer import Peer
 from trainers import OK, ask, crew, fields, step
-from wire import MINOR
 
 pytestmark = pytest.mark.host
 
@@ -51,7 +50,7 @@ def test_every_daemon_shows_the_whole_job(hosts, member, peers):
         assert [plan["step"] for plan in job["plans"]] == [1]
         text = served.ctl("status")
         assert "HOST" in text and "alpha" in text and "beta" in text, text
-    rows = peers(Peer(it.nodes[0].socket, minor=MINOR)).status()["STATUS_MEMBER"]
+    rows = peers(Peer(it.nodes[0].socket)).status()["STATUS_MEMBER"]
     assert {row.rank: row.HasField("client") for row in rows} == {0: True, 1: False, 2: True}, \
         "another daemon's numbers of clients say nothing here"
 

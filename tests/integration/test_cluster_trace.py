@@ -13,7 +13,7 @@ from harness import CTL, Program
 from peer import Peer
 from test_trace import check
 from trainers import crew, step
-from wire import MINOR, pb
+from wire import pb
 
 pytestmark = pytest.mark.host
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root makes time namespaces, and has several uids")
@@ -116,7 +116,7 @@ def test_a_daemon_that_is_stopped_is_named(spread):
 @pytest.fixture
 def asker(peers):
     """asker(daemon) -> a client of it."""
-    return lambda served: peers(Peer(served.socket, minor=MINOR))
+    return lambda served: peers(Peer(served.socket))
 
 
 def node_of(client, host):

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.host
 GREETINGS = [
     (frame(ARRIVAL, post.Arrival(host="h", name="n")), "it does not say who it is"),
     (frame(HELLO, b"\xff" * 40), "its greeting is malformed"),
-    (hello(major=2), "it speaks another major version of the protocol between daemons: update one"),
-    (hello(major=0), "it speaks another major version of the protocol between daemons: update one"),
+    (hello(major=2), "gradsyncd test on host '.' speaks version 2 of the protocol between daemons"),
+    (hello(major=0, host="h"), "gradsyncd test on host 'h' speaks version 0 of the protocol"),
     (hello(node=b""), "it does not say which daemon it is"),
     (hello(node=NODE + b"x"), "it does not say which daemon it is"),
     (hello(role=linkpeer.COORDINATOR), "it plays the wrong part"),

@@ -112,7 +112,7 @@ def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeyp
     handle = bytes.fromhex(owner.line())
     if freed:
         assert owner.ask("free") == "freed"
-    peer = peers(Peer(served.socket, minor=2))
+    peer = peers(Peer(served.socket))
     peer.joined(peer.join_send("other", 1, rank=0))
     request = {"job": peer.job, "offset": 0, "bytes": 4096, "ipc": handle}
     if number == 0 and not freed:
@@ -135,7 +135,7 @@ def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeyp
 def test_ranges_that_are_none(offset, size, gpu, member, peers):  # noqa: F811
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)
-    peer = peers(Peer(served.socket, minor=2))
+    peer = peers(Peer(served.socket))
     peer.joined(peer.join_send("other", 1, rank=0))
     with pytest.raises(Refused) as refused:
         peer.ask("REGISTER", "REGISTERED", job=peer.job, offset=offset, bytes=size, ipc=bytes(64))

@@ -227,7 +227,8 @@ def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):
 
     plan = small_plan()
     message = peer.expect("PLAN_ARENA", peer.plan_send(plan))
-    fd = peer.fds[0]
+    fd, control = peer.fds
+    os.close(control)
     os.posix_fallocate(fd, 0, message.bytes)
     refused(peer, fd, message.bytes)
     refused(stranger, fd, message.bytes)

@@ -144,7 +144,7 @@ def test_a_member_that_was_lost(daemon, peers):
 
 def test_nobody_took_the_place(daemon, peers):
     served = daemon()
-    made = peers(Crew(served.socket, "awaited", 2, minor=3, rejoin_grace_ms=200))
+    made = peers(Crew(served.socket, "awaited", 2, rejoin_grace_ms=200))
     made.go(1)
     made.peers[0].close()
     made.peers[1].expect("LOST")
@@ -157,7 +157,7 @@ def test_nobody_took_the_place(daemon, peers):
 
 def test_all_went_while_a_place_was_kept(daemon, peers):
     served = daemon()
-    made = peers(Crew(served.socket, "deserted", 2, minor=3, rejoin_grace_ms=600000))
+    made = peers(Crew(served.socket, "deserted", 2, rejoin_grace_ms=600000))
     made.peers[1].close()
     wait_until(lambda: served.job("deserted")["state"] == "replacing", "the news of the loss")
     made.peers[0].close()
@@ -169,12 +169,12 @@ def test_all_went_while_a_place_was_kept(daemon, peers):
 def test_too_few_were_left_to_wait(daemon, peers):
     """Somebody has come for a place, and the last one that had the job's state has gone."""
     served = daemon()
-    made = peers(Crew(served.socket, "thin", 3, minor=3, rejoin_grace_ms=600000))
+    made = peers(Crew(served.socket, "thin", 3, rejoin_grace_ms=600000))
     made.go(1)
     for rank in (1, 2):
         made.peers[rank].close()
     wait_until(lambda: len(served.job("thin")["waiting_for"]) == 2, "the news of both losses")
-    comes = peers(Peer(served.socket, minor=3))
+    comes = peers(Peer(served.socket))
     comes.join_send("thin", 3, 1, rejoin_grace_ms=600000)
     wait_until(lambda: len(served.job("thin")["waiting_for"]) == 1, "the one that comes")
     made.peers[0].close()
@@ -317,28 +317,20 @@ def test_they_are_forgotten_with_the_daemon(daemon, peers):
 
 
 def test_only_who_asks_is_told(daemon, peers):
-    """A client that does not know of them gets the rows that it knows."""
+    """Else a client gets the rows of what there is."""
     served = daemon()
     made = peers(Crew(served.socket, "past", 1, plan=None))
     made.leave()
     end_of(served, "past")
     with one(served.socket) as peer:
         told = peer.status()
-        assert "STATUS_ENDED" not in told and not told["STATUS_END"][0].HasField("ended")
-        assert not told["STATUS_END"][0].HasField("next")
+        assert "STATUS_ENDED" not in told
         request = peer.send("STATUS", ended=True, job="past")
         assert peer.expect("STATUS_DAEMON", request).device == "cpu"
         assert peer.expect("STATUS_ENDED", request).text == "its last member left"
-        end = peer.expect("STATUS_END", request)
-        assert (end.ended, end.found) == (1, True)
-        end = peer.ask("STATUS", "STATUS_DAEMON", ended=True, job="none") and peer.expect("STATUS_END")
-        assert (end.ended, end.found) == (0, False)
-
-
-def test_a_daemon_of_an_older_release(scratch, peers, ctl):
-    fake = peers(FakeDaemon(scratch / "older"))
-    told = ctl("list", "jobs", "--ended", socket=fake.path, code=1)
-    assert told.out == "" and "older release, which does not remember jobs that have ended" in told.err
+        assert peer.expect("STATUS_END", request).found
+        assert peer.ask("STATUS", "STATUS_DAEMON", ended=True, job="none")
+        assert not peer.expect("STATUS_END").found
 
 
 class Remembering(FakeDaemon):
@@ -353,14 +345,13 @@ class Remembering(FakeDaemon):
             head, message = wire.parse(data)
             if head.type == wire.pb.HELLO:
                 self._send(client, head, "WELCOME",
-                           wire.pb.Welcome(minor=3, instance=1, device="cpu", version="0.1.0"))
+                           wire.pb.Welcome(instance=1, device="cpu", version="0.1.0"))
                 continue
             self._send(client, head, "STATUS_DAEMON",
                        wire.pb.StatusDaemon(device="cpu", version="0.1.0", pid=1))
             if message.ended:
                 self._send(client, head, "STATUS_ENDED", self.row)
-            end = wire.pb.StatusEnd(ended=1) if message.ended else wire.pb.StatusEnd()
-            self._send(client, head, "STATUS_END", end)
+            self._send(client, head, "STATUS_END", wire.pb.StatusEnd())
 
 
 def test_each_field_has_the_value_that_the_daemon_sent(scratch, peers, ctl):

@@ -178,7 +178,8 @@ def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
     peer = served.alone("payer")
     plan = small_plan(3, elements=MIB)
     peer.expect("PLAN_ARENA", peer.plan_send(plan))
-    fd = peer.fds[0]
+    fd, control = peer.fds
+    os.close(control)
     served.go()
     assert blocks(fd) == 0
     plan.arena = Arena(fd, plan.bytes, populate=False)

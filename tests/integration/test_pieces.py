@@ -119,7 +119,7 @@ def test_pieces_are_small(daemon, peers):
     served = daemon(settings={"socket_mode": "0666"})
     for uid in USERS:
         crowd(served, peers, uid, name="x" * 250)
-    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    operator = peers(Peer(served.socket))
     all_of_it = list(pieces(operator))
     assert all(size(frames) < PIECE + ROW for frames in all_of_it)
     together = [frame for frames in all_of_it for frame in frames]
@@ -140,7 +140,7 @@ def test_what_is_asked_for_by_name_is_little(daemon, peers):
     served = daemon(settings={"socket_mode": "0666"})
     for uid in USERS:
         crowd(served, peers, uid)
-    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    operator = peers(Peer(served.socket))
     answers = list(pieces(operator, f"{USERS[1]}/job7"))
     together = [frame for frames in answers for frame in frames]
     assert named(together) == [(USERS[1], "job7")] and size(together) < 2 * ROW
@@ -157,7 +157,7 @@ def test_own_jobs_come_first(daemon, peers):
     for uid in USERS[:2]:
         crowd(served, peers, uid, 8)
     crowd(served, peers, 0, 2, "mine")
-    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    operator = peers(Peer(served.socket))
     order = named([frame for frames in pieces(operator) for frame in frames])
     assert order[:2] == [(0, "mine0"), (0, "mine1")]
     assert order[2:] == [(uid, f"job{number}") for uid in USERS[:2] for number in range(8)]
@@ -168,7 +168,7 @@ def test_jobs_come_and_go_between_pieces(daemon, peers):
     """Those that are there all the time are told once each. One that is told half goes on where it was left,
     and those that begin meanwhile are left out, so that the walk ends."""
     served = daemon(settings={"socket_mode": "0666"})
-    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    operator = peers(Peer(served.socket))
     stay = peers(Returning(served.socket, USERS[0]))
     goes = []
     for number in range(JOBS):
@@ -198,7 +198,7 @@ def test_jobs_come_and_go_between_pieces(daemon, peers):
 def test_a_large_job_is_told_in_pieces(daemon, peers):
     """A piece may end in the middle of a job: the next one goes on with its members, each once."""
     served = daemon()
-    operator = peers(Peer(served.socket, minor=wire.MINOR))
+    operator = peers(Peer(served.socket))
     members = [peers(Peer(served.socket, program="p" * 60)) for _ in range(3)]
     for rank, each in enumerate(members):
         each.join_send("large", 4, rank)
@@ -222,32 +222,9 @@ def test_a_large_job_is_told_in_pieces(daemon, peers):
 def test_a_place_that_nobody_has_told(daemon, peers, odd):
     """It is what a client says, and no more is believed of it than that."""
     served = daemon()
-    peer = peers(Peer(served.socket, minor=wire.MINOR))
+    peer = peers(Peer(served.socket))
     assert sum(len(frames) for frames in pieces(peer, None, wire.pb.StatusPlace(**odd))) < 20
     assert peer.status()["STATUS_DAEMON"]
-
-
-@needs_root
-def test_an_older_client_hears_why(daemon, peers):
-    """It asks for all in one. That is what it gets, empty places one by one, as far as there is room; then a
-    reason, and the connection stays."""
-    served = daemon(settings={"socket_mode": "0666"})
-    crowd(served, peers, USERS[0], 4)
-    older = peers(Peer(served.socket, minor=2))
-    told = older.status()
-    assert len(told["STATUS_MEMBER"]) == 4 * WORLD and len(told["STATUS_WAIT"]) == 4 * (WORLD - 1)
-    assert not any(member.HasField("places") for member in told["STATUS_MEMBER"])
-    crowd(served, peers, USERS[0], JOBS - 4, "more")
-    for uid in USERS[1:]:
-        crowd(served, peers, uid)
-    request = older.send("STATUS")
-    while (head := wire.split(data := older.sock.recv(wire.FRAME_MAX))[0]).type != wire.pb.REFUSED:
-        assert head.request == request and head.type != wire.pb.STATUS_END
-    refused = Refused(wire.parse(data)[1])
-    assert head.request == request and refused.code == "QUOTA" and f"pid {os.getpid()}" in refused.text
-    assert "there is no room for more that waits to be read" in refused.text
-    request = older.send("STATUS", job=f"{USERS[0]}/job1")
-    assert older.expect("STATUS_DAEMON", request).jobs == JOBS * len(USERS)
 
 
 class Cutting(FakeDaemon):

@@ -6,7 +6,6 @@ import resource
 import pytest
 
 import harness
-from fake import OldDaemon
 from harness import wait_until
 from peer import align
 from trainers import ask, fields, join, opened, together
@@ -207,15 +206,3 @@ def test_a_trainer_that_punches_is_told(daemon, member):
     lost, other = (each.line() for each in members)
     assert lost.startswith("INVALID ") and "holes were punched" in lost, lost
     assert other.startswith("VOID_RETRY ") and "evicted" in other, other
-
-
-def test_a_daemon_that_is_too_old(program, scratch):
-    path = scratch / "old"
-    old = OldDaemon(path)
-    each = program(harness.MEMBER, socket=str(path))
-    ask(each, "open")
-    ask(each, "join name=old world=1")
-    assert "too old" in ask(each, "register 0 4096", "UNSUPPORTED")
-    each.kill()
-    old.close()
-    assert "REGISTER" not in old.types

@@ -41,7 +41,7 @@ def test_the_latest_generation_that_can_come_back(serve):
     job, = [job for job in made.status()["STATUS_JOB"] if job.name == "late"]
     made.send("REJOIN_END", job=job.job)
     assert made.expect("RESUMED").generation == 1 << 31
-    other = served.peer(minor=1)
+    other = served.peer()
     assert other.ask("JOIN", "JOINED", **world).generation == (1 << 31) + 1
     assert made.expect("NEWGEN").generation == (1 << 31) + 1
 
@@ -146,19 +146,19 @@ def test_memory_that_cannot_be(daemon, pair, peers):
               (memfd(size + 4096, fill=size + 4096), str(size)),
               (os.open("/dev/null", os.O_RDWR), "memfd")]
     for fd, word in offers:
-        request = made.offer(old[0].plans[0], fd, 0, 0)
+        request = made.offer(old[0].plans[0], fd, 0, 0, old[0].control[0])
         os.close(fd)
         refused(made, request, "INVALID", word)
     # What it had sent before it heard that is of the same request: it has not told all.
     made.send("PLAN_BEGIN", request, job=made.job, generation=made.generation, plan=1, params=1, buckets=1,
-              arena_bytes=2 * wire.PAGE, diagnosis_bytes=wire.PAGE, reduce=wire.pb.SUM)
+              arena_bytes=wire.PAGE, control_bytes=wire.PAGE, reduce=wire.pb.SUM)
     made.send("REJOIN_END", request, job=made.job)
     request = made.plan_send(old[0].plans[0], commit=False)
     refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0, launched=0), "INVALID", "missing")
     request = made.send("REJOIN_PLAN", fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)
     refused(made, request, "INVALID", "9 of 2")
-    made.offer(old[0].plans[0], old[0].memory[0], 0, 0)
-    made.plans, made.memory, old[0].plans, old[0].memory = old[0].plans, old[0].memory, {}, {}
+    made.offer(old[0].plans[0], old[0].memory[0], 0, 0, old[0].control[0])
+    made.take_over(old[0])
     made.told()
     other = back(peers, served, old[1], 0, 0)
     enter([made, other])
@@ -171,7 +171,8 @@ def test_memory_that_another_member_has_brought(gone, peers):
     first = back(peers, served, old[0], 0, 0)
     second = peers(Returning(served.socket))
     second.rejoin(old[1])
-    refused(second, second.offer(old[1].plans[0], first.memory[0], 0, 0), "INVALID", "brought back already")
+    request = second.offer(old[1].plans[0], first.memory[0], 0, 0, old[1].control[0])
+    refused(second, request, "INVALID", "brought back already")
 
 
 def test_a_place_that_stays_empty(gone, peers):

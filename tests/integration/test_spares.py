@@ -6,8 +6,6 @@ import re
 
 import pytest
 
-import harness
-from fake import OldDaemon
 from harness import kill, stop, wait_until
 from teams import GRACE, Team, takes_state, void_behind
 from trainers import ask, fields, restart, together
@@ -171,16 +169,6 @@ def test_one_that_does_not_await_the_next_daemon_ends_no_job(spared):
     assert it.step() == [2, 2]
     job = it.job()
     assert (job["generation"], job["void_steps"]) == (2, 0)
-
-
-def test_a_daemon_that_is_too_old(program, scratch):
-    old = OldDaemon(scratch / "old")
-    each = program(harness.MEMBER, socket=old.path)
-    ask(each, "open")
-    assert "too old" in ask(each, "join name=old world=1 spare=1", "UNSUPPORTED")
-    each.kill()
-    old.close()
-    assert "JOIN" not in old.types
 
 
 def test_people_see_it(spared):

@@ -4,22 +4,20 @@ notices."""
 import pytest
 
 from harness import wait_until
-from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, forget, must_be_refused, requests
-
-CELLS = [(name, minor) for name in STATES for minor in (1, 0) if minor or name not in ONLY_MINOR_1]
+from states import ANSWERS, STATES, WAITS, Scene, ask, forget, must_be_refused, requests
 
 
 class Stage:
     """One state, made again whenever a request has changed something."""
 
-    def __init__(self, served, name, minor):
-        self.served, self.name, self.minor = served, name, minor
+    def __init__(self, served, name):
+        self.served, self.name = served, name
         self.scene = self.goes_on = None
         self.dropped = 0
 
     def make(self):
         if self.scene is None:
-            self.scene = Scene(self.served, self.minor)
+            self.scene = Scene(self.served)
             self.goes_on = STATES[self.name](self.scene)
             self.scene.actor.sync()
 
@@ -70,10 +68,10 @@ def judge(stage, kind, fields, request, answers):
     return len(mine) == 1 and mine[0].kind == "REFUSED"
 
 
-@pytest.mark.parametrize("name, minor", CELLS, ids=[f"{name}-{minor}" for name, minor in CELLS])
-def test_every_request(serve, name, minor):
+@pytest.mark.parametrize("name", STATES)
+def test_every_request(serve, name):
     served = serve(settings={"jobs_per_uid": 64})
-    stage = Stage(served, name, minor)
+    stage = Stage(served, name)
     stage.make()
     for number in range(len(requests(stage.scene))):
         stage.make()
@@ -82,7 +80,7 @@ def test_every_request(serve, name, minor):
             request = ask(stage.scene, kind, fields)
             refused = judge(stage, kind, fields, request, stage.scene.actor.sync())
         except AssertionError as problem:
-            raise AssertionError(f"{name}, minor {minor}: {kind} {fields}: {problem}") from problem
+            raise AssertionError(f"{name}: {kind} {fields}: {problem}") from problem
         if not refused:
             stage.drop()
     stage.finish()
@@ -94,7 +92,7 @@ def test_a_loss_in_a_larger_world_before(serve):
     """The last rank of three was lost, and the others closed ranks; then one of them leaves, and somebody who waits takes his
     place: he is not the successor of a rank that there is no more."""
     served = serve()
-    scene = served.adopt(Scene(served, 1))
+    scene = served.adopt(Scene(served))
     served.others.append(scene)
     team = [scene.add() for _ in range(3)]
     for peer, request in [(peer, scene.join(peer, 3, min_world=2, last_call_ms=60000, rejoin_grace_ms=0)) for peer in team]:

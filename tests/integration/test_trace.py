@@ -334,7 +334,7 @@ def test_a_step_of_which_the_record_holds_a_part(scratch, program):
     facts = {"record": 1, "name": "j", "now_us": 100, "pid": [5], "plan": 0, "generation": 1, "outcome": wire.pb.COMMITTED, "bucket": [bucket]}
     served = FakeDaemon(scratch / "fake", trace=[("TRACE_STEP", wire.pb.TraceStep(step=1, buckets=2, opened_us=10, ended_us=20, **facts)),
                                                  ("TRACE_STEP", wire.pb.TraceStep(step=2, buckets=1, opened_us=30, ended_us=40, **facts)),
-                                                 ("TRACE_END", wire.pb.TraceEnd(found=True))], minor=2)
+                                                 ("TRACE_END", wire.pb.TraceEnd(found=True))])
     made = program(harness.CTL, "trace", "j", "-o", "-", socket=served.path)
     assert made.wait() == 0, made.err
     events = json.loads(made.out)["traceEvents"]

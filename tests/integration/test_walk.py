@@ -27,12 +27,11 @@ class Walker(Actor):
     """A client that knows what it could sensibly do next."""
 
     def __init__(self, scene, chance):
-        minor = chance.choice([0, 1, 1, 1])
-        super().__init__(scene.served.path, minor, returns=chance.random() < 0.3)
+        super().__init__(scene.served.path, returns=chance.random() < 0.3)
         self.chance, self.returned = chance, False
         self.generation, self.rank, self.kept = 1, 0, []
         self.forget_job()
-        scene.actor, scene.minor, scene.request = self, minor, None
+        scene.actor, scene.request = self, None
         self.scene = scene
 
     def close(self):
@@ -123,11 +122,11 @@ class Walker(Actor):
         if self.chance.random() < 0.05:
             plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(ODD)
         elif self.chance.random() < 0.05:
-            odd[self.chance.choice(["arena_bytes", "diagnosis_bytes"])] = self.chance.choice(ODD)
+            odd[self.chance.choice(["arena_bytes", "control_bytes"])] = self.chance.choice(ODD)
         self.asked[request] = PLAN
         self.describing = [
             (request, "PLAN_BEGIN", {**address, "generation": self.generation, "params": 2, "buckets": 2, "reduce": 1,
-                                     "arena_bytes": plan.bytes, "diagnosis_bytes": plan.diagnosis,
+                                     "arena_bytes": plan.bytes, "control_bytes": plan.control,
                                      "timeout_ms": self.chance.choice([0, 0, 10]), **odd}),
             (request, "PLAN_PARAMS", {**address, "param": [wire.pb.Param(name=name, dtype=1, shape=shape, bucket=bucket)
                                                            for name, shape, bucket in plan.params]}),
@@ -143,9 +142,9 @@ class Walker(Actor):
             request, kind, fields = self.describing.pop(0)
             fds = []
             if kind == "REJOIN_PLAN":
-                arena = Own(small_plan(2).bytes)
-                self.kept.append(arena)
-                fds = [arena.fd]
+                plan = small_plan(2)
+                self.kept += [Own(plan.bytes), Own(plan.control)]
+                fds = [memory.fd for memory in self.kept[-2:]]
                 fields = {**fields, "step": self.chance.choice([0, 0, 1]), "launched": self.chance.choice([0, 1, 2])}
             payload = wire.message(kind, **fields).SerializeToString()
             self.send_raw(wire.frame(kind, payload, request, len(fds)), fds)

@@ -15,7 +15,7 @@ from octets import HEADER, varint
 
 MAGIC = 0x5347
 MAJOR = 1
-MINOR = 3
+MINOR = 0
 FRAME_MAX = 65536
 PAYLOAD_MAX = FRAME_MAX - HEADER.size
 FDS_MAX = 2

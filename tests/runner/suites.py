@@ -31,8 +31,8 @@ class Suite:
 ON_GPU = ["client_again", "restart", "void_plan", "replace"]
 # Where bytes, memory and descriptors come from others: again under ASan and UBSan.
 OUTSIDE = ["bad_frames", "bad_operations", "bad_plans", "client", "cluster_wire", "control_memory", "cuda",
-           "cuda_corners", "descriptors", "jobs", "metrics_listen", "pieces", "proof", "registered", "rejoin",
-           "restart", "state", "states", "token", "trace", "versions", "walk"]
+           "cuda_corners", "descriptors", "jobs", "metrics_listen", "pieces", "played", "proof",
+           "protocol_version", "registered", "rejoin", "restart", "state", "states", "token", "trace", "walk"]
 # Where a process has several threads at work: again under TSan.
 THREADED = ["answered", "client", "client_again", "cluster", "cluster_gloo", "collectives", "deadlock",
             "descriptors", "loss", "metrics", "nonfinite", "registered", "registered_restart", "replace",

@@ -48,12 +48,7 @@ static void build(uint32_t proc, const struct action *action) {
                 memset(comm, 0, sizeof(*comm));
                 comm->name = action->comm;
                 comm->set = action->set.word[0];
-                comm->dialect = action->dialect;
         }
-        if (action->dialect != comm->dialect || action->dialect > w.proc[proc].node.config.dialect)
-                violate(RULE_ORDER,
-                        "node %u builds a communicator in dialect %u, knows %u, and others use %u", proc,
-                        action->dialect, w.proc[proc].node.config.dialect, comm->dialect);
         comm->begun |= UINT64_C(1) << proc;
         comm->epoch[proc] = w.proc[proc].epoch;
         for (uint32_t i = 0; i < w.n_procs && comm->begun == comm->set; i++)

@@ -134,7 +134,6 @@ struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t iden
         return (struct membership_request){ .member = member,
                                             .min_world = w.min_world,
                                             .max_world = w.max_world,
-                                            .adapts = true,
                                             .identity = identity,
                                             .instance = member_id_count(member),
                                             .timeout = spare ? 0 : 1500,

@@ -89,7 +89,6 @@ void proc_start(uint32_t proc) {
                                          .address = proc,
                                          .instance = p->epoch,
                                          .host = proc,
-                                         .dialect = (uint32_t)(proc + p->epoch) % 3,
                                          .n_lanes = N_LANES,
                                          .window = WINDOW,
                                          .agreed = w.agreed,

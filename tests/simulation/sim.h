@@ -213,7 +213,6 @@ struct collective {
 struct comm {
         struct generation name;
         uint64_t set, begun, works, dead; /* nodes: where it is being built, works, has ended */
-        uint32_t dialect;
         uint32_t epoch[MAX_PROCS];
         uint64_t launched[N_LANES][MAX_PROCS];
         uint64_t done[N_LANES][MAX_PROCS];

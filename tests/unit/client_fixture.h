@@ -70,7 +70,6 @@ struct played {
         struct sockaddr_un address;
         int listener, sock;
         uint64_t instance;
-        unsigned minor;
         pthread_t thread;
         script_fn script;
         struct gradsync *gs;
@@ -78,10 +77,10 @@ struct played {
         struct gradsync_plan *plan;
         uint8_t *in, *out;
         struct codec codec;
-        uint32_t request;   /* of the last message */
-        int fd;             /* that came with it; -1: none */
-        unsigned n_fds;     /* as many; others are closed */
-        int arena, control; /* control -1: its contents are at the start of the arena */
+        uint32_t request; /* of the last message */
+        int fd;           /* that came with it; -1: none */
+        unsigned n_fds;   /* as many; others are closed */
+        int arena, control;
         uint64_t arena_bytes, control_bytes;
 };
 
@@ -133,8 +132,7 @@ static inline void welcome(struct played *d) {
         TAKE(d, HELLO, Hello);
         if (d->fd >= 0)
                 close(d->fd);
-        welcome.has_minor = welcome.has_instance = true;
-        welcome.minor = d->minor;
+        welcome.has_instance = true;
         welcome.instance = ++d->instance;
         ANSWER(d, WELCOME, welcome);
 }
@@ -165,8 +163,7 @@ static inline void let_plan(struct played *d) {
         const Wire__PlanBegin *begin;
 
         begin = TAKE(d, PLAN_BEGIN, PlanBegin);
-        EXPECT(begin->has_control_bytes == (d->minor >= FRAME_MINOR_2));
-        EXPECT(begin->has_diagnosis_bytes != begin->has_control_bytes);
+        EXPECT(begin->has_control_bytes);
         d->arena_bytes = begin->arena_bytes;
         d->control_bytes = begin->control_bytes;
         TAKE(d, PLAN_PARAMS, PlanParams);
@@ -177,10 +174,9 @@ static inline void let_plan(struct played *d) {
         arena.has_job = arena.has_plan = arena.has_bytes = true;
         arena.job = HANDLE;
         arena.bytes = d->arena_bytes;
-        if (d->control_bytes > 0)
-                d->control = memfd_new(MEMFD_CONTROL, d->control_bytes);
+        d->control = memfd_new(MEMFD_CONTROL, d->control_bytes);
         say_fds(d, WIRE__MESSAGE_TYPE__PLAN_ARENA, d->request, &arena.base, (int[]){ d->arena, d->control },
-                d->control >= 0 ? 2 : 1);
+                2);
         TAKE(d, PLAN_MAPPED, PlanMapped);
         agreed.has_job = true;
         agreed.job = HANDLE;
@@ -257,8 +253,7 @@ static inline void *played_thread(void *data) {
 }
 
 /* Opens a handle to a daemon that plays the script, and joins. */
-static inline void play_with(struct played *d, script_fn script, unsigned minor,
-                             const struct gradsync_options *given) {
+static inline void play_with(struct played *d, script_fn script, const struct gradsync_options *given) {
         struct gradsync_join_options join = GRADSYNC_JOIN_OPTIONS_INIT;
         struct gradsync_options options = *given;
         struct timespec now;
@@ -270,7 +265,6 @@ static inline void play_with(struct played *d, script_fn script, unsigned minor,
         *d = (struct played){ .directory = "/tmp/gs-played.XXXXXX",
                               .address = { .sun_family = AF_UNIX },
                               .sock = -1,
-                              .minor = minor,
                               .script = script,
                               .arena = -1,
                               .control = -1 };
@@ -293,7 +287,7 @@ static inline void play_with(struct played *d, script_fn script, unsigned minor,
 static inline void play(struct played *d, script_fn script) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
 
-        play_with(d, script, FRAME_MINOR, &options);
+        play_with(d, script, &options);
 }
 
 /* A plan of so many parameters of 16 bytes, in buckets of so many bytes. */

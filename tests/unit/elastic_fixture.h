@@ -11,9 +11,7 @@
 
 /* 2 to 3 members, who form with 2. */
 static inline struct job_join elastic(struct fixture *f) {
-        return join_of(f, "j",
-                       (struct membership_request){
-                               .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true });
+        return join_of(f, "j", (struct membership_request){ .min_world = 2, .max_world = 3, .grace = GRACE });
 }
 
 static inline void join(struct fixture *f) {

@@ -52,7 +52,7 @@ struct rig {
         struct site site[SITES];
         struct rig_own own;
         uint32_t n, n_absent; /* sites; nodes after them that nobody plays */
-        uint32_t n_lanes, dialect;
+        uint32_t n_lanes;
         uint64_t comm, older; /* older: 0, or the one before, which is still there */
         bool is_built;        /* and not dropped since */
 };
@@ -220,7 +220,6 @@ static void site_build_one(struct site *site, uint64_t comm, const char *name) {
         struct engine_build build = { .comm = comm,
                                       .name = name,
                                       .n_lanes = rig->n_lanes,
-                                      .dialect = rig->dialect,
                                       .n_nodes = n,
                                       .self = site_rank(site),
                                       .node = address,

@@ -39,14 +39,14 @@ static inline void form(struct fixture *f, uint32_t world) {
         form_named(f, "j", world);
 }
 
-/* Two buckets. */
+/* Two buckets. The fd is the control memory's. */
 static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
                            int *ret_fd) {
         int r = describe_plan(f, f->member[rank], ordinal, 2, name);
 
         if (r == 0)
                 r = plan_commit(f->member[rank], ordinal, 8, &f->refusal);
-        *ret_fd = r == 0 ? f->memory.fds[0] : -1;
+        *ret_fd = r == 0 ? f->memory.fds[1] : -1;
         return r;
 }
 

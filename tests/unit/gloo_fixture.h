@@ -84,7 +84,6 @@ static void rig_open(struct rig *rig, uint32_t n, uint32_t n_lanes, uint32_t sil
         rig->comm = COMM;
         for (uint32_t rank = 0; rank < n; rank++)
                 site_open(rig, rank, silence);
-        rig->dialect = rig->site[0].engine->ops->dialect;
 }
 
 static inline void rig_form(struct rig *rig, uint32_t n, uint32_t n_lanes) {

@@ -17,6 +17,7 @@
 #include "job/job.h"
 #include "job/plan/plan.h"
 #include "job/watch/waits.h"
+#include "proto/diagnosis.h"
 #include "quiet_events.h"
 
 #define MEMBERS 5    /* of a world, at most */
@@ -207,14 +208,14 @@ static inline struct job_join join_of(struct fixture *f, const char *name,
                                   .membership = membership };
 }
 
-/* An average, with a page of diagnosis in the arena. */
+/* An average. */
 static inline struct offer offer_of(uint32_t ordinal, uint32_t buckets) {
         return (struct offer){ .generation = 1,
                                .plan = ordinal,
                                .params = buckets,
                                .buckets = buckets,
-                               .arena_bytes = 4096 * (buckets + 1),
-                               .diagnosis_bytes = 4096,
+                               .arena_bytes = 4096 * buckets,
+                               .control_bytes = diagnosis_bytes(buckets),
                                .reduce = WIRE__REDUCE__AVG };
 }
 
@@ -235,7 +236,7 @@ static inline int describe_plan(struct fixture *f, struct member *member, uint32
         }
         for (uint32_t i = 0; r == 0 && i < buckets; i++) {
                 struct offer_bucket bucket = {
-                        .dtype = WIRE__DTYPE__F32, .offset = 4096 * (i + 1), .bytes = 4, .payload = 4
+                        .dtype = WIRE__DTYPE__F32, .offset = 4096 * i, .bytes = 4, .payload = 4
                 };
 
                 r = plan_buckets(member, ordinal, &bucket, 1, &f->refusal);

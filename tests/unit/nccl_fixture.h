@@ -94,7 +94,6 @@ static void rig_configure(struct rig *rig, uint32_t n) {
         rig->n = n;
         rig->n_lanes = LANES;
         rig->comm = COMM;
-        rig->dialect = TABLE_WINDOWS;
         rig->own.config = (struct nccl_engine_config){ .host = "here",
                                                        .log = -1,
                                                        .driver = FAKE_GPU_LIBRARY,

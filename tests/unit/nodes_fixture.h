@@ -19,6 +19,7 @@
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "proto/diagnosis.h"
 #include "quiet_events.h"
 #include "rendezvous/remote.h"
 #include "rendezvous/stations.h"
@@ -44,7 +45,7 @@
 #define BEHIND 64u  /* bytes after a bucket that are not its own: */
 #define BESIDE 0x5a /* nothing but this is ever there */
 #define LARGE_ROOM ((LARGE * 4u + BEHIND + 4095u) / 4096u * 4096u)
-#define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE_ROOM)
+#define ARENA_BYTES (BUCKETS * 4096u + LARGE_ROOM)
 #ifndef STAGING
 #define STAGING 65536u
 #endif
@@ -238,6 +239,11 @@ static void on_regenerated(struct member *member, const struct membership_loss *
         cluster->trainer[before] = (struct trainer){ 0 };
 }
 
+/* The way between nodes was broken, and nothing is void. */
+static void on_resumed(struct member *member) {
+        cluster->trainer[member->rank].behind = false;
+}
+
 static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
         struct station *station = job_events_data(job);
 
@@ -267,6 +273,7 @@ static const struct jobs_events events = {
         .outcome = on_outcome,
         .lost = on_lost,
         .regenerated = on_regenerated,
+        .resumed = on_resumed,
         .stall = on_stall,
         .evict = on_evict,
 };
@@ -489,8 +496,7 @@ static inline void join(uint32_t node, uint32_t rank, uint32_t world) {
                                                  .max_world = world,
                                                  .has_rank = cluster->least == 0,
                                                  .rank = rank,
-                                                 .grace = cluster->grace,
-                                                 .adapts = true } };
+                                                 .grace = cluster->grace } };
 
         assert_int_equal(jobs_join(station->jobs, &join, &cluster->refusal), 0);
 }
@@ -505,7 +511,7 @@ static inline uint32_t pieces_of(uint32_t node, uint32_t buckets) {
 }
 
 static inline uint64_t bucket_offset(uint32_t bucket) {
-        return (1 + bucket) * 4096u + (bucket > cluster->large ? LARGE_ROOM : 0);
+        return bucket * 4096u + (bucket > cluster->large ? LARGE_ROOM : 0);
 }
 
 static inline void describe(struct member *member, uint32_t plan, const char *name) {
@@ -514,7 +520,7 @@ static inline void describe(struct member *member, uint32_t plan, const char *na
                                .params = BUCKETS * cluster->parts,
                                .buckets = BUCKETS,
                                .arena_bytes = ARENA_BYTES,
-                               .diagnosis_bytes = 4096,
+                               .control_bytes = diagnosis_bytes(BUCKETS * cluster->parts),
                                .reduce = cluster->reduce };
         struct offer_param param[BUCKETS * MOST_PARTS] = { 0 };
         struct offer_bucket bucket[BUCKETS] = { 0 };

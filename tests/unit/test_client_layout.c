@@ -46,11 +46,10 @@ static void fill(struct params *of, const char *prefix, unsigned n, unsigned dty
 
 /* What the daemon demands of a layout, whatever the parameters. */
 static void check_rules(const struct layout *made, const struct params *of) {
-        uint64_t at = made->diagnosis_bytes, payload = 0;
+        uint64_t at = 0, payload = 0;
         uint32_t seen = 0, smallest = UINT32_MAX;
 
-        assert_int_equal(made->diagnosis_bytes + made->control_bytes, diagnosis_bytes(of->n));
-        assert_true(made->diagnosis_bytes == 0 || made->control_bytes == 0);
+        assert_int_equal(made->control_bytes, diagnosis_bytes(of->n));
         for (uint32_t b = 0; b < made->n_buckets; b++) {
                 const struct layout_bucket *bucket = &made->bucket[b];
                 uint64_t end = bucket->offset, sum = 0;
@@ -87,13 +86,8 @@ static void check_rules(const struct layout *made, const struct params *of) {
 }
 
 static void plan(struct layout *made, struct params *of, uint64_t first, uint64_t limit) {
-        assert_int_equal(layout_init(made, of, first, limit, false), GRADSYNC_OK);
+        assert_int_equal(layout_init(made, of, first, limit), GRADSYNC_OK);
         check_rules(made, of);
-        assert_int_equal(layout_place(made, of, true), GRADSYNC_OK);
-        assert_int_equal(made->diagnosis_bytes, 0);
-        check_rules(made, of);
-        assert_int_equal(layout_place(made, of, false), GRADSYNC_OK);
-        assert_int_equal(made->control_bytes, 0);
 }
 
 static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } },
@@ -140,9 +134,7 @@ TEST_ALONE(test_registered_memory_without_gaps_is_cut_like_an_arena) {
                 at = (at + 4 * elements[i] + 63) / 64 * 64;
         }
         plan(&arena, &here, KIB, 4 * KIB);
-        assert_int_equal(layout_init(&memory, &there, KIB, 4 * KIB, false), GRADSYNC_OK);
-        assert_int_equal(memory.arena_bytes, memory.diagnosis_bytes);
-        assert_int_equal(layout_place(&memory, &there, true), GRADSYNC_OK);
+        assert_int_equal(layout_init(&memory, &there, KIB, 4 * KIB), GRADSYNC_OK);
         assert_int_equal(memory.arena_bytes, 0);
         assert_int_equal(memory.control_bytes, diagnosis_bytes(5));
         assert_int_equal(memory.payload, arena.payload);
@@ -172,11 +164,11 @@ TEST_WITH(test_gaps_and_other_memories_end_a_bucket, begin, end) {
         put(&params, "back", GRADSYNC_F32, 16, &elsewhere, 0);
         put(&params, "below", GRADSYNC_F32, 16, &somewhere, 1024);
         put(&params, "descends", GRADSYNC_F32, 16, &somewhere, 960);
-        assert_int_equal(layout_init(&layout, &params, KIB, KIB, false), GRADSYNC_OK);
+        assert_int_equal(layout_init(&layout, &params, KIB, KIB), GRADSYNC_OK);
         assert_int_equal(layout.n_buckets, 8);
         assert_int_equal(layout.bucket_of[0], layout.bucket_of[1]);
         assert_int_equal(layout.bucket[layout.bucket_of[0]].bytes, 64 + 60);
-        assert_int_equal(layout.arena_bytes, layout.diagnosis_bytes + ARENA_PAGE);
+        assert_int_equal(layout.arena_bytes, ARENA_PAGE);
 }
 
 /* A gap closes the first bucket of a type, however small that is. Those after it have the usual limit. */
@@ -187,7 +179,7 @@ TEST_WITH(test_the_limit_after_a_gap, begin, end) {
                 put(&params, name, GRADSYNC_F32, 16, &somewhere, 64 * i);
         }
         put(&params, "after a gap", GRADSYNC_F32, 4, &somewhere, 1024);
-        assert_int_equal(layout_init(&layout, &params, 128, 512, false), GRADSYNC_OK);
+        assert_int_equal(layout_init(&layout, &params, 128, 512), GRADSYNC_OK);
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 1);
         assert_int_equal(layout.bucket[1].n, 8);
@@ -249,16 +241,16 @@ TEST_WITH(test_random_plans_keep_the_rules, begin, end) {
 }
 
 TEST_WITH(test_limits_of_plans, begin, end) {
-        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_STATE);
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_STATE);
         fill(&params, "p", LIMIT_BUCKETS + 1, GRADSYNC_U8, 1);
-        assert_int_equal(layout_init(&layout, &params, 1, 0, false), GRADSYNC_INVALID);
-        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 0), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
         assert_non_null(strstr(fail_text(), "bucket_bytes"));
         plan(&layout, &params, 2, 2);
         layout_deinit(&layout);
         params_deinit(&params);
         fill(&params, "huge", 3, GRADSYNC_U8, LIMIT_ARENA / 2);
-        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
 }
 
 TEST_WITH(test_names_are_unique_and_valid, begin, end) {

@@ -80,7 +80,7 @@ static void prepare(struct layout *layout, struct params *params, struct results
 
         for (char name[] = "a"; name[0] <= 'd'; name[0]++)
                 assert_int_equal(params_add(params, name, GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_OK);
-        assert_int_equal(layout_init(layout, params, 8, 8, false), GRADSYNC_OK); /* two buckets: c d, a b */
+        assert_int_equal(layout_init(layout, params, 8, 8), GRADSYNC_OK); /* two buckets: c d, a b */
         assert_int_equal(results_init(results, layout, world), GRADSYNC_OK);
 }
 

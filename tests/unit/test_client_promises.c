@@ -91,46 +91,31 @@ PLAYED(test_registered_memory_is_there_until_the_daemon_has_let_go) {
 
 static void script_absent(struct played *d) {
         const struct diagnosis *page;
-        const uint8_t *arena, *large;
-        bool apart;
+        const uint8_t *large;
 
         let_begin(d);
-        arena = mmap(NULL, d->arena_bytes, PROT_READ, MAP_SHARED, d->arena, 0);
-        EXPECT(arena != MAP_FAILED);
-        apart = d->control >= 0;
-        large = apart ? arena : arena + diagnosis_bytes(1);
-        page = apart ? mmap(NULL, d->control_bytes, PROT_READ, MAP_SHARED, d->control, 0)
-                     : (const struct diagnosis *)(const void *)arena;
-        EXPECT(page != MAP_FAILED);
+        large = mmap(NULL, d->arena_bytes, PROT_READ, MAP_SHARED, d->arena, 0);
+        page = mmap(NULL, d->control_bytes, PROT_READ, MAP_SHARED, d->control, 0);
+        EXPECT(large != MAP_FAILED && page != MAP_FAILED);
         EXPECT(TAKE(d, READY, Ready)->has_absent);
         EXPECT(diagnosis_marked(page, 0));
         EXPECT(page->step == 1 && page->version == DIAGNOSIS_VERSION);
         EXPECT(large[0] == 0 && large[LARGE - 1] == 0);
-        if (apart)
-                munmap((void *)(uintptr_t)page, d->control_bytes);
-        munmap((void *)(uintptr_t)arena, d->arena_bytes);
+        munmap((void *)(uintptr_t)page, d->control_bytes);
+        munmap((void *)(uintptr_t)large, d->arena_bytes);
         commit(d, 1, 1, 1);
 }
 
-static void say_what_is_true(unsigned minor) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-        struct played d;
+/* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready. */
+PLAYED(test_what_is_said_is_true) {
         uint64_t elements = LARGE / 4;
 
-        play_with(&d, script_absent, minor, &options);
-        assert_int_equal(gradsync_param(d.job, "large", GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
-        assert_int_equal(gradsync_plan(d.job, &d.plan), GRADSYNC_OK);
-        memset(gradsync_gradient(d.plan, 0), 1, LARGE);
-        assert_int_equal(gradsync_absent(d.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
-        played_end(&d);
-}
-
-/* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready: in the
- * control memory, or in the arena of a daemon that knows of none. */
-TEST_ALONE(test_what_is_said_is_true) {
-        say_what_is_true(FRAME_MINOR);
-        say_what_is_true(FRAME_MINOR_1);
+        play(&played, script_absent);
+        assert_int_equal(gradsync_param(played.job, "large", GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
+        assert_int_equal(gradsync_plan(played.job, &played.plan), GRADSYNC_OK);
+        memset(gradsync_gradient(played.plan, 0), 1, LARGE);
+        assert_int_equal(gradsync_absent(played.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_OK);
 }
 
 static pthread_barrier_t clearing;
@@ -247,7 +232,7 @@ PLAYED(test_a_stall_that_comes_during_the_callback) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
 
         options.stall = on_stall;
-        play_with(&played, script_stalls, FRAME_MINOR, &options);
+        play_with(&played, script_stalls, &options);
         stalled = played.gs;
         plan_of(&played, 1);
         assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
@@ -333,7 +318,7 @@ PLAYED(test_the_time_of_a_join_begins_with_its_daemon) {
         join.name = "job";
         join.min_world = 2;
         join.timeout_ms = 1000;
-        play_with(&played, script_late, FRAME_MINOR, &options);
+        play_with(&played, script_late, &options);
         assert_int_equal(gradsync_leave(played.job), GRADSYNC_OK);
         while (played.gs->link.state == LINK_UP)
                 assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
@@ -345,8 +330,10 @@ PLAYED(test_the_time_of_a_join_begins_with_its_daemon) {
 
 TEST_ALONE(test_states_that_may_follow) {
         static const char *const may[] = {
-                [STANDING_OUTSIDE] = ".s...", [STANDING_SETTLED] = ".sclo", [STANDING_CHANGING] = ".sclo",
-                [STANDING_LOSING] = "....o",  [STANDING_OVER] = ".....",
+                [STANDING_OUTSIDE] = ".s..",
+                [STANDING_SETTLED] = ".sco",
+                [STANDING_CHANGING] = ".sco",
+                [STANDING_OVER] = "....",
         };
 
         for (unsigned from = STANDING_OUTSIDE; from <= STANDING_OVER; from++)
@@ -356,30 +343,33 @@ TEST_ALONE(test_states_that_may_follow) {
 
                         assert_int_equal(done, may[from][to] != '.');
                         assert_int_equal(standing.state, done ? to : from);
-                        assert_string_equal(standing.loss.text,
-                                            done && from != STANDING_LOSING ? "then" : "first");
+                        assert_string_equal(standing.loss.text, done ? "then" : "first");
                 }
 }
 
-static bool old_has_spoken;
+static bool all_is_said;
 
-static void script_old(struct played *d) {
+static void script_over(struct played *d) {
+        Wire__Lost lost = WIRE__LOST__INIT;
+
         let_begin(d);
         TAKE(d, READY, Ready);
         make_void(d, 1, 1);
-        next_generation(d, 2, true); /* which no such daemon says */
-        __atomic_store_n(&old_has_spoken, true, __ATOMIC_SEQ_CST);
+        lost.has_job = lost.has_pid = true;
+        lost.job = HANDLE;
+        lost.pid = 99;
+        lost.text = (char *)"gone";
+        NOTICE(d, LOST, lost);
+        next_generation(d, 2, true); /* which no daemon says */
+        __atomic_store_n(&all_is_said, true, __ATOMIC_SEQ_CST);
 }
 
-/* To a daemon of the first minor version each loss is the end, and nothing brings the job back. */
 PLAYED(test_a_job_that_is_over_stays_over) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-
-        play_with(&played, script_old, 0, &options);
+        play(&played, script_over);
         plan_of(&played, 1);
         assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
         assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
-        while (!__atomic_load_n(&old_has_spoken, __ATOMIC_SEQ_CST))
+        while (!__atomic_load_n(&all_is_said, __ATOMIC_SEQ_CST))
                 sched_yield();
         assert_int_equal(gradsync_barrier(played.job), GRADSYNC_MEMBER_LOST);
         assert_int_equal(gradsync_generation(played.job), 1);

@@ -474,7 +474,7 @@ static void rejoin(int way, int result) {
         how = way;
         told = (struct told){ .launched = 77 };
         options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_rejoin, FRAME_MINOR, &options);
+        play_with(&played, script_rejoin, &options);
         plan_of(&played, 3);
         for (uint32_t i = 3; i-- > (how == COMMITTED ? 0 : 1);)
                 assert_int_equal(gradsync_ready(played.plan, i), GRADSYNC_OK);
@@ -515,28 +515,6 @@ PLAYED(test_rejoin_before_the_state_is_taken) {
         rejoin(BEHIND, GRADSYNC_VOID_BEHIND);
         assert_true(told.step == 0 && told.launched == 0);
         assert_true(told.behind);
-}
-
-static void script_older(struct played *d) {
-        let_begin(d);
-        take_ready(d, 1, 0, 2);
-        hang_up(d);
-        d->minor = FRAME_MINOR_1;
-        welcome(d);
-        EXPECT(recv(d->sock, d->in, FRAME_MAX, 0) == 0); /* it asks for nothing, and closes */
-}
-
-/* It would look for the diagnosis pages in the arena, and take gradients for them. */
-PLAYED(test_no_rejoin_at_an_older_daemon) {
-        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
-
-        options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_older, FRAME_MINOR, &options);
-        plan_of(&played, 2);
-        assert_int_equal(gradsync_ready(played.plan, 1), GRADSYNC_OK);
-        assert_int_equal(gradsync_ready(played.plan, 0), GRADSYNC_OK);
-        assert_int_equal(gradsync_finish(played.plan, NULL), GRADSYNC_VOID_RETRY);
-        assert_non_null(strstr(gradsync_error(), "older release"));
 }
 
 /* ---- looking for the next daemon ---- */
@@ -585,7 +563,7 @@ PLAYED(test_an_old_refusal_is_forgotten) {
         char pid[32];
 
         options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_refuses, FRAME_MINOR, &options);
+        play_with(&played, script_refuses, &options);
         played.gs->link.daemon = 1; /* of another process than the next one */
         while (gradsync_generation(played.job) < 2 || played.gs->link.state == LINK_UP)
                 assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
@@ -605,7 +583,7 @@ PLAYED(test_the_pause_between_attempts) {
         uint64_t ms = 2;
 
         options.reconnect_timeout_ms = 600000;
-        play_with(&played, script_gone, FRAME_MINOR, &options);
+        play_with(&played, script_gone, &options);
         while (played.gs->link.state == LINK_UP)
                 assert_int_equal(gradsync_dispatch(played.gs), GRADSYNC_OK);
         for (unsigned i = 0; i < 12; i++) {

@@ -116,7 +116,6 @@ static void join(struct daemon *d, uint64_t member, uint32_t least, uint32_t mos
                                               .min_world = least,
                                               .max_world = most,
                                               .incarnation = d->incarnation,
-                                              .adapts = true,
                                               .grace = SECOND,
                                               .last_call = SECOND,
                                               .timeout = 3 * SECOND };

@@ -198,7 +198,7 @@ static int come_back(struct fixture *f, uint32_t world) {
                           .token = &f->token,
                           .owner = f,
                           .owner_members = &f->members,
-                          .membership = { .min_world = world, .max_world = world, .adapts = true } },
+                          .membership = { .min_world = world, .max_world = world } },
                 .said.word.generation = 1,
                 .world = world,
                 .stable = 1,

@@ -8,12 +8,12 @@
 
 #define TIMEOUT (10 * USEC_PER_SEC)
 
-/* The arenas of the members, by plan. Their diagnosis pages come first. */
-static int arena[MEMBERS][MEMBERS];
+/* The control memories of the members, by plan. */
+static int control[MEMBERS][MEMBERS];
 
 static void agree_on(struct fixture *f, uint32_t ordinal, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++) {
-                assert_int_equal(describe(f, rank, ordinal, "b", &arena[ordinal][rank]), 0);
+                assert_int_equal(describe(f, rank, ordinal, "b", &control[ordinal][rank]), 0);
                 assert_int_equal(plan_mapped(f->member[rank], ordinal, 9, &f->refusal), 0);
         }
         heard[0] = '\0';
@@ -28,13 +28,13 @@ static void form_with(struct fixture *f, uint32_t world, uint32_t plans) {
 
 /* As the library of that member does in the end of a step; 0: it does something else. */
 static void block(uint32_t ordinal, uint32_t rank, uint64_t step) {
-        assert_int_equal(pwrite(arena[ordinal][rank], &step, sizeof(step),
+        assert_int_equal(pwrite(control[ordinal][rank], &step, sizeof(step),
                                 offsetof(struct diagnosis, blocked)),
                          sizeof(step));
 }
 
 static void mark(uint32_t ordinal, uint32_t rank, uint8_t bits) {
-        assert_int_equal(pwrite(arena[ordinal][rank], &bits, 1, DIAGNOSIS_BITMAP), 1);
+        assert_int_equal(pwrite(control[ordinal][rank], &bits, 1, DIAGNOSIS_BITMAP), 1);
 }
 
 static void give(struct fixture *f, uint32_t ordinal, uint32_t rank, uint32_t buckets) {
@@ -108,7 +108,7 @@ JOB_TEST(a_step_and_an_operation) {
 
 JOB_TEST(a_step_and_the_agreement_on_a_plan) {
         form_with(f, 2, 1);
-        assert_int_equal(describe(f, 1, 1, "b", &arena[1][1]), 0);
+        assert_int_equal(describe(f, 1, 1, "b", &control[1][1]), 0);
         assert_int_equal(plan_mapped(f->member[1], 1, 9, &f->refusal), 0);
         finish(f, 0, 0);
         expect_none(f); /* its library does not say so */
@@ -178,7 +178,7 @@ JOB_TEST(long_names_are_cut) {
                 strcat(name, "\xc3\xa4");
         form(f, 2);
         for (uint32_t rank = 0; rank < 2; rank++) {
-                assert_int_equal(describe(f, rank, 0, name, &arena[0][rank]), 0);
+                assert_int_equal(describe(f, rank, 0, name, &control[0][rank]), 0);
                 assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
         }
         f->jobs->config.deadlock_timeout = TIMEOUT;

@@ -22,7 +22,7 @@ static int setup(void **state) {
         f->begin.params = 2;
         f->begin.buckets = 1;
         f->begin.arena_bytes = 8192;
-        f->begin.diagnosis_bytes = 4096;
+        f->begin.control_bytes = 4096;
         f->begin.reduce = WIRE__REDUCE__AVG;
         *state = f;
         return 0;
@@ -83,7 +83,7 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         struct offer_bucket bucket = { 0 };
         struct description *d = NULL;
 
-        f->begin.arena_bytes = 4096; /* the diagnosis pages alone */
+        f->begin.arena_bytes = 0;
         assert_int_equal(begin(f, &d), 0);
         f->begin.arena_bytes = 8192;
         assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
@@ -138,7 +138,7 @@ TEST(wrong_counts_and_sizes_are_refused_at_once) {
         static const struct {
                 const char *what;
                 uint32_t params, buckets;
-                uint64_t arena_bytes, diagnosis_bytes;
+                uint64_t arena_bytes, control_bytes;
                 unsigned reduce;
         } rows[] = {
                 { "no parameters", 0, 1, 8192, 4096, WIRE__REDUCE__AVG },
@@ -146,8 +146,8 @@ TEST(wrong_counts_and_sizes_are_refused_at_once) {
                 { "more buckets than parameters", 2, 3, 8192, 4096, WIRE__REDUCE__AVG },
                 { "a part of a page", 2, 1, 8193, 4096, WIRE__REDUCE__AVG },
                 { "all memory", 2, 1, UINT64_MAX / 4096 * 4096, 4096, WIRE__REDUCE__AVG },
-                { "diagnosis pages behind the arena", 2, 1, 8192, 12288, WIRE__REDUCE__AVG },
-                { "no diagnosis pages", 2, 1, 8192, 0, WIRE__REDUCE__AVG },
+                { "too large a control memory", 2, 1, 8192, 8192, WIRE__REDUCE__AVG },
+                { "no control memory", 2, 1, 8192, 0, WIRE__REDUCE__AVG },
                 { "no such reduction", 2, 1, 8192, 4096, 77 },
         };
 
@@ -157,7 +157,7 @@ TEST(wrong_counts_and_sizes_are_refused_at_once) {
                 f->begin.params = rows[i].params;
                 f->begin.buckets = rows[i].buckets;
                 f->begin.arena_bytes = rows[i].arena_bytes;
-                f->begin.diagnosis_bytes = rows[i].diagnosis_bytes;
+                f->begin.control_bytes = rows[i].control_bytes;
                 f->begin.reduce = rows[i].reduce;
                 if (begin(f, &d) != WIRE__CODE__INVALID)
                         fail_msg("taken: %s", rows[i].what);
@@ -200,7 +200,6 @@ TEST(wrong_buckets_are_named) {
         f->begin.buckets = 2;
         f->begin.arena_bytes = 16384;
         assert_int_equal(begin(f, &d), 0);
-        assert_int_equal(add_bucket(f, d, 0, 64, 64), WIRE__CODE__INVALID); /* in the diagnosis pages */
         assert_int_equal(add_bucket(f, d, 4100, 64, 64), WIRE__CODE__INVALID);
         assert_int_equal(add_bucket(f, d, 4096, 0, 0), WIRE__CODE__INVALID);
         assert_int_equal(add_bucket(f, d, 4096, 63, 63), WIRE__CODE__INVALID);

@@ -89,7 +89,7 @@ static void bring_registered(struct fixture *f, struct member *member) {
         bucket.memory = f->number;
         begin.generation = member->job->generation;
         begin.params = begin.buckets = 1;
-        begin.arena_bytes = begin.diagnosis_bytes = 4096;
+        begin.control_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
         param.name = "a";
         param.dtype = bucket.dtype = WIRE__DTYPE__F32;

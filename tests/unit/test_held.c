@@ -121,7 +121,6 @@ TEST(a_loss_that_can_be_made_good_releases_it_as_well) {
         for (uint32_t rank = 0; rank < 2; rank++) {
                 struct job_join join = join_request(f, "j", rank, 2, 0);
 
-                join.membership.adapts = true;
                 join.membership.grace = 3600 * USEC_PER_SEC;
                 assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
         }

@@ -60,7 +60,7 @@ static int describe_at(struct fixture *f, uint32_t rank, uint32_t ordinal, uint3
         uint64_t shape = PAGE / 4;
         int r;
 
-        begin.arena_bytes = handle != 0 ? PAGE : 3 * PAGE;
+        begin.arena_bytes = handle != 0 ? 0 : 2 * PAGE;
         for (unsigned i = 0; i < 2; i++) {
                 param[i].name = (i == 0 ? "a" : "b");
                 param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
@@ -70,8 +70,8 @@ static int describe_at(struct fixture *f, uint32_t rank, uint32_t ordinal, uint3
                 bucket[i].memory = handle;
                 bucket[i].bytes = bucket[i].payload = PAGE;
         }
-        bucket[0].offset = handle != 0 ? first : PAGE;
-        bucket[1].offset = handle != 0 ? second : 2 * PAGE;
+        bucket[0].offset = handle != 0 ? first : 0;
+        bucket[1].offset = handle != 0 ? second : PAGE;
         r = plan_begin(f->member[rank], &begin, &f->refusal);
         if (r == 0)
                 r = plan_params(f->member[rank], ordinal, param, 2, &f->refusal);
@@ -141,14 +141,14 @@ TEST(members_have_their_own_places) {
         assert_int_equal(plan_range(plan, 0, 0).offset, 64);
         assert_int_equal(plan_range(plan, 0, 1).offset, 8 * PAGE);
         assert_ptr_not_equal(plan_range(plan, 0, 0).memory, plan->part[0].arena->memory);
-        assert_int_equal(plan_range(plan, 1, 0).offset, PAGE);
-        assert_int_equal(plan_range(plan, 1, 1).offset, 2 * PAGE);
+        assert_int_equal(plan_range(plan, 1, 0).offset, 0);
+        assert_int_equal(plan_range(plan, 1, 1).offset, PAGE);
         assert_ptr_equal(plan_range(plan, 1, 1).memory, plan->part[1].arena->memory);
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0);
         assert_int_equal(f->fake.submitted, 1);
         assert_int_equal(f->fake.task[0].input[0].offset, 8 * PAGE);
-        assert_int_equal(f->fake.task[0].input[1].offset, 2 * PAGE);
+        assert_int_equal(f->fake.task[0].input[1].offset, PAGE);
         assert_int_equal(memory_unregister(f->member[0], 13, handle, &f->refusal), WIRE__CODE__STATE);
         assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), WIRE__CODE__STATE);
         assert_int_equal(ready(f, 0, 1, 0), 0);
@@ -203,7 +203,7 @@ TEST(punched_memory_evicts_its_member) {
         assert_int_equal(f->fake.submitted, 1);
         assert_heard("evict 0;");
         member_gone(f->member[0], WIRE__CAUSE__EVICTED);
-        assert_int_equal(f->fake.n_arenas, 3); /* a task still uses them */
+        assert_int_equal(f->fake.n_arenas, 2); /* a task still uses them */
         fake_end_one(&f->fake);
         pass(f);
         assert_heard("void 1;lost 0;");

@@ -70,6 +70,17 @@ static int sealed(void) {
         return sealed_of(2 * PAGES);
 }
 
+/* An arena and a control memory for a plan of one bucket. */
+static int bring_back(struct fixture *f, uint32_t rank, struct plan_word *word, uint32_t request) {
+        int fds[] = { sealed_of(PAGES), sealed_of(PAGES) };
+        int r = takeover_plan(f->member[rank], word, request, fds, 2, &f->refusal);
+
+        for (unsigned i = 0; i < 2; i++)
+                if (fds[i] >= 0)
+                        close(fds[i]);
+        return r;
+}
+
 static void come_back(struct fixture *f, uint32_t rank) {
         struct job_rejoin rejoin = {
                 .join = elastic(f),
@@ -112,11 +123,11 @@ static void prepare(const struct drama *d) {
         }
 }
 
-static void return_plan(struct fixture *f, uint32_t rank, uint32_t request, int *fd) {
+static void return_plan(struct fixture *f, uint32_t rank, uint32_t request) {
         struct plan_word word = { .step = 4 };
 
         describe_named(f, f->member[rank], 0, "a");
-        assert_int_equal(takeover_plan(f->member[rank], &word, request, fd, 1, &f->refusal), 0);
+        assert_int_equal(bring_back(f, rank, &word, request), 0);
         assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
 }
 
@@ -140,7 +151,7 @@ static int ask_backend(const struct drama *d, uint32_t rank) {
         case MAPPING_STAGING: r = staging_attach(member, request, &f->refusal); break;
         case DROPPING: r = plan_drop(member, 0, request, &f->refusal); break;
         case UNREGISTERING: r = memory_unregister(member, request, 1, &f->refusal); break;
-        case RETURNING: return_plan(f, rank, request, &fd); break;
+        case RETURNING: return_plan(f, rank, request); break;
         default: r = ready(f, rank, 0, 1);
         }
         if (fd >= 0)
@@ -305,10 +316,9 @@ static void refuse_return_of(unsigned first) {
         f->fake.late = true;
         for (uint32_t plan = 0; plan < 2; plan++) {
                 struct plan_word word = { .plan = plan };
-                int arena = sealed();
 
                 describe_named(f, f->member[0], plan, "a");
-                assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), 0);
+                assert_int_equal(bring_back(f, 0, &word, 40), 0);
         }
         assert_int_equal(takeover_staging(f->member[0], 65536, 40, &fd, 1, &f->refusal), 0);
         fake_end_request(&f->fake, first, -EIO);
@@ -327,10 +337,9 @@ TEST_ALONE(a_return_is_refused_once) {
 static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
         for (uint32_t plan = 0; plan < 2; plan++) {
                 struct plan_word word = { .plan = plan };
-                int arena = sealed();
 
                 describe_named(f, f->member[rank], plan, "a");
-                assert_int_equal(takeover_plan(f->member[rank], &word, request, &arena, 1, &f->refusal), 0);
+                assert_int_equal(bring_back(f, rank, &word, request), 0);
         }
         assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
 }
@@ -375,26 +384,24 @@ JOB_TEST(whoever_was_refused_is_not_back) {
 /* It had said that this is all before it heard that one of its plans is refused. */
 JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         struct plan_word word = { .launched = 2 };
-        int arena = sealed();
 
         come_back(f, 0);
         come_back(f, 1);
         describe_named(f, f->member[0], 0, "a");
-        assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), WIRE__CODE__INVALID);
+        assert_int_equal(bring_back(f, 0, &word, 40), WIRE__CODE__INVALID);
         describe_named(f, f->member[0], 1, "a");
         word.plan = 1;
-        assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), 0);
+        assert_int_equal(bring_back(f, 0, &word, 40), 0);
         assert_int_equal(takeover_told(f->member[0], 40, &f->refusal), 0);
         bring_two_back(f, 1, 41);
         pass(f);
         assert_null(strstr(heard, "resumed"));
         assert_null(strstr(heard, "generation"));
         word.launched = 0; /* better this time */
-        assert_int_equal(takeover_plan(f->member[0], &word, 42, &arena, 1, &f->refusal), 0);
+        assert_int_equal(bring_back(f, 0, &word, 42), 0);
         describe_named(f, f->member[0], 0, "a");
         word.plan = 0;
-        arena = sealed();
-        assert_int_equal(takeover_plan(f->member[0], &word, 42, &arena, 1, &f->refusal), 0);
+        assert_int_equal(bring_back(f, 0, &word, 42), 0);
         assert_int_equal(takeover_told(f->member[0], 42, &f->refusal), 0);
         pass(f);
         assert_non_null(strstr(heard, "resumed 0;resumed 1;"));

@@ -105,8 +105,7 @@ static void event_of(struct life *life) {
                                         .min_world = life->min,
                                         .max_world = life->max,
                                         .grace = GRACE,
-                                        .last_call = 5,
-                                        .adapts = true };
+                                        .last_call = 5 };
 
         r.spare = rand() % 4 == 0;
         r.has_slot = !r.spare && rand() % 4 == 0;
@@ -176,7 +175,6 @@ TEST_ALONE(a_world_on_many_hosts) {
                                                 .min_world = WORLD,
                                                 .max_world = WORLD,
                                                 .grace = GRACE,
-                                                .adapts = true,
                                                 .has_rank = true,
                                                 .rank = (i * 13 + 5) % WORLD };
 

@@ -19,7 +19,7 @@ static const struct node_config of_node = {
         .instance = MACHINES_INSTANCE, .n_lanes = 2, .window = 2, .incarnation = 1, .room = ROOM
 };
 static const struct membership_request wish = {
-        .min_world = 1, .max_world = 3, .adapts = true, .grace = SECOND, .last_call = SECOND, .incarnation = 1
+        .min_world = 1, .max_world = 3, .grace = SECOND, .last_call = SECOND, .incarnation = 1
 };
 
 static struct membership_request member(uint32_t of, uint64_t count) {

@@ -121,16 +121,6 @@ TEST(a_library_that_cannot_makes_it_of_nothing) {
         follow(rig, 0, 1, NO_OTHER);
 }
 
-/* One of the nodes knows nothing of it. */
-TEST(so_does_an_earlier_dialect) {
-        rig_configure(rig, 3);
-        rig->dialect = TABLE_WAYS - 1;
-        follow(rig, 0, 1, NO_OTHER);
-        rig_configure(rig, 3);
-        rig->dialect = TABLE_WAYS - 1;
-        follow(rig, 4, 0, NO_OTHER);
-}
-
 /* Until the GPU does what was launched. */
 static void await_work(void) {
         char command[512];

@@ -199,12 +199,6 @@ TEST(a_tail_goes_with_them) {
         }
 }
 
-TEST(an_earlier_dialect_has_none) {
-        rig_configure(rig, 3);
-        rig->dialect = TABLE_WINDOWS - 1;
-        work(rig, false);
-}
-
 TEST(an_older_library_has_none) {
         rig_configure(rig, 3);
         rig->own.config.library = FAKE_NCCL_PLAIN;

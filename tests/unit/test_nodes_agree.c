@@ -37,7 +37,7 @@ static uint64_t place_bytes(const struct version *v) {
 }
 
 static struct offer_bucket bucket_of(const struct version *v, uint32_t index) {
-        struct offer_bucket bucket = { .offset = 4096u + index * place_bytes(v) };
+        struct offer_bucket bucket = { .offset = index * place_bytes(v) };
         char name[16];
         uint64_t shape;
 
@@ -56,14 +56,14 @@ static void offer(uint32_t rank, uint32_t plan, const struct version *v) {
                                .plan = plan,
                                .params = v->params,
                                .buckets = (v->params + v->per - 1) / v->per,
-                               .diagnosis_bytes = 4096,
+                               .control_bytes = diagnosis_bytes(v->params),
                                .reduce = v->reduce != 0 ? v->reduce : WIRE__REDUCE__SUM,
                                .timeout = v->timeout,
                                .void_on_loss = v->voids };
         char name[16];
         uint64_t shape;
 
-        begin.arena_bytes = 4096u + begin.buckets * place_bytes(v);
+        begin.arena_bytes = begin.buckets * place_bytes(v);
         assert_int_equal(plan_begin(member, &begin, &cluster->refusal), 0);
         for (uint32_t i = 0; i < v->params; i++) {
                 struct offer_param param = param_of(v, i, name, &shape);

@@ -49,7 +49,7 @@ TEST(it_enters_no_generation) {
         form_four();
         cluster->fabric->node[2].launch_error = -EIO;
         give_all(4);
-        until(cluster->node[2].voided == 1);
+        until(job_on(2)->state == JOB_REPLACING);
         cluster->fabric->node[2].launch_error = 0;
         until(job_on(2)->machine.node.phase == NODE_BUILDING);
         leave_last();

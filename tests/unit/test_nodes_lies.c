@@ -330,7 +330,6 @@ static void come(uint32_t node) {
                                  .request = 7,
                                  .token = &cluster->token,
                                  .owner = cluster,
-                                 .resumes = below(2),
                                  .owner_members = &cluster->node[node].members,
                                  .membership = { .min_world = 1 + below(world),
                                                  .max_world = world,
@@ -338,8 +337,7 @@ static void come(uint32_t node) {
                                                  .rank = rank,
                                                  .incarnation = below(40) == 0,
                                                  .spare = below(8) == 0,
-                                                 .grace = below(2) * USEC_PER_MSEC,
-                                                 .adapts = true } };
+                                                 .grace = below(2) * USEC_PER_MSEC } };
 
         join.membership.spare &= !join.membership.has_rank;
         join.membership.rank *= join.membership.has_rank;
@@ -352,8 +350,8 @@ static void describe_some(struct member *member, uint32_t ordinal) {
                                .plan = ordinal,
                                .params = 2,
                                .buckets = 2,
-                               .arena_bytes = 12288,
-                               .diagnosis_bytes = 4096,
+                               .arena_bytes = 8192,
+                               .control_bytes = 4096,
                                .reduce = WIRE__REDUCE__AVG,
                                .void_on_loss = below(4) == 0 };
         uint64_t shape = 48 - 4 * (below(20) == 0);
@@ -362,8 +360,8 @@ static void describe_some(struct member *member, uint32_t ordinal) {
                 { .name = "b", .dtype = WIRE__DTYPE__F32, .shape = &shape, .dims = 1, .bucket = 1 }
         };
         struct offer_bucket bucket[2] = {
-                { .dtype = WIRE__DTYPE__F32, .offset = 4096, .bytes = 4 * shape, .payload = 4 * shape },
-                { .dtype = WIRE__DTYPE__F32, .offset = 8192, .bytes = 4 * shape, .payload = 4 * shape }
+                { .dtype = WIRE__DTYPE__F32, .offset = 0, .bytes = 4 * shape, .payload = 4 * shape },
+                { .dtype = WIRE__DTYPE__F32, .offset = 4096, .bytes = 4 * shape, .payload = 4 * shape }
         };
         struct refusal *refusal = &cluster->refusal;
 

@@ -97,7 +97,6 @@ JOB_TEST(different_operations_fail_for_all_and_the_next_one_works) {
 static void join_for_generations(struct fixture *f, uint32_t rank) {
         struct job_join join = join_request(f, "j", rank, 2, 0);
 
-        join.membership.adapts = true;
         join.membership.grace = 3600 * USEC_PER_SEC;
         assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
         pass(f);

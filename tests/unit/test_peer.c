@@ -72,7 +72,6 @@ static struct message_member any_member(const struct message *m) {
                              .timeout = number(),
                              .last_call = number(),
                              .grace = number(),
-                             .adapts = below(2),
                              .host = m->host,
                              .device = m->device,
                              .identity = any(),
@@ -245,7 +244,6 @@ static void make(struct message *m, enum message_kind kind) {
         m->history = any_tag();
         m->host = (uint32_t)any();
         m->device = (uint32_t)any();
-        m->dialect = (uint32_t)any();
         m->engine = (uint32_t)any();
         m->origin = below(N_ORIGINS);
         m->running = below(2);
@@ -282,9 +280,9 @@ static const struct field tag_fields[] = { T(incarnation), T(term),       T(gene
 static const struct field membership_loss_fields[] = { L(member), L(rank), L(pid), L(cause) };
 #define R(name) FIELD(membership_request, name)
 static const struct field membership_request_fields[] = {
-        R(member), R(pid),   R(min_world), R(max_world),   R(has_rank), R(has_slot),  R(rank),
-        R(slot),   R(spare), R(returns),   R(incarnation), R(timeout),  R(last_call), R(grace),
-        R(adapts), R(host),  R(device),    R(identity),    R(instance), R(node)
+        R(member), R(pid),    R(min_world), R(max_world),   R(has_rank), R(has_slot),  R(rank),
+        R(slot),   R(spare),  R(returns),   R(incarnation), R(timeout),  R(last_call), R(grace),
+        R(host),   R(device), R(identity),  R(instance),    R(node)
 };
 #define M(name) FIELD(message_member, name)
 static const struct field message_member_fields[] = { M(request), M(tag),    M(rank),    M(slot), M(id),
@@ -412,8 +410,8 @@ TEST_ALONE(the_largest_message_fits) {
                 member->request = (struct membership_request){
                         UINT64_MAX, INT32_MIN,       LIMIT_WORLD,     LIMIT_WORLD,  true,
                         true,       LIMIT_WORLD - 1, LIMIT_WORLD - 1, true,         true,
-                        UINT64_MAX, LIMIT_NUMBER,    LIMIT_NUMBER,    LIMIT_NUMBER, true,
-                        in.host,    in.device,       UINT64_MAX,      UINT64_MAX,   in.from
+                        UINT64_MAX, LIMIT_NUMBER,    LIMIT_NUMBER,    LIMIT_NUMBER, in.host,
+                        in.device,  UINT64_MAX,      UINT64_MAX,      in.from
                 };
                 member->rank = member->slot = LIMIT_WORLD - 1;
                 member->id = UINT64_MAX;

@@ -120,13 +120,7 @@ static void on_drain(void *link) {
         session_drained(wire->session);
 }
 
-static size_t on_room(void *link) {
-        return SIZE_MAX;
-}
-
-static const struct session_link ops = {
-        .send = on_send, .room = on_room, .drain = on_drain, .hangup = on_hangup
-};
+static const struct session_link ops = { .send = on_send, .drain = on_drain, .hangup = on_hangup };
 
 static void send_message(struct fixture *f, unsigned who, uint16_t type, uint32_t request,
                          const ProtobufCMessage *message, int fd) {
@@ -141,13 +135,6 @@ static void hello(struct fixture *f, unsigned who, int fd) {
         Wire__Hello message = WIRE__HELLO__INIT;
 
         send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, fd);
-}
-
-static void hello_1(struct fixture *f, unsigned who) {
-        Wire__Hello message = WIRE__HELLO__INIT;
-
-        SET(message, minor, FRAME_MINOR_1);
-        send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
 }
 
 static int setup_sessions(void **state) {
@@ -258,22 +245,10 @@ TEST(the_time_for_hello_is_over_with_it) {
 TEST(the_older_one_says_how_they_speak) {
         Wire__Hello message = WIRE__HELLO__INIT;
 
+        wires[0].minor = FRAME_MINOR + 1;
         SET(message, minor, FRAME_MINOR + 1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
         assert_int_equal(wires[0].minor, FRAME_MINOR);
-        hello_1(f, 1);
-        assert_int_equal(wires[1].minor, FRAME_MINOR_1);
-}
-
-TEST(clients_of_minor_0_do_not_come_back) {
-        Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
-
-        hello(f, 0, -1);
-        send_message(f, 0, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
-        assert_int_equal(wires[0].code, WIRE__CODE__UNSUPPORTED);
-        hello_1(f, 1);
-        send_message(f, 1, WIRE__MESSAGE_TYPE__REJOIN, 2, &rejoin.base, -1);
-        assert_int_equal(wires[1].code, WIRE__CODE__INVALID); /* it names no job */
 }
 
 TEST(a_second_hello_ends_it) {
@@ -462,11 +437,11 @@ static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool ident
 }
 
 TEST(an_instance_belongs_to_a_rank) {
-        hello_1(f, 0);
+        hello(f, 0, -1);
         assert_int_equal(join_as(f, 0, false, true, 0), WIRE__CODE__INVALID);
         assert_int_equal(join_as(f, 0, true, true, UINT64_MAX), WIRE__CODE__INVALID);
         assert_int_equal(join_as(f, 0, true, true, UINT64_MAX - 1), 0);
-        hello_1(f, 1);
+        hello(f, 1, -1);
         assert_int_equal(join_as(f, 1, true, true, UINT64_MAX - 1), WIRE__CODE__STALE);
         assert_int_equal(join_as(f, 1, true, true, 0), WIRE__CODE__STALE);
         assert_int_equal(join_as(f, 1, true, false, 0), WIRE__CODE__RANK_TAKEN);
@@ -475,18 +450,11 @@ TEST(an_instance_belongs_to_a_rank) {
 }
 
 TEST(who_says_no_instance_keeps_its_rank) {
-        hello_1(f, 0);
+        hello(f, 0, -1);
         assert_int_equal(join_as(f, 0, true, false, 0), 0);
-        hello_1(f, 1);
+        hello(f, 1, -1);
         assert_int_equal(join_as(f, 1, true, true, 7), WIRE__CODE__RANK_TAKEN);
         assert_int_equal(wires[1].culprit, 1);
-}
-
-TEST(clients_of_minor_0_have_no_instance) {
-        hello(f, 0, -1);
-        assert_int_equal(join_as(f, 0, true, true, 3), 0);
-        hello_1(f, 1);
-        assert_int_equal(join_as(f, 1, true, true, 2), WIRE__CODE__RANK_TAKEN);
 }
 
 static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
@@ -498,16 +466,9 @@ static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
 }
 
 TEST(a_spare_has_no_rank) {
-        hello_1(f, 0);
+        hello(f, 0, -1);
         assert_int_equal(join_spare(f, 0, true), WIRE__CODE__INVALID);
         assert_int_equal(join_spare(f, 0, false), 0);
-}
-
-TEST(clients_of_minor_0_are_no_spares) {
-        hello(f, 0, -1);
-        assert_int_equal(join_spare(f, 0, true), 0);
-        hello(f, 1, -1);
-        assert_int_equal(join_spare(f, 1, false), WIRE__CODE__JOB_FULL);
 }
 
 /* `buckets` of one parameter each. */
@@ -525,8 +486,8 @@ static void send_plan_as(struct fixture *f, unsigned who, uint32_t plan, uint32_
         SET(mapped, plan, plan);
         SET(begin, params, buckets);
         SET(begin, buckets, buckets);
-        SET(begin, arena_bytes, 4096 * (buckets + 1));
-        SET(begin, diagnosis_bytes, 4096);
+        SET(begin, arena_bytes, 4096 * buckets);
+        SET(begin, control_bytes, diagnosis_bytes(buckets));
         SET(begin, reduce, WIRE__REDUCE__AVG);
         send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_BEGIN, 8, &begin.base, -1);
         for (uint32_t i = 0; i < buckets; i++) {
@@ -545,7 +506,7 @@ static void send_plan_as(struct fixture *f, unsigned who, uint32_t plan, uint32_
                 SET(param, dtype, WIRE__DTYPE__F32);
                 SET(bucket, dtype, WIRE__DTYPE__F32);
                 SET(param, bucket, i);
-                SET(bucket, offset, 4096 * (i + 1));
+                SET(bucket, offset, 4096 * i);
                 SET(bucket, bytes, 4);
                 SET(bucket, payload, 4);
                 params.n_param = places.n_bucket = 1;
@@ -759,7 +720,6 @@ TEST(the_last_outcome_comes_before_the_end) {
 TEST(a_shutdown_is_told_to_all) {
         Wire__Hello returns = WIRE__HELLO__INIT;
 
-        SET(returns, minor, FRAME_MINOR_1);
         SET(returns, returns, true);
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &returns.base, -1);
         hello(f, 1, -1);

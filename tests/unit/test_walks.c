@@ -122,13 +122,12 @@ static struct job_join any_join(struct fixture *f) {
         struct membership_request wish = { .min_world = red ? 2 : 1,
                                            .max_world = most,
                                            .grace = below(3) * 3600 * USEC_PER_SEC,
-                                           .incarnation = incarnation,
-                                           .adapts = below(6) > 0 };
+                                           .incarnation = incarnation };
         struct job_join join;
 
         wish.has_rank = below(4) == 0;
         wish.rank = wish.has_rank ? below(most) : 0;
-        wish.spare = wish.adapts && !wish.has_rank && below(6) == 0;
+        wish.spare = !wish.has_rank && below(6) == 0;
         if (wish.has_rank && below(2)) {
                 wish.identity = 1 + wish.rank;
                 wish.instance = 1 + below(4);
@@ -160,7 +159,6 @@ static void come_back(struct fixture *f) {
                                      .wait = below(2) * 3600 * USEC_PER_SEC };
         struct member *member;
 
-        rejoin.join.membership.adapts = true;
         rejoin.join.membership.spare = false;
         rejoin.join.membership.identity = rejoin.join.membership.instance = 0;
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
@@ -178,12 +176,13 @@ static int memory_of(off_t bytes) {
 
 static void tell_plan(struct fixture *f, struct member *member) {
         struct plan_word word = { .plan = 0, .step = below(2), .launched = below(3) };
-        int fd = memory_of(3 * 4096);
+        int fds[] = { memory_of(2 * 4096), memory_of(4096) };
 
         if (describe_plan(f, member, word.plan, 2, "b") == 0)
-                takeover_plan(member, &word, 8, &fd, 1, &f->refusal);
-        if (fd >= 0)
-                close(fd);
+                takeover_plan(member, &word, 8, fds, 2, &f->refusal);
+        for (unsigned i = 0; i < 2; i++)
+                if (fds[i] >= 0)
+                        close(fds[i]);
 }
 
 /* One that the others have comes first, and mostly there is one. */

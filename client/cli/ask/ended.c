@@ -43,12 +43,10 @@ static enum talk_result ended_take(struct talk *talk, const struct talk_reply *r
 }
 
 enum talk_result ended_fetch(struct talk *talk, const char *job, struct ended_jobs *jobs) {
-        Wire__StatusPlace first = WIRE__STATUS_PLACE__INIT;
         Wire__Status request = WIRE__STATUS__INIT;
         struct talk_reply reply = { 0 };
 
         request.job = (char *)job;
-        request.from = &first; /* an older daemon sends the first piece of what there is now */
         SET(request, ended, true);
         enum talk_result r = talk_send(talk, WIRE__MESSAGE_TYPE__STATUS, &request.base);
         while (!r && reply.type != WIRE__MESSAGE_TYPE__STATUS_END) {
@@ -56,10 +54,6 @@ enum talk_result ended_fetch(struct talk *talk, const char *job, struct ended_jo
                 if (!r && reply.type == WIRE__MESSAGE_TYPE__STATUS_ENDED)
                         r = ended_take(talk, &reply, jobs);
         }
-        if (!r && !((const Wire__StatusEnd *)reply.message)->has_ended)
-                r = talk_fail(talk, TALK_FAILED,
-                              "this gradsyncd is of an older release, which does not remember jobs that have "
-                              "ended");
         return r;
 }
 

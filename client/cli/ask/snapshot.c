@@ -187,15 +187,14 @@ void snapshot_deinit(struct snapshot *snapshot) {
         *snapshot = (struct snapshot){ 0 };
 }
 
-/* One piece, from where the one before has ended; an older daemon sends all. */
+/* One piece, from where the one before has ended. */
 static enum talk_result snapshot_fetch_piece(struct talk *talk, const char *job, struct snapshot *snapshot) {
-        Wire__StatusPlace first = WIRE__STATUS_PLACE__INIT;
         Wire__Status request = WIRE__STATUS__INIT;
         struct talk_reply reply;
         int fed = 0;
 
         request.job = (char *)job;
-        request.from = snapshot->end ? snapshot->end->next : &first;
+        request.from = snapshot->end ? snapshot->end->next : NULL;
         enum talk_result r = talk_send(talk, WIRE__MESSAGE_TYPE__STATUS, &request.base);
         talk->answered = snapshot->daemon != NULL;
         while (!r && fed == 0) {

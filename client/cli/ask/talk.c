@@ -165,7 +165,7 @@ enum talk_result talk_receive(struct talk *talk, struct talk_reply *ret) {
                         return talk_fail(talk, TALK_BROKEN, "not a gradsync daemon: %s",
                                          frame_verdict_text(verdict));
                 if (!codec_descriptor(header.type))
-                        continue; /* a notice of a newer daemon */
+                        continue; /* a notice that this version does not know */
                 *ret = (struct talk_reply){ .type = header.type,
                                             .message = codec_unpack(&talk->codec, header.type,
                                                                     packet.data + FRAME_HEADER, header.length,
@@ -215,6 +215,13 @@ static enum talk_result talk_greet(struct talk *talk) {
         if (r)
                 return r;
         const Wire__Welcome *welcome = (const Wire__Welcome *)reply;
+        if (welcome->minor > FRAME_MINOR)
+                return talk_fail(
+                        talk, TALK_VERSION,
+                        "gradsyncd %.64s answered with version %u.%u of the protocol, but gradsyncctl "
+                        "%s speaks %u.%u",
+                        welcome->version ? welcome->version : "?", FRAME_MAJOR, welcome->minor,
+                        GRADSYNC_RELEASE, FRAME_MAJOR, FRAME_MINOR);
         talk->minor = welcome->minor;
         talk->version = strdup(welcome->version ? welcome->version : "");
         talk->device = strdup(welcome->device ? welcome->device : "");

@@ -67,9 +67,6 @@ static enum talk_result cmd_control_say(struct talk *talk, const struct order *o
         Wire__Control control = WIRE__CONTROL__INIT;
         const ProtobufCMessage *reply;
 
-        if (talk->minor < FRAME_MINOR_1)
-                return talk_fail(talk, TALK_REFUSED, "gradsyncd %s takes no orders yet; it is too old",
-                                 talk->version);
         SET(control, verb, order->verb);
         control.job = (char *)order->job;
         SET_IF(control, rank, order->verb == WIRE__VERB__EVICT, (uint32_t)order->rank);

@@ -155,9 +155,6 @@ static enum talk_result cmd_trace_fetch(struct talk *talk, const char *path, con
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         enum talk_result r = TALK_OK;
 
-        if (talk->minor < FRAME_MINOR_1)
-                return talk_fail(talk, TALK_FAILED,
-                                 "this gradsyncd is of an older release, which keeps no record of steps");
         perfetto_daemon(tracing->trace, path);
         tracing_forget_live(tracing);
         request.job = (char *)job;
@@ -173,8 +170,6 @@ static enum talk_result cmd_trace_fetch(struct talk *talk, const char *path, con
                 SET(request, record, end.record);
                 SET(request, after, end.after);
         } while (end.has_record);
-        if (talk->minor < FRAME_MINOR_3)
-                return TALK_OK;
         for (size_t i = 0; i < tracing->n_live && !r; i++)
                 r = cmd_trace_list_nodes(talk, path, tracing->live[i], tracing, ret_found);
         if (tracing->n_live == 0)

@@ -448,9 +448,8 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
 /* The operation was refused because of a loss that ends the job. gradsyncd may send LOST only later, when
  * nothing is done in the job any more; the call waits for it, so that the next call returns the same
  * result. */
-static bool collective_ends_job(const struct gradsync_job *job, int r) {
-        return (r == GRADSYNC_MEMBER_LOST || r == GRADSYNC_DEADLOCK) &&
-               (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
+static bool collective_ends_job(int r) {
+        return r == GRADSYNC_MEMBER_LOST || r == GRADSYNC_DEADLOCK;
 }
 
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
@@ -471,7 +470,7 @@ static int collective_perform(struct gradsync_job *job, const struct call *call)
         if (c->phase == COLLECTIVE_IDLE)
                 collective_begin(job, call);
         r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : collective_advance(job);
-        if (r == GRADSYNC_VOID_RETRY || collective_ends_job(job, r)) {
+        if (r == GRADSYNC_VOID_RETRY || collective_ends_job(r)) {
                 c->phase = COLLECTIVE_VOID;
                 r = collective_end_void(job);
         }

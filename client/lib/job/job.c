@@ -99,11 +99,8 @@ void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket
         memcpy(job->ticket->data, ticket->data, ticket->len);
 }
 
-/* To a daemon of the first minor version each loss is the end. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
-        standing_set_state(&job->standing,
-                           job->gs->minor < FRAME_MINOR_1 ? STANDING_LOSING : STANDING_CHANGING, rank, pid,
-                           text);
+        standing_set_state(&job->standing, STANDING_CHANGING, rank, pid, text);
 }
 
 int job_wait_generation(struct gradsync_job *job) {

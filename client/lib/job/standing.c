@@ -8,9 +8,8 @@
 
 static const unsigned standing_next[] = {
         [STANDING_OUTSIDE] = BIT(SETTLED),
-        [STANDING_SETTLED] = BIT(SETTLED) | BIT(CHANGING) | BIT(LOSING) | BIT(OVER),
-        [STANDING_CHANGING] = BIT(SETTLED) | BIT(CHANGING) | BIT(LOSING) | BIT(OVER),
-        [STANDING_LOSING] = BIT(OVER),
+        [STANDING_SETTLED] = BIT(SETTLED) | BIT(CHANGING) | BIT(OVER),
+        [STANDING_CHANGING] = BIT(SETTLED) | BIT(CHANGING) | BIT(OVER),
         [STANDING_OVER] = 0,
 };
 
@@ -29,14 +28,13 @@ bool standing_set_state(struct standing *standing, enum standing_state state, ui
                         const char *text) {
         if ((standing_next[standing->state] >> state & 1) == 0)
                 return false;
-        if (standing->state != STANDING_LOSING)
-                loss_set(&standing->loss, rank, pid, text);
+        loss_set(&standing->loss, rank, pid, text);
         standing->state = state;
         return true;
 }
 
 bool standing_is_over(const struct standing *standing) {
-        return standing->state >= STANDING_LOSING;
+        return standing->state == STANDING_OVER;
 }
 
 void standing_enter(struct standing *standing, uint32_t generation, uint32_t rank, uint32_t local_rank,

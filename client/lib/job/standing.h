@@ -18,8 +18,6 @@ enum standing_state {
         STANDING_SETTLED,
         /* The generation is at its end: NEWGEN or LOST comes next. */
         STANDING_CHANGING,
-        /* A step is void by a loss that ends the job. Outcomes of other steps may come, and then LOST. */
-        STANDING_LOSING,
         /* LOST has come, or the daemon does not take this member back. No outcome comes any more. */
         STANDING_OVER,
 };
@@ -47,7 +45,7 @@ struct tag {
 
 struct standing {
         enum standing_state state;
-        /* Why it is CHANGING, LOSING or OVER, or why this generation has followed another one. */
+        /* Why it is CHANGING or OVER, or why this generation has followed another one. */
         struct loss loss;
         /* These four are read without the lock. */
         uint32_t generation, rank, local_rank, world;
@@ -68,7 +66,7 @@ const char *loss_verdict(const struct loss *loss);
  * then. A job that is over, or will be, keeps its first reason. */
 bool standing_set_state(struct standing *standing, enum standing_state state, uint32_t rank, int32_t pid,
                         const char *text);
-/* Whether the job is over, or will be. */
+/* Whether the job is over. */
 bool standing_is_over(const struct standing *standing);
 /* Sets the generation, and the member's place in it. */
 void standing_enter(struct standing *standing, uint32_t generation, uint32_t rank, uint32_t local_rank,

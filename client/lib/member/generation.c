@@ -46,8 +46,8 @@ static void generation_follow(uint32_t *generation, const struct gradsync_job *j
                 *generation = next;
 }
 
-/* Steps and calls of the generation before go on in the new one, after a restart of this member's daemon or,
- * since minor version 3, of another one. */
+/* Steps and calls of the generation before go on in the new one, after a restart of this member's daemon or
+ * of another one. */
 int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         struct standing *standing = &job->standing;
 

@@ -58,24 +58,13 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         return GRADSYNC_OK;
 }
 
-static int join_check_minor(const struct gradsync *gs, const struct wish *wish) {
-        if (wish->spare && gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED,
-                            "job '%s' is to have a spare, but this gradsyncd is too old to know spares: "
-                            "upgrade it",
-                            wish->name);
+static int join_check_scope(const struct gradsync *gs, const struct wish *wish) {
         if (wish->scope == WIRE__SCOPE__SCOPE_CLUSTER && !gs->cluster)
                 return fail(
                         GRADSYNC_UNSUPPORTED,
                         "job '%s' is to span several daemons (scope 'cluster'), but this gradsyncd has no "
                         "coordinator: set `coordinator` in its configuration",
                         wish->name);
-        if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED,
-                            "job '%s' is to have a token, but this gradsyncd is too old to know tokens, "
-                            "and would let every process of this user in: upgrade it, or join without a "
-                            "token",
-                            wish->name);
         return GRADSYNC_OK;
 }
 
@@ -104,7 +93,7 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         int r = join_wait_daemon(gs, job);
 
         if (r == GRADSYNC_OK)
-                r = join_check_minor(gs, wish);
+                r = join_check_scope(gs, wish);
         if (r != GRADSYNC_OK)
                 return r;
         join.job = job->name;
@@ -120,9 +109,8 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         /* Members come back to a new daemon only after they have computed: a spare gives them that time. */
         if (wish->spare && job->asked)
                 join.last_call_ms = rejoin_wait_ms(gs);
-        SET_IF(join, rejoin_grace_ms, wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1,
-               (uint64_t)wish->rejoin_grace_ms);
-        SET_IF(join, instance, wish->instance >= 0 && gs->minor >= FRAME_MINOR_1, (uint64_t)wish->instance);
+        SET_IF(join, rejoin_grace_ms, wish->rejoin_grace_ms >= 0, (uint64_t)wish->rejoin_grace_ms);
+        SET_IF(join, instance, wish->instance >= 0, (uint64_t)wish->instance);
         if (wish->token[0] != '\0')
                 join.token = (char *)wish->token;
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base, -1,

@@ -147,25 +147,10 @@ static void rejoin_fill(struct gradsync_job *job, Wire__Rejoin *rejoin) {
                true);
 }
 
-/* A daemon of minor version 1 looks for the diagnosis pages in the arena, where these plans have none. */
-static bool rejoin_is_understood(const struct gradsync_job *job) {
-        const struct gradsync_plan *plan = job->plans->list;
-
-        while (plan != NULL && (plan->drop || plan->layout.control_bytes == 0))
-                plan = plan->next;
-        return plan == NULL || job->gs->minor >= FRAME_MINOR_2;
-}
-
 static void rejoin_ask(struct gradsync_job *job) {
         Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
         struct request *request = &job->rejoin.request;
 
-        if (!rejoin_is_understood(job)) {
-                rejoin_end_refused(job,
-                                   "it is of an older release than the one before; start that one again, "
-                                   "then join and plan anew");
-                return;
-        }
         rejoin_fill(job, &rejoin);
         request_open(job->gs, request, WIRE__MESSAGE_TYPE__REJOINED, rejoin_take_rejoined);
         request->refused = rejoin_take_refusal;

@@ -264,11 +264,6 @@ static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, 
                             "job '%s': other memory is being registered; call gradsync_register() for it "
                             "again until it has finished",
                             job->name);
-        if (!job->gs->standalone && job->gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED,
-                            "job '%s': this gradsyncd is too old to use memory that a trainer brings; let "
-                            "it allocate the gradients (gradsync_param), or upgrade it",
-                            job->name);
         if (memory == NULL)
                 r = registered_create(job, fd, offset, bytes, address, &memory);
         if (r != GRADSYNC_OK)

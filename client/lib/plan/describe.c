@@ -19,10 +19,7 @@ static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         SET(begin, params, plan->layout.n_params);
         SET(begin, buckets, plan->layout.n_buckets);
         SET(begin, arena_bytes, plan->layout.arena_bytes);
-        if (plan->layout.control_bytes > 0)
-                SET(begin, control_bytes, plan->layout.control_bytes);
-        else
-                SET(begin, diagnosis_bytes, plan->layout.diagnosis_bytes);
+        SET(begin, control_bytes, plan->layout.control_bytes);
         SET(begin, reduce, (Wire__Reduce)plan->reduce);
         SET(begin, timeout_ms, plan->job->wish.timeout_ms);
         SET_IF(begin, void_on_loss, plan->void_on_loss && plan->phase != PLAN_AGREED, true);

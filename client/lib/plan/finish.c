@@ -167,7 +167,7 @@ static int finish_wait_param(struct gradsync_plan *plan, uint32_t param, const s
                         return finish_fail_void(plan);
                 if (plan->step.done[plan->layout.bucket_of[param]])
                         return GRADSYNC_OK;
-                r = step_check_job(plan);
+                r = job_check(plan->job);
                 if (r == GRADSYNC_OK && plan->step.mark[param] == MARK_NONE)
                         r = finish_fail_unmarked(plan, param);
                 if (r == GRADSYNC_OK)
@@ -239,8 +239,8 @@ static int finish_wait_outcome(struct gradsync_plan *plan) {
                         r = finish_wait_generation(plan);
                         return r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED ? r : finish_fail_void(plan);
                 }
-                r = step_check_job(plan);
-                if (r == GRADSYNC_OK && plan->step.marked < plan->layout.n_params && !step_outcome_due(plan))
+                r = job_check(plan->job);
+                if (r == GRADSYNC_OK && plan->step.marked < plan->layout.n_params)
                         r = finish_fail_missing(plan);
                 if (r == GRADSYNC_OK)
                         r = finish_wait_once(plan);

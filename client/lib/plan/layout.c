@@ -125,12 +125,10 @@ static void layout_place_in_memory(struct layout *layout, const struct params *p
         }
 }
 
-int layout_place(struct layout *layout, const struct params *params, bool control) {
-        uint64_t at;
+static int layout_place(struct layout *layout, const struct params *params) {
+        uint64_t at = 0;
 
-        layout->control_bytes = control ? diagnosis_bytes(params->n) : 0;
-        layout->diagnosis_bytes = at = control ? 0 : diagnosis_bytes(params->n);
-        layout->payload = 0;
+        layout->control_bytes = diagnosis_bytes(params->n);
         for (uint32_t b = 0; b < layout->n_buckets; b++) {
                 struct layout_bucket *bucket = &layout->bucket[b];
 
@@ -160,7 +158,7 @@ int layout_place(struct layout *layout, const struct params *params, bool contro
 }
 
 int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
-                uint64_t bucket_bytes, bool control) {
+                uint64_t bucket_bytes) {
         *layout = (struct layout){ 0 };
         if (params->n == 0)
                 return fail(GRADSYNC_STATE, "a plan needs parameters: call gradsync_param() first");
@@ -177,7 +175,7 @@ int layout_init(struct layout *layout, const struct params *params, uint64_t fir
         if (r == GRADSYNC_OK)
                 r = layout_arrange(layout, params);
         if (r == GRADSYNC_OK)
-                r = layout_place(layout, params, control);
+                r = layout_place(layout, params);
         if (r != GRADSYNC_OK)
                 layout_deinit(layout);
         return r;

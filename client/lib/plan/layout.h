@@ -6,7 +6,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/lib/plan/params.h"
@@ -37,17 +36,14 @@ struct layout {
         uint32_t *place;
         /* Per parameter: its offset in the arena, or in its memory. */
         uint64_t *offset;
-        /* Size of the diagnosis pages in the arena, or of a control memory; the other one is 0. */
-        uint64_t diagnosis_bytes, control_bytes;
+        uint64_t control_bytes; /* size of the control memory, for the diagnosis pages */
         /* 0: all parameters lie in registered memory. */
         uint64_t arena_bytes;
         uint64_t payload;
 };
 
-/* Lays the parameters out, with a control memory or without. GRADSYNC_OK; STATE if there are no parameters,
- * INVALID or NO_MEMORY, with the text. */
+/* Lays the parameters out. GRADSYNC_OK; STATE if there are no parameters, INVALID or NO_MEMORY, with
+ * the text. */
 int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
-                uint64_t bucket_bytes, bool control);
-/* Places the parameters again, with a control memory or without. GRADSYNC_OK, or INVALID with the text. */
-int layout_place(struct layout *layout, const struct params *params, bool control);
+                uint64_t bucket_bytes);
 void layout_deinit(struct layout *layout);

@@ -19,8 +19,7 @@ static bool mark_is_afresh(const struct gradsync_plan *plan) {
                !standing_is_behind(standing);
 }
 
-/* Whether the parameter is to be counted now: not while gradients accumulate, and not in a step that is or
- * will be void. */
+/* Whether the parameter is to be counted now: neither while gradients accumulate, nor in a void step. */
 static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark, const char *call,
                       bool *ret_count) {
         struct step *step = &plan->step;
@@ -31,7 +30,7 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
                 return r;
         if (mark_is_afresh(plan))
                 step_begin(plan, step_next(plan, false));
-        if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
+        if (step->outcome == WIRE__OUTCOME__VOID) {
                 /* finish() has to report that this mark was dropped. */
                 step->touched |= !plan->accumulating;
                 return GRADSYNC_OK;

@@ -25,8 +25,7 @@ unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX])
 
         if (plan->layout.arena_bytes > 0)
                 ret[n++] = plan->fd;
-        if (plan->layout.control_bytes > 0)
-                ret[n++] = plan->control_fd;
+        ret[n++] = plan->control_fd;
         return n;
 }
 
@@ -96,7 +95,7 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
                 r = placement_check_overlap(job);
         if (r == GRADSYNC_OK)
                 r = layout_init(&plan->layout, &job->plans->params, options->first_bucket_bytes,
-                                options->bucket_bytes, job->gs->minor >= FRAME_MINOR_2);
+                                options->bucket_bytes);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
                 r = results_init(&plan->results[i], &plan->layout, job->wish.max_world);
         if (r == GRADSYNC_OK)
@@ -132,8 +131,7 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
                             (unsigned long long)layout->arena_bytes, wanted);
         if (layout->arena_bytes > 0)
                 plan->fd = packet->fds[n++];
-        if (layout->control_bytes > 0)
-                plan->control_fd = packet->fds[n];
+        plan->control_fd = packet->fds[n];
         packet->n_fds = 0;
         return GRADSYNC_OK;
 }
@@ -153,7 +151,7 @@ static int plan_map_both(struct gradsync_plan *plan) {
                 r = plan_map_on_gpu(plan);
         else if (layout->arena_bytes > 0)
                 r = shared_map(&plan->arena, plan->fd, layout->arena_bytes, "the arena", plan->job->name);
-        if (r == GRADSYNC_OK && layout->control_bytes > 0)
+        if (r == GRADSYNC_OK)
                 r = shared_map(&plan->control, plan->control_fd, layout->control_bytes, "the control memory",
                                plan->job->name);
         return r;
@@ -164,16 +162,9 @@ static int plan_populate(const struct gradsync_plan *plan) {
 
         if (plan->arena.base != NULL && !plan_is_on_gpu(plan))
                 r = shared_populate(&plan->arena, "the arena", plan->job->name);
-        if (r == GRADSYNC_OK && plan->control.base != NULL)
+        if (r == GRADSYNC_OK)
                 r = shared_populate(&plan->control, "the control memory", plan->job->name);
         return r;
-}
-
-/* Returns the diagnosis page. It lies in the control memory, or, with a daemon that knows of none, at the
- * start of the arena. */
-static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
-        return (struct diagnosis *)(void *)(plan->control.base != NULL ? plan->control.base
-                                                                       : plan->arena.base);
 }
 
 /* Clears padding: it is reduced with its bucket and counts in the norm, and registered memory may have held
@@ -225,7 +216,7 @@ static int plan_map_arena(struct gradsync_plan *plan) {
         if (r == GRADSYNC_OK)
                 r = plan_clear_padding(plan);
         pthread_mutex_lock(&job->gs->link.lock);
-        plan->page = plan_find_page(plan);
+        plan->page = (struct diagnosis *)(void *)plan->control.base;
         if (r == GRADSYNC_OK)
                 plan->page->version = DIAGNOSIS_VERSION;
         return r;
@@ -276,9 +267,8 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         request_close(gs, &unheard);
 }
 
-/* The daemon that knew of the plan is gone, and its arena has not been used yet. The one that follows may
- * speak another minor version. */
-static int plan_start_again(struct gradsync_plan *plan) {
+/* The daemon that knew of the plan is gone, and its arena has not been used yet. */
+static void plan_start_again(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
         signal_deinit(plan);
         plan_unmap(plan);
@@ -288,7 +278,6 @@ static int plan_start_again(struct gradsync_plan *plan) {
         plan->begun = false;
         plan->connection = plan->job->gs->link.connection;
         plan_set_deadline(plan);
-        return layout_place(&plan->layout, &plan->params, plan->job->gs->minor >= FRAME_MINOR_2);
 }
 
 static bool plan_is_void(const struct gradsync_plan *plan) {
@@ -340,7 +329,7 @@ static int plan_negotiate(struct gradsync_plan *plan) {
         if (r == GRADSYNC_OK && plan_is_void(plan))
                 return GRADSYNC_VOID_RETRY;
         if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
-                r = plan_start_again(plan);
+                plan_start_again(plan);
         if (r == GRADSYNC_OK && plan->phase == PLAN_DESCRIBE) {
                 if (plan->request.id == 0)
                         request_open(gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_ARENA, plan_take_arena);

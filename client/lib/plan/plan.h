@@ -47,7 +47,7 @@ struct gradsync_plan {
         struct layout layout;
         /* An address of the GPU, if the daemon serves one. */
         struct shared arena;
-        /* For the diagnosis page; empty if that lies at the start of the arena. */
+        /* For the diagnosis page. */
         struct shared control;
         struct diagnosis *page;
         /* While it is negotiated. */

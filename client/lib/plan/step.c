@@ -150,12 +150,3 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
         }
         return GRADSYNC_OK;
 }
-
-bool step_outcome_due(const struct gradsync_plan *plan) {
-        return plan->job->standing.state == STANDING_LOSING && plan->job->gs->link.failed == 0 &&
-               plan->step.touched;
-}
-
-int step_check_job(const struct gradsync_plan *plan) {
-        return step_outcome_due(plan) ? GRADSYNC_OK : job_check(plan->job);
-}

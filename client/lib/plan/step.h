@@ -58,8 +58,3 @@ void step_skip(struct gradsync_plan *plan, uint64_t number);
 void step_forget(struct gradsync_plan *plan);
 /* Number of the step that follows the open one. */
 uint64_t step_next(const struct gradsync_plan *plan, bool committed);
-/* Whether the job has lost a member, but the outcome of this step, which began before, is still to come. LOST
- * follows it. */
-bool step_outcome_due(const struct gradsync_plan *plan);
-/* job_check(), but OK while the outcome is due. */
-int step_check_job(const struct gradsync_plan *plan);

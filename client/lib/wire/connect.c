@@ -127,21 +127,17 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
                                 struct fdpass_packet *packet) {
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
         struct gradsync *gs = OWNER(request, struct gradsync, hello);
+        char why[HELLO_WHY];
 
-        if (welcome->minor > FRAME_MINOR)
-                return fail(
-                        GRADSYNC_VERSION,
-                        "gradsyncd %s answered with minor version %u, but libgradsync %s speaks %u at most",
-                        welcome->version ? welcome->version : "?", welcome->minor, GRADSYNC_RELEASE,
-                        FRAME_MINOR);
-        gs->minor = welcome->minor;
+        if (!hello_is_understood(welcome, why))
+                return fail(GRADSYNC_VERSION, "%s", why);
         gs->instance = welcome->instance;
         snprintf(gs->device_name, sizeof(gs->device_name), "%s", welcome->device ? welcome->device : "");
         snprintf(gs->device_uuid, sizeof(gs->device_uuid), "%s", welcome->uuid ? welcome->uuid : "");
         gs->device_mps = welcome->mps;
         gs->cluster = welcome->cluster;
         /* From here on a lost connection is replaced, because the daemon may go right after its WELCOME. */
-        if (gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
+        if (gs->reconnect_ms > 0)
                 return link_reconnects(&gs->link, reconnect_lost, reconnect_retry);
         return GRADSYNC_OK;
 }

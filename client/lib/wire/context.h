@@ -62,8 +62,6 @@ struct gradsync {
         uint64_t delay_ns;
         /* The daemon has said that it ends, and that another one may follow. */
         bool restarting;
-        /* Version of the protocol on this connection. */
-        uint32_t minor;
         struct request hello;
         uint32_t last_request;
         /* Open requests. */

@@ -31,6 +31,17 @@ void hello_keep_program(struct gradsync *gs, const char *program) {
         snprintf(gs->program, sizeof(gs->program), "%s", program);
 }
 
+bool hello_is_understood(const Wire__Welcome *welcome, char why[HELLO_WHY]) {
+        if (welcome->minor <= FRAME_MINOR)
+                return true;
+        snprintf(why, HELLO_WHY,
+                 "gradsyncd %.64s answered with version %u.%u of the protocol, but libgradsync %s speaks "
+                 "%u.%u",
+                 welcome->version != NULL ? welcome->version : "?", FRAME_MAJOR, welcome->minor,
+                 GRADSYNC_RELEASE, FRAME_MAJOR, FRAME_MINOR);
+        return false;
+}
+
 int hello_send(struct gradsync *gs, request_answer_fn answer) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);

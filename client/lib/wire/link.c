@@ -201,6 +201,16 @@ static void link_protocol_error(struct link *link, const char *why) {
         link_fail(link, GRADSYNC_PROTOCOL);
 }
 
+static void link_refuse_major(struct link *link, unsigned major) {
+        char peer[192];
+
+        fail(GRADSYNC_VERSION,
+             "%s speaks version %u of the protocol, libgradsync %s version %u; use a library of the daemon's "
+             "release",
+             link_peer(link, peer, sizeof(peer)), major, GRADSYNC_RELEASE, FRAME_MAJOR);
+        link_fail(link, GRADSYNC_VERSION);
+}
+
 static void link_set_full(struct link *link, bool full) {
         if (link->full == full)
                 return;
@@ -261,6 +271,10 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
         enum frame_verdict verdict = frame_decode(packet->data, packet->size, &header);
         const char *why = "";
 
+        if (verdict == FRAME_BAD_MAJOR) {
+                link_refuse_major(link, header.major);
+                return;
+        }
         if (verdict != FRAME_OK || header.fds != packet->n_fds) {
                 link_protocol_error(link,
                                     verdict != FRAME_OK
@@ -268,7 +282,7 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                                             : "a frame came with another number of fds than it announces");
                 return;
         }
-        /* The frame is a notice of a newer minor version. */
+        /* The frame is a notice that this version does not know. */
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
                 return;
         const ProtobufCMessage *message =

@@ -120,13 +120,12 @@ static int reconnect_take_welcome(struct request *request, const ProtobufCMessag
 
         if (welcome->instance == gs->instance)
                 return reconnect_refuse_daemon(gs, "goes on without this process");
-        if (welcome->minor < FRAME_MINOR_1)
-                return reconnect_refuse_daemon(gs, "the one that follows is too old to take jobs over");
+        if (!hello_is_understood(welcome, why))
+                return reconnect_refuse_daemon(gs, why);
         reconnect_compare_device(gs, welcome, why);
         if (*why != '\0')
                 return reconnect_refuse_daemon(gs, why);
         gs->instance = welcome->instance;
-        gs->minor = welcome->minor;
         gs->link.daemon = hello_peer_pid(gs->link.sock);
         gs->give_up_ns = 0;
         link_up(&gs->link);

@@ -31,7 +31,6 @@
  * more nodes a lane has connections enough, and to make twice as many takes its time.
  */
 #define STREAMS_UP_TO 8u
-#define DIALECT_STREAMS 1u /* from this dialect on a lane may have several streams; in dialect 0 it has one */
 
 #define QUEUE 512u /* packets that wait for a helper: more than all launches ahead and all tables */
 
@@ -656,7 +655,7 @@ static int comm_begin_helper(struct gloo_comm *comm) {
 
 /* Returns the number of streams of a lane, which is the same on all nodes. */
 static uint32_t streams_of(const struct engine_build *build) {
-        return build->dialect >= DIALECT_STREAMS && build->n_nodes <= STREAMS_UP_TO ? ERRAND_STREAMS : 1;
+        return build->n_nodes <= STREAMS_UP_TO ? ERRAND_STREAMS : 1;
 }
 
 static int gloo_build(struct engine *engine, const struct engine_build *build) {
@@ -789,7 +788,6 @@ static void gloo_set_address(struct engine *engine, const char *address) {
 
 static const struct engine_ops gloo_ops = {
         .name = "gloo",
-        .dialect = DIALECT_STREAMS,
         .version = gloo_version,
         .silent = gloo_silent,
         .fd = gloo_fd,

@@ -384,7 +384,7 @@ static bool form_register(struct communicator *comm, struct lane *lane, uint64_t
 static bool form_windows(struct communicator *comm, uint64_t deadline) {
         uint64_t all = 0;
 
-        if (comm->dialect < TABLE_WINDOWS || !form_is_on_one_host(comm))
+        if (!form_is_on_one_host(comm))
                 return true;
         if (!form_vote(comm, form_take_panes(comm), &all, deadline))
                 return false;

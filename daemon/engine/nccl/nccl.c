@@ -143,7 +143,6 @@ static struct communicator *communicator_new(struct shop *shop, const struct eng
         comm->n_nodes = build->n_nodes;
         comm->self = build->self;
         comm->n_lanes = build->n_lanes;
-        comm->dialect = build->dialect;
         comm->suspect = build->n_nodes;
         news_init(&comm->publish, NEWS_PUBLISH, comm, NULL);
         news_init(&comm->built, NEWS_BUILT, comm, NULL);
@@ -355,10 +354,10 @@ static int nccl_launch(struct engine *engine, const struct engine_launch *launch
 /* ---- delivering news ---- */
 
 static void nccl_deliver_publish(const struct nccl_engine *nccl, const struct communicator *comm) {
-        unsigned char bytes[TABLE_BYTES_AT_MOST];
-        size_t size = table_put(&comm->table[comm->self], comm->dialect, bytes);
+        unsigned char bytes[TABLE_BYTES];
 
-        nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, size);
+        table_put(&comm->table[comm->self], bytes);
+        nccl->engine.events->publish(nccl->engine.owner, comm->id, bytes, sizeof(bytes));
 }
 
 /* Lists the nodes to blame. If there is no single one, these are all of the others. */
@@ -577,7 +576,6 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
 
 static const struct engine_ops nccl_ops = {
         .name = "nccl",
-        .dialect = TABLE_WINDOWS,
         .agreed = true,
         .version = nccl_version,
         .describe = nccl_describe,

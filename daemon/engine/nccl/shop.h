@@ -112,7 +112,7 @@ struct communicator {
         struct shop *shop;
         uint64_t id;
         char *name;
-        uint32_t n_nodes, self, n_lanes, dialect;
+        uint32_t n_nodes, self, n_lanes;
         uint32_t *node; /* addresses, by rank */
         enum communicator_state state;
         unsigned busy;  /* the launcher is using it, so it must stay */

@@ -21,23 +21,18 @@ struct table {
         char host[TABLE_HOST]; /* nccl_engine_config.host, cut to that length */
         bool has_id;           /* rank 0 has one, also if the way needs none */
         struct nccl_id id;
-        /* From the dialect TABLE_WAYS on. In earlier ones all communicators are made by WAY_INIT. */
         enum way way;            /* rank 0's is the one that all ranks go */
         bool shrinks, grows;     /* whether the rank's NCCL does that */
         char older[TABLE_OLDER]; /* name of a communicator that it has and that may be used; "" if none */
         uint32_t n_older;        /* number of nodes of that one */
 };
 
-#define TABLE_WAYS 2u /* dialects 0 and 1 are the same to NCCL: see both.c */
-/* From this dialect on ranks agree, when a communicator is made, whether sums of floats go through windows,
- * if they have at most TABLE_PANE bytes. */
-#define TABLE_WINDOWS 3u
+/* Ranks agree, when a communicator is made, whether sums of floats go through windows, if they have at most
+ * TABLE_PANE bytes. */
 #define TABLE_PANE (256u << 10)
 #define TABLE_BYTES                                                                                          \
-        (8 + 4 + CUDA_UUID_TEXT + TABLE_HOST + 1 + sizeof(struct nccl_id)) /* bytes of the first layout */
-#define TABLE_BYTES_AT_MOST (TABLE_BYTES + 1 + 1 + TABLE_OLDER + 4)
+        (8 + 4 + CUDA_UUID_TEXT + TABLE_HOST + 1 + sizeof(struct nccl_id) + 1 + 1 + TABLE_OLDER + 4)
 
-/* Writes a table in the layout of that dialect. Returns its number of bytes. */
-size_t table_put(const struct table *table, uint32_t dialect, unsigned char to[TABLE_BYTES_AT_MOST]);
-/* Reads a table in either layout. False if it is none. */
+void table_put(const struct table *table, unsigned char to[TABLE_BYTES]);
+/* Reads a table. False if it is none. */
 bool table_get(struct table *ret, const void *from, size_t bytes);

@@ -6,7 +6,7 @@
 
 void way_begin(struct communicator *comm, struct communicator *older) {
         if (older == NULL || older->state != COMMUNICATOR_WORKING || older->lent || older->spent ||
-            comm->dialect < TABLE_WAYS || strlen(older->name) >= TABLE_OLDER)
+            strlen(older->name) >= TABLE_OLDER)
                 return;
         comm->older = older;
         older->lent = older->spent = true;

@@ -335,7 +335,6 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                 .name = job->name,
                 .n_lanes = job->cluster ? lanes_of(engine) : 1,
                 .device = job->table->config.device,
-                .dialect = engine != NULL ? engine->ops->dialect : 0,
                 .engine = engine != NULL ? engine->ops->kin : 0,
                 .agreed = job->cluster && engine != NULL && engine->ops->agreed,
                 .window = COMM_WINDOW,
@@ -659,7 +658,7 @@ bool machine_may_resume(const struct job *job) {
             job->takeover != NULL)
                 return false;
         for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner == NULL || !job->local[local]->resumes)
+                if (job->local[local]->owner == NULL)
                         return false;
         return job->n_local > 0;
 }

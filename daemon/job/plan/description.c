@@ -17,26 +17,6 @@
 #include "proto/names.h"
 
 #define INVALID WIRE__CODE__INVALID
-/* The diagnosis pages lie in a control memory, or at the start of the arena. */
-static int check_diagnosis(const struct offer *begin, struct refusal *refusal) {
-        uint64_t needed = DIAGNOSIS_BITMAP + (begin->params + 7u) / 8u;
-
-        if (begin->control_bytes > 0) {
-                if (begin->control_bytes == diagnosis_bytes(begin->params) && begin->diagnosis_bytes == 0)
-                        return 0;
-                return refuse(refusal, INVALID,
-                              "plan %u: a control memory of %" PRIu64 " bytes and %" PRIu64
-                              " bytes of diagnosis pages in the arena are not possible for %u parameters",
-                              begin->plan, begin->control_bytes, begin->diagnosis_bytes, begin->params);
-        }
-        if (begin->diagnosis_bytes >= needed && begin->diagnosis_bytes % ARENA_PAGE == 0 &&
-            begin->diagnosis_bytes <= begin->arena_bytes)
-                return 0;
-        return refuse(refusal, INVALID,
-                      "plan %u: %" PRIu64
-                      " bytes of diagnosis pages are not possible for %u parameters in an arena of %" PRIu64,
-                      begin->plan, begin->diagnosis_bytes, begin->params, begin->arena_bytes);
-}
 
 static int check_begin(const struct offer *begin, struct refusal *refusal) {
         if (begin->params < 1 || begin->params > LIMIT_PARAMS)
@@ -47,15 +27,17 @@ static int check_begin(const struct offer *begin, struct refusal *refusal) {
                         refusal, INVALID,
                         "plan %u has %u buckets for %u parameters; 1 to %u are possible, none of them empty",
                         begin->plan, begin->buckets, begin->params, LIMIT_BUCKETS);
-        if ((begin->arena_bytes == 0 && begin->control_bytes == 0) || begin->arena_bytes > LIMIT_ARENA ||
-            begin->arena_bytes % ARENA_PAGE != 0)
+        if (begin->arena_bytes > LIMIT_ARENA || begin->arena_bytes % ARENA_PAGE != 0)
                 return refuse(refusal, INVALID,
                               "plan %u: an arena of %" PRIu64
                               " bytes is not possible: it is a multiple of %u and at most %" PRIu64,
                               begin->plan, begin->arena_bytes, ARENA_PAGE, LIMIT_ARENA);
-        int r = check_diagnosis(begin, refusal);
-        if (r != 0)
-                return r;
+        if (begin->control_bytes != diagnosis_bytes(begin->params))
+                return refuse(refusal, INVALID,
+                              "plan %u: a control memory of %" PRIu64
+                              " bytes is not possible for %u parameters: it has %" PRIu64,
+                              begin->plan, begin->control_bytes, begin->params,
+                              diagnosis_bytes(begin->params));
         if (begin->reduce < WIRE__REDUCE__AVG || begin->reduce > WIRE__REDUCE__PROD)
                 return refuse(refusal, INVALID, "plan %u: unknown reduction %d", begin->plan,
                               (int)begin->reduce);
@@ -75,7 +57,6 @@ int description_new(const struct offer *begin, struct parameters_home *home, uid
                         sizeof(*d) + begin->buckets * sizeof(struct description_bucket), refusal);
         d->reduce = begin->reduce;
         d->arena_bytes = begin->arena_bytes;
-        d->diagnosis_bytes = d->used = begin->diagnosis_bytes;
         d->control_bytes = begin->control_bytes;
         d->n_params = begin->params;
         d->n_buckets = begin->buckets;
@@ -288,12 +269,7 @@ int description_settle(struct description *d) {
         return 0;
 }
 
-static uint64_t without_diagnosis(const struct description *d, uint64_t bytes) {
-        return bytes - d->diagnosis_bytes;
-}
-
-/* Where the buckets lie after the diagnosis pages must be the same too, unless each member has a place of its
- * own for them. */
+/* Where the buckets lie must be the same too, unless each member has a place of its own for them. */
 static bool equal_layout(const struct description *a, const char *name_a, const struct description *b,
                          const char *name_b, char *text, size_t size) {
         bool anywhere = a->placed || b->placed;
@@ -301,8 +277,7 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
         for (uint32_t i = 0; i < a->n_buckets; i++) {
                 const struct description_bucket *left = &a->bucket[i], *right = &b->bucket[i];
 
-                if (left->bytes == right->bytes &&
-                    (anywhere || without_diagnosis(a, left->offset) == without_diagnosis(b, right->offset)))
+                if (left->bytes == right->bytes && (anywhere || left->offset == right->offset))
                         continue;
                 snprintf(text, size,
                          "bucket %u has %" PRIu64 " bytes at %" PRIu64 " on %s but %" PRIu64 " at %" PRIu64
@@ -310,7 +285,7 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
                          i, right->bytes, right->offset, name_b, left->bytes, left->offset, name_a);
                 return false;
         }
-        if (anywhere || without_diagnosis(a, a->arena_bytes) == without_diagnosis(b, b->arena_bytes))
+        if (anywhere || a->arena_bytes == b->arena_bytes)
                 return true;
         snprintf(text, size,
                  "the arena has %" PRIu64 " bytes on %s but %" PRIu64 " on %s: use the same library version",

@@ -19,7 +19,7 @@
 struct offer {
         uint32_t generation, plan, params, buckets;
         unsigned reduce;
-        uint64_t arena_bytes, diagnosis_bytes, control_bytes;
+        uint64_t arena_bytes, control_bytes;
         uint64_t timeout; /* us, of the agreement; 0: none */
         bool void_on_loss;
 };
@@ -39,9 +39,8 @@ struct description_bucket {
 
 struct description {
         unsigned reduce;
-        uint64_t arena_bytes;     /* 0: all buckets lie in registered memory, or will be refused */
-        uint64_t diagnosis_bytes; /* at the start of the arena; 0: in a control memory, of the size below */
-        uint64_t control_bytes;
+        uint64_t arena_bytes;         /* 0: all buckets lie in registered memory, or will be refused */
+        uint64_t control_bytes;       /* of the memory for the diagnosis pages */
         uint64_t payload;             /* bytes of all parameters */
         uint64_t used;                /* bytes of the arena in front of the next bucket */
         bool placed;                  /* some bucket lies in registered memory */

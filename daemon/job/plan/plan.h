@@ -41,7 +41,7 @@ struct plan_part { /* of one member of this node */
         struct description *description; /* own one, while describing */
         struct holding *arena;           /* without memory if all buckets lie in registered memory */
         int control;                     /* the fd of the control memory */
-        uint64_t control_bytes;          /* 0: there is none, see plan_control.h */
+        uint64_t control_bytes;          /* of it; 0: there is none yet, see plan_control.h */
         /* per bucket: where it is, without a memory in the arena; NULL: all in the arena, as the reference
          * has them */
         struct backend_range *place;

@@ -296,8 +296,7 @@ static void answer_arena(const struct plan *plan, struct member *member) {
                 memory.n_fds = ops->n_fds;
                 memory.bytes = ops->bytes(part->arena->memory);
         }
-        if (part->control_bytes > 0)
-                memory.fds[memory.n_fds++] = part->control;
+        memory.fds[memory.n_fds++] = part->control;
         plan->job->table->config.events->plan_arena(member, request, plan, &memory);
 }
 
@@ -449,7 +448,7 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
                 return WIRE__CODE__STATE;
         struct plan_part *part = &plan->part[member->local];
         uint64_t bytes = part->description->arena_bytes;
-        what.n_fds = n_fds - (part->description->control_bytes > 0);
+        what.n_fds = n_fds - 1;
         int r = plan_take_back(plan, member, said, fds, n_fds, refusal);
         if (r == 0)
                 r = keep_reference(plan, member->local);

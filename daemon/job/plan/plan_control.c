@@ -49,9 +49,7 @@ void plan_control_release(struct plan_part *part) {
 
 bool plan_control_read(const struct plan *plan, uint32_t local, struct diagnosis *ret, size_t size) {
         const struct plan_part *part = &plan->part[local];
-        int fds[MEMORY_FDS] = { part->control };
 
-        if (part->control_bytes == 0)
-                part->arena->backend->memory->fds(part->arena->memory, fds);
-        return pread(fds[0], ret, size, 0) == (ssize_t)size && ret->version <= DIAGNOSIS_VERSION;
+        return part->control_bytes > 0 && pread(part->control, ret, size, 0) == (ssize_t)size &&
+               ret->version <= DIAGNOSIS_VERSION;
 }

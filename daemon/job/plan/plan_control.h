@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member's library writes into a plan's diagnosis page (proto/diagnosis.h), and where that page lies:
- * in a control memory of its own, which is always the host's, or, for a library of minor version 1 or below,
- * at the start of the arena. The page is only ever read with pread(2). That neither allocates a page where
+ * What a member's library writes into a plan's diagnosis page (proto/diagnosis.h). The page lies in a control
+ * memory, which is always the host's. It is only ever read with pread(2). That neither allocates a page where
  * the member has made none or has given one back, so no page is charged to the daemon, nor does it fault. So
  * unlike an arena it is neither mapped nor watched.
  */

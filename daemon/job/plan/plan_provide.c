@@ -13,15 +13,12 @@
 
 /* Whether this part's buckets lie elsewhere than the reference says. */
 static bool has_places(const struct plan *plan, const struct description *d) {
-        const struct description *reference = plan->reference;
-
-        return d->placed ||
-               (reference != NULL && (reference->placed || reference->diagnosis_bytes != d->diagnosis_bytes));
+        return d->placed || (plan->reference != NULL && plan->reference->placed);
 }
 
 /* How many fds the member gets, or brings back: the arena's, then the control memory's. */
 static unsigned memories_of(const struct backend *backend, const struct description *d) {
-        return (d->arena_bytes > 0 ? backend->memory->n_fds : 0) + (d->control_bytes > 0);
+        return (d->arena_bytes > 0 ? backend->memory->n_fds : 0) + 1;
 }
 
 static int plan_find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
@@ -70,7 +67,7 @@ int plan_provide(struct plan *plan, struct member *member, struct refusal *refus
         uint64_t control = part->description->control_bytes;
         int r = provide_part(plan, member, refusal);
 
-        if (r == 0 && control > 0)
+        if (r == 0)
                 r = holding_refuse_room(plan->job, control, plan_control_new(part, control), refusal);
         return r;
 }
@@ -161,7 +158,7 @@ int plan_provide_again(struct plan *plan, struct member *member, int *fds, unsig
                               "plan %u of job '%s', rank %u: %u file descriptors came for %u memories",
                               plan->ordinal, plan->job->name, member->rank, n_fds, needed);
         int r = provide_part(plan, member, refusal);
-        if (r != 0 || control == 0)
+        if (r != 0)
                 return r;
         r = plan_control_adopt(part, &fds[n_fds - 1], control, refusal);
         return r > 0 ? plan_refuse_memory(plan, member, refusal) : r;

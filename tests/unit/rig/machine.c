@@ -152,12 +152,9 @@ static void machine_before(struct script *script) {
 }
 
 static void machine_begin(void) {
-        wish = (struct membership_request){ .min_world = 1,
-                                            .max_world = 4,
-                                            .adapts = true,
-                                            .grace = SECOND,
-                                            .last_call = SECOND,
-                                            .incarnation = 1 };
+        wish = (struct membership_request){
+                .min_world = 1, .max_world = 4, .grace = SECOND, .last_call = SECOND, .incarnation = 1
+        };
         shows_orders = shows_reports = shows_state = is_silent = false;
         w.acted = note_action;
         w.said = note_message;

@@ -101,7 +101,7 @@ static void membership_after(struct script *script) {
 
 static void membership_begin(void) {
         m = (struct membership){ .seat = room, .most = LIMIT_LOCAL };
-        wish = (struct membership_request){ .min_world = 1, .max_world = 1, .grace = 1000, .adapts = true };
+        wish = (struct membership_request){ .min_world = 1, .max_world = 1, .grace = 1000 };
         now = 0;
         membership_init(&m, "j", 0);
         describe(before);

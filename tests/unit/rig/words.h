@@ -20,8 +20,8 @@ static inline uint32_t words_cause(struct script *script) {
 }
 
 /* The options of a member that asks for a place: world=N or min=N max=N, rank=N, slot=N, host=N, device=N,
- * identity=N, instance=N, incarnation=N, timeout=US, call=US, grace=US, spare, returns, old. What it does not
- * say is as in `wish`. */
+ * identity=N, instance=N, incarnation=N, timeout=US, call=US, grace=US, spare, returns. What it does not say
+ * is as in `wish`. */
 static inline struct membership_request words_request(struct script *script,
                                                       const struct membership_request *wish,
                                                       uint64_t member) {
@@ -40,7 +40,6 @@ static inline struct membership_request words_request(struct script *script,
         r.has_slot |= slot != UINT64_MAX;
         r.slot = slot != UINT64_MAX ? (uint32_t)slot : r.slot;
         r.spare |= script_flag(script, "spare");
-        r.adapts &= !script_flag(script, "old");
         r.host = (uint32_t)script_option(script, "host", r.host);
         r.device = (uint32_t)script_option(script, "device", r.device);
         r.identity = script_option(script, "identity", r.identity);
