@@ -44,7 +44,7 @@ enum gradsync_result { /* equal to enum Code of the protocol */
                        /* the connection */
                        GRADSYNC_NO_DAEMON = 40, /* no daemon listens; the text names every socket tried */
                        GRADSYNC_DENIED = 41,    /* no permission */
-                       GRADSYNC_VERSION = 42,   /* daemon and library are too far apart */
+                       GRADSYNC_VERSION = 42,   /* daemon and library have no protocol version in common */
                        GRADSYNC_PROTOCOL = 43,
                        GRADSYNC_DAEMON_LOST = 44
 };

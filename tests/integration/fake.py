@@ -8,7 +8,7 @@ import wire
 
 class FakeDaemon:
     """Listens at `path` until closed, in a thread of the test. `answer` is a list of (kind, message) sent for each STATUS, `trace`
-    for each TRACE."""
+    for each TRACE but the question for nodes, which is answered with none."""
 
     def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None, trace=(), minor=wire.MINOR):
         self.path = str(path)
@@ -54,7 +54,8 @@ class FakeDaemon:
                                      *self.answer, ("STATUS_END", wire.pb.StatusEnd(found=True))]:
                     self._send(client, head, kind, answer)
             elif head.type == wire.pb.TRACE:
-                for kind, answer in self.trace:
+                nodes = [("TRACE_END", wire.pb.TraceEnd(found=True))]
+                for kind, answer in nodes if message.nodes else self.trace:
                     self._send(client, head, kind, answer)
 
     def _send(self, client, head, kind, message):

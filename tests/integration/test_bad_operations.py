@@ -49,7 +49,7 @@ ODD = {
     "broadcast-of-nobody": ("BROADCAST", {"root": 2, "bytes": 64, "input": 0, "output": 0}),
     "nothing": ("OPERATION_NONE", whole()),
     "sequence-ahead": ("BARRIER", {"sequence": 7}, "STATE"),
-    "no-generation": ("BARRIER", {"generation": 0}, "STALE"),
+    "no-generation": ("BARRIER", {"generation": 0}, "VOID_RETRY"),
     "generation-ahead": ("BARRIER", {"generation": 2}, "STALE"),
 }
 

@@ -172,9 +172,13 @@ def rewrite_keys(it, *lines):
 
 def ids_of(it):
     """Of the daemons that the coordinator knows, by their addresses."""
-    rows = [line.split() for line in pathlib.Path(it.coordinator.socket + ".identity.nodes").read_text()
-            .splitlines()[1:]]
-    return {int(address): bytes.fromhex(node) for address, node, *_ in rows}
+    path = pathlib.Path(it.coordinator.socket + ".identity.nodes")
+
+    def read():
+        rows = [line.split() for line in path.read_text().splitlines()[1:]] if path.exists() else []
+        return {int(address): bytes.fromhex(node) for address, node, *_ in rows}
+    wait_until(lambda: len(read()) > 1, "the coordinator has written its list of daemons")
+    return read()
 
 
 def test_the_id_of_a_daemon_is_its_keys(target):

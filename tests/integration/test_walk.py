@@ -241,7 +241,7 @@ class Walker(Actor):
 
 
 def walker(served, chance):
-    scene = Scene(served, 0)
+    scene = Scene(served)
     scene.name = chance.choice(sorted(JOBS))
     return served.adopt(Walker(scene, chance))
 

@@ -196,7 +196,7 @@ class DeniedError(GradsyncError):
 
 
 class VersionError(GradsyncError):
-    """Daemon and library are too far apart."""
+    """Daemon and library have no version of the protocol in common."""
 
     result = Result.VERSION
 
