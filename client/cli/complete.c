@@ -304,7 +304,8 @@ static void complete_devices(const struct typed *typed) {
                 const char *device = seen.snapshot[i].daemon->device;
                 bool again = !device || strcmp(device, "cpu") == 0;
                 for (size_t k = 0; k < i && !again; k++)
-                        again = strcmp(device, seen.snapshot[k].daemon->device) == 0;
+                        again = seen.snapshot[k].daemon->device &&
+                                strcmp(device, seen.snapshot[k].daemon->device) == 0;
                 if (!again)
                         complete_offer(typed, device, seen.snapshot[i].path);
         }
@@ -381,7 +382,11 @@ int complete_line(int argc, char **argv) {
         /* Complaints would stand in the middle of the line that is being typed. */
         if (argc - skip < 1 || !freopen("/dev/null", "we", stderr))
                 return CLI_USAGE;
+        sigset_t alarms;
+        sigemptyset(&alarms);
+        sigaddset(&alarms, SIGALRM);
         signal(SIGALRM, complete_give_up);
+        sigprocmask(SIG_UNBLOCK, &alarms, NULL); /* a shell may pass it on blocked */
         if (typed_read(&typed, argc - skip, argv + skip)) {
                 alarm(PATIENCE_S);
                 complete_word(&typed, argc - skip);

@@ -34,10 +34,11 @@ int verify_affinity(const struct config *config, cpu_set_t *ret, char *text, siz
 
 int verify_times(const struct config *config, char *error, size_t size) {
         if (config->heartbeat < config->patience && config->patience < config->death &&
-            config->death < config->abandon)
+            config->death < config->abandon && config->death > 2 * config->heartbeat)
                 return 0;
         snprintf(error, size,
-                 "heartbeat, patience, death and abandon must each be longer than the one before");
+                 "heartbeat, patience, death and abandon must each be longer than the one before, and death "
+                 "longer than two heartbeats");
         return -EINVAL;
 }
 

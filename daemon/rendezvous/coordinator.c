@@ -7,6 +7,8 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/coordinator_private.h"
 
+#define TERMS_AHEAD (UINT64_C(1) << 48) /* that runs whose state was lost can have begun */
+
 /* A node without a member has been carried along for longer than a place is kept. */
 static bool empty_for_long(struct coordinator *c, uint64_t now) {
         struct nodeset full = NODESET_SCRATCH;
@@ -140,6 +142,8 @@ static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
         for (uint32_t node = 0; node < c->top; node++)
                 c->node[node].heard = now;
         c->begun = c->since = now;
+        c->unbuilt = c->unbuilt != 0 ? now : 0;
+        c->empty_since = c->empty_since != 0 ? now : 0;
         return now;
 }
 
@@ -244,9 +248,15 @@ static bool has_left(const struct coordinator *c, const struct message *report) 
                !coordinator_awaits(c, report->from) && c->stage > STAGE_FORMING;
 }
 
+/* No number of starts explains a term that is higher, and terms above it would come to their end. */
+static bool is_term_possible(const struct coordinator *c, uint64_t term) {
+        return term - c->term <= TERMS_AHEAD && term <= LIMIT_NUMBER / 2;
+}
+
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
         if (report->term > c->term) {
-                take_over(c, now, report->term);
+                if (is_term_possible(c, report->term))
+                        take_over(c, now, report->term);
                 return;
         }
         if (!fresh(c, now, report))

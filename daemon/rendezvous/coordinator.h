@@ -105,7 +105,7 @@ struct track_owner {
 };
 
 struct coordinator_config {
-        uint64_t floor;    /* No earlier run has had a higher term. It is kept on disk, and is not a time. */
+        uint64_t floor;    /* no term above it was given to an earlier run; kept on disk, and no time */
         uint32_t nonce;    /* of this run, goes into each generation */
         struct sha256 key; /* of this run: secrets of generations are derived from it */
         uid_t uid;         /* of the job, as the incarnation */

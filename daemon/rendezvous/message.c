@@ -218,8 +218,6 @@ bool message_valid(const struct message *message) {
         if (message->kind >= ANSWER_REPORT &&
             (message->stamp == 0 || message->to != COORDINATOR || !set_valid(message, message->from)))
                 return false;
-        if (message->kind >= ANSWER_REPORT && message->term > LIMIT_NUMBER / 2) /* a later one can follow */
-                return false;
         if (message->kind == ORDER_NEWGEN && !newgen_valid(message))
                 return false;
         for (uint32_t i = 0; i < message->n_members; i++)

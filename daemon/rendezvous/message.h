@@ -294,7 +294,7 @@ struct action {
         const struct refusal *refusal; /* REFUSED, REJECTED; else NULL */
 };
 
-/* All in microseconds. heartbeat < patience < death < abandon. */
+/* All in microseconds. heartbeat < patience < death < abandon; death is longer than two heartbeats. */
 struct machine_times {
         uint64_t heartbeat; /* between two sayings of the same thing */
         uint64_t patience;  /* a node without word from a coordinator launches and decides nothing any more */

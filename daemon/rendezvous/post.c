@@ -26,8 +26,9 @@ _Static_assert(sizeof(struct machine_times) == 48, "a time that is new belongs i
 
 bool post_times_valid(const struct machine_times *times) {
         return times->heartbeat > 0 && times->heartbeat < times->patience && times->patience < times->death &&
-               times->death < times->abandon && times->abandon <= DAY && times->drain > 0 &&
-               times->drain <= DAY && times->build > 0 && times->build <= DAY;
+               times->death > 2 * times->heartbeat && times->death < times->abandon &&
+               times->abandon <= DAY && times->drain > 0 && times->drain <= DAY && times->build > 0 &&
+               times->build <= DAY;
 }
 
 ssize_t post_encode_arrival(const struct post_arrival *from, uint8_t out[POST_MAX]) {

@@ -89,5 +89,5 @@ const char *post_decode_table(struct scratch *scratch, const void *bytes, size_t
 const char *post_decode_ask(struct scratch *scratch, const void *bytes, size_t length, struct post_ask *ret);
 const char *post_decode_tell(struct scratch *scratch, const void *bytes, size_t length, struct hub_told *ret);
 
-/* heartbeat < patience < death < abandon, and nothing beyond a day. */
+/* heartbeat < patience < death < abandon, death is longer than two heartbeats, and nothing beyond a day. */
 bool post_times_valid(const struct machine_times *times);

@@ -20,6 +20,7 @@ WRONG = {
     "value": ("[daemon]\nstep_deadline = soon\n", "'soon' is not a time"),
     "group": ("[daemon]\nsocket_group = no-such-group\n", "socket_group: there is no group 'no-such-group'"),
     "times": (NODE + "death = 1s\n", "heartbeat, patience, death and abandon must each be longer"),
+    "death": (NODE + "heartbeat = 2s\npatience = 3s\ndeath = 4s\n", "and death longer than two heartbeats"),
     "address": ("[cluster]\nlisten = somewhere\ninsecure_no_auth = yes\n", "'somewhere' is no address"),
     "no key": (NODE, "127.0.0.1:7700: there is no TCP between daemons without a key"),
     "no key to listen": ("[cluster]\nlisten = 127.0.0.1:7701\n",

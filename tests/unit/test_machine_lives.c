@@ -137,6 +137,31 @@ TEST(the_terms_of_two_runs_are_apart) {
         assert_true(term[0] != term[1]);
 }
 
+/* Terms would come to their end soon, and honest nodes could not report the last ones. */
+TEST(a_term_that_nobody_can_have_had_is_not_followed) {
+        static const uint64_t lies[] = { UINT64_C(1) << 49, LIMIT_NUMBER / 2, LIMIT_NUMBER };
+        const struct coordinator *c = &w.job[0].coordinator;
+        struct message report = { .kind = ANSWER_REPORT,
+                                  .from = 1,
+                                  .instance = MACHINES_INSTANCE,
+                                  .stamp = 1,
+                                  .n_tracks = TRACK_STEP + 1 };
+
+        machines_begin(1, NODES, &machines_usual);
+        machines_start_coordinator(0, (struct coordinator_config){ .room = room });
+        uint64_t term = c->term;
+        for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+                report.term = lies[i];
+                machines_hear(0, &report);
+                assert_int_equal(c->term, term);
+                assert_false(c->node[1].known);
+        }
+        report.term = term;
+        machines_hear(0, &report);
+        assert_true(c->node[1].known);
+        forget();
+}
+
 TEST(noise_breaks_no_coordinator) {
         for (unsigned run = 0; run < 300; run++) {
                 const struct coordinator *c = &w.job[0].coordinator;

@@ -235,7 +235,7 @@ static void make(struct message *m, enum message_kind kind) {
         m->from = kind >= ANSWER_REPORT ? node : COORDINATOR;
         m->to = kind >= ANSWER_REPORT ? COORDINATOR : node;
         m->instance = any();
-        m->term = number() / 2 | 1;
+        m->term = number() | 1;
         m->round = number();
         m->stamp = number() | 1;
         m->generation = any_generation();
@@ -376,8 +376,7 @@ TEST_ALONE(a_copy_says_the_same_in_as_many_bytes_as_it_needs) {
 TEST_ALONE(the_largest_message_fits) {
         make(&in, ANSWER_REPORT);
         in.from = LIMIT_NODES - 1;
-        in.term = LIMIT_NUMBER / 2;
-        in.round = in.stamp = LIMIT_NUMBER;
+        in.term = in.round = in.stamp = LIMIT_NUMBER;
         in.n_members = LIMIT_SEATS;
         in.n_gone = LIMIT_LOCAL;
         in.n_tracks = LIMIT_TRACKS;
@@ -521,7 +520,7 @@ TEST_ALONE(what_could_wrap_or_is_of_another_node_is_refused) {
         good.major = PEER_MAJOR;
         good.kind = ANSWER_REPORT;
         good.stamp = 1;
-        BAD(bad.term = LIMIT_NUMBER / 2 + 1); /* none could follow */
+        BAD(bad.term = LIMIT_NUMBER + 1);
         BAD(bad.round = UINT64_MAX);
         BAD(bad.stamp = LIMIT_NUMBER + 1);
         BAD(bad.history_step = UINT64_MAX);

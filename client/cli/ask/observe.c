@@ -8,12 +8,16 @@
 #include "client/cli/base/beside.h"
 #include "client/cli/base/escape.h"
 
+static unsigned observe_patience(const struct cli *cli) {
+        return cli->patience_ms ? cli->patience_ms : TALK_TIMEOUT;
+}
+
 /* Whether the daemon has what is asked for. */
 static bool observe_look(const struct cli *cli, struct attempt *at, const struct inquiry *inquiry) {
         bool found = false;
         struct talk talk;
 
-        at->result = talk_open(&talk, at->path, cli->patience_ms ? cli->patience_ms : TALK_TIMEOUT);
+        at->result = talk_open(&talk, at->path, observe_patience(cli));
         if (!at->result)
                 at->result = inquiry->ask(&talk, at->path, inquiry->job, inquiry->data, &found);
         memcpy(at->error, talk.error, sizeof at->error);
@@ -72,12 +76,13 @@ int observe_nobody(const struct cli *cli, const struct sockets *sockets, const c
 }
 
 /* Whether the daemon has answered. One that does not know, or has gone meanwhile, adds nothing. */
-static bool observe_ask_ended(const struct attempt *at, const char *job, struct ended_jobs *ended) {
+static bool observe_ask_ended(const struct cli *cli, const struct attempt *at, const char *job,
+                              struct ended_jobs *ended) {
         struct talk talk;
 
         if (at->result)
                 return false;
-        enum talk_result r = talk_open(&talk, at->path, TALK_TIMEOUT);
+        enum talk_result r = talk_open(&talk, at->path, observe_patience(cli));
         if (!r)
                 ended_fetch(&talk, job, ended);
         talk_close(&talk);
@@ -89,7 +94,7 @@ int observe_no_job(const struct cli *cli, const struct sockets *sockets, const c
         bool answered = false;
 
         for (size_t i = 0; i < sockets->n && !(sockets->one && answered); i++)
-                answered = observe_ask_ended(&sockets->at[i], job, &ended) || answered;
+                answered = observe_ask_ended(cli, &sockets->at[i], job, &ended) || answered;
         if (ended.n > 0)
                 ended_tell(&ended, cli_job_typed(cli, job));
         else

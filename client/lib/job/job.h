@@ -69,7 +69,7 @@ struct gradsync_job {
         /* Proof for the next daemon that this process is the member: no bytes, or LIMIT_PROOF. */
         size_t proof_bytes;
         uint8_t proof[LIMIT_PROOF];
-        /* A Wire__Scope, as the daemon says; NONE: an older daemon, which knows only jobs of a host. */
+        /* A Wire__Scope, as the daemon says; NONE before it has. */
         unsigned scope;
         struct standing standing;
         /* The newest ticket of this daemon for the next one; NULL if none. */
