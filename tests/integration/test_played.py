@@ -102,8 +102,11 @@ def test_what_is_said_on_the_way_back(against, scratch):
     served()
 
 
-def test_a_daemon_that_goes_on_without_this_process(against, scratch):
-    """It is not one that follows: it has ended the membership, and knows nothing of what it would be told."""
+@pytest.mark.parametrize("name, change, why", [
+    ("instance", -1, "goes on without this process"),
+    ("minor", 1, f"answered with version {wire.MAJOR}.{wire.MINOR + 1} of the protocol")])
+def test_a_daemon_that_does_not_follow(against, scratch, name, change, why):
+    """One has ended the membership, and knows nothing of it any more; the other speaks another version."""
     fake = Successors(scratch / "fake", ["RESUMED"])
     fake.differs = False
     one = against(fake)
@@ -112,10 +115,10 @@ def test_a_daemon_that_goes_on_without_this_process(against, scratch):
     ask(one, "join")
     one.say("barrier")
     served()
-    fake.instance -= 1
+    setattr(fake, name, getattr(fake, name) + change)
     served = beside(fake.serve)
     line = one.line()
-    assert line.startswith("DAEMON_LOST ") and "goes on without this process" in line, line
+    assert line.startswith("DAEMON_LOST ") and why in line, line
     assert not fake.rejoins
     ask(one, "close")
     served()
