@@ -271,7 +271,7 @@ static void complete_jobs(const struct typed *typed) {
         observe_deinit(&seen);
 }
 
-/* Of the job before the cursor, at the daemon that an order would go to. */
+/* Offers the ranks of the job before the cursor, as the daemon that an order would go to has them. */
 static void complete_ranks(struct typed *typed) {
         struct observation seen;
         const char *job;

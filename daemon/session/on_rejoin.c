@@ -24,7 +24,7 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
         };
 }
 
-/* Of a job of the cluster: it says where its members here were. */
+/* Takes the ticket of a member of a cluster job, which says where the members of this daemon were. */
 static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin,
                               struct job_rejoin *what, struct refusal *refusal) {
         const char *name = rejoin->job != NULL ? rejoin->job : "";

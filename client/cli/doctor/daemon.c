@@ -243,7 +243,7 @@ static void doctor_daemon_library(const struct checkup *checkup, struct findings
                 dlclose(library);
 }
 
-/* Of a daemon that tells this user. */
+/* Reports why the daemon has no identity, if it tells this user. */
 static void doctor_daemon_identity(const struct checkup *checkup, struct findings *findings) {
         const Wire__StatusDaemon *daemon = checkup->snapshot.daemon;
         const char *why = daemon ? daemon->no_identity : NULL;
