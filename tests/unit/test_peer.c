@@ -12,6 +12,7 @@
 #include "gradsync.pb-c.h"
 #include "peer.pb-c.h"
 #include "rendezvous/peer.h"
+#include "rendezvous/post.h"
 
 static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
 static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
@@ -509,6 +510,24 @@ static bool decodes(Peer__Message *message) {
 }
 
 #define BAD(...) (bad = good, __VA_ARGS__, assert_false(decodes(&bad)), assert_non_null(why))
+
+TEST_ALONE(times_that_contradict_each_other_are_refused) {
+        const struct machine_times good = {
+                .heartbeat = 2, .patience = 3, .death = 5, .abandon = 6, .drain = 1, .build = 1
+        };
+        struct machine_times bad;
+
+        assert_true(post_times_valid(&good));
+#define BAD_TIMES(...) (bad = good, __VA_ARGS__, assert_false(post_times_valid(&bad)))
+        BAD_TIMES(bad.heartbeat = 0);
+        BAD_TIMES(bad.patience = 2);
+        BAD_TIMES(bad.patience = 5);
+        BAD_TIMES(bad.death = 4); /* a sleep would be no longer than what counts of it */
+        BAD_TIMES(bad.abandon = 5);
+        BAD_TIMES(bad.abandon = UINT64_MAX);
+        BAD_TIMES(bad.drain = 0);
+        BAD_TIMES(bad.build = 0);
+}
 
 TEST_ALONE(what_could_wrap_or_is_of_another_node_is_refused) {
         Peer__Member member = PEER__MEMBER__INIT, *members = &member;
