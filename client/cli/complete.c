@@ -372,7 +372,7 @@ static void complete_word(struct typed *typed, int n) {
 }
 
 static void complete_give_up(int number) {
-        _exit(number == SIGALRM ? CLI_OK : CLI_ERROR);
+        _exit(CLI_OK);
 }
 
 int complete_line(int argc, char **argv) {
@@ -382,10 +382,10 @@ int complete_line(int argc, char **argv) {
         /* Complaints would stand in the middle of the line that is being typed. */
         if (argc - skip < 1 || !freopen("/dev/null", "we", stderr))
                 return CLI_USAGE;
+        signal(SIGALRM, complete_give_up);
         sigset_t alarms;
         sigemptyset(&alarms);
         sigaddset(&alarms, SIGALRM);
-        signal(SIGALRM, complete_give_up);
         sigprocmask(SIG_UNBLOCK, &alarms, NULL); /* a shell may pass it on blocked */
         if (typed_read(&typed, argc - skip, argv + skip)) {
                 alarm(PATIENCE_S);

@@ -39,8 +39,8 @@ struct news {
 
 /* A collective that was handed over. */
 struct flight {
-        struct news news;      /* until it is launched, its link is in shop->queue */
-        bool is_vote, is_zero; /* is_zero: of a filler */
+        struct news news; /* until it is launched, its link is in shop->queue */
+        bool is_vote;
         uint32_t lane;
         uint64_t sequence;
         uint64_t input, output; /* addresses on the device */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member's library writes into a plan's diagnosis page (proto/diagnosis.h). The page lies in a control
- * memory, which is always the host's. It is only ever read with pread(2). That neither allocates a page where
- * the member has made none or has given one back, so no page is charged to the daemon, nor does it fault. So
- * unlike an arena it is neither mapped nor watched.
+ * A plan's diagnosis page (proto/diagnosis.h), which the member's library writes. It lies in a control
+ * memory, which is always the host's. The daemon reads it only with pread(2). That neither faults nor
+ * allocates a page where the member has made none or has given one back, so no page is charged to the
+ * daemon. Therefore the memory is neither mapped nor watched, unlike an arena.
  */
 #pragma once
 
