@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries out what a job's machine has decided: passes each of its actions to the code that it concerns. */
+/* Carries out what the machines of jobs have decided: passes each action to the code that it concerns. */
 #include <assert.h>
 
 #include "job/carry.h"
@@ -82,7 +82,7 @@ static bool act_comes_late(const struct job *job, enum action_kind kind) {
                (kind == ACTION_INTERRUPTED || kind == ACTION_GENERATION || kind == ACTION_ENTERED);
 }
 
-void job_act(struct job *job, const struct action *action) {
+static void job_act(struct job *job, const struct action *action) {
         if (act_comes_late(job, action->kind))
                 return;
         switch (action->kind) {
@@ -118,4 +118,17 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_LAUNCH: carry_act(job, action); break;
         case ACTION_OUT: job_fall_behind(job); break;
         }
+}
+
+/* A coordinator in this process calls back while its orders are delivered: the outer call goes on. */
+void jobs_advance(struct jobs *jobs) {
+        const struct action *action;
+        struct job *job;
+
+        if (jobs->advancing)
+                return;
+        jobs->advancing = true;
+        while (machine_next(jobs, &job, &action))
+                job_act(job, action);
+        jobs->advancing = false;
 }

@@ -139,36 +139,19 @@ void carry_act(struct job *job, const struct action *action) {
         }
 }
 
-static struct job *job_of(struct jobs *jobs, uint64_t comm) {
-        struct job *job;
-
-        list_for_each(job, &jobs->list, link)
-                if (job->comm.id == comm)
-                        return job;
-        return NULL;
-}
-
 static struct nodeset set_of(const uint32_t *nodes, uint32_t n, struct nodeset to) {
         for (uint32_t i = 0; i < n; i++)
                 nodeset_add(to, nodes[i]);
         return to;
 }
 
-/* Memory of plans that are gone. */
-static void free_exchanges(struct job *job) {
+void carry_free_exchanges(struct job *job) {
         struct exchange *exchange, *spare;
 
         if (machine_engine_busy(job))
                 return;
         list_for_each_safe(exchange, spare, &job->exchanges, link)
                 exchange_free(exchange);
-}
-
-static void on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
-        struct job *job = job_of(owner, comm);
-
-        if (job != NULL)
-                machine_publish(job, table, bytes);
 }
 
 /* What makes no sense comes from a daemon that is not like this one: the two do not reach each other. */
@@ -187,11 +170,8 @@ void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes
         machine_unreachable(job, broken);
 }
 
-static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
-        struct job *job = job_of(owner, comm);
-
-        if (job != NULL)
-                machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
+void carry_built(struct job *job, const uint32_t *unreachable, uint32_t n) {
+        machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
 }
 
 /* A unit hears what is its own. What was launched for the others' sake concerns no unit. */
@@ -218,61 +198,18 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
         return same;
 }
 
-static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
-        struct job *job = job_of(owner, comm);
+void carry_done(struct job *job, uint32_t lane, uint64_t sequence, const uint64_t *value) {
         uint64_t held;
-
-        if (job == NULL)
-                return;
         struct comm_item item = *comm_item(&job->comm, lane, sequence);
         bool yes = carry_tell(job, &item, value);
         while ((held = comm_next_held(&job->comm, lane, sequence)) > 0)
                 carry_start(job, lane, held, 0);
         machine_done(job, lane, sequence, yes);
-        free_exchanges(job);
 }
 
-static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
-        struct job *job = job_of(owner, comm);
-
-        if (job != NULL)
-                machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
+void carry_unreachable(struct job *job, const uint32_t *nodes, uint32_t n) {
+        machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
 }
-
-static void on_aborted(void *owner, uint64_t comm) {
-        struct job *job = job_of(owner, comm);
-
-        if (job == NULL)
-                return;
-        job->comm.id = 0;
-        machine_aborted(job);
-        free_exchanges(job);
-        job_settle_later(job);
-}
-
-static void on_shared(void *owner, uint64_t memory) {
-        struct jobs *jobs = owner;
-        struct plan *plan;
-        struct job *job;
-
-        list_for_each(job, &jobs->list, link)
-                list_for_each(plan, &job->plans, link)
-                        step_shared(plan, memory);
-}
-
-static void on_unshared(void *owner, uint64_t memory) {
-        shared_gone(owner, memory);
-}
-
-const struct engine_events carry_events = {
-        .publish = on_publish,
-        .built = on_built,
-        .done = on_done,
-        .unreachable = on_unreachable,
-        .aborted = on_aborted,
-        .shared = on_shared,
-        .unshared = on_unshared,
-};
 
 static bool any_aborting(const struct jobs *jobs) {
         struct job *job;

@@ -201,6 +201,13 @@ struct job_clues {
         char refused[224]; /* … or why the last one was turned away, if that came later; else "" */
 };
 
+/* A request for a place, which the coordinator of a job of this host answers at once. */
+struct asking {
+        uint64_t member;
+        struct refusal *refusal;
+        bool refused;
+};
+
 enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
@@ -220,11 +227,12 @@ struct job {
         bool cluster; /* its members may be on several daemons */
         uint64_t incarnation;
         struct machine machine;
-        uint32_t generation;  /* 0: it has not formed yet */
-        struct sha256 secret; /* of the generation: see struct message */
-        uint32_t ticket;      /* edition of the members' tickets */
-        uint32_t world;       /* its members on all nodes: what an average is divided by */
-        uint32_t max_world;   /* how many there may be */
+        struct asking *asking; /* a process asks for a place in this call; NULL: none does */
+        uint32_t generation;   /* 0: it has not formed yet */
+        struct sha256 secret;  /* of the generation: see struct message */
+        uint32_t ticket;       /* edition of the members' tickets */
+        uint32_t world;        /* its members on all nodes: what an average is divided by */
+        uint32_t max_world;    /* how many there may be */
         struct membership_loss
                 loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
         bool all_new;     /* no member here was in the generation before */
@@ -300,17 +308,12 @@ struct jobs {
         uint64_t last_id;     /* given here, in any job */
         struct tasks tasks;   /* of the backend */
         uint64_t last_shared; /* id of a memory or a communicator that the engine has */
-        /* Carries out what a job's machine has decided. */
-        void (*act)(struct job *job, const struct action *action);
-        /* The engine of that node has published this. */
-        void (*learn)(struct job *job, uint32_t from, const void *table, size_t bytes);
-        /* The coordinator has given the job up: it ends here. */
-        void (*renounce)(struct job *job, const struct refusal *why);
         struct loop_timer *tick;
         bool ticking;
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
         enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
         struct effects effects; /* of all jobs' machines */
+        bool advancing;         /* they are being carried out */
         struct state *state;    /* what is kept for the next daemon, and */
         struct past *past;      /* what the last one has left; both are freed with the jobs, NULL: none */
 };

@@ -17,6 +17,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
+#include "job/carry.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
@@ -30,6 +31,8 @@
 #define COMM_BYTES (4u << 20)
 
 static void settle(void *data);
+static void job_listen(struct job *job);
+static void on_beat(void *data);
 
 static int job_charge(struct job *job, size_t size, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
@@ -69,9 +72,10 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->name = strcpy((char *)(job + 1), join->name);
         job->cluster = join->cluster;
         job->token = *join->token;
+        job_listen(job);
         int r = job_charge(job, size, refusal);
         if (r == 0)
-                r = machine_init(job, join->membership.incarnation, refusal);
+                r = machine_init(job, join->membership.incarnation, on_beat, refusal);
         if (r != 0) {
                 job_discharge(job);
                 free(job);
@@ -104,7 +108,7 @@ struct job *job_free(struct job *job) {
         job_forget_state(job);
         job_discharge(job);
         list_remove(&job->link);
-        machine_deinit(&job->machine);
+        machine_deinit(job);
         free(job);
         return NULL;
 }
@@ -113,6 +117,19 @@ uint64_t job_next_id(struct job *job) {
         const struct node_config *node = &job->machine.node.config;
 
         return member_id(node->address, node->instance, ++job->table->last_id);
+}
+
+int job_ask_place(struct job *job, const struct membership_request *request, const struct tag *tag,
+                  struct refusal *refusal) {
+        struct asking asking = { .member = request->member, .refusal = refusal };
+        int r = machine_join(job, request, tag, refusal);
+
+        if (r != 0)
+                return r;
+        job->asking = &asking;
+        jobs_advance(job->table);
+        job->asking = NULL;
+        return asking.refused ? (int)refusal->code : 0;
 }
 
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {
@@ -126,7 +143,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 r = member_new(job, &member, refusal);
         if (r != 0)
                 return r;
-        r = machine_join(job, &request, &(struct tag){ 0 }, refusal);
+        r = job_ask_place(job, &request, &(struct tag){ 0 }, refusal);
         if (r != 0) {
                 member_free(member);
                 return r;
@@ -144,10 +161,6 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         return 0;
 }
 
-void job_settle_later(struct job *job) {
-        loop_defer(job->table->config.loop, &job->settle);
-}
-
 static bool quiet(const struct job *job) {
         struct plan *plan;
 
@@ -161,19 +174,6 @@ static bool quiet(const struct job *job) {
         return true;
 }
 
-void job_release_lost(struct job *job, uint32_t n_local) {
-        struct plan *plan;
-
-        for (uint32_t local = 0; local < n_local; local++) {
-                if (job->local[local]->owner != NULL)
-                        continue;
-                list_for_each(plan, &job->plans, link)
-                        plan_release(plan, local);
-                staging_deinit(&job->local[local]->staging);
-                memories_release(job->local[local]);
-        }
-}
-
 /* Gives that memory back, and tells the other members of the loss. */
 static void settle_lost(struct job *job) {
         if (!quiet(job))
@@ -183,15 +183,6 @@ static void settle_lost(struct job *job) {
                 return;
         job->loss_told = true;
         job->table->config.events->lost(job, &job->loss, job->loss_text);
-}
-
-bool job_is_abandoned(const struct job *job) {
-        struct member *member;
-
-        list_for_each(member, &job->members, link)
-                if (member->owner != NULL)
-                        return false;
-        return true;
 }
 
 /* Open steps of which all members have given all buckets will be committed, even if an operator holds them
@@ -215,9 +206,12 @@ static void settle(void *data) {
                 release_full(job);
         if (job->state == JOB_REPLACING && quiet(job))
                 job_release_lost(job, job->n_local);
-        verdict_advance(job);
-        machine_settle(job, takeover_busy(job));
         plan_sweep(job);
+        verdict_advance(job);
+        jobs_advance(job->table);
+        machine_wait(job, takeover_busy(job));
+        jobs_advance(job->table);
+        machine_wait(job, true);
         if (job->state == JOB_LOST)
                 settle_lost(job);
         if (job_is_abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job)) {
@@ -227,6 +221,94 @@ static void settle(void *data) {
                 jobs_watch(job->table);
         }
 }
+
+/* ---- what the hub says ---- */
+
+static struct job *attached_job(struct attachment *attachment) {
+        return list_entry(attachment, struct job, machine.attachment);
+}
+
+/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
+ * job that is left to the next daemon stays as it is: members leave already, and no generation is entered
+ * without them. */
+static void on_order(struct attachment *attachment, const struct message *order) {
+        struct job *job = attached_job(attachment);
+        struct refusal refusal;
+
+        if (job->suspended)
+                return;
+        if (machine_check_order(job, order, &refusal) != 0)
+                job_renounce(job, &refusal);
+        else
+                machine_receive(job, order);
+        job_settle_later(job);
+        jobs_advance(job->table);
+}
+
+static void on_placed(struct attachment *attachment) {
+        struct job *job = attached_job(attachment);
+        struct refusal refusal;
+
+        if (job->machine.node.generation.number == 0) {
+                machine_begin_anew(job);
+        } else {
+                refuse(&refusal, WIRE__CODE__MEMBER_LOST,
+                       "job '%s': its coordinator does not know this node any more, and has another place "
+                       "for it: restart the job from a checkpoint",
+                       job->name);
+                job_renounce(job, &refusal);
+        }
+        jobs_advance(job->table);
+}
+
+static void on_refused(struct attachment *attachment, const struct refusal *refusal) {
+        struct job *job = attached_job(attachment);
+
+        job_renounce(job, refusal);
+        machine_quit(job);
+        jobs_advance(job->table);
+}
+
+static void on_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
+                     const void *table, size_t bytes) {
+        struct job *job = attached_job(attachment);
+
+        if (machine_builds(job, comm, from))
+                carry_learn(job, from, table, bytes);
+        jobs_advance(job->table);
+}
+
+static void on_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
+        struct job *job = attached_job(attachment);
+
+        job->table->config.events->asked(job, id, waits, bytes);
+}
+
+static void on_told(struct attachment *attachment, const struct hub_told *told) {
+        const struct job *job = attached_job(attachment);
+
+        job->table->config.events->told(job, told);
+}
+
+static void on_beat(void *data) {
+        struct job *job = data;
+
+        machine_tick(job);
+        jobs_advance(job->table);
+}
+
+static void job_listen(struct job *job) {
+        struct attachment *attachment = &job->machine.attachment;
+
+        attachment->receive = on_order;
+        attachment->placed = on_placed;
+        attachment->learn = on_learn;
+        attachment->refused = on_refused;
+        attachment->asked = on_asked;
+        attachment->told = on_told;
+}
+
+/* ---- its end ---- */
 
 /* It ends before it has formed. */
 static void job_turn_away(struct job *job, uint32_t cause, const struct refusal *refusal) {

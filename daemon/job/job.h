@@ -6,7 +6,7 @@
  *
  * The folders: machine/ is the job's node, keep/ what is kept of steps, plan/ and op/ what members do
  * together, restart/ the way back from a former daemon, watch/ the members that a job waits for. None of them
- * calls what lies beside this header: what comes up from the machine goes through jobs->act.
+ * calls what lies beside this header. A call may leave something for jobs_advance() to carry out.
  */
 #pragma once
 
@@ -17,6 +17,9 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret);
 void jobs_use_engine(struct jobs *jobs, struct engine *engine);
 /* All members must be gone; what they left is reaped here. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
+/* Carries out what the machines of all jobs want done. To be called after each call into this layer that is
+ * about a member, before anything else of another member is looked at. */
+void jobs_advance(struct jobs *jobs);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
 void jobs_made(void *jobs, const struct memory_result *result);
@@ -71,7 +74,6 @@ bool member_waits(const struct member *member);
 static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;
 }
-void job_settle_later(struct job *job);
 
 /*
  * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and

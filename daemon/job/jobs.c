@@ -68,11 +68,95 @@ static void tick(void *data) {
                 rejoin_check(job, now);
         }
         watch_stalls(jobs, now);
+        jobs_advance(jobs);
         jobs_watch(jobs);
 }
 
+/* ---- what the engine says ---- */
+
+static struct job *job_of(struct jobs *jobs, uint64_t comm) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->comm.id == comm)
+                        return job;
+        return NULL;
+}
+
+static void on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                machine_publish(job, table, bytes);
+        jobs_advance(owner);
+}
+
+static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                carry_built(job, unreachable, n);
+        jobs_advance(owner);
+}
+
+static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
+        struct job *job = job_of(owner, comm);
+
+        if (job == NULL)
+                return;
+        carry_done(job, lane, sequence, value);
+        jobs_advance(owner);
+        carry_free_exchanges(job);
+}
+
+static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                carry_unreachable(job, nodes, n);
+        jobs_advance(owner);
+}
+
+static void on_aborted(void *owner, uint64_t comm) {
+        struct job *job = job_of(owner, comm);
+
+        if (job == NULL)
+                return;
+        job->comm.id = 0;
+        machine_aborted(job);
+        jobs_advance(owner);
+        carry_free_exchanges(job);
+        job_settle_later(job);
+}
+
+static void on_shared(void *owner, uint64_t memory) {
+        struct jobs *jobs = owner;
+        struct plan *plan;
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                list_for_each(plan, &job->plans, link)
+                        step_shared(plan, memory);
+        jobs_advance(jobs);
+}
+
+static void on_unshared(void *owner, uint64_t memory) {
+        shared_gone(owner, memory);
+        jobs_advance(owner);
+}
+
+static const struct engine_events engine_events = {
+        .publish = on_publish,
+        .built = on_built,
+        .done = on_done,
+        .unreachable = on_unreachable,
+        .aborted = on_aborted,
+        .shared = on_shared,
+        .unshared = on_unshared,
+};
+
 void jobs_use_engine(struct jobs *jobs, struct engine *engine) {
-        engine->events = &carry_events;
+        engine->events = &engine_events;
         engine->owner = jobs;
         jobs->config.engine = engine;
 }
@@ -83,9 +167,6 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         if (jobs == NULL)
                 return -ENOMEM;
         jobs->config = *config;
-        jobs->act = job_act;
-        jobs->learn = carry_learn;
-        jobs->renounce = job_renounce;
         if (config->engine != NULL)
                 jobs_use_engine(jobs, config->engine);
         list_init(&jobs->list);
@@ -127,13 +208,15 @@ struct jobs *jobs_free(struct jobs *jobs) {
 }
 
 void jobs_done(void *data, const struct backend_result *result) {
-        const struct jobs *jobs = data;
+        struct jobs *jobs = data;
 
         tasks_done(&jobs->tasks, result);
+        jobs_advance(jobs);
 }
 
 void jobs_made(void *jobs, const struct memory_result *result) {
         holdings_made(jobs, result);
+        jobs_advance(jobs);
 }
 
 /* Where it can have members. A job of the other kind may end by this one's incarnation. */
@@ -238,6 +321,7 @@ void jobs_drain(struct jobs *jobs) {
         jobs_hold(jobs, false);
         list_for_each(job, &jobs->list, link)
                 job_resume(job);
+        jobs_advance(jobs);
         jobs->gate = GATE_STOPPING;
 }
 
@@ -258,6 +342,7 @@ void jobs_end(struct jobs *jobs) {
                         job_interrupt(job);
                 else
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
+        jobs_advance(jobs);
 }
 
 /* Members that would come back must not wait for the others then. */
@@ -280,7 +365,11 @@ bool jobs_depart(struct jobs *jobs) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
-                all &= !job_departs(job) || machine_depart(job);
+                if (job_departs(job))
+                        machine_depart(job);
+        jobs_advance(jobs);
+        list_for_each(job, &jobs->list, link)
+                all &= !job_departs(job) || machine_has_departed(job);
         return all;
 }
 
@@ -294,6 +383,7 @@ void jobs_suspend(struct jobs *jobs) {
                 if (!job->suspended && some_return(job))
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
         }
+        jobs_advance(jobs);
 }
 
 bool jobs_busy(const struct jobs *jobs) {

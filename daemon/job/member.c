@@ -143,6 +143,28 @@ bool member_waits(const struct member *member) {
                node_waits(&member->job->machine.node, member->id);
 }
 
+void job_release_lost(struct job *job, uint32_t n_local) {
+        struct plan *plan;
+
+        for (uint32_t local = 0; local < n_local; local++) {
+                if (job->local[local]->owner != NULL)
+                        continue;
+                list_for_each(plan, &job->plans, link)
+                        plan_release(plan, local);
+                staging_deinit(&job->local[local]->staging);
+                memories_release(job->local[local]);
+        }
+}
+
+bool job_is_abandoned(const struct job *job) {
+        struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL)
+                        return false;
+        return true;
+}
+
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal) {
         struct job *job = member->job;
@@ -167,6 +189,11 @@ void member_unseat(struct member *member, uint32_t cause, const struct refusal *
 void member_refused(struct job *job, uint64_t id, enum job_end end, const struct refusal *refusal) {
         struct member *member = member_of_id(job, id);
 
+        if (job->asking != NULL && job->asking->member == id) {
+                *job->asking->refusal = *refusal;
+                job->asking->refused = true;
+                return;
+        }
         if (member == NULL || end == JOB_END_NONE)
                 return; /* a member that has left, or is lost, knows it */
         if (member->state == MEMBER_JOINING)

@@ -9,6 +9,12 @@
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal);
 struct job *job_free(struct job *job);
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal);
+/* As machine_join(), with the answer of a coordinator that is in this process. */
+int job_ask_place(struct job *job, const struct membership_request *request, const struct tag *tag,
+                  struct refusal *refusal);
+static inline void job_settle_later(struct job *job) {
+        loop_defer(job->table->config.loop, &job->settle);
+}
 /* Ends it for all members (SUPERSEDED, SHUTDOWN): an open step is void unless it can be committed. */
 void job_end(struct job *job, uint32_t cause);
 /* Its members wait for each other, as the text says: it ends on all nodes. */
@@ -42,8 +48,7 @@ void member_unseat(struct member *member, uint32_t cause, const struct refusal *
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal);
 
-/* What the job's machine has decided; see machine.h. */
-void job_act(struct job *job, const struct action *action);
+/* What the job's machine has decided. */
 void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
 void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);

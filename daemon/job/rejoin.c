@@ -253,7 +253,7 @@ static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, st
         struct tag tag = takeover_tag(job, rejoin->said.history);
 
         request.returns = true;
-        return machine_join(job, &request, &tag, refusal);
+        return job_ask_place(job, &request, &tag, refusal);
 }
 
 static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {
@@ -305,10 +305,11 @@ static void rejoin_end_usurper(struct job *job) {
                "restart of gradsyncd: set their token, or choose another name",
                job->name, (unsigned)job->uid);
         job_renounce(job, &why);
-        if (formed) {
+        if (formed)
                 machine_end(job, WIRE__CAUSE__EVICTED);
+        jobs_advance(job->table);
+        if (formed)
                 return;
-        }
         ending_note(job);
         job_free(job);
 }

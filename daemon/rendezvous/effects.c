@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-enum record_kind { RECORD_MESSAGE, RECORD_ACTION };
+enum record_kind { RECORD_MESSAGE, RECORD_ACTION, RECORD_DROPPED };
 
 struct record {
         _Alignas(max_align_t) size_t bytes; /* with this header */
@@ -124,14 +124,20 @@ static void effects_release(struct effects *effects) {
         effects_give_back(effects, first);
 }
 
-static bool effects_take(struct effects *effects, struct effect *ret) {
+static struct record *record_at(struct chunk *chunk, size_t at) {
+        return (struct record *)(void *)(chunk->room + at);
+}
+
+bool effects_next(struct effects *effects, struct effect *ret) {
         const struct record *record;
 
-        effects_release(effects);
-        if (effects->begin == effects->first->used)
-                return false;
-        record = (const struct record *)(const void *)(effects->first->room + effects->begin);
-        effects->taken = record->bytes;
+        do {
+                effects_release(effects);
+                if (effects->begin == effects->first->used)
+                        return false;
+                record = record_at(effects->first, effects->begin);
+                effects->taken = record->bytes;
+        } while (record->kind == RECORD_DROPPED);
         *ret = (struct effect){ .owner = record->owner };
         if (record->kind == RECORD_MESSAGE)
                 ret->message = (const struct message *)(const void *)(record + 1);
@@ -140,13 +146,22 @@ static bool effects_take(struct effects *effects, struct effect *ret) {
         return true;
 }
 
+void effects_forget(struct effects *effects, const void *owner) {
+        size_t at = effects->begin + effects->taken;
+
+        for (struct chunk *chunk = effects->first; chunk != NULL; chunk = chunk->next, at = 0)
+                for (; at < chunk->used; at += record_at(chunk, at)->bytes)
+                        if (record_at(chunk, at)->owner == owner)
+                                record_at(chunk, at)->kind = RECORD_DROPPED;
+}
+
 void effects_drain(struct effects *effects, void (*carry_out)(const struct effect *effect)) {
         struct effect effect;
 
         if (effects->draining || effects->first == NULL)
                 return;
         effects->draining = true;
-        while (effects_take(effects, &effect))
+        while (effects_next(effects, &effect))
                 carry_out(&effect);
         effects->draining = false;
 }

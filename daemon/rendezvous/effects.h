@@ -49,6 +49,12 @@ void effects_deinit(struct effects *effects);
 void effects_send(const struct outlet *out, const struct message *message);
 void effects_act(const struct outlet *out, const struct action *action);
 
+/* For drivers: takes the oldest effect. False if there is none. Its pointers are valid until the next
+ * call. */
+bool effects_next(struct effects *effects, struct effect *ret);
+/* Drops the effects of an owner that is about to be freed. */
+void effects_forget(struct effects *effects, const void *owner);
+
 /* For drivers, after each call into a machine: does everything that is there, oldest first, and what comes of
  * it. A call from inside `carry_out` returns at once; what the machine has appended meanwhile is done by the
  * outer call. What an effect points to is valid as long as it is carried out. */

@@ -192,6 +192,7 @@ static void dispatch(struct session *session, const struct frame_header *header,
         int r = dispatch_permit(session, row, &request, message);
         if (r == 0)
                 r = row->handler(session, &request, message);
+        jobs_advance(session->sessions->config.jobs);
         if (r > 0)
                 dispatch_refuse(session, row, &request);
         else if (r < 0)

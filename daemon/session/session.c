@@ -89,6 +89,7 @@ static void session_end(void *data) {
 
         while (!list_empty(&session->members))
                 member_gone(list_entry(session->members.next, struct member, owner_link), session->cause);
+        jobs_advance(session->sessions->config.jobs);
         session->ops->hangup(session->transport);
 }
 

@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who calls whom among the files of the product, and which static functions share a name.
 
-A file is what its .c and its .h are together. It calls another one if it mentions an external function of it,
-or a static inline function of its header, anywhere except in a comment, a string or a declaration: a function
-that is handed over counts as called, and a macro calls where it is used. A cycle is a strongly connected
-component of more than one file; cycles of folders likewise, where a folder and the folder that it lies in are
-two.
+A file is what its .c and its .h are together. It calls another one if it mentions an external function of
+it, or a static inline function of its header, anywhere except in a comment, a string or a declaration: a
+function that is handed over counts as called, and a macro calls where it is used. A function that is assigned
+to a member of a structure counts as called by each file that calls this member, if the program assigns no
+other function to a member of that name. One exception: a layer hands such pointers to a layer below it, to be
+called back (layers.py says which is below). These are listed, and counted by themselves.
+
+A cycle is a strongly connected component of more than one file; cycles of folders likewise, where a folder
+and the folder that it lies in are two.
 
     python3 tests/lint/calls.py [TREE]
 """
@@ -16,6 +20,7 @@ import sys
 from typing import NamedTuple
 
 import csource
+import layers
 
 TOP = ("daemon", "client", "proto")
 # Cycles of files are counted in each of these by itself; what lies in none of them belongs to its top folder.
@@ -26,6 +31,7 @@ class Calls(NamedTuple):
     files: set          # all of them, without suffix
     edges: dict         # file -> {other file: {functions of it that it mentions}}
     namesakes: dict     # name of a static function that stands in several files -> [files, with suffix]
+    upward: dict        # member -> {file that calls it: file of a layer above, which has assigned it}
 
     def cycles(self, tree):
         """The cycles of files of one of TREES, the longest first."""
@@ -120,6 +126,42 @@ def nearest(user, definers):
     return definers
 
 
+def assigned_members(source, functions):
+    """(member, function) for each `.member = function` and `->member = function`."""
+    for item in source.items:
+        body = item.body
+        for at in range(len(body) - 3):
+            if body[at].text not in (".", "->") or body[at + 1].kind != "name" or body[at + 2].text != "=":
+                continue
+            value = at + 3 + (body[at + 3].text == "&")
+            after = body[value + 1].text if value + 1 < len(body) else ""
+            if body[value].text in functions and after in (",", ";", "}", ")"):
+                yield body[at + 1].text, body[value].text
+
+
+def called_members(source):
+    for item in source.items:
+        for before, member, after in zip(item.body, item.body[1:], item.body[2:]):
+            if before.text in (".", "->") and member.kind == "name" and after.text == "(":
+                yield member.text
+
+
+def read_pointers(found, everywhere):
+    """(file that calls, file that is called, member) for members with one target in their program."""
+    targets, callers = (collections.defaultdict(set) for _ in range(2))
+    for path, source in found.items():
+        tree = tree_of(path)
+        for member, function in assigned_members(source, everywhere):
+            home = {path} & everywhere[function] or nearest(stem(path), everywhere[function])
+            targets[tree, member].update((function, stem(definer)) for definer in home)
+        for member in called_members(source):
+            callers[tree, member].add(stem(path))
+    for (tree, member), functions in sorted(targets.items()):
+        if len(functions) == 1:
+            (_, target), = functions
+            yield from ((user, target, member) for user in sorted(callers[tree, member]) if user != target)
+
+
 def read(tree):
     found = sources(pathlib.Path(tree))
     external, everywhere, statics = (collections.defaultdict(set) for _ in range(3))
@@ -142,8 +184,15 @@ def read(tree):
             if user not in definers:
                 for other in nearest(user, definers):
                     edges[user][other].add(name)
+    upward = collections.defaultdict(dict)
+    for user, target, member in read_pointers(found, everywhere):
+        if layers.is_above(target, user):
+            upward[member][user] = target
+        else:
+            edges[user][target].add(f"->{member}")
     return Calls({stem(path) for path in found}, {user: dict(used) for user, used in edges.items()},
-                 {name: sorted(everywhere[name]) for name in sorted(statics) if len(everywhere[name]) > 1})
+                 {name: sorted(everywhere[name]) for name in sorted(statics) if len(everywhere[name]) > 1},
+                 dict(upward))
 
 
 def inner_edges(edges, cycle):
@@ -168,6 +217,10 @@ def report(calls):
         print(f"  {len(cycle)} folders:")
         for user, other, files in inner_edges(calls.folder_edges(), cycle):
             print(f"    {user} -> {other}: {', '.join(f'{a} -> {b}' for a, b in sorted(files))}")
+    print(f"upward: {len(calls.upward)} pointers to functions of a layer above")
+    for member, used in sorted(calls.upward.items()):
+        for user, target in used.items():
+            print(f"  {user} -> {target}: {member}")
     print(f"namesakes: {len(calls.namesakes)} static functions share their name")
     for name, paths in calls.namesakes.items():
         print(f"  {name}: {', '.join(paths)}")

@@ -140,6 +140,17 @@ def judge_job(folder, used):
     return None
 
 
+def is_above(file, other):
+    """Whether a file is in a layer that may use the other file's layer, which is not its own. Both are
+    relative to the tree."""
+    layer, below = pathlib.PurePosixPath(file).parts, pathlib.PurePosixPath(other).parts
+    if layer[:2] == below[:2] == ("client", "lib") and len(layer) == len(below) == 4:
+        return LIBRARY.index(layer[2]) > LIBRARY.index(below[2])
+    if layer[:2] == below[:2] == ("client", "cli") and len(below) == 4:
+        return len(layer) == 3 or below[2] in CLI_MAY_INCLUDE.get(layer[2], ())
+    return layer[0] == below[0] == "daemon" and below[1] in MAY_INCLUDE.get(layer[1], ())
+
+
 def job_calls(edges):
     """[(file, other file)] of calls that folders of daemon/job must not make; `edges` are of calls.py."""
     return [(user, other) for user, used in edges.items() for other in used

@@ -20,6 +20,8 @@ LONGEST_CYCLE = {
 }
 FOLDERS_IN_CYCLES = 0
 NAMESAKES = 2
+# Pointers that a layer hands down, to be called back.
+UPWARD = 42
 
 
 def tree_of(tmp_path, files):
@@ -52,6 +54,10 @@ def test_cycles_of_files_are_short(tree, part):
 def test_folders_have_no_cycles(tree):
     cycles = tree.folder_cycles()
     assert sum(map(len, cycles)) <= FOLDERS_IN_CYCLES, cycles
+
+
+def test_few_calls_go_up(tree):
+    assert len(tree.upward) <= UPWARD, sorted(tree.upward)
 
 
 def test_names_of_statics_stand_in_one_file(tree):
@@ -148,6 +154,56 @@ def ring(names, folder="daemon"):
             for name, after in zip(names, names[1:] + names[:1])}
 
 
+ASSIGNED = [
+    "void a(struct jobs *jobs) {\n        jobs->act = a_act;\n}\n",
+    "void a(struct jobs *jobs) {\n        jobs->act = &a_act;\n}\n",
+    "void a(struct jobs *jobs) {\n        *jobs = (struct jobs){ .act = a_act, .n = 1 };\n}\n",
+    "static const struct ops ops = {\n        .n = 1,\n        .act = a_act\n};\n",
+]
+
+
+def pointers(assigned, more=""):
+    """a.c assigns its function to a member, and calls b.c, which calls that member."""
+    return {"daemon/job/a.c": "void a_act(void) {\n        b();\n}\n" + assigned + more,
+            "daemon/job/b.c": "void b(struct jobs *jobs) {\n        jobs->act(jobs);\n}\n"}
+
+
+@pytest.mark.parametrize("assigned", ASSIGNED)
+def test_a_cycle_through_a_pointer_is_found(tmp_path, assigned):
+    found = tree_of(tmp_path, pointers(assigned))
+    assert found.cycles("daemon") == [["daemon/job/a", "daemon/job/b"]]
+    assert found.edges["daemon/job/b"] == {"daemon/job/a": {"->act"}}
+    assert found.upward == {}
+
+
+@pytest.mark.parametrize("more", [
+    "static void other(void) {\n}\nvoid use_other(struct jobs *jobs) {\n        jobs->act = other;\n}\n",
+    "static const struct ops other = { .act = another };\nvoid another(void) {\n}\n"])
+def test_a_pointer_with_two_targets_is_no_edge(tmp_path, more):
+    found = tree_of(tmp_path, pointers(ASSIGNED[0], more))
+    assert found.cycles("daemon") == [] and found.upward == {}
+
+
+def test_another_program_assigns_other_pointers(tmp_path):
+    files = pointers(ASSIGNED[0])
+    files["client/lib/c.c"] = "void c(void) {\n}\nvoid use(struct own *own) {\n        own->act = c;\n}\n"
+    assert tree_of(tmp_path, files).cycles("daemon") == [["daemon/job/a", "daemon/job/b"]]
+
+
+@pytest.mark.parametrize("above, below, up", [
+    ("daemon/session/a", "daemon/job/b", True), ("daemon/core/a", "daemon/link/b", True),
+    ("daemon/job/a", "daemon/job/machine/b", False), ("daemon/job/machine/a", "daemon/job/b", False),
+    ("daemon/job/a", "daemon/session/b", False), ("daemon/a", "daemon/job/b", False),
+    ("client/lib/core/a", "client/lib/wire/b", True), ("client/lib/wire/a", "client/lib/core/b", False),
+    ("client/cli/a", "client/cli/ask/b", True), ("client/cli/view/a", "client/cli/ask/b", True),
+    ("client/cli/ask/a", "client/cli/view/b", False)])
+def test_a_layer_may_be_called_back(tmp_path, above, below, up):
+    found = tree_of(tmp_path, {f"{above}.c": "void act(struct jobs *jobs) {\n        jobs->act = act;\n}\n",
+                               f"{below}.c": "void b(struct jobs *jobs) {\n        jobs->act(jobs);\n}\n"})
+    assert found.upward == ({"act": {below: above}} if up else {})
+    assert edges(found) == (set() if up else {(below, above)})
+
+
 def test_cycles_are_found_whole_and_by_tree(tmp_path):
     files = {**ring(["a", "b", "c", "d"]), **ring(["x", "y"]), **ring(["l", "m", "n"], "client/lib")}
     files["daemon/e.c"] = "void e(void) {\n        a();\n        x();\n}\n"
@@ -197,6 +253,7 @@ def test_the_report_names_everything(tmp_path, capsys):
     assert "    daemon/a -> daemon/b: b\n" in said
     assert "proto: 1 cycles" in said and "client/lib: 0 cycles" in said
     assert "folders: 1 cycles, 2 folders in them" in said and "daemon/y -> daemon/x/x" in said
+    assert "upward: 0 pointers" in said
     assert "namesakes: 1 " in said and "  a: daemon/a.c, daemon/x/x.c\n" in said
 
 

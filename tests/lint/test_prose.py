@@ -12,7 +12,7 @@ LEFT = {
     "client/cli": 95,
     "daemon/backend": 3,
     "daemon/core": 38,
-    "daemon/job": 173,
+    "daemon/job": 171,
     "daemon/rendezvous": 195,
     "daemon/session": 57,
     "proto": 51,

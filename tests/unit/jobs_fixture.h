@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/user.h"
 #include "coordinating.h"
+#include "entries.h"
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
 #include "job/job.h"

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/user.h"
 #include "coordinating.h"
+#include "entries.h"
 #include "fake_engine.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"

@@ -71,6 +71,31 @@ TEST_ALONE(each_effect_has_its_own_owner) {
         effects_deinit(&effects);
 }
 
+/* Over several chunks, and beside the effect that is being looked at. */
+TEST_ALONE(effects_of_an_owner_that_goes_are_dropped) {
+        struct effect effect;
+
+        start(4096);
+        for (uint64_t i = 0; i < 500; i++)
+                send_with(i % 3 == 0 ? &first : &second, i, (uint32_t)(i % 30));
+        assert_true(effects_next(&effects, &effect));
+        assert_ptr_equal(effect.owner, first.owner);
+        effects_forget(&effects, first.owner);
+        assert_int_equal(effect.message->stamp, 0);
+        for (uint64_t i = 1; i < 500; i++) {
+                if (i % 3 == 0)
+                        continue;
+                assert_true(effects_next(&effects, &effect));
+                assert_ptr_equal(effect.owner, second.owner);
+                assert_int_equal(effect.message->stamp, i);
+        }
+        assert_false(effects_next(&effects, &effect));
+        effects_forget(&effects, second.owner);
+        send_with(&first, 1, 2);
+        assert_true(effects_next(&effects, &effect));
+        effects_deinit(&effects);
+}
+
 /* Each one leads to another one, of another size, until there were enough: the room is used many times over.
  */
 static void breed(const struct effect *effect) {

@@ -287,9 +287,11 @@ NODES_TEST(what_a_member_gives_up_nobody_waits_for, TWO_AVG) {
 /* As the jobs' own tick does. */
 static void let_pass(uint64_t time) {
         test_clock += time;
-        for (uint32_t n = 0; n < cluster->n; n++)
+        for (uint32_t n = 0; n < cluster->n; n++) {
                 if (plan_of(n) != NULL)
                         plan_expire(plan_of(n), clock_now());
+                jobs_advance(cluster->node[n].jobs);
+        }
 }
 
 NODES_TEST(members_that_are_late_are_named_on_all_nodes, THREE_AVG) {

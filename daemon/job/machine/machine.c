@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Delivers what the job's node and its coordinator say to each other, and turns what the node wants done into
- * calls of the job: after the call into the node that has led to it, in the order in which it arose.
+ * Delivers what the job's node and its coordinator say to each other, and gives out what the node wants done,
+ * in the order in which it arose.
  */
 #include "job/machine/machine.h"
 
@@ -59,23 +59,19 @@ static bool machine_is_overfull(const struct job *job, const struct message *ord
         return order->world > most;
 }
 
-static void machine_give_up(struct job *job, const struct message *order) {
-        struct refusal refusal;
-
-        refuse(&refusal, WIRE__CODE__MEMBER_LOST,
-               "job '%s': its coordinator wants a generation of %u members, and those here take part in none "
-               "of that size: restart the job from a checkpoint, and look at what coordinates",
-               job->name, order->world);
-        job->table->renounce(job, &refusal);
+int machine_check_order(const struct job *job, const struct message *order, struct refusal *refusal) {
+        if (!machine_is_overfull(job, order))
+                return 0;
+        return refuse(
+                refusal, WIRE__CODE__MEMBER_LOST,
+                "job '%s': its coordinator wants a generation of %u members, and those here take part in "
+                "none of that size: restart the job from a checkpoint, and look at what coordinates",
+                job->name, order->world);
 }
 
 /* An answer of the node that says that more is to come: the job settles at the end of the loop pass, and then
  * the coordinator goes on. */
 static void deliver(struct job *job, const struct message *message) {
-        if (machine_is_overfull(job, message)) {
-                machine_give_up(job, message);
-                return;
-        }
         if (message->kind < ANSWER_REPORT) {
                 machine_make_room(job, message->n_tracks);
                 node_receive(&job->machine.node, clock_now(), message);
@@ -86,76 +82,65 @@ static void deliver(struct job *job, const struct message *message) {
         hub_send(&job->machine.attachment, message);
 }
 
-static void note_refused(struct job *job, const struct action *action) {
-        struct machine *machine = &job->machine;
-
-        machine->refused = true;
-        if (machine->refusal != NULL)
-                *machine->refusal = *action->refusal;
-}
-
-/* Actions that do not concern the job end here. Without other nodes, or an engine that leads to them, the
- * communicator is only a name: it is built at once, and gone at once. */
-static void carry_out(struct job *job, const struct action *action) {
-        struct machine *machine = &job->machine;
-
-        if (action->kind == ACTION_ENTERED)
-                comm_rest(&job->comm);
-        if (action->kind == ACTION_BUILD && (machine_is_alone(job) || job->table->config.engine == NULL)) {
-                comm_begin(&job->comm, 0);
-                node_built(&machine->node, clock_now(), action->comm, (struct nodeset){ 0 });
-        } else if (action->kind == ACTION_ABORT && job->comm.id == 0)
-                node_aborted(&machine->node, clock_now(), action->comm);
-        else if (action->kind == ACTION_REFUSED && action->member == machine->joining)
-                note_refused(job, action);
-        else
-                job->table->act(job, action);
-}
-
-static void do_effect(const struct effect *effect) {
-        if (effect->message != NULL)
-                deliver(effect->owner, effect->message);
-        else
-                carry_out(effect->owner, effect->action);
-}
-
 static void machine_set_due(struct job *job) {
         struct machine *machine = &job->machine;
-        uint64_t now = clock_now(), due = node_deadline(&machine->node);
 
-        if (machine->beat == NULL || due == machine->due)
+        if (machine->beat == NULL)
+                return;
+        uint64_t now = clock_now(), due = node_deadline(&machine->node);
+        if (due == machine->due)
                 return;
         machine->due = due;
         loop_timer_arm(machine->beat, due > now ? due - now : 0);
 }
 
-static void machine_run(struct job *job) {
-        effects_drain(&job->table->effects, do_effect);
-        machine_set_due(job);
+/* Does the machine's own part of an action. Returns whether the job has none in it. Without other nodes, or
+ * an engine that leads to them, the communicator is only a name: it is built at once, and gone at once. */
+static bool machine_carry_out(struct job *job, const struct action *action) {
+        struct node *node = &job->machine.node;
+
+        if (action->kind == ACTION_ENTERED)
+                comm_rest(&job->comm);
+        if (action->kind == ACTION_BUILD && (machine_is_alone(job) || job->table->config.engine == NULL)) {
+                comm_begin(&job->comm, 0);
+                node_built(node, clock_now(), action->comm, (struct nodeset){ 0 });
+        } else if (action->kind == ACTION_ABORT && job->comm.id == 0)
+                node_aborted(node, clock_now(), action->comm);
+        else
+                return false;
+        return true;
 }
 
-static void machine_on_beat(void *data) {
-        struct job *job = data;
+bool machine_next(struct jobs *jobs, struct job **ret_job, const struct action **ret) {
+        struct effect effect;
 
+        while (effects_next(&jobs->effects, &effect)) {
+                struct job *job = effect.owner;
+
+                if (effect.message != NULL)
+                        deliver(job, effect.message);
+                else if (!machine_carry_out(job, effect.action)) {
+                        *ret_job = job;
+                        *ret = effect.action;
+                        return true;
+                }
+                machine_set_due(job);
+        }
+        return false;
+}
+
+void machine_tick(struct job *job) {
         job->machine.due = 0;
         if (job->suspended)
                 return;
         node_tick(&job->machine.node, clock_now());
-        machine_run(job);
+        machine_set_due(job);
 }
 
-/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
- * job that is left to the next daemon stays as it is: members leave already, and no generation is entered
- * without them. */
-static void machine_receive(struct attachment *attachment, const struct message *message) {
-        struct job *job = list_entry(attachment, struct job, machine.attachment);
+void machine_receive(struct job *job, const struct message *message) {
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
 
-        if (job->suspended)
-                return;
         effects_send(&outlet, message);
-        loop_defer(job->table->config.loop, &job->settle);
-        machine_run(job);
 }
 
 /* Where this daemon is in the cluster, as far as that is known. */
@@ -177,8 +162,7 @@ static void machine_renumber(struct job *job, struct membership_request *request
         request->member = id;
 }
 
-/* The node is in no generation: what its members have asked for is all that there is of it. */
-static void machine_begin_anew(struct job *job) {
+void machine_begin_anew(struct job *job) {
         struct node *node = &job->machine.node;
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct membership_request waiting[LIMIT_SEATS];
@@ -199,55 +183,22 @@ static void machine_begin_anew(struct job *job) {
                 node_join(node, clock_now(), &waiting[i], &(struct tag){ 0 });
         }
         loop_defer(job->table->config.loop, &job->settle);
-        machine_run(job);
+        machine_set_due(job);
 }
 
-static void machine_placed(struct attachment *attachment) {
-        struct job *job = list_entry(attachment, struct job, machine.attachment);
-        struct refusal refusal;
-
-        if (job->machine.node.generation.number == 0) {
-                machine_begin_anew(job);
-                return;
-        }
-        refuse(&refusal, WIRE__CODE__MEMBER_LOST,
-               "job '%s': its coordinator does not know this node any more, and has another place for it: "
-               "restart the job from a checkpoint",
-               job->name);
-        job->table->renounce(job, &refusal);
-}
-
-static void machine_refused(struct attachment *attachment, const struct refusal *refusal) {
-        struct job *job = list_entry(attachment, struct job, machine.attachment);
-
-        job->table->renounce(job, refusal);
+void machine_quit(struct job *job) {
         node_quit(&job->machine.node, clock_now());
-        machine_run(job);
+        machine_set_due(job);
 }
 
-static void machine_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
-                          const void *table, size_t bytes) {
-        struct job *job = list_entry(attachment, struct job, machine.attachment);
+bool machine_builds(const struct job *job, const struct generation *comm, uint32_t from) {
         const struct node *node = &job->machine.node;
 
-        if (node->phase != NODE_OUT && generation_equal(node->comm, *comm) && nodeset_has(node->set, from))
-                job->table->learn(job, from, table, bytes);
+        return node->phase != NODE_OUT && generation_equal(node->comm, *comm) && nodeset_has(node->set, from);
 }
 
 void machine_publish(struct job *job, const void *table, size_t bytes) {
         hub_publish(&job->machine.attachment, &job->machine.node.comm, table, bytes);
-}
-
-static void machine_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
-        struct job *job = list_entry(attachment, struct job, machine.attachment);
-
-        job->table->config.events->asked(job, id, waits, bytes);
-}
-
-static void machine_told(struct attachment *attachment, const struct hub_told *told) {
-        const struct job *job = list_entry(attachment, struct job, machine.attachment);
-
-        job->table->config.events->told(job, told);
 }
 
 bool machine_ask(struct job *job, uint32_t id, const void *waits, size_t bytes) {
@@ -299,7 +250,8 @@ static int machine_allocate(struct job *job, const struct room *room, struct cha
         return *ret != NULL ? 0 : -ENOMEM;
 }
 
-static int machine_attach(struct job *job, uint64_t incarnation, struct refusal *refusal) {
+static int machine_attach(struct job *job, uint64_t incarnation, loop_timer_fn beat,
+                          struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         struct machine *machine = &job->machine;
         struct hub_job which = { .uid = job->uid,
@@ -309,14 +261,8 @@ static int machine_attach(struct job *job, uint64_t incarnation, struct refusal 
                                  .token = job->token.digest };
         int r = 0;
 
-        machine->attachment.receive = machine_receive;
-        machine->attachment.placed = machine_placed;
-        machine->attachment.learn = machine_learn;
-        machine->attachment.refused = machine_refused;
-        machine->attachment.asked = machine_asked;
-        machine->attachment.told = machine_told;
         if (job->cluster)
-                r = loop_timer_new(config->loop, machine_on_beat, job, &machine->beat);
+                r = loop_timer_new(config->loop, beat, job, &machine->beat);
         if (r == 0)
                 r = hub_attach(job->cluster ? config->cluster : config->hub, &machine->attachment, &which,
                                refusal);
@@ -327,7 +273,7 @@ static uint32_t lanes_of(const struct engine *engine) {
         return engine != NULL && engine->ops->lanes > 0 ? engine->ops->lanes : LIMIT_LANES;
 }
 
-int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
+int machine_init(struct job *job, uint64_t incarnation, loop_timer_fn beat, struct refusal *refusal) {
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         const struct engine *engine = job->table->config.engine;
         struct node_config config = {
@@ -348,7 +294,7 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
 
         if (r != 0)
                 return r;
-        r = machine_attach(job, incarnation, refusal);
+        r = machine_attach(job, incarnation, beat, refusal);
         if (r != 0) {
                 machine->beat = loop_timer_free(machine->beat);
                 machine_release(machine);
@@ -362,9 +308,12 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         return 0;
 }
 
-bool machine_depart(struct job *job) {
+void machine_depart(struct job *job) {
         node_depart(&job->machine.node, clock_now());
-        machine_run(job);
+        machine_set_due(job);
+}
+
+bool machine_has_departed(const struct job *job) {
         return !node_may_be_called(&job->machine.node);
 }
 
@@ -373,7 +322,10 @@ void machine_leave(struct job *job) {
         machine_depart(job);
 }
 
-void machine_deinit(struct machine *machine) {
+void machine_deinit(struct job *job) {
+        struct machine *machine = &job->machine;
+
+        effects_forget(&job->table->effects, job);
         hub_detach(&machine->attachment);
         machine->beat = loop_timer_free(machine->beat);
         machine_release(machine);
@@ -428,7 +380,6 @@ static int machine_reserve_for_all(struct job *job, uint32_t members, uint32_t n
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
                  struct refusal *refusal) {
         struct machine *machine = &job->machine;
-        struct refusal why;
         uint32_t n = machine->node.n;
         int r = membership_check(job->name, request, refusal);
 
@@ -438,18 +389,9 @@ int machine_join(struct job *job, const struct membership_request *request, cons
                 r = machine_reserve(job, n + 1, 0, refusal);
         if (r != 0)
                 return r;
-        machine->joining = request->member;
-        machine->refusal = &why;
-        machine->refused = false;
         node_join(&machine->node, clock_now(), request, tag);
-        machine_run(job);
-        machine->joining = 0;
-        machine->refusal = NULL;
-        if (!machine->refused)
-                return 0;
-        if (refusal != NULL)
-                *refusal = why;
-        return (int)why.code;
+        machine_set_due(job);
+        return 0;
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -457,20 +399,17 @@ void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
                 node_leave(&job->machine.node, clock_now(), member);
         else
                 node_lose(&job->machine.node, clock_now(), member, cause);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 void machine_end(struct job *job, uint32_t cause) {
         node_end(&job->machine.node, clock_now(), cause);
-        machine_run(job);
+        machine_set_due(job);
 }
 
-void machine_settle(struct job *job, bool wait) {
-        struct node *node = &job->machine.node;
-
-        node_wait(node, clock_now(), wait);
-        machine_run(job);
-        node_wait(node, clock_now(), true);
+void machine_wait(struct job *job, bool wait) {
+        node_wait(&job->machine.node, clock_now(), wait);
+        machine_set_due(job);
 }
 
 uint64_t machine_committed(const struct job *job, uint32_t track) {
@@ -523,12 +462,12 @@ bool machine_is_awaiting(const struct job *job) {
 
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool voids) {
         node_agree(&job->machine.node, clock_now(), ordinal, digest, voids);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about) {
         node_explain(&job->machine.node, clock_now(), ordinal, note, about);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 uint32_t machine_plans(const struct job *job, uint32_t ordinal) {
@@ -557,7 +496,7 @@ uint64_t machine_before(const struct job *job, uint32_t ordinal) {
 
 void machine_forget(struct job *job, uint32_t ordinal) {
         node_forget(&job->machine.node, clock_now(), ordinal);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
@@ -566,7 +505,7 @@ bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
 
         planned[track_lane(node, track)] = payloads;
         bool open = node_open(node, clock_now(), node->generation, track, planned);
-        machine_run(job);
+        machine_set_due(job);
         return open;
 }
 
@@ -574,7 +513,7 @@ void machine_offer(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
 
         node_offer(node, clock_now(), node->generation, track, track_lane(node, track));
-        machine_run(job);
+        machine_set_due(job);
 }
 
 uint64_t machine_payloads(const struct job *job, uint32_t track) {
@@ -600,28 +539,28 @@ void machine_built(struct job *job, struct generation comm, struct nodeset unrea
         if (job->suspended)
                 return;
         node_built(&job->machine.node, clock_now(), comm, unreachable);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
         struct node *node = &job->machine.node;
 
         node_done(node, clock_now(), node->comm, lane, sequence, value);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 void machine_aborted(struct job *job) {
         struct node *node = &job->machine.node;
 
         node_aborted(node, clock_now(), node->comm);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 void machine_unreachable(struct job *job, struct nodeset nodes) {
         struct node *node = &job->machine.node;
 
         node_unreachable(node, clock_now(), node->comm, nodes);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 enum unit_state machine_unit(const struct job *job, uint32_t track) {
@@ -650,7 +589,7 @@ void machine_say(struct job *job, uint32_t track,
         struct node *node = &job->machine.node;
 
         say(node, clock_now(), node->generation, track);
-        machine_run(job);
+        machine_set_due(job);
 }
 
 bool machine_may_resume(const struct job *job) {
@@ -692,11 +631,11 @@ int machine_expect(struct job *job, uint32_t members, struct refusal *refusal) {
         node_expect(node, now);
         for (uint32_t i = 0; i < n; i++)
                 node_join(node, now, &waiting[i], &(struct tag){ 0 });
-        machine_run(job);
+        machine_set_due(job);
         return 0;
 }
 
 void machine_restore(struct job *job, const struct message *report) {
         node_restore(&job->machine.node, clock_now(), report);
-        machine_run(job);
+        machine_set_due(job);
 }

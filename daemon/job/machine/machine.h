@@ -6,10 +6,10 @@
  * cluster says everything again in each heartbeat, and has times of its own. Until the cluster has an address
  * for it, it keeps its members and begins then.
  *
- * Calls from the job layer go in, and come back through jobs->act, one after the other, before the call
- * ends. What that calls may call the machine again: what comes of it is carried out after what is left, by
- * the outer call. As long as its members call, the node asks the coordinator to wait: generations are made
- * when the job settles, or when the coordinator's own time has come.
+ * A call into the machine does nothing to the job: machine_next() takes out the actions that are to follow,
+ * and jobs_advance() carries them out, after each call into the job layer. While its members call, the node
+ * asks the coordinator to wait: generations are made when the job settles, or when the coordinator's own time
+ * has come.
  */
 #pragma once
 
@@ -22,6 +22,7 @@
 #include "rendezvous/node.h"
 
 struct job;
+struct jobs;
 
 struct machine {
         struct node node;
@@ -30,17 +31,34 @@ struct machine {
         struct charge charge;    /* the memory, to the job's uid */
         struct loop_timer *beat; /* when the node's time has come; NULL: it has none of its own */
         uint64_t due;            /* for when it is armed */
-        uint64_t joining;        /* the member that joins in this call; 0: none */
-        struct refusal *refusal; /* where the answer to it goes */
-        bool refused;
 };
 
-/* 0, QUOTA with *refusal, or -ENOMEM. */
-int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
-void machine_deinit(struct machine *machine);
-/* The daemon ends, and the node is going to come back with the one that follows: the coordinator hears so.
- * Whether the daemon may go now, or a generation may be on its way to the node. */
-bool machine_depart(struct job *job);
+/* The functions of the attachment are set. `beat` is called with the job when the node's time has come, for
+ * machine_tick(). 0, QUOTA with *refusal, or -ENOMEM. */
+int machine_init(struct job *job, uint64_t incarnation, loop_timer_fn beat, struct refusal *refusal);
+/* What it still wants done is dropped. */
+void machine_deinit(struct job *job);
+
+/* Takes out the oldest action that the machine of some job wants done, and delivers messages between nodes
+ * and coordinators on the way. False: there is none left. The action is valid until the next call. */
+bool machine_next(struct jobs *jobs, struct job **ret_job, const struct action **ret);
+
+/* From the hub. An order of the coordinator is delivered by machine_next(). */
+void machine_receive(struct job *job, const struct message *order);
+/* MEMBER_LOST with *refusal: an order that no job of this size has sent. Else 0. */
+int machine_check_order(const struct job *job, const struct message *order, struct refusal *refusal);
+/* The node has another address. It is in no generation yet, and its members ask anew. */
+void machine_begin_anew(struct job *job);
+/* No coordinator has the job. */
+void machine_quit(struct job *job);
+/* The communicator of that generation is being built here, with that node. */
+bool machine_builds(const struct job *job, const struct generation *comm, uint32_t from);
+void machine_tick(struct job *job);
+
+/* The daemon ends, and the node is going to come back with the one that follows: the coordinator hears so. */
+void machine_depart(struct job *job);
+/* The daemon may go now: no generation may be on its way to the node. */
+bool machine_has_departed(const struct job *job);
 /* It goes in any case. */
 void machine_leave(struct job *job);
 /* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
@@ -53,16 +71,16 @@ static inline const struct places *machine_places(const struct machine *machine)
 }
 
 /* A process that is new in the job (the tag is all 0), or a member that comes back to its place after the
- * coordinator has judged: see machine_restore(). 0, or a code with *refusal. */
+ * coordinator has judged: see machine_restore(). 0, or a code with *refusal. The coordinator may still refuse
+ * it: ACTION_REFUSED. */
 int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
                  struct refusal *refusal);
 /* Whatever the cause (WIRE__CAUSE__…). */
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
 void machine_end(struct job *job, uint32_t cause);
-/* Everything has been said that was to be said together: what is to come of it may come now, unless somebody
- * has to be awaited. */
-void machine_settle(struct job *job, bool wait);
+/* Whether the coordinator has to wait for what members of this node still say together. */
+void machine_wait(struct job *job, bool wait);
 
 /* The words of members that come back from a former daemon are not all there. */
 bool machine_is_awaiting(const struct job *job);
@@ -88,8 +106,7 @@ bool machine_open(struct job *job, uint32_t track, uint64_t payloads);
 void machine_offer(struct job *job, uint32_t track);
 /* How many the open unit has. */
 uint64_t machine_payloads(const struct job *job, uint32_t track);
-/* Of the step or operation of that track. What it has come to is carried out later only where this is asked
- * from inside a call of the machine. */
+/* Of the step or operation of that track. The job may not have carried out yet what it has come to. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
 /* What else there is to say of it: node_landed(), node_spoil(), node_differ(), node_tear_unit() or
@@ -145,5 +162,5 @@ void machine_unreachable(struct job *job, struct nodeset nodes);
 /* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members here
  * say, those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_expect(struct job *job, uint32_t members, struct refusal *refusal);
-/* What they have said, as node_restore() takes it. The coordinator judges before this returns. */
+/* What they have said, as node_restore() takes it. */
 void machine_restore(struct job *job, const struct message *report);

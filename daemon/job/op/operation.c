@@ -293,13 +293,14 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                 r = operation_refuse_void(job, refusal);
                 return job->passed_on ? 0 : r;
         }
-        if (operation->n_calls++ == 0)
+        bool begins = operation->n_calls++ == 0;
+        if (begins)
                 operation->first = *call;
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        if (operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN)
-                operation_run(job);
+        if (!begins && operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN)
+                operation_run(job); /* else it runs once it is open */
         return 0;
 }
 
