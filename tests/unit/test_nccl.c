@@ -434,6 +434,22 @@ TEST(what_is_being_made_is_aborted) {
         reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
 }
 
+/* NCCL has been given a collective, and never says that it has taken it. */
+TEST(what_is_not_taken_is_aborted) {
+        struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
+
+        rig_form(rig, 3);
+        stick_at("collective");
+        site_launch(&rig->site[0], 0, 1, ENGINE_PAYLOAD, &piece);
+        await_stuck();
+        rig_abort(rig);
+        set_trouble("", "");
+        rig_build(rig);
+        rig_await_built(rig);
+        reduce_all(rig, 1, WIRE__DTYPE__F32, ENGINE_SUM);
+        assert_int_equal(rig->site[0].own.n_failed, 0);
+}
+
 /* ---- libraries ---- */
 
 static int try_library(const char *library) {

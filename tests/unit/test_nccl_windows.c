@@ -232,25 +232,19 @@ TEST(nor_is_what_does_not_end) {
         go_on(rig, false);
 }
 
-/* Until some NCCL does what it was told to stick at: the fake makes a file. */
-static void await_stuck(struct rig *rig) {
-        char path[128];
-
-        snprintf(path, sizeof(path), "%s/stuck", folder);
-        unlink(path); /* of another test */
-        set_trouble("", "window");
+static void await_stuck_window(struct rig *rig) {
+        stick_at("window");
         rig_build(rig);
         EACH_SITE(rig, site)
         UNTIL(rig, site->table != NULL);
-        while (access(path, F_OK) != 0)
-                usleep(1000);
+        await_stuck();
 }
 
 /* But that a node went meanwhile says nothing of windows. */
 TEST(what_is_aborted_may_be_tried_again) {
         rig_configure(rig, 3);
         rig_begin(rig);
-        await_stuck(rig);
+        await_stuck_window(rig);
         rig_abort(rig);
         set_trouble("", "");
         rig->comm++;

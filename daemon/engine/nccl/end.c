@@ -23,6 +23,13 @@ static bool end_await(const struct nccl *nccl, nccl_comm comm, nccl_result resul
         return result == NCCL_OK;
 }
 
+/* Waits until NCCL has done what it was asked for before: until then no call but an abort is allowed. */
+static bool end_await_idle(const struct nccl *nccl, nccl_comm comm, uint64_t deadline) {
+        nccl_result state = NCCL_OK, r = nccl->async_error(comm, &state);
+
+        return end_await(nccl, comm, r == NCCL_OK ? state : r, deadline);
+}
+
 struct ending { /* the end of one lane */
         struct communicator *of;
         nccl_comm comm; /* NULL if there is none */
@@ -101,7 +108,7 @@ static void end_abort(struct communicator *comm) {
 
 /* Deregisters the window of a lane, which NCCL does not do. */
 static void end_window(const struct nccl *nccl, struct lane *lane) {
-        if (lane->comm != NULL && lane->window != NULL && nccl->deregister_window != NULL)
+        if (lane->window != NULL && nccl->deregister_window != NULL)
                 nccl->deregister_window(lane->comm, lane->window);
         lane->window = NULL;
 }
@@ -114,8 +121,10 @@ static void end_destroy(struct communicator *comm) {
         for (uint32_t lane = comm->n_lanes; lane-- > 0;) {
                 nccl_comm *of = &comm->lane[lane].comm;
 
+                if (*of == NULL || !end_await_idle(nccl, *of, deadline))
+                        continue;
                 end_window(nccl, &comm->lane[lane]);
-                if (*of == NULL || !end_await(nccl, *of, nccl->finalize(*of), deadline))
+                if (!end_await(nccl, *of, nccl->finalize(*of), deadline))
                         continue;
                 nccl->destroy(*of);
                 *of = NULL;

@@ -39,33 +39,44 @@ static void *device(uint64_t address) {
         return (void *)(uintptr_t)address;
 }
 
+static bool launcher_is_wanted(struct communicator *comm) {
+        pthread_mutex_lock(&comm->shop->lock);
+        bool wanted = comm->state == COMMUNICATOR_WORKING;
+        pthread_mutex_unlock(&comm->shop->lock);
+        return wanted;
+}
+
 /* Waits until NCCL has taken a collective. A communicator that does not block may take it later, and takes
- * nothing else until then. The thread of NCCL that takes it may need this processor, so this thread yields or
+ * nothing else until then. If it is to be ended meanwhile it may never do so, and only an abort helps, which
+ * waits for this call. The thread of NCCL that takes it may need this processor, so this thread yields or
  * sleeps. */
-static nccl_result launcher_await(const struct nccl *nccl, nccl_comm comm, nccl_result result) {
+static nccl_result launcher_await(struct communicator *comm, const struct lane *lane, nccl_result result) {
+        const struct nccl *nccl = &comm->shop->gpu.nccl;
         uint64_t begin = clock_now(), waited;
 
-        while (result == NCCL_IN_PROGRESS && (waited = clock_now() - begin) < TAKING) {
+        while (result == NCCL_IN_PROGRESS && (waited = clock_now() - begin) < TAKING &&
+               launcher_is_wanted(comm)) {
                 nccl_result state = NCCL_OK;
 
                 if (waited < LINGER)
                         sched_yield();
                 else
                         nanosleep(&(struct timespec){ .tv_nsec = NAP }, NULL);
-                result = nccl->async_error(comm, &state);
+                result = nccl->async_error(lane->comm, &state);
                 result = result == NCCL_OK ? state : result;
         }
         return result;
 }
 
-static void flight_vote(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+static void flight_vote(struct communicator *comm, const struct lane *lane, const struct flight *flight,
                         struct outcome *ret) {
+        const struct gpu *gpu = &comm->shop->gpu;
         const struct cuda *cuda = &gpu->cuda;
         size_t bytes = ENGINE_VALUES * sizeof(uint64_t);
 
         ret->cuda = cuda->copy_in(flight->votes, flight->values, bytes, lane->gear->stream);
         if (ret->cuda == CUDA_OK)
-                ret->nccl = launcher_await(&gpu->nccl, lane->comm,
+                ret->nccl = launcher_await(comm, lane,
                                            gpu->nccl.allreduce(device(flight->votes), device(flight->votes),
                                                                ENGINE_VALUES, NCCL_UINT64, NCCL_MIN,
                                                                lane->comm, lane->gear->stream));
@@ -73,53 +84,55 @@ static void flight_vote(const struct gpu *gpu, const struct lane *lane, const st
                 ret->cuda = cuda->copy_out(flight->values, flight->votes, bytes, lane->gear->stream);
 }
 
-static void flight_sum(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+static void flight_sum(struct communicator *comm, const struct lane *lane, const struct flight *flight,
                        uint64_t from, uint64_t to, struct outcome *ret) {
+        const struct gpu *gpu = &comm->shop->gpu;
+
         ret->nccl =
-                launcher_await(&gpu->nccl, lane->comm,
+                launcher_await(comm, lane,
                                gpu->nccl.allreduce(device(from), device(to), flight->elements, flight->type,
                                                    flight->operation, lane->comm, lane->gear->stream));
 }
 
 /* Goes through the window, at the place that all ranks have for the flight. */
-static void flight_sum_windowed(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
-                                struct outcome *ret) {
-        const struct cuda *cuda = &gpu->cuda;
+static void flight_sum_windowed(struct communicator *comm, const struct lane *lane,
+                                const struct flight *flight, struct outcome *ret) {
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
 
         ret->cuda = cuda->copy(flight->pane, flight->input, flight->bytes, lane->gear->stream);
         if (ret->cuda == CUDA_OK)
-                flight_sum(gpu, lane, flight, flight->pane, flight->pane, ret);
+                flight_sum(comm, lane, flight, flight->pane, flight->pane, ret);
         if (outcome_good(ret))
                 ret->cuda = cuda->copy(flight->output, flight->pane, flight->bytes, lane->gear->stream);
 }
 
-static void flight_reduce(const struct gpu *gpu, const struct lane *lane, const struct flight *flight,
+static void flight_reduce(struct communicator *comm, const struct lane *lane, const struct flight *flight,
                           struct outcome *ret) {
-        const struct cuda *cuda = &gpu->cuda;
+        const struct cuda *cuda = &comm->shop->gpu.cuda;
         bool tail = flight->tail_bytes > 0;
 
         if (tail)
                 ret->cuda = cuda->copy_in(flight->input + flight->tail_at, flight->tail, flight->tail_bytes,
                                           lane->gear->stream);
         if (ret->cuda == CUDA_OK && flight->windowed)
-                flight_sum_windowed(gpu, lane, flight, ret);
+                flight_sum_windowed(comm, lane, flight, ret);
         else if (ret->cuda == CUDA_OK)
-                flight_sum(gpu, lane, flight, flight->input, flight->output, ret);
+                flight_sum(comm, lane, flight, flight->input, flight->output, ret);
         if (outcome_good(ret) && tail)
                 ret->cuda = cuda->copy_out(flight->tail, flight->output + flight->tail_at, flight->tail_bytes,
                                            lane->gear->stream);
 }
 
-static struct outcome flight_launch(const struct gpu *gpu, const struct lane *lane,
+static struct outcome flight_launch(struct communicator *comm, const struct lane *lane,
                                     const struct flight *flight) {
         struct outcome outcome = { NCCL_OK, CUDA_OK };
 
         if (flight->is_vote)
-                flight_vote(gpu, lane, flight, &outcome);
+                flight_vote(comm, lane, flight, &outcome);
         else
-                flight_reduce(gpu, lane, flight, &outcome);
+                flight_reduce(comm, lane, flight, &outcome);
         if (outcome_good(&outcome))
-                outcome.cuda = gpu->cuda.event_record(flight->event, lane->gear->stream);
+                outcome.cuda = comm->shop->gpu.cuda.event_record(flight->event, lane->gear->stream);
         return outcome;
 }
 
@@ -172,7 +185,7 @@ static bool launcher_launch(struct shop *shop) {
         if (comm->state != COMMUNICATOR_WORKING)
                 return true; /* its result is not awaited */
         launcher_leave(comm);
-        struct outcome outcome = flight_launch(&shop->gpu, lane, flight);
+        struct outcome outcome = flight_launch(comm, lane, flight);
         launcher_return(comm);
         if (outcome_good(&outcome))
                 lane_note_launched(lane, flight->sequence);

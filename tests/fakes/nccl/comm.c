@@ -190,6 +190,11 @@ void comm_resume(struct ncclComm *comm) {
         comm_stop(comm, false);
 }
 
+void comm_await_interrupt(const struct ncclComm *comm) {
+        while (!comm->stops)
+                usleep(POLL);
+}
+
 void comm_await_abort(const struct ncclComm *comm) {
         while (!comm->aborted)
                 usleep(POLL);

@@ -84,7 +84,9 @@ void comm_settle(struct ncclComm *comm);
 void comm_drain(const struct ncclComm *comm);
 /* Lowers the flag. */
 void comm_resume(struct ncclComm *comm);
-/* Until ncclCommAbort() is called. */
+/* Waits until the flag is raised, */
+void comm_await_interrupt(const struct ncclComm *comm);
+/* and until ncclCommAbort() is called. */
 void comm_await_abort(const struct ncclComm *comm);
 /* It is gone. */
 void comm_leave(struct ncclComm *comm);

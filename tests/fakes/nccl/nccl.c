@@ -24,9 +24,9 @@
  * Environment, besides NCCL_HOSTID, NCCL_MAX_CTAS, NCCL_WIN_ENABLE, NCCL_DEBUG and NCCL_DEBUG_FILE:
  *   FAKE_NCCL_VERSION    what ncclGetVersion() says (22809)
  *   FAKE_NCCL_SLOW       milliseconds that making a communicator takes more
- *   FAKE_NCCL_STUCK      "init", "window", "revoke", "abort", "destroy", or several: that call never ends;
- *                        the first three do when the communicator is aborted. There is a file `stuck` in the
- *                        machine's folder as soon as it has begun
+ *   FAKE_NCCL_STUCK      "init", "window", "revoke", "collective", "abort", "destroy", or several: that call
+ *                        never ends; the first four do when the communicator is aborted. There is a file
+ *                        `stuck` in the machine's folder as soon as it has begun
  *   FAKE_NCCL_FAIL       "ncclAllReduce:3:2,…": that call of this process, counted from 1, has that result;
  *                        0: each of them has
  *   FAKE_NCCL_NOTICE     set: the death of a peer's process is an asynchronous error, as with sockets
@@ -217,6 +217,10 @@ static nccl_result run_allreduce(struct task *task) {
         struct gpu_collective *what = &task->collective.what;
         cuda_result failed = CUDA_OK;
 
+        if (trouble_sticks("collective"))
+                comm_await_interrupt(comm);
+        if (comm->stops)
+                return trouble(NCCL_INTERNAL_ERROR, "the call was aborted");
         if (comm->ranks > 1) {
                 what->number = comm->launched + 1;
                 failed = fake_gpu_collective(task->collective.stream, what, comm->fd);
