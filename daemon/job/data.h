@@ -229,7 +229,7 @@ struct job {
         struct machine machine;
         struct asking *asking; /* a process asks for a place in this call; NULL: none does */
         uint32_t generation;   /* 0: it has not formed yet */
-        struct sha256 secret;  /* of the generation: see struct message */
+        struct sha256 secret;  /* of the generation: see struct order */
         uint32_t ticket;       /* edition of the members' tickets */
         uint32_t world;        /* its members on all nodes: what an average is divided by */
         uint32_t max_world;    /* how many there may be */

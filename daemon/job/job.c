@@ -231,7 +231,7 @@ static struct job *attached_job(struct attachment *attachment) {
 /* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
  * job that is left to the next daemon stays as it is: members leave already, and no generation is entered
  * without them. */
-static void on_order(struct attachment *attachment, const struct message *order) {
+static void on_order(struct attachment *attachment, const struct order *order) {
         struct job *job = attached_job(attachment);
         struct refusal refusal;
 

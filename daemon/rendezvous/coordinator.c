@@ -147,7 +147,7 @@ static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
         return now;
 }
 
-static void note_tracks(struct coordinator *c, const struct message *report) {
+static void note_tracks(struct coordinator *c, const struct report *report) {
         if (report->n_tracks > c->n_tracks) {
                 memset(&c->stop[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->stop[0]));
                 memset(&c->verdict[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->verdict[0]));
@@ -164,7 +164,7 @@ static void note_tracks(struct coordinator *c, const struct message *report) {
         }
 }
 
-static void note_report(struct coordinator *c, uint64_t now, const struct message *report) {
+static void note_report(struct coordinator *c, uint64_t now, const struct report *report) {
         struct reporter *reporter = &c->node[report->from];
         bool survives = coordinator_survives(c, report->from);
 
@@ -179,8 +179,8 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->answer = report->kind;
         reporter->generation = report->generation;
         reporter->comm = report->comm;
-        nodeset_copy(coordinator_set_of(c, report->from), message_set(report));
-        nodeset_copy(coordinator_links_of(c, report->from), message_links(report));
+        nodeset_copy(coordinator_set_of(c, report->from), report_set(report));
+        nodeset_copy(coordinator_links_of(c, report->from), report_links(report));
         reporter->world = report->world;
         reporter->history = report->history;
         reporter->engine = report->engine;
@@ -213,7 +213,7 @@ static bool coordinator_is_ending(const struct coordinator *c) {
 /* A node of the generation whose daemon has started anew, and whose members come back, or may: what it says
  * first may be about somebody new who was faster. Everybody is heard again, as by a coordinator that has just
  * begun. */
-static bool coordinator_takes_back(const struct coordinator *c, const struct message *report) {
+static bool coordinator_takes_back(const struct coordinator *c, const struct report *report) {
         return coordinator_survives(c, report->from) &&
                (report->origin != ORIGIN_OWN || member_is_any_on(c, report->from)) &&
                c->stage > STAGE_FORMING && !coordinator_is_ending(c);
@@ -221,7 +221,7 @@ static bool coordinator_takes_back(const struct coordinator *c, const struct mes
 
 /* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one
  * before. */
-static bool fresh(struct coordinator *c, uint64_t now, const struct message *report) {
+static bool fresh(struct coordinator *c, uint64_t now, const struct report *report) {
         struct reporter *reporter = &c->node[report->from];
 
         if (!reporter->known)
@@ -241,7 +241,7 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 
 /* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
  * communicator nodes also come from outside, unless what was open before goes on in it. */
-static bool has_left(const struct coordinator *c, const struct message *report) {
+static bool has_left(const struct coordinator *c, const struct report *report) {
         bool comes = c->stage == STAGE_ENTERING && generation_equal(c->comm, c->current) && c->torn;
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
@@ -253,7 +253,7 @@ static bool is_term_possible(const struct coordinator *c, uint64_t term) {
         return term - c->term <= TERMS_AHEAD && term <= LIMIT_NUMBER / 2;
 }
 
-static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
+static void receive_report(struct coordinator *c, uint64_t now, const struct report *report) {
         if (report->term > c->term) {
                 if (is_term_possible(c, report->term))
                         take_over(c, now, report->term);
@@ -287,14 +287,13 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 places_say_to(c, report->from);
 }
 
-void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
-        if (!message_valid(message) || message->kind < ANSWER_REPORT ||
-            message->from >= c->config.room.nodes || !message_fits(message, &c->config.room) ||
-            message->n_tracks > c->config.room.tracks || message->n_plans > c->config.room.tracks ||
-            message->world > c->membership.most)
+void coordinator_receive(struct coordinator *c, uint64_t now, const struct report *report) {
+        if (!report_valid(report) || report->from >= c->config.room.nodes ||
+            !report_fits(report, &c->config.room) || report->n_tracks > c->config.room.tracks ||
+            report->n_plans > c->config.room.tracks || report->world > c->membership.most)
                 return;
         now = coordinator_look(c, now);
-        receive_report(c, now, message);
+        receive_report(c, now, report);
         coordinator_advance(c, now);
         places_tell(c, now, false);
 }

@@ -28,7 +28,7 @@ struct reporter {
         uint64_t heard; /* when, by the coordinator's clock; what a death is judged by */
         uint64_t stamp; /* of the report, by the node's: older ones are dropped */
         uint64_t term, round;
-        enum message_kind answer;
+        enum report_kind answer;
         struct generation generation, comm;
         uint64_t seq[LIMIT_LANES], ready[LIMIT_LANES], go[LIMIT_LANES];
         struct tag history;
@@ -97,11 +97,11 @@ struct track_owner {
         uint32_t ordinal;
         uint64_t unit, turn; /* the latest one that has a turn in this generation, and which; 0: none */
         uint32_t awaited;    /* the node whose report was the last one that did not do for a turn */
-        uint64_t before;     /* see struct message_plan */
+        uint64_t before;     /* see struct order_plan */
         bool held;           /* by some node; or else nobody's */
         bool open;           /* in this generation */
         bool begun;          /* in any: what differs from it now comes later */
-        bool kept;           /* see struct message_plan */
+        bool kept;           /* see struct order_plan */
 };
 
 struct coordinator_config {
@@ -168,7 +168,7 @@ struct coordinator {
         uint64_t go[LIMIT_LANES]; /* in this generation nodes may launch up to there, if they agree on it */
         uint32_t unready[LIMIT_LANES]; /* the node whose report was the last one that did not do for more */
         uint32_t n_tracks;             /* in use anywhere */
-        uint32_t next_plan;            /* in this generation: see struct message */
+        uint32_t next_plan;            /* in this generation: see struct order */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
         enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */
@@ -191,7 +191,7 @@ struct coordinator {
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;
         struct track_owner *owner; /* by track */
-        struct message_plan *plan; /* what nodes say of theirs */
+        struct report_plan *plan;  /* what nodes say of theirs */
 };
 
 /* How much memory what is configured takes. */
@@ -203,8 +203,8 @@ uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out);
-void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
-enum message_kind coordinator_order(const struct coordinator *c);
+void coordinator_receive(struct coordinator *c, uint64_t now, const struct report *report);
+enum order_kind coordinator_order(const struct coordinator *c);
 void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
 uint64_t coordinator_deadline(const struct coordinator *c); /* when it has to be called at the latest */
 /* That node will say nothing any more. */

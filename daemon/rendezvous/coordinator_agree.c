@@ -13,13 +13,13 @@
 
 static void say_rejected(struct coordinator *c, uint32_t node, uint32_t ordinal,
                          const struct refusal *refusal) {
-        struct message order;
+        struct order order;
 
         coordinator_address(c, node, ORDER_REJECT, &order);
         order.generation = c->current;
         order.ordinal = ordinal;
         order.refusal = *refusal;
-        effects_send(&c->out, &order);
+        effects_order(&c->out, &order);
 }
 
 static void agree_reject(struct coordinator *c, uint32_t ordinal, const struct refusal *refusal) {
@@ -35,14 +35,14 @@ static void agree_reject(struct coordinator *c, uint32_t ordinal, const struct r
 
 static void dispute_ask(struct coordinator *c, uint32_t node, enum note note) {
         const struct dispute *dispute = &c->agreement->dispute;
-        struct message order;
+        struct order order;
 
         coordinator_address(c, node, ORDER_EXPLAIN, &order);
         order.generation = c->current;
         order.note = note;
         order.ordinal = dispute->ordinal;
         order.index = dispute->index;
-        effects_send(&c->out, &order);
+        effects_order(&c->out, &order);
 }
 
 /* What was asked, or said, last has not been answered for so long that it may have been lost. */
@@ -128,7 +128,7 @@ static bool difference_lasts(const struct coordinator *c) {
         return true;
 }
 
-static void difference_take(struct coordinator *c, uint64_t now, const struct message *report) {
+static void difference_take(struct coordinator *c, uint64_t now, const struct report *report) {
         struct dispute *dispute = &c->agreement->dispute;
         unsigned which = dispute->node[1] == report->from;
 
@@ -201,7 +201,7 @@ static void late_ask(struct coordinator *c, uint64_t now, uint32_t from) {
                 dispute_ask(c, dispute->node[0], NOTE_LACKS);
 }
 
-static void late_begin(struct coordinator *c, uint64_t now, const struct message *report) {
+static void late_begin(struct coordinator *c, uint64_t now, const struct report *report) {
         c->agreement->dispute = (struct dispute){ .kind = DISPUTE_LATE,
                                                   .ordinal = report->ordinal,
                                                   .waited = report->about.waited };
@@ -218,7 +218,7 @@ static void late_note(struct dispute *dispute, const char *members) {
                 snprintf(dispute->missing + used, sizeof(dispute->missing) - used, ", ...");
 }
 
-static void late_take(struct coordinator *c, uint64_t now, const struct message *report) {
+static void late_take(struct coordinator *c, uint64_t now, const struct report *report) {
         struct dispute *dispute = &c->agreement->dispute;
         const struct track_owner *owner = tracks_find(c, dispute->ordinal);
         uint32_t asked = dispute->node[0];
@@ -241,7 +241,7 @@ static void late_take(struct coordinator *c, uint64_t now, const struct message 
 /* ---- what nodes say ---- */
 
 /* It has a plan, or wants one, of which the others have heard that no node has it. */
-static void agree_repeat(struct coordinator *c, const struct message *report) {
+static void agree_repeat(struct coordinator *c, const struct report *report) {
         struct rejection *rejection = NULL;
 
         if (report->note == NOTE_LATE || report->note == NOTE_FAILED)
@@ -252,7 +252,7 @@ static void agree_repeat(struct coordinator *c, const struct message *report) {
                 say_rejected(c, report->from, rejection->ordinal, &rejection->refusal);
 }
 
-static void told_take(struct coordinator *c, uint64_t now, const struct message *report) {
+static void told_take(struct coordinator *c, uint64_t now, const struct report *report) {
         struct dispute *dispute = &c->agreement->dispute;
 
         if (!difference_lasts(c))
@@ -262,7 +262,7 @@ static void told_take(struct coordinator *c, uint64_t now, const struct message 
 }
 
 /* What concerns a plan that the others go on with is its node's own affair. */
-static void agree_hear(struct coordinator *c, uint64_t now, const struct message *report) {
+static void agree_hear(struct coordinator *c, uint64_t now, const struct report *report) {
         const struct track_owner *owner = tracks_find(c, report->ordinal);
 
         if (coordinator_rejection(c, report->ordinal) != NULL || (owner != NULL && owner->begun))
@@ -273,7 +273,7 @@ static void agree_hear(struct coordinator *c, uint64_t now, const struct message
                 late_begin(c, now, report);
 }
 
-void agree_take(struct coordinator *c, uint64_t now, const struct message *report) {
+void agree_take(struct coordinator *c, uint64_t now, const struct report *report) {
         if (c->agreement == NULL || c->current.number == 0 || !coordinator_survives(c, report->from) ||
             !generation_equal(report->generation, c->current))
                 return;

@@ -58,7 +58,7 @@ static uint32_t find_worst(struct coordinator *c) {
 }
 
 /* The last means. Without a failed link to blame, those that have not answered are taken for lost. */
-void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) {
+void loss_expel(struct coordinator *c, uint64_t now, enum report_kind missing) {
         uint32_t worst = find_worst(c);
 
         if (worst < LIMIT_NODES) {

@@ -37,13 +37,13 @@ static struct refusal refusal_of(const struct coordinator *c, uint64_t member, e
 /* refusal: NULL if it was said before, or there is none. */
 static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member, enum job_end end,
                           const struct refusal *refusal) {
-        struct message order;
+        struct order order;
 
         coordinator_address(c, node, ORDER_REFUSE, &order);
         order.member = member;
         order.end = end;
         order.refusal = refusal != NULL ? *refusal : refusal_of(c, member, end);
-        effects_send(&c->out, &order);
+        effects_order(&c->out, &order);
 }
 
 /* Said again with each report in which it still appears. */
@@ -170,15 +170,15 @@ void member_add_nodes(const struct coordinator *c, struct nodeset nodes) {
 }
 
 /* What a coordinator that has just begun needs, to find the members' places. */
-static void note_claim(struct seat *seat, const struct message_member *reported) {
+static void note_claim(struct seat *seat, const struct report_member *reported) {
         seat->id = reported->id;
         seat->rank = reported->rank;
         seat->slot = reported->slot;
         seat_set_state(seat, reported->in ? SEAT_CLAIMS : SEAT_ASKS);
 }
 
-static void note_member(struct coordinator *c, uint64_t now, const struct message *report, uint32_t index) {
-        const struct message_member *reported = &report->member_of[index];
+static void note_member(struct coordinator *c, uint64_t now, const struct report *report, uint32_t index) {
+        const struct report_member *reported = &report->member_of[index];
         struct membership_request request = reported->request;
 
         request.node = report->from;
@@ -200,7 +200,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
                 member_admit(c, now, seat);
 }
 
-static uint32_t member_cause_of(const struct message *report, uint64_t member) {
+static uint32_t member_cause_of(const struct report *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_gone; i++)
                 if (report->gone[i].member == member)
                         return report->gone[i].cause;
@@ -211,7 +211,7 @@ static uint32_t member_cause_of(const struct message *report, uint64_t member) {
         return WIRE__CAUSE__RESTARTED; /* that daemon does not know it any more */
 }
 
-static bool reports(const struct message *report, uint64_t member) {
+static bool reports(const struct report *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].request.member == member && !report->member_of[i].leaving)
                         return true;
@@ -220,7 +220,7 @@ static bool reports(const struct message *report, uint64_t member) {
 
 /* A member of the node is not there any more: it is not in the report, or there will be none (NULL), for that
  * cause. The last of seat[] come first, so that none is overlooked. */
-static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, const struct message *report,
+static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, const struct report *report,
                         uint32_t cause) {
         for (uint32_t i = membership_all(&c->membership); i-- > 0;) {
                 const struct seat *seat = &c->membership.seat[i];
@@ -234,7 +234,7 @@ static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, cons
         }
 }
 
-void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
+void member_report(struct coordinator *c, uint64_t now, const struct report *report) {
         if (report->end == JOB_END_NONE) /* or else its members have been told, and are not lost */
                 member_lose(c, now, report->from, report, 0);
         for (uint32_t i = 0; i < report->n_members; i++)

@@ -29,8 +29,8 @@ void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage) 
         c->stage = stage;
 }
 
-enum message_kind coordinator_order(const struct coordinator *c) {
-        static const enum message_kind order[N_STAGES] = {
+enum order_kind coordinator_order(const struct coordinator *c) {
+        static const enum order_kind order[N_STAGES] = {
                 [STAGE_HEARING] = ORDER_COLLECT, [STAGE_FORMING] = ORDER_COLLECT,
                 [STAGE_ENTERING] = ORDER_NEWGEN, [STAGE_RUNNING] = ORDER_RUN,
                 [STAGE_HOLDING] = ORDER_HOLD,    [STAGE_STOPPING] = ORDER_STOP,
@@ -43,18 +43,18 @@ enum message_kind coordinator_order(const struct coordinator *c) {
 }
 
 /* The order for one node. A node outside is heard; one that wrongly takes itself for inside is fenced. */
-static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
+static enum order_kind order_for(const struct coordinator *c, uint32_t node) {
         if (c->stage == STAGE_ENDED || coordinator_survives(c, node))
                 return coordinator_order(c);
         return c->node[node].world > 0 && c->stage != STAGE_HEARING ? ORDER_FENCE : ORDER_COLLECT;
 }
 
 /* From the loss on, and no longer than until all have entered the next generation. */
-static bool tells_loss(enum message_kind order) {
+static bool tells_loss(enum order_kind order) {
         return (order >= ORDER_FREEZE && order <= ORDER_NEWGEN) || order == ORDER_END;
 }
 
-static enum job_end end_of(const struct coordinator *c, enum message_kind order) {
+static enum job_end end_of(const struct coordinator *c, enum order_kind order) {
         if (order == ORDER_END)
                 return c->end;
         if (order == ORDER_FREEZE && c->membership.state == MEMBERSHIP_BROKEN)
@@ -63,11 +63,10 @@ static enum job_end end_of(const struct coordinator *c, enum message_kind order)
 }
 
 void coordinator_say_to(struct coordinator *c, uint32_t node) {
-        struct message order;
+        struct order order;
 
-        message_clear(&order);
+        order_clear(&order);
         order.kind = order_for(c, node);
-        order.from = COORDINATOR;
         order.to = node;
         order.instance = c->node[node].instance;
         order.term = c->term;
@@ -81,7 +80,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
                 order.loss = order.kind == ORDER_NEWGEN ? c->before : c->membership.loss;
         if (planted(PLANTED_BLAMES_ANYBODY) && order.loss.member != 0)
                 order.loss.member = c->membership.seat[c->membership.n - 1].request.member;
-        message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
+        order_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
         memcpy(order.seq, c->cut, sizeof(order.seq));
         memcpy(order.go, c->go, sizeof(order.go));
         order.n_tracks = c->n_tracks;
@@ -90,7 +89,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         tracks_fill_order(c, &order);
         if (order.kind == ORDER_NEWGEN && !source_fill_order(c, &order))
                 return; /* it is said again in the next heartbeat */
-        effects_send(&c->out, &order);
+        effects_order(&c->out, &order);
 }
 
 void coordinator_say(struct coordinator *c, uint64_t now) {
@@ -148,7 +147,7 @@ bool coordinator_any_away(const struct coordinator *c) {
         return false;
 }
 
-bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
+bool coordinator_all(const struct coordinator *c, enum report_kind answer) {
         return c->tally.answered[answer - ANSWER_REPORT] == c->tally.survivors;
 }
 

@@ -46,16 +46,16 @@ static struct places find_places(const struct membership *m) {
 
 void places_say_to(struct coordinator *c, uint32_t node) {
         const struct membership *m = &c->membership;
-        struct message order;
+        struct order order;
 
         coordinator_address(c, node, ORDER_PLACES, &order);
-        struct message_places *said = &order.places;
+        struct order_places *said = &order.places;
         said->places = find_places(m);
         said->n_waiting = 0;
         for (uint32_t i = m->n; i < m->n + m->n_waiting && said->n_waiting < LIMIT_SEATS; i++)
                 if (m->seat[i].request.node == node)
                         said->waiting[said->n_waiting++] = m->seat[i].request.member;
-        effects_send(&c->out, &order);
+        effects_order(&c->out, &order);
 }
 
 /* FNV-1a. Only whether something is said at once hangs on it. */

@@ -12,7 +12,7 @@ static inline struct track_report *coordinator_track(const struct coordinator *c
         return &c->track[node * c->config.room.tracks + track];
 }
 /* The plans that it has. */
-static inline struct message_plan *coordinator_plans(const struct coordinator *c, uint32_t node) {
+static inline struct report_plan *coordinator_plans(const struct coordinator *c, uint32_t node) {
         return &c->plan[(size_t)node * c->config.room.tracks];
 }
 /* The nodes of its generation, as that node says; and those that it cannot reach. */
@@ -37,11 +37,10 @@ static inline bool coordinator_survives(const struct coordinator *c, uint32_t no
 }
 
 /* An order for that node, about nothing yet. */
-static inline void coordinator_address(const struct coordinator *c, uint32_t node, enum message_kind kind,
-                                       struct message *ret) {
-        message_clear(ret);
+static inline void coordinator_address(const struct coordinator *c, uint32_t node, enum order_kind kind,
+                                       struct order *ret) {
+        order_clear(ret);
         ret->kind = kind;
-        ret->from = COORDINATOR;
         ret->to = node;
         ret->instance = c->node[node].instance;
         ret->term = c->term;
@@ -62,17 +61,17 @@ bool source_is_due(const struct coordinator *c);
  * ones. */
 bool source_is_torn(const struct coordinator *c);
 /* NEWGEN, for one node. False: no secret is to be had now. */
-bool source_fill_order(const struct coordinator *c, struct message *order);
+bool source_fill_order(const struct coordinator *c, struct order *order);
 
 /* coordinator_track.c. A report may say something new of plans; then the orders perhaps do: */
-bool tracks_note(struct coordinator *c, const struct message *report);
+bool tracks_note(struct coordinator *c, const struct report *report);
 bool tracks_assign(struct coordinator *c);
 void tracks_begin(struct coordinator *c); /* a generation */
 /* Plans of members of the generation that another one is to follow; `anew`: of any generation. */
 void tracks_keep(struct coordinator *c, bool anew);
 /* Units that share a lane get their turns once no node lacks anything of them. True if one has. */
-bool tracks_give_turns(struct coordinator *c, const struct message *report);
-void tracks_fill_order(const struct coordinator *c, struct message *order);
+bool tracks_give_turns(struct coordinator *c, const struct report *report);
+void tracks_fill_order(const struct coordinator *c, struct order *order);
 /* The node that keeps a plan of the others closed, and is not among those that have members; LIMIT_NODES:
  * none. */
 uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full);
@@ -83,7 +82,7 @@ void launches_learn(struct coordinator *c); /* … that another coordinator has 
 bool launches_agree(struct coordinator *c); /* true: further than before */
 
 /* The plan as that node has reported it, or NULL. */
-const struct message_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal);
+const struct report_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal);
 struct track_owner *tracks_find(const struct coordinator *c, uint32_t ordinal);
 /* Two nodes have a plan differently that is not open; the first one has it as it counts. */
 bool tracks_find_difference(const struct coordinator *c, uint32_t *ret_ordinal, uint32_t ret_nodes[2]);
@@ -95,7 +94,7 @@ static inline struct rejection *coordinator_rejection(const struct coordinator *
 }
 
 /* coordinator_agree.c: why a plan is not open, and what its nodes hear of that. */
-void agree_take(struct coordinator *c, uint64_t now, const struct message *report);
+void agree_take(struct coordinator *c, uint64_t now, const struct report *report);
 void agree_begin(struct coordinator *c); /* a generation */
 
 /* coordinator_order.c */
@@ -105,7 +104,7 @@ void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stag
 void coordinator_say(struct coordinator *c, uint64_t now);
 void coordinator_say_to(struct coordinator *c, uint32_t node);
 bool coordinator_all(const struct coordinator *c,
-                     enum message_kind answer);                           /* the survivors have answered so */
+                     enum report_kind answer);                            /* the survivors have answered so */
 bool coordinator_is_answered(const struct coordinator *c, uint32_t node); /* … the present order, by it */
 /* A survivor is going to be followed by another run of its daemon. */
 bool coordinator_any_away(const struct coordinator *c);
@@ -122,7 +121,7 @@ void places_tell(struct coordinator *c, uint64_t now, bool again);
 void places_say_to(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c */
-void member_report(struct coordinator *c, uint64_t now, const struct message *report);
+void member_report(struct coordinator *c, uint64_t now, const struct report *report);
 void member_admit_all(struct coordinator *c, uint64_t now); /* whose time has come */
 /* The members of the node are lost with it: UNREACHABLE, or RESTARTED if it has left its generation. */
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause);
@@ -137,7 +136,7 @@ void loss_begin(struct coordinator *c, uint64_t now);
 void loss_node(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause); /* see member_forget() */
 void loss_advance(struct coordinator *c, uint64_t now);
 bool loss_found(const struct coordinator *c);
-void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);
+void loss_expel(struct coordinator *c, uint64_t now, enum report_kind missing);
 
 /* coordinator_form.c */
 void form_advance(struct coordinator *c, uint64_t now);

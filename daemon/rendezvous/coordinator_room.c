@@ -10,7 +10,7 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
 
         return (room->members + 1) * sizeof(struct seat) + (config->alone ? 0 : sizeof(struct agreement)) +
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
-               room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct message_plan)) +
+               room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct report_plan)) +
                                sizeof(struct track_owner) + 3 * sizeof(uint64_t)) +
                nodeset_words(room->nodes) * (4 + 2 * (size_t)room->nodes) * sizeof(uint64_t);
 }

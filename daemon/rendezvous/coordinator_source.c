@@ -161,7 +161,7 @@ static bool spans_hosts(const struct coordinator *c) {
 }
 
 /* Derived, so that it is the same each time the order is said. No other coordinator says this order. */
-static bool fill_secret(const struct coordinator *c, struct message *order) {
+static bool fill_secret(const struct coordinator *c, struct order *order) {
         char about[LIMIT_NAME + 160];
 
         if (!spans_hosts(c))
@@ -175,7 +175,7 @@ static bool fill_secret(const struct coordinator *c, struct message *order) {
 }
 
 /* The members of that node, with their ranks. */
-bool source_fill_order(const struct coordinator *c, struct message *order) {
+bool source_fill_order(const struct coordinator *c, struct order *order) {
         struct tag tag;
 
         order->world = c->membership.n;
@@ -190,13 +190,12 @@ bool source_fill_order(const struct coordinator *c, struct message *order) {
 
                 if (seat != NULL && seat->request.node == order->to)
                         order->member_of[order->n_members++] =
-                                (struct message_member){ .request = seat->request,
-                                                         .tag = seat->tag,
-                                                         .rank = rank - twice,
-                                                         .slot = seat->slot,
-                                                         .id = seat->id,
-                                                         .in = true,
-                                                         .behind = tag_compare(&seat->tag, &tag) != 0 };
+                                (struct order_member){ .member = seat->request.member,
+                                                       .tag = seat->tag,
+                                                       .rank = rank - twice,
+                                                       .slot = seat->slot,
+                                                       .id = seat->id,
+                                                       .behind = tag_compare(&seat->tag, &tag) != 0 };
         }
         return fill_secret(c, order);
 }

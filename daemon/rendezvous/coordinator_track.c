@@ -7,7 +7,7 @@
 
 #include "rendezvous/coordinator_private.h"
 
-const struct message_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal) {
+const struct report_plan *tracks_said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal) {
         for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known; i++)
                 if (coordinator_plans(c, node)[i].ordinal == ordinal)
                         return &coordinator_plans(c, node)[i];
@@ -28,7 +28,7 @@ struct track_owner *tracks_find(const struct coordinator *c, uint32_t ordinal) {
         return NULL;
 }
 
-static void owner_take(struct coordinator *c, uint32_t track, const struct message_plan *plan) {
+static void owner_take(struct coordinator *c, uint32_t track, const struct report_plan *plan) {
         c->owner[track] = (struct track_owner){
                 .digest = plan->digest,
                 .ordinal = plan->ordinal,
@@ -48,7 +48,7 @@ static void owner_set_turn(struct coordinator *c, struct track_owner *owner, uin
 }
 
 /* As it is in this generation, through another coordinator. */
-static void owner_go_on(struct coordinator *c, struct track_owner *owner, const struct message_plan *plan) {
+static void owner_go_on(struct coordinator *c, struct track_owner *owner, const struct report_plan *plan) {
         owner->open |= plan->open;
         owner->begun |= plan->open;
         if (plan->turn > owner->turn && !planted(PLANTED_FORGETS_TURNS))
@@ -61,7 +61,7 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
                 for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known &&
                                      coordinator_survives(c, node) == of_survivors;
                      i++) {
-                        const struct message_plan *plan = &coordinator_plans(c, node)[i];
+                        const struct report_plan *plan = &coordinator_plans(c, node)[i];
                         struct track_owner *owner = tracks_find(c, plan->ordinal);
 
                         if (owner == NULL && track_is_step(plan->track) &&
@@ -88,7 +88,7 @@ static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
         return committed;
 }
 
-static void owner_give(struct coordinator *c, const struct message_plan *plan) {
+static void owner_give(struct coordinator *c, const struct report_plan *plan) {
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
                 if (!c->owner[track].held) {
                         owner_take(c, track, plan);
@@ -105,15 +105,15 @@ static bool all_have(const struct coordinator *c, uint32_t ordinal) {
 }
 
 /* What ends with a loss is no part of a plan that has been begun. */
-static bool owner_is_alike(const struct track_owner *owner, const struct message_plan *a,
-                           const struct message_plan *b) {
+static bool owner_is_alike(const struct track_owner *owner, const struct report_plan *a,
+                           const struct report_plan *b) {
         return a->digest == b->digest && (owner->begun || a->voids == b->voids);
 }
 
 /* The node whose plan counts: where it was begun before, one that has it as it was then. */
 static uint32_t owner_reference(const struct coordinator *c, const struct track_owner *owner) {
         for (uint32_t node = 0; node < c->config.room.nodes; node++) {
-                const struct message_plan *said =
+                const struct report_plan *said =
                         coordinator_survives(c, node) ? tracks_said_of(c, node, owner->ordinal) : NULL;
 
                 if (said != NULL && (!owner->begun || said->digest == owner->digest))
@@ -126,7 +126,7 @@ static uint32_t owner_reference(const struct coordinator *c, const struct track_
 static uint32_t owner_find_other(const struct coordinator *c, const struct track_owner *owner,
                                  uint32_t reference) {
         for (uint32_t node = 0; node < c->config.room.nodes && reference != LIMIT_NODES; node++) {
-                const struct message_plan *said =
+                const struct report_plan *said =
                         coordinator_survives(c, node) ? tracks_said_of(c, node, owner->ordinal) : NULL;
 
                 if (said != NULL &&
@@ -199,7 +199,7 @@ void tracks_keep(struct coordinator *c, bool anew) {
                         c->next_plan = c->node[node].next_plan;
                 for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
                         struct track_owner *owner = &c->owner[track];
-                        const struct message_plan *said =
+                        const struct report_plan *said =
                                 owner->held ? tracks_said_of(c, node, owner->ordinal) : NULL;
 
                         owner->kept |= said != NULL && track_is_step(said->track);
@@ -212,7 +212,7 @@ static bool all_are_full(const struct coordinator *c, struct track_owner *owner,
         uint32_t nodes = c->config.room.nodes;
 
         for (uint32_t i = 0, node = owner->awaited; i < nodes; i++, node = (node + 1) % nodes) {
-                const struct message_plan *said;
+                const struct report_plan *said;
 
                 if (!coordinator_survives(c, node))
                         continue;
@@ -226,7 +226,7 @@ static bool all_are_full(const struct coordinator *c, struct track_owner *owner,
         return c->tally.survivors > 0;
 }
 
-bool tracks_give_turns(struct coordinator *c, const struct message *report) {
+bool tracks_give_turns(struct coordinator *c, const struct report *report) {
         bool given = false;
 
         for (uint32_t i = 0; i < report->n_plans; i++) {
@@ -242,14 +242,14 @@ bool tracks_give_turns(struct coordinator *c, const struct message *report) {
         return given;
 }
 
-static bool plan_equal(const struct message_plan *a, const struct message_plan *b) {
+static bool plan_equal(const struct report_plan *a, const struct report_plan *b) {
         return a->digest == b->digest && a->ordinal == b->ordinal && a->track == b->track &&
                a->open == b->open && a->before == b->before && a->voids == b->voids;
 }
 
-bool tracks_note(struct coordinator *c, const struct message *report) {
+bool tracks_note(struct coordinator *c, const struct report *report) {
         struct reporter *reporter = &c->node[report->from];
-        struct message_plan *plans = coordinator_plans(c, report->from);
+        struct report_plan *plans = coordinator_plans(c, report->from);
         bool same = reporter->n_plans == report->n_plans;
 
         for (uint32_t i = 0; i < report->n_plans && same; i++)
@@ -259,18 +259,18 @@ bool tracks_note(struct coordinator *c, const struct message *report) {
         return !same;
 }
 
-void tracks_fill_order(const struct coordinator *c, struct message *order) {
+void tracks_fill_order(const struct coordinator *c, struct order *order) {
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
                 if (c->owner[track].held)
                         order->plan[order->n_plans++] =
-                                (struct message_plan){ .digest = c->owner[track].digest,
-                                                       .unit = c->owner[track].unit,
-                                                       .turn = c->owner[track].turn,
-                                                       .ordinal = c->owner[track].ordinal,
-                                                       .track = track,
-                                                       .open = c->owner[track].open,
-                                                       .kept = c->owner[track].kept,
-                                                       .before = c->owner[track].before };
+                                (struct order_plan){ .digest = c->owner[track].digest,
+                                                     .unit = c->owner[track].unit,
+                                                     .turn = c->owner[track].turn,
+                                                     .ordinal = c->owner[track].ordinal,
+                                                     .track = track,
+                                                     .open = c->owner[track].open,
+                                                     .kept = c->owner[track].kept,
+                                                     .before = c->owner[track].before };
 }
 
 /* One of those that lack it; LIMIT_NODES if one of them has members, which may bring it yet. */

@@ -64,8 +64,8 @@ static void coordination_deliver(const struct effect *effect) {
         struct attachment *attachment;
 
         list_for_each(attachment, &coordination->nodes, link)
-                if (attachment->address == effect->message->to) {
-                        attachment->receive(attachment, effect->message);
+                if (attachment->address == effect->order->to) {
+                        attachment->receive(attachment, effect->order);
                         return;
                 }
 }
@@ -342,10 +342,10 @@ static void coordinators_renew(struct attachment *attachment) {
         coordination_run(coordination);
 }
 
-static void coordinators_send(struct attachment *attachment, const struct message *message) {
+static void coordinators_send(struct attachment *attachment, const struct report *report) {
         struct coordination *coordination = attachment->coordination;
 
-        coordinator_receive(&coordination->coordinator, coordination->table->config.clock(), message);
+        coordinator_receive(&coordination->coordinator, coordination->table->config.clock(), report);
         coordination_run(coordination);
 }
 

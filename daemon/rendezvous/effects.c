@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 
-enum record_kind { RECORD_MESSAGE, RECORD_ACTION, RECORD_DROPPED };
+enum record_kind { RECORD_ORDER, RECORD_REPORT, RECORD_ACTION, RECORD_DROPPED };
 
 struct record {
         _Alignas(max_align_t) size_t bytes; /* with this header */
@@ -84,8 +84,12 @@ static void *effects_append(const struct outlet *out, enum record_kind kind, siz
         return record + 1;
 }
 
-void effects_send(const struct outlet *out, const struct message *message) {
-        message_copy(effects_append(out, RECORD_MESSAGE, message_bytes(message)), message);
+void effects_order(const struct outlet *out, const struct order *order) {
+        order_copy(effects_append(out, RECORD_ORDER, order_bytes(order)), order);
+}
+
+void effects_report(const struct outlet *out, const struct report *report) {
+        report_copy(effects_append(out, RECORD_REPORT, report_bytes(report)), report);
 }
 
 void effects_act(const struct outlet *out, const struct action *action) {
@@ -139,8 +143,10 @@ bool effects_next(struct effects *effects, struct effect *ret) {
                 effects->taken = record->bytes;
         } while (record->kind == RECORD_DROPPED);
         *ret = (struct effect){ .owner = record->owner };
-        if (record->kind == RECORD_MESSAGE)
-                ret->message = (const struct message *)(const void *)(record + 1);
+        if (record->kind == RECORD_ORDER)
+                ret->order = (const struct order *)(const void *)(record + 1);
+        else if (record->kind == RECORD_REPORT)
+                ret->report = (const struct report *)(const void *)(record + 1);
         else
                 ret->action = (const struct action *)(const void *)(record + 1);
         return true;

@@ -36,7 +36,8 @@ struct outlet {
 
 struct effect {
         void *owner;
-        const struct message *message; /* one of both; the other one is NULL */
+        const struct order *order; /* one of these; the others are NULL */
+        const struct report *report;
         const struct action *action;
 };
 
@@ -44,9 +45,10 @@ struct effect {
 int effects_init(struct effects *effects, size_t size);
 void effects_deinit(struct effects *effects);
 
-/* For machines: both copy what they are given. Nothing may be lost, so the process ends if there is no memory
+/* For machines: they copy what they are given. Nothing may be lost, so the process ends if there is no memory
  * beyond the room that is there from the beginning. */
-void effects_send(const struct outlet *out, const struct message *message);
+void effects_order(const struct outlet *out, const struct order *order);
+void effects_report(const struct outlet *out, const struct report *report);
 void effects_act(const struct outlet *out, const struct action *action);
 
 /* For drivers: takes the oldest effect. False if there is none. Its pointers are valid until the next

@@ -84,8 +84,8 @@ struct attachment {
         /* Of the coordinator's side, if the node is in another daemon; else NULL. */
         const struct hub_sight *sight;
         /* Orders for the node, which it keeps until it can carry them out: the driver may be in the middle of
-         * a call. `message` is the hub's. */
-        void (*receive)(struct attachment *attachment, const struct message *message);
+         * a call. `order` is the hub's. */
+        void (*receive)(struct attachment *attachment, const struct order *order);
         /* The address has become known, or is another one than it was: the node begins anew. */
         void (*placed)(struct attachment *attachment);
         /* What the engine of that node has published for the communicator of that generation; once or more.
@@ -106,7 +106,7 @@ struct hub_ops {
         int (*reserve)(struct attachment *attachment, uint32_t members, uint32_t world, uint32_t tracks,
                        struct refusal *refusal);
         void (*renew)(struct attachment *attachment);
-        void (*send)(struct attachment *attachment, const struct message *message);
+        void (*send)(struct attachment *attachment, const struct report *report);
         void (*publish)(struct attachment *attachment, const struct generation *comm, const void *table,
                         size_t bytes);
         bool (*ask)(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes);
@@ -136,8 +136,8 @@ static inline void hub_renew(struct attachment *attachment) {
         attachment->hub->ops->renew(attachment);
 }
 
-static inline void hub_send(struct attachment *attachment, const struct message *message) {
-        attachment->hub->ops->send(attachment, message);
+static inline void hub_send(struct attachment *attachment, const struct report *report) {
+        attachment->hub->ops->send(attachment, report);
 }
 
 /* What the other nodes of that generation's communicator, which is being built, need to know of this one's

@@ -1,37 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be said about a message, a tag or a generation without knowing any state. */
+/* Orders, reports and tags by themselves, without a state. See message.h. */
 #include "rendezvous/message.h"
 
 #include "proto/frame.h"
 
-static const char *const names[N_MESSAGE_KINDS] = {
-        "COLLECT", "RUN",    "HOLD",   "STOP",    "FREEZE",  "CUT",     "ABORT",  "VERDICT",
-        "NEWGEN",  "FENCE",  "END",    "REFUSE",  "PLACES",  "EXPLAIN", "REJECT", "report",
-        "held",    "paused", "frozen", "drained", "aborted", "settled", "ack",
-};
+const char *order_name(enum order_kind kind) {
+        static const char *const names[N_ORDERS] = {
+                "COLLECT", "RUN",   "HOLD", "STOP",   "FREEZE", "CUT",     "ABORT",  "VERDICT",
+                "NEWGEN",  "FENCE", "END",  "REFUSE", "PLACES", "EXPLAIN", "REJECT",
+        };
 
-const char *message_name(enum message_kind kind) {
-        return (unsigned)kind < N_MESSAGE_KINDS ? names[kind] : "?";
+        return (unsigned)kind < N_ORDERS ? names[kind] : "?";
 }
 
-void message_name_nodes(struct message *message, struct nodeset set, struct nodeset links) {
+const char *report_name(enum report_kind kind) {
+        static const char *const names[N_ANSWERS] = {
+                "nothing", "report", "held", "paused", "frozen", "drained", "aborted", "settled", "ack",
+        };
+
+        return (unsigned)kind < N_ANSWERS ? names[kind] : "?";
+}
+
+static uint32_t longer_of(struct nodeset set, struct nodeset links) {
         uint32_t set_length = nodeset_length(set), links_length = nodeset_length(links);
 
-        message->n_words = set_length > links_length ? set_length : links_length;
-        nodeset_copy(message_set(message), set);
-        nodeset_copy(message_links(message), links);
+        return set_length > links_length ? set_length : links_length;
 }
 
-void message_copy(struct message *to, const struct message *from) {
-        const size_t tracks = from->n_tracks * sizeof(from->mark[0]),
-                     words = from->n_words * sizeof(from->set[0]);
+void order_name_nodes(struct order *order, struct nodeset set, struct nodeset links) {
+        order->n_words = longer_of(set, links);
+        nodeset_copy(order_set(order), set);
+        nodeset_copy(order_links(order), links);
+}
 
-        memcpy(to, from, offsetof(struct message, mark));
-        memcpy(to->mark, from->mark, tracks);
-        if (from->kind >= ANSWER_REPORT) {
-                memcpy(to->committed, from->committed, tracks);
-                memcpy(to->prepared, from->prepared, tracks);
-        }
+void report_name_nodes(struct report *report, struct nodeset set, struct nodeset links) {
+        report->n_words = longer_of(set, links);
+        nodeset_copy(report_set(report), set);
+        nodeset_copy(report_links(report), links);
+}
+
+void order_copy(struct order *to, const struct order *from) {
+        const size_t words = from->n_words * sizeof(from->set[0]);
+
+        memcpy(to, from, offsetof(struct order, mark));
+        memcpy(to->mark, from->mark, from->n_tracks * sizeof(from->mark[0]));
         memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
         memcpy(to->set, from->set, words);
         memcpy(to->links, from->links, words);
@@ -39,12 +51,26 @@ void message_copy(struct message *to, const struct message *from) {
                 to->refusal = from->refusal;
         else if (from->kind == ORDER_PLACES)
                 memcpy(&to->places, &from->places,
-                       offsetof(struct message_places, waiting) +
+                       offsetof(struct order_places, waiting) +
                                from->places.n_waiting * sizeof(from->places.waiting[0]));
         else
                 memcpy(to->member_of, from->member_of, from->n_members * sizeof(from->member_of[0]));
+}
+
+void report_copy(struct report *to, const struct report *from) {
+        const size_t tracks = from->n_tracks * sizeof(from->mark[0]),
+                     words = from->n_words * sizeof(from->set[0]);
+
+        memcpy(to, from, offsetof(struct report, mark));
+        memcpy(to->mark, from->mark, tracks);
+        memcpy(to->committed, from->committed, tracks);
+        memcpy(to->prepared, from->prepared, tracks);
+        memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
+        memcpy(to->set, from->set, words);
+        memcpy(to->links, from->links, words);
+        memcpy(to->member_of, from->member_of, from->n_members * sizeof(from->member_of[0]));
         memcpy(to->gone, from->gone, from->n_gone * sizeof(from->gone[0]));
-        if (message_has_note(from))
+        if (from->note != NOTE_NONE)
                 to->about = from->about;
 }
 
@@ -60,45 +86,176 @@ int tag_compare(const struct tag *a, const struct tag *b) {
         return a->plans < b->plans ? -1 : a->plans > b->plans;
 }
 
-/* A node speaks of the unit that is open there, and a coordinator of none without a turn. */
-static bool unit_valid(const struct message *message, const struct message_plan *plan) {
-        bool answers = message->kind >= ANSWER_REPORT;
-
-        if (plan->unit == 0)
-                return plan->turn == 0;
-        if (plan->unit > LIMIT_NUMBER || plan->turn > LIMIT_NUMBER || !track_is_step(plan->track) ||
-            plan->track >= message->n_tracks || !plan->open)
-                return false;
-        return answers ? plan->unit == message->committed[plan->track] + 1 : plan->turn > 0;
+static bool generation_valid(struct generation generation) {
+        return generation.term <= LIMIT_NUMBER && generation.number <= LIMIT_GENERATION;
 }
 
-/* No track is that of two plans, and no turn that of two units. */
-static bool plans_valid(const struct message *message) {
-        uint64_t used[(LIMIT_TRACKS + 63) / 64] = { 0 };
+/* ---- plans: no track is that of two, and no turn that of two units ---- */
 
-        for (uint32_t i = 0; i < message->n_plans; i++) {
-                uint32_t track = message->plan[i].track;
+struct tracks_used {
+        uint64_t word[(LIMIT_TRACKS + 63) / 64];
+};
 
-                if (track >= LIMIT_TRACKS || (track_is_step(track) && (used[track / 64] >> track % 64 & 1)) ||
-                    !unit_valid(message, &message->plan[i]))
+static bool track_use(struct tracks_used *used, uint32_t track) {
+        uint64_t bit = UINT64_C(1) << track % 64;
+
+        if (track >= LIMIT_TRACKS || (track_is_step(track) && (used->word[track / 64] & bit) != 0))
+                return false;
+        used->word[track / 64] |= bit;
+        return true;
+}
+
+/* A coordinator speaks of no unit without a turn. */
+static bool ordered_unit_valid(const struct order *order, const struct order_plan *plan) {
+        if (plan->unit == 0)
+                return plan->turn == 0;
+        return plan->unit <= LIMIT_NUMBER && plan->turn <= LIMIT_NUMBER && track_is_step(plan->track) &&
+               plan->track < order->n_tracks && plan->open && plan->turn > 0;
+}
+
+static bool ordered_plans_valid(const struct order *order) {
+        struct tracks_used used = { 0 };
+
+        for (uint32_t i = 0; i < order->n_plans; i++) {
+                const struct order_plan *plan = &order->plan[i];
+
+                if (!track_use(&used, plan->track) || !ordered_unit_valid(order, plan) ||
+                    plan->before > LIMIT_NUMBER)
                         return false;
-                for (uint32_t k = 0; k < i && message->plan[i].turn > 0; k++)
-                        if (message->plan[k].turn == message->plan[i].turn)
+                for (uint32_t k = 0; k < i && plan->turn > 0; k++)
+                        if (order->plan[k].turn == plan->turn)
                                 return false;
-                used[track / 64] |= UINT64_C(1) << track % 64;
         }
         return true;
 }
 
-/* The node whose members a message is about. */
-static uint32_t node_of(const struct message *message) {
-        return message->kind >= ANSWER_REPORT ? message->from : message->to;
+/* A node speaks of the unit that is open there. */
+static bool reported_unit_valid(const struct report *report, const struct report_plan *plan) {
+        if (plan->unit == 0)
+                return plan->turn == 0;
+        return plan->unit <= LIMIT_NUMBER && plan->turn <= LIMIT_NUMBER && track_is_step(plan->track) &&
+               plan->track < report->n_tracks && plan->open &&
+               plan->unit == report->committed[plan->track] + 1;
 }
 
-static bool member_valid(const struct message *message, const struct message_member *member) {
+static bool reported_plans_valid(const struct report *report) {
+        struct tracks_used used = { 0 };
+
+        for (uint32_t i = 0; i < report->n_plans; i++) {
+                const struct report_plan *plan = &report->plan[i];
+
+                if (!track_use(&used, plan->track) || !reported_unit_valid(report, plan) ||
+                    plan->before > LIMIT_NUMBER)
+                        return false;
+                for (uint32_t k = 0; k < i && plan->turn > 0; k++)
+                        if (report->plan[k].turn == plan->turn)
+                                return false;
+        }
+        return true;
+}
+
+/* ---- orders ---- */
+
+/* Far enough from where they would wrap. */
+static bool ordered_numbers_valid(const struct order *order) {
+        bool valid = order->term <= LIMIT_NUMBER && order->round <= LIMIT_NUMBER &&
+                     order->stamp <= LIMIT_NUMBER && order->history.step <= LIMIT_NUMBER &&
+                     generation_valid(order->generation) && generation_valid(order->comm);
+
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
+                valid &= order->seq[lane] <= LIMIT_NUMBER && order->go[lane] <= LIMIT_NUMBER;
+        for (uint32_t track = 0; track < order->n_tracks; track++)
+                valid &= order->mark[track] <= LIMIT_NUMBER;
+        return valid;
+}
+
+/* Only members of the node that hears the order are named in it. Code 0 is that of a goodbye. */
+static bool told_valid(const struct order *order) {
+        if (order->kind == ORDER_REFUSE)
+                return member_id_node(order->member) == order->to &&
+                       (order->refusal.code == 0) == (order->end == JOB_END_NONE);
+        if (order->kind == ORDER_REJECT)
+                return order->refusal.code != 0;
+        if (order->kind == ORDER_EXPLAIN)
+                return order->note == NOTE_FACTS || order->note == NOTE_LACKS;
+        if (order->kind != ORDER_PLACES)
+                return true;
+        if (order->places.n_waiting > LIMIT_SEATS || order->places.places.grace > LIMIT_NUMBER)
+                return false;
+        for (uint32_t i = 0; i < order->places.n_waiting; i++)
+                if (member_id_node(order->places.waiting[i]) != order->to)
+                        return false;
+        return true;
+}
+
+/* The nodes of the generation include the one that hears of it, and its members stand by rank. */
+static bool newgen_valid(const struct order *order) {
+        if (order->world == 0 || order->source >= order->world || order->generation.number == 0 ||
+            !nodeset_has(order_set(order), order->to) || order->comm.number == 0)
+                return false;
+        for (uint32_t i = 0; i < order->n_members; i++) {
+                const struct order_member *member = &order->member_of[i];
+
+                if (member->member == 0 || member_id_node(member->member) != order->to ||
+                    member->rank >= order->world || member->slot >= LIMIT_WORLD ||
+                    member->tag.step > LIMIT_NUMBER ||
+                    (i > 0 && member->rank <= order->member_of[i - 1].rank))
+                        return false;
+        }
+        return true;
+}
+
+bool order_valid(const struct order *order) {
+        if ((unsigned)order->kind >= N_ORDERS || order->to >= LIMIT_NODES || order->term == 0)
+                return false;
+        if (order->n_members > (order->kind == ORDER_NEWGEN ? LIMIT_SEATS : 0) ||
+            order->world > LIMIT_WORLD || order->n_tracks > LIMIT_TRACKS || order->n_words > NODESET_WORDS ||
+            order->n_plans > LIMIT_PLANS || (unsigned)order->end >= N_JOB_ENDS)
+                return false;
+        if (order->note != NOTE_NONE && order->kind != ORDER_EXPLAIN)
+                return false;
+        return ordered_numbers_valid(order) && ordered_plans_valid(order) && told_valid(order) &&
+               (order->kind != ORDER_NEWGEN || newgen_valid(order));
+}
+
+/* ---- reports ---- */
+
+static bool reported_numbers_valid(const struct report *report) {
+        bool valid = report->term <= LIMIT_NUMBER && report->round <= LIMIT_NUMBER &&
+                     report->stamp <= LIMIT_NUMBER && report->history.step <= LIMIT_NUMBER &&
+                     generation_valid(report->generation) && generation_valid(report->comm);
+
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
+                valid &= report->seq[lane] <= LIMIT_NUMBER && report->go[lane] <= LIMIT_NUMBER &&
+                         report->ready[lane] <= LIMIT_NUMBER;
+        for (uint32_t track = 0; track < report->n_tracks; track++)
+                valid &= report->mark[track] <= LIMIT_NUMBER && report->prepared[track] <= LIMIT_NUMBER;
+        return valid;
+}
+
+/* A node launches what it may, may what it is ready for, and is ready for no more than a window. */
+static bool lanes_valid(const struct report *report) {
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++) {
+                uint64_t seq = report->seq[lane], go = report->go[lane], ready = report->ready[lane];
+
+                if (go > ready || (ready > 0 && (seq > go || ready - seq > LIMIT_WINDOW)))
+                        return false;
+        }
+        return true;
+}
+
+static bool tracks_valid(const struct report *report) {
+        for (uint32_t track = 0; track < report->n_tracks; track++)
+                if (report->committed[track] > report->prepared[track] ||
+                    report->prepared[track] - report->committed[track] > 1)
+                        return false;
+        return true;
+}
+
+static bool member_valid(const struct report *report, const struct report_member *member) {
         const struct membership_request *request = &member->request;
 
-        if (request->member == 0 || member_id_node(request->member) != node_of(message) ||
+        if (request->member == 0 || member_id_node(request->member) != report->from ||
             request->timeout > LIMIT_NUMBER || request->last_call > LIMIT_NUMBER ||
             request->grace > LIMIT_NUMBER || member->tag.step > LIMIT_NUMBER)
                 return false;
@@ -107,80 +264,24 @@ static bool member_valid(const struct message *message, const struct message_mem
                 return false;
         if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
                 return false;
-        return !member->in || (member->rank < message->world && message->generation.number > 0);
+        return !member->in || (member->rank < report->world && report->generation.number > 0);
 }
 
-/* The nodes of a generation include the one that speaks of it or is spoken to. */
-static bool set_valid(const struct message *message, uint32_t node) {
-        return message->world == 0 ||
-               (message->generation.number > 0 && nodeset_has(message_set(message), node));
-}
-
-static bool generation_valid(struct generation generation) {
-        return generation.term <= LIMIT_NUMBER && generation.number <= LIMIT_GENERATION;
-}
-
-/* Far enough from where they would wrap. */
-static bool numbers_valid(const struct message *message) {
-        bool valid = message->term <= LIMIT_NUMBER && message->round <= LIMIT_NUMBER &&
-                     message->stamp <= LIMIT_NUMBER && message->history.step <= LIMIT_NUMBER &&
-                     generation_valid(message->generation) && generation_valid(message->comm);
-
-        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
-                valid &= message->seq[lane] <= LIMIT_NUMBER && message->go[lane] <= LIMIT_NUMBER &&
-                         message->ready[lane] <= LIMIT_NUMBER;
-        for (uint32_t track = 0; track < message->n_tracks; track++)
-                valid &= message->mark[track] <= LIMIT_NUMBER &&
-                         (message->kind < ANSWER_REPORT || message->prepared[track] <= LIMIT_NUMBER);
-        for (uint32_t i = 0; i < message->n_plans; i++)
-                valid &= message->plan[i].before <= LIMIT_NUMBER;
-        return valid;
-}
-
-/* A node launches what it may, may what it is ready for, and is ready for no more than a window. Nobody else
- * is ready for anything. */
-static bool lanes_valid(const struct message *message) {
-        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++) {
-                uint64_t seq = message->seq[lane], go = message->go[lane], ready = message->ready[lane];
-
-                if (message->kind < ANSWER_REPORT) {
-                        if (ready > 0)
-                                return false;
-                } else if (go > ready || (ready > 0 && (seq > go || ready - seq > LIMIT_WINDOW))) {
+static bool members_valid(const struct report *report) {
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (!member_valid(report, &report->member_of[i]))
                         return false;
-                }
-        }
-        return true;
-}
-
-/* What an order says of single members: only those of the node that hears it. Code 0 is that of a goodbye. */
-static bool told_valid(const struct message *message) {
-        if (message->kind == ORDER_REFUSE)
-                return message->n_members == 0 && member_id_node(message->member) == message->to &&
-                       (message->refusal.code == 0) == (message->end == JOB_END_NONE);
-        if (message->kind == ORDER_REJECT)
-                return message->n_members == 0 && message->refusal.code != 0;
-        if (message->kind != ORDER_PLACES)
-                return true;
-        if (message->n_members > 0 || message->places.n_waiting > LIMIT_SEATS ||
-            message->places.places.grace > LIMIT_NUMBER)
-                return false;
-        for (uint32_t i = 0; i < message->places.n_waiting; i++)
-                if (member_id_node(message->places.waiting[i]) != message->to)
+        for (uint32_t i = 0; i < report->n_gone; i++)
+                if (member_id_node(report->gone[i].member) != report->from)
                         return false;
         return true;
 }
 
-/* A coordinator asks for what a node can say. What a member has waited is a time. */
-static bool note_valid(const struct message *message) {
-        const struct message_note *about = &message->about;
+/* The time that a member has waited is a time. */
+static bool note_valid(const struct report *report) {
+        const struct report_note *about = &report->about;
 
-        if (message->kind == ORDER_EXPLAIN)
-                return message->n_members == 0 &&
-                       (message->note == NOTE_FACTS || message->note == NOTE_LACKS);
-        if (message->kind < ANSWER_REPORT)
-                return message->note == NOTE_NONE;
-        switch (message->note) {
+        switch (report->note) {
         case NOTE_NONE:
         case NOTE_LACKS: return true;
         case NOTE_FACTS: return facts_valid(&about->facts);
@@ -190,45 +291,18 @@ static bool note_valid(const struct message *message) {
         }
 }
 
-/* The members of the node that it is said to, by rank. */
-static bool newgen_valid(const struct message *message) {
-        if (message->world == 0 || message->source >= message->world || !set_valid(message, message->to) ||
-            message->comm.number == 0)
+bool report_valid(const struct report *report) {
+        if (report->kind == ANSWER_NONE || (unsigned)report->kind >= N_ANSWERS ||
+            report->from >= LIMIT_NODES || report->stamp == 0)
                 return false;
-        for (uint32_t i = 0; i < message->n_members; i++)
-                if (message->member_of[i].rank >= message->world ||
-                    (i > 0 && message->member_of[i].rank <= message->member_of[i - 1].rank))
-                        return false;
-        return true;
-}
-
-bool message_valid(const struct message *message) {
-        if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
-            message->to >= LIMIT_NODES)
+        if (report->n_members > LIMIT_SEATS || report->n_gone > LIMIT_LOCAL || report->world > LIMIT_WORLD ||
+            report->n_tracks > LIMIT_TRACKS || report->n_words > NODESET_WORDS ||
+            report->n_plans > LIMIT_PLANS || (unsigned)report->end >= N_JOB_ENDS ||
+            (unsigned)report->origin >= N_ORIGINS)
                 return false;
-        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
-            message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
-            message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !numbers_valid(message) ||
-            !lanes_valid(message) || !plans_valid(message) || !told_valid(message) || !note_valid(message))
+        if (report->world > 0 &&
+            (report->generation.number == 0 || !nodeset_has(report_set(report), report->from)))
                 return false;
-        if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
-                return false;
-        if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from != COORDINATOR))
-                return false;
-        if (message->kind >= ANSWER_REPORT &&
-            (message->stamp == 0 || message->to != COORDINATOR || !set_valid(message, message->from)))
-                return false;
-        if (message->kind == ORDER_NEWGEN && !newgen_valid(message))
-                return false;
-        for (uint32_t i = 0; i < message->n_members; i++)
-                if (!member_valid(message, &message->member_of[i]))
-                        return false;
-        for (uint32_t i = 0; i < message->n_gone; i++)
-                if (member_id_node(message->gone[i].member) != node_of(message))
-                        return false;
-        for (uint32_t track = 0; message->kind >= ANSWER_REPORT && track < message->n_tracks; track++)
-                if (message->committed[track] > message->prepared[track] ||
-                    message->prepared[track] - message->committed[track] > 1)
-                        return false;
-        return true;
+        return reported_numbers_valid(report) && lanes_valid(report) && reported_plans_valid(report) &&
+               note_valid(report) && tracks_valid(report) && members_valid(report);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What daemons say to each other about one job, and what the protocol asks of its callers: plain structs,
- * without pointers and without bytes on a wire. PROTOCOL.md describes how they are used. Each message says a
- * whole state: one that is lost is said again, one that comes twice changes nothing, and one that comes late
- * is known by its number.
+ * The two kinds of messages between daemons about one job, and the actions that the protocol asks of its
+ * callers: plain structs, without pointers and without bytes on a wire. PROTOCOL.md describes how they are
+ * used. Each message says a whole state: one that is lost is said again, one that comes twice changes
+ * nothing, and one that comes late is known by its number.
  *
- * The coordinator gives orders, one at a time, numbered by (term, round). A node carries out the highest that
- * it has seen and answers with everything that it knows. Nodes never talk to each other here: they only meet
- * in the engine.
+ * The coordinator gives orders, one at a time, numbered by (term, round). A node carries out the highest
+ * that it has seen and answers with a report of everything that it knows. Nodes never talk to each other
+ * here: they only meet in the engine.
  */
 #pragma once
 
@@ -45,17 +45,16 @@ struct generation {
         uint32_t nonce;
 };
 
-enum message_kind {
-        /* orders: coordinator to node */
+enum order_kind {
         ORDER_COLLECT, /* stay as you are and report; to who is outside, and by a coordinator that has just
                           begun */
         ORDER_RUN,     /* all nodes have entered the generation */
         ORDER_HOLD,    /* open nothing further but what an open unit may need, and say what is open */
-        ORDER_STOP,   /* go on up to stop[track]; given anew when a node had to open more for the sake of what
-                         is open */
-        ORDER_FREEZE, /* hand nothing more to the engine, decide nothing, and say what was handed out */
-        ORDER_CUT,    /* fill every lane up to seq[lane] */
-        ORDER_ABORT,  /* a node is lost, so the cut cannot be reached: abort the engine */
+        ORDER_STOP,    /* go on up to stop[track]; given anew when a node had to open more for the sake of
+                          what is open */
+        ORDER_FREEZE,  /* hand nothing more to the engine, decide nothing, and say what was handed out */
+        ORDER_CUT,     /* fill every lane up to seq[lane] */
+        ORDER_ABORT,   /* a node is lost, so the cut cannot be reached: abort the engine */
         ORDER_VERDICT, /* everything up to verdict[track] is committed, everything beyond is void */
         ORDER_NEWGEN,  /* enter this generation */
         ORDER_FENCE,   /* you do not belong to the generation that goes on: let go of it, then join again */
@@ -64,7 +63,12 @@ enum message_kind {
         ORDER_PLACES,  /* which places are vacant, and who waits for one; not numbered either */
         ORDER_EXPLAIN, /* say this of a plan beside the report: see enum note; nor are these two */
         ORDER_REJECT,  /* no node has that plan, for this reason */
-        /* answers: node to coordinator. Each carries the whole report */
+        N_ORDERS,
+};
+
+/* How far the node has come with the order that it answers. */
+enum report_kind {
+        ANSWER_NONE, /* it has not said anything yet: the kind of no report */
         ANSWER_REPORT,
         ANSWER_HELD,
         ANSWER_PAUSED,
@@ -73,8 +77,7 @@ enum message_kind {
         ANSWER_ABORTED,
         ANSWER_SETTLED,
         ANSWER_ACK,
-        N_MESSAGE_KINDS,
-        N_ANSWERS = N_MESSAGE_KINDS - ANSWER_REPORT,
+        N_ANSWERS,
 };
 
 /* Why the job has ended, or a member is not taken. */
@@ -92,21 +95,30 @@ enum job_end {
 enum origin {
         ORIGIN_OWN,     /* from what it has seen itself */
         ORIGIN_AWAITED, /* its daemon has started anew, and the words of its members are still awaited */
-        ORIGIN_WORDS, /* … it is made of those words (words.h): `set` names no node but this one, there is no
-                         communicator */
+        ORIGIN_WORDS,   /* from those words (words.h): `set` names no node but this one, and there is no
+                           communicator */
         N_ORIGINS,
 };
 
-/* A member as its node reports it, or as its place is told to it. */
-struct message_member {
+/* A member, as its node reports it. */
+struct report_member {
         struct membership_request request;
         struct tag tag;
         uint32_t rank, slot; /* in the generation, if `in` */
         uint64_t id;         /* … the stable id of the place */
-        bool in;             /* belongs to the generation that the message names */
-        bool behind;         /* NEWGEN: must take the source's state first */
-        bool leaving;        /* report: has said goodbye; nobody waits for it */
-        bool waits;          /* the node's own note: it has no place, see struct message_places */
+        bool in;             /* belongs to the generation that the report names */
+        bool behind;         /* has yet to take the source's state */
+        bool leaving;        /* has said goodbye; nobody waits for it */
+        bool waits;          /* the node's own note: it has no place, see struct order_places */
+};
+
+/* A member of the node, and its place in the generation that begins. */
+struct order_member {
+        uint64_t member;
+        struct tag tag;
+        uint32_t rank, slot;
+        uint64_t id; /* the stable id of the place */
+        bool behind; /* must take the source's state first */
 };
 
 /* What is shown of a job that waits for members. */
@@ -120,7 +132,7 @@ static inline bool places_has(const struct places *places, uint32_t rank) {
         return rank < LIMIT_VACANT && (places->vacant[rank / 64] >> rank % 64 & 1);
 }
 
-struct message_places {
+struct order_places {
         struct places places;
         uint32_t n_waiting; /* members of the node that have no place: they wait for somebody to be lost */
         uint64_t waiting[LIMIT_SEATS];
@@ -136,95 +148,130 @@ enum note {
         N_NOTES,
 };
 
-struct message_note {
+struct report_note {
         struct plan_facts facts;
         struct refusal refusal; /* LACKS and FAILED */
         uint64_t waited;        /* LATE: us */
 };
 
 /* A member that its node has lost, and why. */
-struct message_gone {
+struct report_gone {
         uint64_t member;
         uint32_t cause; /* WIRE__CAUSE__… */
 };
 
-/* A plan, as one of its nodes has it, or as the coordinator wants all of them to have it. */
-struct message_plan {
+/* A plan, as one of its nodes has it. */
+struct report_plan {
         uint64_t digest; /* of what the members have agreed on */
         /* Where its steps share a lane with those of other plans, and so take turns: */
-        uint64_t unit; /* answers: the open one, if its members there have given everything; orders: the
-                          latest one that has a turn; 0: none */
-        uint64_t turn; /* … its turn; 0: the sender knows of none yet */
-        uint32_t ordinal;
-        uint32_t track;  /* of its steps, the same on every node; TRACK_OPERATION: none yet */
-        bool open;       /* its steps may begin in the generation that the message names */
-        bool voids;      /* answers: a loss ends it as long as it is not open */
-        bool kept;       /* NEWGEN: members of the generation before have it */
+        uint64_t unit;   /* the open one, if its members there have given everything; else 0 */
+        uint64_t turn;   /* its turn; 0: the node knows of none yet */
         uint64_t before; /* units of the track that were committed before its first one */
+        uint32_t ordinal;
+        uint32_t track; /* of its steps, the same on every node; TRACK_OPERATION: none yet */
+        bool open;      /* its steps may begin in the generation that the report names */
+        bool voids;     /* a loss ends it as long as it is not open */
 };
 
-struct message {
-        enum message_kind kind;
-        uint32_t from, to; /* addresses, below LIMIT_NODES; one of them is COORDINATOR */
-        uint64_t instance; /* answers: of the sender; orders: of the node that is meant. Grows with each start
-                            */
+/* A plan, as the coordinator wants all nodes to have it. */
+struct order_plan {
+        uint64_t digest;
+        uint64_t unit, turn; /* the latest one that has a turn; 0: none */
+        uint64_t before;
+        uint32_t ordinal;
+        uint32_t track;
+        bool open;
+        bool kept; /* NEWGEN: members of the generation before have it */
+};
+
+/* From the coordinator to one node. Only so much of each array says something as its number tells, and of the
+ * union as the kind tells; the rest may be noise. */
+struct order {
+        enum order_kind kind;
+        uint32_t to;       /* address of the node, below LIMIT_NODES */
+        uint64_t instance; /* of the node that is meant: grows with each start of its daemon */
         uint64_t term;
-        uint64_t round; /* orders: their number in the term; answers: the order that is answered */
-        uint64_t stamp; /* answers: the sender's clock, never twice the same; orders: the latest one of the
-                           receiver that the sender has seen */
-        struct generation generation; /* answers: the sender's; orders: the one that they are about */
+        uint64_t round;               /* its number in the term */
+        uint64_t stamp;               /* the latest one of the node that the coordinator has seen */
+        struct generation generation; /* the one that the order is about */
         struct generation comm;       /* the generation for which the communicator in use was built */
-        uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
-        /* Of the lanes whose launches are agreed on, counted like what is launched; of all others 0: */
-        uint64_t ready[LIMIT_LANES]; /* answers: up to where the node could launch */
-        uint64_t go
-                [LIMIT_LANES]; /* orders: up to where it may; answers: up to where it has heard that it may */
-        struct tag history;    /* the largest tag that the sender knows of */
-        uint32_t host, device; /* answers */
-        uint32_t engine;       /* answers: nodes with different ones cannot exchange, see engine_name() */
-        enum origin origin;    /* answers */
-        bool running;          /* answers: nothing keeps the node from opening the next step */
-        bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
-        bool away;      /* answers: the latest one of a daemon that ends, and is followed by another one */
-        bool behind;    /* NEWGEN: all members synchronise: some member of it, on any node, comes without the
-                           source's state; answers: members of the node were told so, and no step was
-                           committed since */
-        bool torn;      /* answers: members of the node hear that something of the generation is void; NEWGEN:
-                           those of all nodes do, because some must, or are new */
-        uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
-        uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
-                                   generation, 0: the sender is outside */
+        uint64_t seq[LIMIT_LANES];    /* CUT: up to where */
+        uint64_t go[LIMIT_LANES];     /* up to where a lane whose launches are agreed on may launch; else 0 */
+        struct tag history;           /* the largest tag that the coordinator knows of */
+        bool behind; /* NEWGEN: all members synchronise: some member of it, on any node, comes without the
+                        source's state */
+        bool torn;   /* NEWGEN: members of all nodes hear that something is void, because some must, or are
+                        new */
+        uint32_t world, source; /* NEWGEN: members, and the rank whose state counts */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
                 loss;         /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        struct sha256 secret; /* NEWGEN: what the nodes of the generation share, where these are on
-                                 several hosts; all 0: nothing */
+        struct sha256 secret; /* NEWGEN: what the nodes of the generation share, where these are on several
+                                 hosts; all 0: nothing */
         uint64_t member;      /* REFUSE: whom */
-        uint32_t next_plan;   /* ordinal of the next one; answers: of the node's members; NEWGEN: of those of
-                                 the generation before, on all nodes */
-        enum note note;       /* answers: see the end; EXPLAIN: what is wanted, FACTS or LACKS, */
+        uint32_t next_plan;   /* NEWGEN: ordinal of the next one of the members of the generation before, on
+                                 all nodes */
+        enum note note;       /* EXPLAIN: what is wanted, FACTS or LACKS, */
         uint32_t ordinal;     /* … of that plan; REJECT: the plan; */
         uint32_t index;       /* … FACTS: as far as that entry */
-        uint32_t n_words;     /* of set[] and links[]: see message_name_nodes() */
-        uint32_t n_tracks;    /* in use; what is beyond counts as 0, in this message and everywhere else */
-        uint32_t n_plans; /* answers: that members of the node have agreed on, and not let go of; orders: that
-                               any node has, and that have a track */
-        uint32_t n_members; /* answers: all of the node's; NEWGEN: those of the node who belong to it */
-        uint32_t n_gone;    /* answers: members lost since the node entered its generation */
-        /* Only so much of each array says something as the numbers above tell; the rest may be noise. */
-        uint64_t mark[LIMIT_TRACKS]; /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
-        uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS]; /* answers */
-        struct message_plan plan[LIMIT_PLANS];
+        uint32_t n_words;     /* of set[] and links[]: see order_name_nodes() */
+        uint32_t n_tracks;    /* in use; what is beyond counts as 0, in this order and everywhere else */
+        uint32_t n_plans;     /* that any node has, and that have a track */
+        uint32_t n_members;   /* NEWGEN: those of the node who belong to it, by rank */
+        uint64_t mark[LIMIT_TRACKS]; /* STOP: up to where; VERDICT, NEWGEN: committed */
+        struct order_plan plan[LIMIT_PLANS];
         uint64_t set[NODESET_WORDS];   /* nodes of that generation */
-        uint64_t links[NODESET_WORDS]; /* answers: nodes that this one cannot reach, as its engine says; END:
-                                          the ends of the links for whose sake the job has ended */
+        uint64_t links[NODESET_WORDS]; /* END: the ends of the links for whose sake the job has ended */
         union {
-                struct message_member member_of[LIMIT_SEATS];
-                struct refusal refusal;       /* REFUSE and REJECT */
-                struct message_places places; /* PLACES */
+                struct order_member member_of[LIMIT_SEATS];
+                struct refusal refusal;     /* REFUSE and REJECT */
+                struct order_places places; /* PLACES */
         };
-        struct message_gone gone[LIMIT_LOCAL];
-        struct message_note about; /* answers, unless the note is NONE */
+};
+
+/* From a node to the coordinator: everything that the node knows. Of arrays as above. */
+struct report {
+        enum report_kind kind;
+        uint32_t from;     /* address of the node, below LIMIT_NODES */
+        uint64_t instance; /* of the node: grows with each start of its daemon */
+        uint64_t term;
+        uint64_t round;               /* the order that is answered */
+        uint64_t stamp;               /* the node's clock, never twice the same */
+        struct generation generation; /* the node's */
+        struct generation comm;       /* the generation for which the communicator in use was built */
+        uint64_t seq[LIMIT_LANES];    /* launched on each lane */
+        /* Of the lanes whose launches are agreed on, counted like what is launched; of all others 0: */
+        uint64_t ready[LIMIT_LANES]; /* up to where the node could launch, */
+        uint64_t go[LIMIT_LANES];    /* and up to where it has heard that it may */
+        struct tag history;          /* the largest tag that the node knows of */
+        uint32_t host, device;
+        uint32_t engine; /* nodes with different ones cannot exchange, see engine_name() */
+        enum origin origin;
+        bool running;   /* nothing keeps the node from opening the next step */
+        bool wait;      /* more is to come, so make no generation now, and end nobody's wait */
+        bool away;      /* the latest one of a daemon that ends, and is followed by another one */
+        bool behind;    /* members of the node were told to take the source's state, and no step was committed
+                            since */
+        bool torn;      /* members of the node hear that something of the generation is void */
+        uint32_t cause; /* for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
+        uint32_t world; /* members of the generation, 0: the node is outside */
+        enum job_end end;   /* the job has ended for the node, and its members know it */
+        uint32_t next_plan; /* ordinal of the next one of the node's members */
+        enum note note;
+        uint32_t ordinal;            /* … is about that plan */
+        uint32_t n_words;            /* of set[] and links[]: see report_name_nodes() */
+        uint32_t n_tracks;           /* in use; what is beyond counts as 0 */
+        uint32_t n_plans;            /* that members of the node have agreed on, and not let go of */
+        uint32_t n_members;          /* all of the node's */
+        uint32_t n_gone;             /* members lost since the node entered its generation */
+        uint64_t mark[LIMIT_TRACKS]; /* opened */
+        uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];
+        struct report_plan plan[LIMIT_PLANS];
+        uint64_t set[NODESET_WORDS];   /* nodes of that generation */
+        uint64_t links[NODESET_WORDS]; /* nodes that this one cannot reach, as its engine says */
+        struct report_member member_of[LIMIT_SEATS];
+        struct report_gone gone[LIMIT_LOCAL];
+        struct report_note about; /* unless the note is NONE */
 };
 
 /* Unique in a job, on all its nodes and over restarts of each: `count` is one of that run of its daemon. */
@@ -287,7 +334,7 @@ struct action {
         uint32_t rank, slot, world, source;
         uint64_t id;
         enum job_end end;
-        struct sha256 secret; /* ENTERED: see struct message */
+        struct sha256 secret; /* ENTERED: see struct order */
         struct membership_loss
                 loss;   /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
         enum note note; /* EXPLAIN */
@@ -326,47 +373,64 @@ static inline int generation_compare(struct generation a, struct generation b) {
 
 int tag_compare(const struct tag *a, const struct tag *b);
 /* What so many steps on that track add to the `plans` of a tag. */
-static inline uint64_t message_plans(uint64_t steps, uint32_t track) {
+static inline uint64_t tag_plans(uint64_t steps, uint32_t track) {
         return steps * (UINT64_C(0x9E3779B97F4A7C15) * track);
 }
 
-/* Everything that can be said against a message without knowing a state: false if it is to be dropped. */
-bool message_valid(const struct message *message);
-/* It says more about a plan. */
-static inline bool message_has_note(const struct message *message) {
-        return message->note != NOTE_NONE && message->kind >= ANSWER_REPORT;
-}
+/* Whether the fields agree with each other and are in range, as far as that is known without a state. One
+ * that is not valid is to be dropped. */
+bool order_valid(const struct order *order);
+bool report_valid(const struct report *report);
+/* Copies what it says; the rest of `to`, which may be as short as order_bytes(), stays noise. */
+void order_copy(struct order *to, const struct order *from);
+void report_copy(struct report *to, const struct report *from);
+const char *order_name(enum order_kind kind);
+const char *report_name(enum report_kind kind);
+
 /* How much of the struct has to be copied for its sake. */
-static inline size_t message_bytes(const struct message *message) {
-        if (message_has_note(message))
-                return sizeof(*message);
-        if (message->n_gone > 0)
-                return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
-        if (message->kind == ORDER_REFUSE || message->kind == ORDER_REJECT)
-                return offsetof(struct message, refusal) + sizeof(message->refusal);
-        if (message->kind == ORDER_PLACES)
-                return offsetof(struct message, places.waiting) +
-                       message->places.n_waiting * sizeof(message->places.waiting[0]);
-        return offsetof(struct message, member_of) + message->n_members * sizeof(message->member_of[0]);
+static inline size_t order_bytes(const struct order *order) {
+        if (order->kind == ORDER_REFUSE || order->kind == ORDER_REJECT)
+                return offsetof(struct order, refusal) + sizeof(order->refusal);
+        if (order->kind == ORDER_PLACES)
+                return offsetof(struct order, places.waiting) +
+                       order->places.n_waiting * sizeof(order->places.waiting[0]);
+        return offsetof(struct order, member_of) + order->n_members * sizeof(order->member_of[0]);
 }
-/* What it says; the rest of `to`, which may be as short as message_bytes(), stays noise. */
-void message_copy(struct message *to, const struct message *from);
-/* An empty message: everything outside the arrays is 0. */
-static inline void message_clear(struct message *message) {
-        memset(message, 0, offsetof(struct message, mark));
+static inline size_t report_bytes(const struct report *report) {
+        if (report->note != NOTE_NONE)
+                return sizeof(*report);
+        if (report->n_gone > 0)
+                return offsetof(struct report, gone) + report->n_gone * sizeof(report->gone[0]);
+        return offsetof(struct report, member_of) + report->n_members * sizeof(report->member_of[0]);
 }
-/* Of a message that nobody changes meanwhile. */
-static inline struct nodeset message_set(const struct message *message) {
-        return (struct nodeset){ (uint64_t *)message->set, message->n_words };
+/* Makes it empty: everything outside the arrays is 0. */
+static inline void order_clear(struct order *order) {
+        memset(order, 0, offsetof(struct order, mark));
 }
-static inline struct nodeset message_links(const struct message *message) {
-        return (struct nodeset){ (uint64_t *)message->links, message->n_words };
+static inline void report_clear(struct report *report) {
+        memset(report, 0, offsetof(struct report, mark));
 }
-/* A machine for so many nodes can take it in. */
-static inline bool message_fits(const struct message *message, const struct room *room) {
-        return nodeset_below(message_set(message), room->nodes) &&
-               nodeset_below(message_links(message), room->nodes);
+/* Of one that nobody changes meanwhile. */
+static inline struct nodeset order_set(const struct order *order) {
+        return (struct nodeset){ (uint64_t *)order->set, order->n_words };
+}
+static inline struct nodeset order_links(const struct order *order) {
+        return (struct nodeset){ (uint64_t *)order->links, order->n_words };
+}
+static inline struct nodeset report_set(const struct report *report) {
+        return (struct nodeset){ (uint64_t *)report->set, report->n_words };
+}
+static inline struct nodeset report_links(const struct report *report) {
+        return (struct nodeset){ (uint64_t *)report->links, report->n_words };
+}
+/* Whether a machine for so many nodes can take it in. */
+static inline bool order_fits(const struct order *order, const struct room *room) {
+        return nodeset_below(order_set(order), room->nodes) && nodeset_below(order_links(order), room->nodes);
+}
+static inline bool report_fits(const struct report *report, const struct room *room) {
+        return nodeset_below(report_set(report), room->nodes) &&
+               nodeset_below(report_links(report), room->nodes);
 }
 /* In as few words as both need. */
-void message_name_nodes(struct message *message, struct nodeset set, struct nodeset links);
-const char *message_name(enum message_kind kind);
+void order_name_nodes(struct order *order, struct nodeset set, struct nodeset links);
+void report_name_nodes(struct report *report, struct nodeset set, struct nodeset links);

@@ -11,9 +11,9 @@
 #include "rendezvous/node_private.h"
 
 /* Whether this comes from the coordinator that there is now, and is meant for this run of this node. */
-static bool accept(struct node *node, uint64_t now, const struct message *order) {
-        if (!message_valid(order) || order->kind >= ANSWER_REPORT || order->to != node->config.address ||
-            order->instance != node->config.instance || !message_fits(order, &node->config.room))
+static bool accept(struct node *node, uint64_t now, const struct order *order) {
+        if (!order_valid(order) || order->to != node->config.address ||
+            order->instance != node->config.instance || !order_fits(order, &node->config.room))
                 return false;
         if (order->term < node->term && !planted(PLANTED_FENCE_OPEN)) {
                 report_send(node, now); /* which says that there is a later one */
@@ -32,7 +32,7 @@ static bool accept(struct node *node, uint64_t now, const struct message *order)
         return true;
 }
 
-void node_receive(struct node *node, uint64_t now, const struct message *order) {
+void node_receive(struct node *node, uint64_t now, const struct order *order) {
         now = node_look(node, now);
         bool accepted = accept(node, now, order);
         node_judge_contact(node);

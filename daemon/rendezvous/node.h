@@ -63,7 +63,7 @@ struct node_plan {
          * an earlier plan of that ordinal. */
         uint64_t asked;
         uint32_t ordinal, track;
-        uint64_t before; /* see struct message_plan */
+        uint64_t before; /* see struct report_plan */
         bool open;       /* in this generation */
         bool voids;
 };
@@ -97,8 +97,8 @@ struct node {
         struct node_config config;
         struct outlet out;
         enum node_phase phase;
-        enum message_kind answer; /* what the next answer says; beside it goes the whole report */
-        uint64_t term, round;     /* of the highest order seen */
+        enum report_kind answer; /* what the next answer says; beside it goes the whole report */
+        uint64_t term, round;    /* of the highest order seen */
         struct own_time time;
         uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
@@ -137,13 +137,13 @@ struct node {
         uint32_t next_plan; /* ordinal of the next plan, as far as this node has heard */
         uint32_t n, n_gone, n_plans, n_kept;
         /* In the room: */
-        struct message_note *about; /* the note; NULL: there is one node */
+        struct report_note *about; /* the note; NULL: there is one node */
         struct node_plan *plan;
         uint64_t *stop;
         uint32_t *kept; /* ordinals of plans that members of the generation before have, on any node */
         struct track *track;
-        struct message_member *member;
-        struct message_gone *gone; /* lost since the node has entered its generation */
+        struct report_member *member;
+        struct report_gone *gone; /* lost since the node has entered its generation */
 };
 
 /* How much memory that much takes; a multiple of 8, so that pointers may follow. */
@@ -151,7 +151,7 @@ size_t node_bytes(const struct room *room);
 /* There is another, larger room from now on; the former one may be freed. */
 void node_move(struct node *node, const struct room *room);
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out);
-void node_receive(struct node *node, uint64_t now, const struct message *message);
+void node_receive(struct node *node, uint64_t now, const struct order *order);
 void node_tick(struct node *node, uint64_t now);
 uint64_t node_deadline(const struct node *node);
 
@@ -179,7 +179,7 @@ void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t dige
 /* What there is to say of a plan that is not open: the answer to ACTION_EXPLAIN, or that members here wait no
  * longer for it, or that they cannot agree. ACTION_REJECTED says what comes of that on all nodes. */
 void node_explain(struct node *node, uint64_t now, uint32_t ordinal, enum note note,
-                  const struct message_note *about);
+                  const struct report_note *about);
 /* None of them has it any more, and no step of it is open. */
 void node_forget(struct node *node, uint64_t now, uint32_t ordinal);
 
@@ -233,4 +233,4 @@ void node_expect(struct node *node, uint64_t now);
  * committed and prepared, the plans with their tracks, and the members that belong to it. World 0: none has
  * come back, the node is
  * outside. */
-void node_restore(struct node *node, uint64_t now, const struct message *report);
+void node_restore(struct node *node, uint64_t now, const struct report *report);

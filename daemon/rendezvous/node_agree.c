@@ -26,7 +26,7 @@ void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t dige
 }
 
 void node_explain(struct node *node, uint64_t now, uint32_t ordinal, enum note note,
-                  const struct message_note *about) {
+                  const struct report_note *about) {
         now = node_wake(node, now);
         if (node->about == NULL)
                 return; /* no other node would hear of it */

@@ -6,11 +6,11 @@
 #include "rendezvous/node_private.h"
 
 size_t node_bytes(const struct room *room) {
-        size_t bytes = room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
+        size_t bytes = room->members * (sizeof(struct report_member) + sizeof(struct report_gone)) +
                        room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t) +
                                        sizeof(uint32_t)) +
                        2 * nodeset_words(room->nodes) * sizeof(uint64_t) +
-                       (room->nodes > 1 ? sizeof(struct message_note) : 0);
+                       (room->nodes > 1 ? sizeof(struct report_note) : 0);
 
         return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
@@ -26,7 +26,7 @@ static void node_lay_out(struct node *node, const struct room *room) {
         node->links = (struct nodeset){ node->set.word + node->set.words, node->set.words };
         node->about = room->nodes > 1 ? (void *)(node->links.word + node->links.words) : NULL;
         node->kept = (void *)((char *)(node->links.word + node->links.words) +
-                              (room->nodes > 1 ? sizeof(struct message_note) : 0));
+                              (room->nodes > 1 ? sizeof(struct report_note) : 0));
         for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
                 node->track[which] = (struct track){ .vote = -1 };
                 node->stop[which] = 0;
@@ -82,7 +82,7 @@ void node_act(const struct node *node, const struct action *action) {
         effects_act(&node->out, action);
 }
 
-void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer) {
+void node_set_phase(struct node *node, enum node_phase phase, enum report_kind answer) {
         node->phase = phase;
         node->answer = answer;
 }

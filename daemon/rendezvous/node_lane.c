@@ -35,7 +35,7 @@ void lane_note_ready(struct node *node, uint32_t which, uint32_t at) {
 
 /* One word lets nodes launch in the order of the lanes, the same one on all of them. A frozen node is ready
  * for nothing, and so may launch nothing. */
-void lane_hear(struct node *node, const struct message *order) {
+void lane_hear(struct node *node, const struct order *order) {
         for (uint32_t at = 0; at < node->config.n_lanes; at++)
                 while (lane_is_agreed(node, at) && node->lane[at].go < order->go[at] &&
                        node->lane[at].go < node->lane[at].ready)

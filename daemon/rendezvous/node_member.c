@@ -46,7 +46,7 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
 }
 
 void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {
-        struct message_member *lost = report_find(node, member);
+        struct report_member *lost = report_find(node, member);
 
         now = node_wake(node, now);
         if (lost == NULL)
@@ -57,7 +57,7 @@ void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause)
 }
 
 void node_leave(struct node *node, uint64_t now, uint64_t member) {
-        struct message_member *leaving = report_find(node, member);
+        struct report_member *leaving = report_find(node, member);
 
         now = node_wake(node, now);
         if (leaving == NULL)
@@ -67,14 +67,14 @@ void node_leave(struct node *node, uint64_t now, uint64_t member) {
 }
 
 void node_sync(struct node *node, uint64_t member) {
-        struct message_member *receiver = report_find(node, member);
+        struct report_member *receiver = report_find(node, member);
 
         if (receiver != NULL && receiver->in && receiver->behind)
                 receiver->tag = (struct tag){ 0 };
 }
 
 void node_synced(struct node *node, uint64_t member, const struct tag *tag) {
-        struct message_member *receiver = report_find(node, member);
+        struct report_member *receiver = report_find(node, member);
 
         if (receiver == NULL || !receiver->in || !receiver->behind)
                 return;
@@ -96,7 +96,7 @@ void node_end(struct node *node, uint64_t now, uint32_t cause) {
 }
 
 bool node_waits(struct node *node, uint64_t member) {
-        const struct message_member *found = report_find(node, member);
+        const struct report_member *found = report_find(node, member);
 
         return found != NULL && found->waits;
 }

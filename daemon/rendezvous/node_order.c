@@ -7,20 +7,20 @@
 
 #include "rendezvous/node_private.h"
 
-static uint64_t mark_of(const struct message *order, uint32_t which) {
+static uint64_t mark_of(const struct order *order, uint32_t which) {
         return which < order->n_tracks ? order->mark[which] : 0;
 }
 
 /* This is for a node outside. One in a generation that others have left is outside, too. The coordinator
  * takes no member before its node has answered. */
-static void order_collect(struct node *node, uint64_t now, const struct message *order) {
+static void order_collect(struct node *node, uint64_t now, const struct order *order) {
         if (node_is_in(node) && generation_compare(order->generation, node->generation) > 0)
                 node_let_go(node, NODE_LEAVING, true);
         else
                 report_send(node, now);
 }
 
-static void order_run(struct node *node, const struct message *order) {
+static void order_run(struct node *node, const struct order *order) {
         if (node->phase != NODE_RUNNING || !generation_equal(order->generation, node->generation))
                 return;
         node->held = node->stopping = false;
@@ -39,7 +39,7 @@ static void order_hold(struct node *node, uint64_t now) {
         node_say(node, now, NODE_RUNNING, ANSWER_HELD);
 }
 
-static void order_stop(struct node *node, uint64_t now, const struct message *order) {
+static void order_stop(struct node *node, uint64_t now, const struct order *order) {
         if (node->phase != NODE_RUNNING || !node->held)
                 return;
         for (uint32_t which = 0; which < node->n_tracks; which++)
@@ -50,12 +50,12 @@ static void order_stop(struct node *node, uint64_t now, const struct message *or
 }
 
 /* What the coordinator says of the loss. The first member lost is the one that counts. */
-static void order_note_loss(struct node *node, const struct message *order) {
+static void order_note_loss(struct node *node, const struct order *order) {
         if (order->loss.cause != 0 && node->loss.member == 0)
                 node->loss = order->loss;
 }
 
-static void order_freeze(struct node *node, uint64_t now, const struct message *order) {
+static void order_freeze(struct node *node, uint64_t now, const struct order *order) {
         if (!node_is_in(node))
                 return;
         order_note_loss(node, order);
@@ -72,7 +72,7 @@ static void order_freeze(struct node *node, uint64_t now, const struct message *
         node_say(node, now, NODE_FROZEN, ANSWER_FROZEN);
 }
 
-static void order_cut(struct node *node, uint64_t now, const struct message *order) {
+static void order_cut(struct node *node, uint64_t now, const struct order *order) {
         if (node->phase != NODE_FROZEN || node->comm.number == 0)
                 return;
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
@@ -94,7 +94,7 @@ static void order_abort(struct node *node, uint64_t now) {
         node_abort_engine(node);
 }
 
-static void order_verdict(struct node *node, const struct message *order) {
+static void order_verdict(struct node *node, const struct order *order) {
         if (node->phase != NODE_ABORTED && (node->phase != NODE_FILLING || node->answer != ANSWER_DRAINED))
                 return;
         for (uint32_t which = 0; which < node->n_tracks; which++)
@@ -111,7 +111,7 @@ static void order_verdict(struct node *node, const struct message *order) {
         }
 }
 
-static void build(struct node *node, const struct message *order) {
+static void build(struct node *node, const struct order *order) {
         node_drop_older(node);
         node->old_comm = node->comm;
         node->comm = order->comm;
@@ -122,7 +122,7 @@ static void build(struct node *node, const struct message *order) {
 }
 
 /* Its own members may all be new: they count plans like those of other nodes. */
-static void take_kept(struct node *node, const struct message *order) {
+static void take_kept(struct node *node, const struct order *order) {
         if (order->next_plan > node->next_plan)
                 node->next_plan = order->next_plan;
         node->n_kept = 0;
@@ -131,7 +131,7 @@ static void take_kept(struct node *node, const struct message *order) {
                         node->kept[node->n_kept++] = order->plan[i].ordinal;
 }
 
-static void order_newgen(struct node *node, uint64_t now, const struct message *order) {
+static void order_newgen(struct node *node, uint64_t now, const struct order *order) {
         if (node->phase != NODE_SETTLED && node->phase != NODE_OUT)
                 return;
         if (generation_compare(order->generation, node->generation) <= 0 ||
@@ -152,7 +152,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->unsynced |= order->behind;
         node->torn |= order->torn; /* more, if this one is not the first order since its last generation */
         node->history = order->history;
-        nodeset_copy(node->set, message_set(order));
+        nodeset_copy(node->set, order_set(order));
         node->origin = ORIGIN_OWN;
         node->away = false; /* it stays until it has entered this one */
         order_note_loss(node, order);
@@ -173,7 +173,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         report_send(node, now);
 }
 
-static void order_end(struct node *node, const struct message *order) {
+static void order_end(struct node *node, const struct order *order) {
         if (node->phase == NODE_ENDED)
                 return;
         node->end = order->end;
@@ -184,7 +184,7 @@ static void order_end(struct node *node, const struct message *order) {
                 node->world = 1; /* outside, and to be shown it all the same */
 }
 
-void order_carry_out(struct node *node, uint64_t now, const struct message *order) {
+void order_carry_out(struct node *node, uint64_t now, const struct order *order) {
         switch (order->kind) {
         case ORDER_COLLECT: order_collect(node, now, order); break;
         case ORDER_RUN: order_run(node, order); break;

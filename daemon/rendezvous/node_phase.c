@@ -2,7 +2,7 @@
 /* What a node does in each phase, and when the phase has done what it is there for. */
 #include "rendezvous/node_private.h"
 
-void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer) {
+void node_say(struct node *node, uint64_t now, enum node_phase phase, enum report_kind answer) {
         node_set_phase(node, phase, answer);
         report_send(node, now);
 }
@@ -47,7 +47,7 @@ void node_enter(struct node *node) {
         node->suspended = node->held = node->stopping = false;
         node_set_phase(node, NODE_RUNNING, ANSWER_ACK);
         for (uint32_t i = 0; i < node->n; i++) {
-                const struct message_member *member = &node->member[i];
+                const struct report_member *member = &node->member[i];
 
                 node->missing |= member->in && member->leaving;
                 if (member->in && !member->leaving)

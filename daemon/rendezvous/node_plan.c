@@ -7,8 +7,8 @@
 #include "rendezvous/node_private.h"
 
 /* As the order has it; NULL: it does not know of the plan, or knows no track of it. */
-static const struct message_plan *agreed_in(const struct node *node, const struct message *order,
-                                            const struct node_plan *plan) {
+static const struct order_plan *agreed_in(const struct node *node, const struct order *order,
+                                          const struct node_plan *plan) {
         for (uint32_t i = 0; i < order->n_plans && order->stamp >= plan->asked; i++)
                 if (order->plan[i].ordinal == plan->ordinal && track_is_step(order->plan[i].track) &&
                     order->plan[i].track < node->config.room.tracks)
@@ -44,10 +44,10 @@ static void note_clear(struct node *node, uint32_t ordinal) {
 
 /* A later coordinator that fences this node may not know which tracks the former one gave it, and have given
  * them to other plans: such a plan waits for the next generation. */
-void plan_hear(struct node *node, const struct message *order) {
+void plan_hear(struct node *node, const struct order *order) {
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 struct node_plan *plan = &node->plan[i];
-                const struct message_plan *said = agreed_in(node, order, plan);
+                const struct order_plan *said = agreed_in(node, order, plan);
                 bool lacks_track = !track_is_step(plan->track);
 
                 if (said != NULL && plan->open && plan->track == said->track)
@@ -64,11 +64,11 @@ void plan_hear(struct node *node, const struct message *order) {
         }
 }
 
-void plan_enter(struct node *node, const struct message *order) {
+void plan_enter(struct node *node, const struct order *order) {
         node->note = NOTE_NONE;
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 struct node_plan *plan = &node->plan[i];
-                const struct message_plan *said = agreed_in(node, order, plan);
+                const struct order_plan *said = agreed_in(node, order, plan);
                 uint32_t track = said != NULL ? said->track : (uint32_t)TRACK_OPERATION;
                 bool has_track = track_is_step(plan->track) && !planted(PLANTED_COUNTS_ALONE);
 
@@ -80,11 +80,11 @@ void plan_enter(struct node *node, const struct message *order) {
         plan_hear(node, order);
 }
 
-static bool is_about_now(const struct node *node, const struct message *order) {
+static bool is_about_now(const struct node *node, const struct order *order) {
         return node_is_in(node) && generation_equal(order->generation, node->generation);
 }
 
-void plan_be_asked(struct node *node, const struct message *order) {
+void plan_be_asked(struct node *node, const struct order *order) {
         if (is_about_now(node, order))
                 node_act(node, &(struct action){ .kind = ACTION_EXPLAIN,
                                                  .generation = node->generation,
@@ -93,7 +93,7 @@ void plan_be_asked(struct node *node, const struct message *order) {
                                                  .note = order->note });
 }
 
-bool plan_be_rejected(struct node *node, const struct message *order) {
+bool plan_be_rejected(struct node *node, const struct order *order) {
         if (!is_about_now(node, order))
                 return false;
         for (uint32_t i = 0; i < node->n_plans; i++) {

@@ -10,7 +10,7 @@ static inline bool node_is_in(const struct node *node) {
         return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;
 }
 void node_act(const struct node *node, const struct action *action);
-void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
+void node_set_phase(struct node *node, enum node_phase phase, enum report_kind answer);
 void node_abort_engine(struct node *node);
 void node_drop_older(struct node *node); /* communicator */
 /* From the driver's time to the node's own. One whose clock has gone back, or that has slept, is suspended by
@@ -23,8 +23,8 @@ bool lane_is_agreed(const struct node *node, uint32_t at); /* its launches are *
 bool lane_has_room(const struct node *node, uint32_t at);  /* for one more: the window is open */
 /* The next collective of the lane is one of that track, and ready to be launched. */
 void lane_note_ready(struct node *node, uint32_t which, uint32_t at);
-void lane_hear(struct node *node, const struct message *order); /* about the present generation */
-uint64_t lane_ready(const struct node *node);                   /* of all that are agreed on; only grows */
+void lane_hear(struct node *node, const struct order *order); /* about the present generation */
+uint64_t lane_ready(const struct node *node);                 /* of all that are agreed on; only grows */
 /* On which lane something may be launched next; false: on none. It has to be launched then. */
 bool lane_take(struct node *node, uint32_t *ret_at);
 uint32_t lane_next(const struct node *node, uint32_t at); /* whose collective that is */
@@ -38,16 +38,16 @@ void lane_reset(struct node *node);  /* another communicator, or none */
 
 /* node_plan.c: what the order says of plans; in the generation that it is about, and at its beginning, when
  * another coordinator may have given the tracks before. */
-void plan_hear(struct node *node, const struct message *order);
-void plan_enter(struct node *node, const struct message *order);
+void plan_hear(struct node *node, const struct order *order);
+void plan_enter(struct node *node, const struct order *order);
 /* A loss ends it: then its members begin it anew, under the same ordinal. */
 static inline bool plan_is_begun_anew(const struct node_plan *plan) {
         return plan->voids && !track_is_step(plan->track);
 }
 bool plan_is_closed(const struct node *node, uint32_t track);
 /* EXPLAIN and REJECT. */
-void plan_be_asked(struct node *node, const struct message *order);
-bool plan_be_rejected(struct node *node, const struct message *order); /* true: to be reported */
+void plan_be_asked(struct node *node, const struct order *order);
+bool plan_be_rejected(struct node *node, const struct order *order); /* true: to be reported */
 
 /* node_unit.c: launches and decides whatever can be. */
 void unit_progress(struct node *node);
@@ -87,13 +87,13 @@ void unit_done(struct node *node, uint32_t lane, uint64_t value);
 void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. `words`: they have
  * come back from a former daemon, and do not know their tags. */
-void report_enter(struct node *node, const struct message *order, bool words);
-void report_refuse(struct node *node, const struct message *order);
-void report_note_places(struct node *node, const struct message *order);
-struct message_member *report_find(struct node *node, uint64_t member);
-struct message_member *report_add(struct node *node, const struct membership_request *request,
-                                  const struct tag *tag);
-void report_drop(struct node *node, struct message_member *member, uint32_t cause);
+void report_enter(struct node *node, const struct order *order, bool words);
+void report_refuse(struct node *node, const struct order *order);
+void report_note_places(struct node *node, const struct order *order);
+struct report_member *report_find(struct node *node, uint64_t member);
+struct report_member *report_add(struct node *node, const struct membership_request *request,
+                                 const struct tag *tag);
+void report_drop(struct node *node, struct report_member *member, uint32_t cause);
 
 /* node_phase.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
@@ -101,10 +101,10 @@ void node_advance(struct node *node, uint64_t now);
 void node_judge_contact(struct node *node);
 /* Begins each call with both of that. Returns the node's own time. */
 uint64_t node_wake(struct node *node, uint64_t now);
-void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer);
+void node_say(struct node *node, uint64_t now, enum node_phase phase, enum report_kind answer);
 void node_let_go(struct node *node, enum node_phase phase,
                  bool behind); /* of the generation: what is open is void */
 void node_enter(struct node *node);
 
 /* node_order.c */
-void order_carry_out(struct node *node, uint64_t now, const struct message *order);
+void order_carry_out(struct node *node, uint64_t now, const struct order *order);

@@ -15,82 +15,80 @@ static uint32_t next_plan(const struct node *node) {
         return next;
 }
 
-static void report_fill(struct node *node, uint64_t now, struct message *message) {
-        message_clear(message);
-        message->kind = node->answer;
-        message->from = node->config.address;
-        message->to = COORDINATOR;
-        message->instance = node->config.instance;
-        message->term = node->term;
-        message->round = node->round;
+static void report_fill(struct node *node, uint64_t now, struct report *report) {
+        report_clear(report);
+        report->kind = node->answer;
+        report->from = node->config.address;
+        report->instance = node->config.instance;
+        report->term = node->term;
+        report->round = node->round;
         node->stamp = now > node->stamp ? now : node->stamp + 1;
-        message->stamp = node->stamp;
-        message->generation = node->generation;
-        message->comm = node->comm;
-        message_name_nodes(message, node->set, node->links);
+        report->stamp = node->stamp;
+        report->generation = node->generation;
+        report->comm = node->comm;
+        report_name_nodes(report, node->set, node->links);
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++) {
-                message->seq[lane] = node->lane[lane].launched;
-                message->ready[lane] = lane_is_agreed(node, lane) ? node->lane[lane].ready : 0;
-                message->go[lane] = lane_is_agreed(node, lane) ? node->lane[lane].go : 0;
+                report->seq[lane] = node->lane[lane].launched;
+                report->ready[lane] = lane_is_agreed(node, lane) ? node->lane[lane].ready : 0;
+                report->go[lane] = lane_is_agreed(node, lane) ? node->lane[lane].go : 0;
         }
         for (uint32_t which = 0; which < node->n_tracks; which++) {
-                message->committed[which] = node->track[which].committed;
-                message->prepared[which] = node->track[which].prepared;
-                message->mark[which] = unit_opened(node, which);
+                report->committed[which] = node->track[which].committed;
+                report->prepared[which] = node->track[which].prepared;
+                report->mark[which] = unit_opened(node, which);
         }
-        message->n_tracks = node->n_tracks;
-        message->next_plan = next_plan(node);
-        message->n_plans = node->n_plans;
+        report->n_tracks = node->n_tracks;
+        report->next_plan = next_plan(node);
+        report->n_plans = node->n_plans;
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 const struct node_plan *plan = &node->plan[i];
                 uint64_t unit = unit_in_turn(node, plan->track);
 
-                message->plan[i] =
-                        (struct message_plan){ .digest = plan->digest,
-                                               .unit = unit,
-                                               .turn = unit > 0 ? node->track[plan->track].turn : 0,
-                                               .ordinal = plan->ordinal,
-                                               .track = plan->track,
-                                               .open = plan->open,
-                                               .before = plan->before,
-                                               .voids = plan->voids };
+                report->plan[i] = (struct report_plan){ .digest = plan->digest,
+                                                        .unit = unit,
+                                                        .turn = unit > 0 ? node->track[plan->track].turn : 0,
+                                                        .ordinal = plan->ordinal,
+                                                        .track = plan->track,
+                                                        .open = plan->open,
+                                                        .before = plan->before,
+                                                        .voids = plan->voids };
         }
-        message->note = node->note;
-        message->ordinal = node->noted;
+        report->note = node->note;
+        report->ordinal = node->noted;
         if (node->note != NOTE_NONE)
-                message->about = *node->about;
-        message->history = node->history;
-        message->host = node->config.host;
-        message->device = node->config.device;
-        message->engine = node->config.engine;
-        message->origin = node->origin;
-        message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
-        message->wait = node->said_wait = node->wait;
-        message->away = node->away;
-        message->torn = node->torn;
-        message->behind = node->unsynced;
-        message->cause = node->cause;
+                report->about = *node->about;
+        report->history = node->history;
+        report->host = node->config.host;
+        report->device = node->config.device;
+        report->engine = node->config.engine;
+        report->origin = node->origin;
+        report->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
+        report->wait = node->said_wait = node->wait;
+        report->away = node->away;
+        report->torn = node->torn;
+        report->behind = node->unsynced;
+        report->cause = node->cause;
         /* A node that leaves is not out before its members have heard how the open step ended: their tags
          * are not final. */
-        message->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;
-        message->end = node->phase == NODE_ENDED ? node->end : JOB_END_NONE;
-        message->n_members = node->n;
-        memcpy(message->member_of, node->member, node->n * sizeof(node->member[0]));
+        report->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;
+        report->end = node->phase == NODE_ENDED ? node->end : JOB_END_NONE;
+        report->n_members = node->n;
+        memcpy(report->member_of, node->member, node->n * sizeof(node->member[0]));
         for (uint32_t i = 0; i < node->n; i++)
-                message->member_of[i].in &= message->world > 0;
-        message->n_gone = node->n_gone;
-        memcpy(message->gone, node->gone, node->n_gone * sizeof(node->gone[0]));
+                report->member_of[i].in &= report->world > 0;
+        report->n_gone = node->n_gone;
+        memcpy(report->gone, node->gone, node->n_gone * sizeof(node->gone[0]));
 }
 
 void report_send(struct node *node, uint64_t now) {
-        struct message message;
+        struct report report;
 
-        report_fill(node, now, &message);
+        report_fill(node, now, &report);
         node->reported = now;
-        effects_send(&node->out, &message);
+        effects_report(&node->out, &report);
 }
 
-struct message_member *report_find(struct node *node, uint64_t member) {
+struct report_member *report_find(struct node *node, uint64_t member) {
         for (uint32_t i = 0; i < node->n; i++)
                 if (node->member[i].request.member == member)
                         return &node->member[i];
@@ -98,25 +96,25 @@ struct message_member *report_find(struct node *node, uint64_t member) {
 }
 
 /* A member that was lost before the order came, and is named by it, is missing in the new generation. */
-static void keep_gone(struct node *node, const struct message *order) {
+static void keep_gone(struct node *node, const struct order *order) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < node->n_gone; i++)
                 for (uint32_t k = 0; k < order->n_members; k++)
-                        if (order->member_of[k].request.member == node->gone[i].member) {
+                        if (order->member_of[k].member == node->gone[i].member) {
                                 node->gone[n++] = node->gone[i];
                                 break;
                         }
         node->n_gone = n;
 }
 
-void report_enter(struct node *node, const struct message *order, bool words) {
+void report_enter(struct node *node, const struct order *order, bool words) {
         keep_gone(node, order);
         node->missing = false;
         for (uint32_t i = 0; i < node->n; i++)
                 node->member[i].in = node->member[i].behind = false;
         for (uint32_t i = 0; i < order->n_members; i++) {
-                struct message_member *member = report_find(node, order->member_of[i].request.member);
+                struct report_member *member = report_find(node, order->member_of[i].member);
 
                 if (member == NULL) {
                         node->missing = true; /* lost meanwhile; the report says so */
@@ -134,10 +132,10 @@ void report_enter(struct node *node, const struct message *order, bool words) {
 
 /* The member is gone. Of more than there is room for the latest ones count: a coordinator has seen the others
  * long ago, or nobody has. */
-void report_drop(struct node *node, struct message_member *member, uint32_t cause) {
+void report_drop(struct node *node, struct report_member *member, uint32_t cause) {
         if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_LOCAL)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
-        node->gone[node->n_gone++] = (struct message_gone){ member->request.member, cause };
+        node->gone[node->n_gone++] = (struct report_gone){ member->request.member, cause };
         node->missing |= member->in;
         *member = node->member[--node->n];
 }
@@ -149,8 +147,8 @@ static uint32_t report_cause_of(enum job_end end) {
         return end == JOB_END_FENCED ? WIRE__CAUSE__SUPERSEDED : WIRE__CAUSE__EVICTED;
 }
 
-void report_refuse(struct node *node, const struct message *order) {
-        struct message_member *member = report_find(node, order->member);
+void report_refuse(struct node *node, const struct order *order) {
+        struct report_member *member = report_find(node, order->member);
 
         if (member == NULL || (order->end == JOB_END_NONE && !member->leaving))
                 return;
@@ -161,12 +159,12 @@ void report_refuse(struct node *node, const struct message *order) {
         report_drop(node, member, report_cause_of(order->end));
 }
 
-void report_note_places(struct node *node, const struct message *order) {
-        const struct message_places *said = &order->places;
+void report_note_places(struct node *node, const struct order *order) {
+        const struct order_places *said = &order->places;
 
         node->places = said->places;
         for (uint32_t i = 0; i < node->n; i++) {
-                struct message_member *member = &node->member[i];
+                struct report_member *member = &node->member[i];
 
                 member->waits = false;
                 for (uint32_t k = 0; k < said->n_waiting; k++)
@@ -174,11 +172,11 @@ void report_note_places(struct node *node, const struct message *order) {
         }
 }
 
-struct message_member *report_add(struct node *node, const struct membership_request *request,
-                                  const struct tag *tag) {
+struct report_member *report_add(struct node *node, const struct membership_request *request,
+                                 const struct tag *tag) {
         assert(node->n < node->config.room.members);
-        struct message_member *member = &node->member[node->n++];
-        *member = (struct message_member){ .request = *request, .tag = *tag };
+        struct report_member *member = &node->member[node->n++];
+        *member = (struct report_member){ .request = *request, .tag = *tag };
         member->request.host = node->config.host;
         member->request.device = node->config.device;
         member->request.node = node->config.address;

@@ -25,8 +25,8 @@ void node_expect(struct node *node, uint64_t now) {
         report_send(node, node_look(node, now));
 }
 
-static void take_member(struct node *node, const struct message_member *reported) {
-        struct message_member *member = report_add(node, &reported->request, &reported->tag);
+static void take_member(struct node *node, const struct report_member *reported) {
+        struct report_member *member = report_add(node, &reported->request, &reported->tag);
 
         member->rank = reported->rank;
         member->slot = reported->slot;
@@ -35,7 +35,7 @@ static void take_member(struct node *node, const struct message_member *reported
         member->in = true;
 }
 
-void node_restore(struct node *node, uint64_t now, const struct message *report) {
+void node_restore(struct node *node, uint64_t now, const struct report *report) {
         if (node->phase != NODE_OUT || node->origin != ORIGIN_AWAITED)
                 return;
         node->origin = report->world > 0 ? ORIGIN_WORDS : ORIGIN_OWN;

@@ -56,7 +56,7 @@ static uint64_t plans(const struct node *node) {
         uint64_t sum = 0;
 
         for (uint32_t which = TRACK_STEP; which < node->n_tracks && !unit_alone(node); which++)
-                sum += message_plans(told(&node->track[which]), which);
+                sum += tag_plans(told(&node->track[which]), which);
         return sum;
 }
 

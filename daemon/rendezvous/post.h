@@ -18,7 +18,8 @@ enum post_kind {
         POST_PLACE,        /* coordinator: the answer */
         POST_ATTACH,       /* node: the number is that of this job; what follows about it may come at once */
         POST_DETACH,       /* node: … no longer. Without payload */
-        POST_MESSAGE,      /* both: peer.h has the bytes */
+        POST_ORDER,        /* coordinator: peer.h has the bytes; */
+        POST_REPORT,       /* node: likewise */
         POST_REFUSED,      /* coordinator: it does not have this job, and the number means nothing any more */
         POST_TABLE,        /* both: what the engine of a node publishes */
         POST_ASK,          /* node: a question to all other nodes of the job; coordinator: another node's */

@@ -27,7 +27,7 @@ struct remote {
         bool up, placed;      /* on this connection */
         struct post_place at; /* address HUB_UNKNOWN: never placed yet */
         struct scratch scratch;
-        struct message message; /* that is being received */
+        struct order order; /* that is being received */
         uint8_t out[POST_MAX];
 };
 
@@ -114,13 +114,13 @@ static void remote_renew(struct attachment *attachment) {
         remote_say_job(remote, job);
 }
 
-static void remote_send(struct attachment *attachment, const struct message *message) {
+static void remote_send(struct attachment *attachment, const struct report *report) {
         struct remote *remote = remote_of(attachment->hub);
         const struct remote_job *job = attachment->coordination;
 
         if (job != NULL && remote->placed)
-                remote_say(remote, POST_MESSAGE, job->number,
-                           peer_encode(&remote->scratch, message, remote->out));
+                remote_say(remote, POST_REPORT, job->number,
+                           peer_encode_report(&remote->scratch, report, remote->out));
 }
 
 /* Without memory for a copy it is said at least now. */
@@ -293,14 +293,14 @@ static const char *remote_take_place(struct remote *remote, const void *bytes, s
         return why;
 }
 
-static const char *remote_take_message(struct remote *remote, struct remote_job *job, const void *bytes,
-                                       size_t length) {
+static const char *remote_take_order(struct remote *remote, struct remote_job *job, const void *bytes,
+                                     size_t length) {
         const char *why;
 
-        if (!peer_decode(&remote->scratch, bytes, length, &remote->message, &why))
+        if (!peer_decode_order(&remote->scratch, bytes, length, &remote->order, &why))
                 return why;
         if (job != NULL)
-                job->attachment->receive(job->attachment, &remote->message);
+                job->attachment->receive(job->attachment, &remote->order);
         return NULL;
 }
 
@@ -357,7 +357,7 @@ const char *remote_receive(struct remote *remote, enum post_kind kind, uint32_t 
                 return "it comes before the place of this node";
         switch (kind) {
         case POST_PLACE: return remote_take_place(remote, bytes, length);
-        case POST_MESSAGE: return remote_take_message(remote, job, bytes, length);
+        case POST_ORDER: return remote_take_order(remote, job, bytes, length);
         case POST_REFUSED: return remote_take_refused(remote, job, bytes, length);
         case POST_TABLE: return remote_take_table(remote, job, bytes, length);
         case POST_ASK: return remote_take_ask(remote, job, bytes, length);

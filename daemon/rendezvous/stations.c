@@ -38,7 +38,7 @@ struct stations {
         struct stations_config config;
         struct list list;
         struct scratch scratch;
-        struct message message; /* that is being received */
+        struct report report; /* that is being received */
         char why[1200];
         uint8_t out[POST_MAX];
 };
@@ -57,13 +57,13 @@ static struct station_job *station_job_of(struct attachment *attachment) {
         return list_entry(attachment, struct station_job, attachment);
 }
 
-static void station_on_message(struct attachment *attachment, const struct message *message) {
+static void station_on_order(struct attachment *attachment, const struct order *order) {
         const struct station_job *job = station_job_of(attachment);
         struct stations *table = job->station->table;
 
         if (job->number != 0)
-                station_say(job->station, POST_MESSAGE, job->number,
-                            peer_encode(&table->scratch, message, table->out));
+                station_say(job->station, POST_ORDER, job->number,
+                            peer_encode_order(&table->scratch, order, table->out));
 }
 
 static void station_on_learn(struct attachment *attachment, const struct generation *comm, uint32_t from,
@@ -384,7 +384,7 @@ static int station_add_job(struct station *station, uint32_t number, const struc
         job->station = station;
         job->which = *which;
         job->number = number;
-        job->attachment.receive = station_on_message;
+        job->attachment.receive = station_on_order;
         job->attachment.learn = station_on_learn;
         job->attachment.asked = station_on_asked;
         job->attachment.told = station_on_told;
@@ -432,30 +432,29 @@ static const char *station_take_attach(struct station *station, uint32_t number,
 }
 
 /* Each plan is going to have a track. */
-static uint32_t station_tracks(const struct message *message) {
-        uint32_t wanted = TRACK_STEP + message->n_plans;
+static uint32_t station_tracks(const struct report *report) {
+        uint32_t wanted = TRACK_STEP + report->n_plans;
 
-        return wanted > message->n_tracks ? wanted : message->n_tracks;
+        return wanted > report->n_tracks ? wanted : report->n_tracks;
 }
 
-static const char *station_take_message(struct station *station, struct station_job *job, const void *bytes,
-                                        size_t length) {
+static const char *station_take_report(struct station *station, struct station_job *job, const void *bytes,
+                                       size_t length) {
         struct stations *table = station->table;
-        const struct message *message = &table->message;
+        const struct report *report = &table->report;
         struct refusal refusal;
         const char *why;
 
-        if (!peer_decode(&table->scratch, bytes, length, &table->message, &why))
+        if (!peer_decode_report(&table->scratch, bytes, length, &table->report, &why))
                 return why;
-        if (message->from != station->address || message->kind < ANSWER_REPORT ||
-            message->host != station->host)
+        if (report->from != station->address || report->host != station->host)
                 return "it speaks for another node";
         if (job == NULL)
                 return NULL; /* it has been refused meanwhile */
-        int r = hub_reserve(&job->attachment, message->n_members, message->world, station_tracks(message),
+        int r = hub_reserve(&job->attachment, report->n_members, report->world, station_tracks(report),
                             &refusal);
         if (r == 0) {
-                hub_send(&job->attachment, message);
+                hub_send(&job->attachment, report);
                 return NULL;
         }
         if (r < 0)
@@ -512,7 +511,7 @@ const char *stations_receive(struct stations *table, void *peer, enum post_kind 
                 return "it comes before the daemon has said where it is";
         switch (kind) {
         case POST_ATTACH: return station_take_attach(station, about, bytes, length);
-        case POST_MESSAGE: return station_take_message(station, job, bytes, length);
+        case POST_REPORT: return station_take_report(station, job, bytes, length);
         case POST_TABLE: return station_take_table(station, job, bytes, length);
         case POST_ASK: return station_take_ask(station, job, bytes, length);
         case POST_TELL: return station_take_tell(station, job, bytes, length);

@@ -152,11 +152,11 @@ static struct sessions *events_sessions(const struct job *job) {
 }
 
 static void events_flush(struct job *job) {
-        report_flush(&events_sessions(job)->report);
+        results_flush(&events_sessions(job)->results);
 }
 
 static void events_send_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
-        report_flush(&events_sessions(job)->report); /* outcomes come before what follows them */
+        results_flush(&events_sessions(job)->results); /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
                 session_send(job->local[local]->owner, type, 0, message);
 }
@@ -294,8 +294,8 @@ const struct jobs_events sessions_events = {
         .unregistered = events_unregistered,
         .plan_agreed = events_plan_agreed,
         .operation_done = events_operation_done,
-        .result = report_result,
-        .outcome = report_outcome,
+        .result = results_result,
+        .outcome = results_outcome,
         .lost = events_lost,
         .ended = sum_ended,
         .flush = events_flush,

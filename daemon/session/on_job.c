@@ -116,7 +116,7 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
         const Wire__Leave *leave = CAST(Wire__Leave, message);
         Wire__Left left = WIRE__LEFT__INIT;
 
-        report_flush(&session->sessions->report);
+        results_flush(&session->sessions->results);
         member_gone(request->member, WIRE__CAUSE__LEAVING);
         SET(left, job, leave->job);
         session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, &left.base);

@@ -8,7 +8,7 @@
 #include "gradsync.pb-c.h"
 #include "job/watch/deadlock.h"
 #include "session/elsewhere.h"
-#include "session/report.h"
+#include "session/results.h"
 #include "session/session.h"
 
 #define SESSION_MEMBERS 64u /* memberships of one client */
@@ -42,7 +42,7 @@ struct sessions {
         struct codec codec;                    /* one message at a time is unpacked, on one thread */
         uint8_t frame[FRAME_MAX];
         uint8_t ticket[LIMIT_TICKET]; /* the one that is being sent */
-        struct report report;
+        struct results results;
 };
 
 struct session {

@@ -42,7 +42,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 free(sessions);
                 return r;
         }
-        report_init(&sessions->report, sessions);
+        results_init(&sessions->results, sessions);
         config->jobs->config.events = &sessions_events;
         config->jobs->config.events_data = sessions;
         *ret = sessions;
@@ -54,7 +54,7 @@ struct sessions *sessions_free(struct sessions *sessions) {
                 return NULL;
         assert(list_empty(&sessions->list));
         fetch_drop_all(sessions);
-        report_deinit(&sessions->report);
+        results_deinit(&sessions->results);
         elsewhere_free(sessions->elsewhere);
         codec_deinit(&sessions->codec);
         free(sessions);
@@ -134,7 +134,7 @@ static void session_tell_restarting(struct session *session, const char *why) {
 void sessions_shutdown(struct sessions *sessions, const char *why) {
         struct session *session, *spare;
 
-        report_flush(&sessions->report);
+        results_flush(&sessions->results);
         list_for_each_safe(session, spare, &sessions->list, link) {
                 session->cause = WIRE__CAUSE__SHUTDOWN;
                 if (session->returns && session_is_left_open(session))

@@ -251,7 +251,7 @@ class Frames(Network, name="frames-of-a-key"):
         if pick == 2:
             return linkpeer.post.Tell(id=self.random.choice([0, 1, 2]), last=True,
                                       rows=self.random.randbytes(40)).SerializeToString()
-        return lied(self.random, peer_pb.Message(major=1, kind=15, stamp=1)).SerializeToString()
+        return lied(self.random, peer_pb.Report(major=1, kind=1, stamp=1)).SerializeToString()
 
     def round(self):
         link = self.link()
@@ -312,8 +312,8 @@ class Liar(Network, name="lying-daemon"):
     lies = True
     proof = ("changed", "lives")
     types = {linkpeer.ARRIVAL: linkpeer.post.Arrival, linkpeer.PLACE: linkpeer.post.Place,
-             linkpeer.ATTACH: linkpeer.post.Attach, linkpeer.MESSAGE: peer_pb.Message,
-             linkpeer.TABLE: linkpeer.post.Table}
+             linkpeer.ATTACH: linkpeer.post.Attach, linkpeer.ORDER: peer_pb.Order,
+             linkpeer.REPORT: peer_pb.Report, linkpeer.TABLE: linkpeer.post.Table}
 
     def prepare(self):
         self.old, self.said = [], itertools.count(1)

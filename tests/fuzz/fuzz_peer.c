@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between daemons: what is decoded is valid, and the same after it was encoded and decoded again.
- * Then a coordinator and the two nodes of its job hear it, as it is and as one of theirs: whatever it says,
- * they say nothing that is not valid, and no assertion fails.
+ * Messages between daemons. The bytes are read as an order and as a report: each that is decoded is valid,
+ * and the same after it was encoded and decoded again. Then a coordinator and the two nodes of its job hear
+ * it, as it is and as one of theirs: whatever it says, they say nothing that is not valid, and no assertion
+ * fails.
  */
 #include "fuzz.h"
 
@@ -28,15 +29,31 @@ static const struct machine_times times = { HEARTBEAT, 300, 500, 900, 400, 400 }
 static struct node node[NODES];
 static struct coordinator coordinator;
 static struct effects effects;
-static struct message letter[LETTERS];
+static struct letter {
+        bool reports;
+        union {
+                struct order order;
+                struct report report;
+        };
+} letter[LETTERS];
 static unsigned n_letters;
 static uint64_t now;
 static _Alignas(max_align_t) unsigned char node_memory[NODES][1u << 16], coordinator_memory[1u << 17];
 
-static void send(const struct message *message) {
-        must(message_valid(message));
-        if (n_letters < LETTERS)
-                message_copy(&letter[n_letters++], message);
+static void send_order(const struct order *order) {
+        must(order_valid(order));
+        if (n_letters == LETTERS)
+                return;
+        letter[n_letters].reports = false;
+        order_copy(&letter[n_letters++].order, order);
+}
+
+static void send_report(const struct report *report) {
+        must(report_valid(report));
+        if (n_letters == LETTERS)
+                return;
+        letter[n_letters].reports = true;
+        report_copy(&letter[n_letters++].report, report);
 }
 
 /* The engine and the members do at once what they are asked for. */
@@ -52,23 +69,32 @@ static void act(struct node *of, const struct action *action) {
 }
 
 static void carry_out(const struct effect *effect) {
-        if (effect->message != NULL)
-                send(effect->message);
+        if (effect->order != NULL)
+                send_order(effect->order);
+        else if (effect->report != NULL)
+                send_report(effect->report);
         else
                 act(effect->owner, effect->action);
 }
 
-static void deliver(const struct message *message) {
-        if (message->kind >= ANSWER_REPORT)
-                coordinator_receive(&coordinator, now, message);
-        else if (message->to < NODES)
-                node_receive(&node[message->to], now, message);
+static void deliver_order(const struct order *order) {
+        if (order->to < NODES)
+                node_receive(&node[order->to], now, order);
+        effects_drain(&effects, carry_out);
+}
+
+static void deliver_report(const struct report *report) {
+        coordinator_receive(&coordinator, now, report);
         effects_drain(&effects, carry_out);
 }
 
 static void pump(void) {
-        for (unsigned i = 0; i < n_letters; i++)
-                deliver(&letter[i]); /* what comes of it goes after it, as long as there is room */
+        for (unsigned i = 0; i < n_letters;
+             i++) /* what comes of it goes after it, as long as there is room */
+                if (letter[i].reports)
+                        deliver_report(&letter[i].report);
+                else
+                        deliver_order(&letter[i].order);
         n_letters = 0;
 }
 
@@ -168,69 +194,111 @@ static void reach(enum scene scene) {
         pass(1);
 }
 
-/* As one of this job would say it now. */
-static void fit(struct message *message) {
-        const struct node *of =
-                &node[message->kind >= ANSWER_REPORT ? message->from % NODES : message->to % NODES];
+/* As the coordinator of this job would say it now. */
+static void fit_order(struct order *order) {
+        const struct node *of = &node[order->to % NODES];
 
-        if (message->kind >= ANSWER_REPORT) {
-                message->from = of->config.address;
-                message->to = 0;
-                message->stamp = of->stamp + 1;
-                message->round = coordinator.round;
-        } else {
-                message->from = 0;
-                message->to = of->config.address;
-                message->stamp = of->stamp;
-                message->round = of->round + 1;
-        }
-        message->instance = of->config.instance;
-        message->term = of->term > 0 ? of->term : 1;
-        message->generation = of->generation;
-        message->comm = of->comm;
-        if (message->kind == ORDER_NEWGEN)
-                message->generation.number++;
-        for (uint32_t i = 0; i < message->n_members && message->kind < ORDER_REFUSE; i++)
-                message->member_of[i].request.member =
-                        member_id(of->config.address, 5,
-                                  member_id_count(message->member_of[i].request.member));
+        order->to = of->config.address;
+        order->instance = of->config.instance;
+        order->term = of->term > 0 ? of->term : 1;
+        order->round = of->round + 1;
+        order->stamp = of->stamp;
+        order->generation = of->generation;
+        order->comm = of->comm;
+        if (order->kind == ORDER_NEWGEN)
+                order->generation.number++;
+        for (uint32_t i = 0; i < order->n_members; i++)
+                order->member_of[i].member =
+                        member_id(of->config.address, 5, member_id_count(order->member_of[i].member));
 }
 
-static void hear(const struct message *message) {
-        static struct message fitted;
+/* As one of its nodes would. */
+static void fit_report(struct report *report) {
+        const struct node *of = &node[report->from % NODES];
+
+        report->from = of->config.address;
+        report->instance = of->config.instance;
+        report->term = of->term > 0 ? of->term : 1;
+        report->round = coordinator.round;
+        report->stamp = of->stamp + 1;
+        report->generation = of->generation;
+        report->comm = of->comm;
+        for (uint32_t i = 0; i < report->n_members; i++)
+                report->member_of[i].request.member =
+                        member_id(of->config.address, 5,
+                                  member_id_count(report->member_of[i].request.member));
+}
+
+static void hear_order(const struct order *order) {
+        static struct order fitted;
 
         for (int scene = FORMING; scene < SCENES; scene++) {
                 reach((enum scene)scene);
-                deliver(message);
-                message_copy(&fitted, message);
-                fit(&fitted);
-                if (message_valid(&fitted))
-                        deliver(&fitted);
+                deliver_order(order);
+                order_copy(&fitted, order);
+                fit_order(&fitted);
+                if (order_valid(&fitted))
+                        deliver_order(&fitted);
                 pump();
                 pass(ROUNDS);
         }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-        static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
-        static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
-        static struct message first, second;
-        static uint8_t bytes[PEER_MAX], again[PEER_MAX];
-        const char *why = NULL;
-        ssize_t n;
+static void hear_report(const struct report *report) {
+        static struct report fitted;
 
+        for (int scene = FORMING; scene < SCENES; scene++) {
+                reach((enum scene)scene);
+                deliver_report(report);
+                report_copy(&fitted, report);
+                fit_report(&fitted);
+                if (report_valid(&fitted))
+                        deliver_report(&fitted);
+                pump();
+                pass(ROUNDS);
+        }
+}
+
+static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
+static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
+static uint8_t bytes[PEER_MAX], again[PEER_MAX];
+
+static void try_order(const uint8_t *data, size_t size) {
+        static struct order first, second;
+        const char *why = NULL;
+
+        if (!peer_decode_order(&scratch, data, size, &first, &why)) {
+                must(why != NULL);
+                return;
+        }
+        must(why == NULL && order_valid(&first) && order_bytes(&first) <= sizeof(first));
+        ssize_t n = peer_encode_order(&scratch, &first, bytes);
+        must(n > 0 && n <= (ssize_t)PEER_MAX);
+        must(peer_decode_order(&scratch, bytes, (size_t)n, &second, &why));
+        must(peer_encode_order(&scratch, &second, again) == n && memcmp(bytes, again, (size_t)n) == 0);
+        hear_order(&first);
+}
+
+static void try_report(const uint8_t *data, size_t size) {
+        static struct report first, second;
+        const char *why = NULL;
+
+        if (!peer_decode_report(&scratch, data, size, &first, &why)) {
+                must(why != NULL);
+                return;
+        }
+        must(why == NULL && report_valid(&first) && report_bytes(&first) <= sizeof(first));
+        ssize_t n = peer_encode_report(&scratch, &first, bytes);
+        must(n > 0 && n <= (ssize_t)PEER_MAX);
+        must(peer_decode_report(&scratch, bytes, (size_t)n, &second, &why));
+        must(peer_encode_report(&scratch, &second, again) == n && memcmp(bytes, again, (size_t)n) == 0);
+        hear_report(&first);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (effects.first == NULL)
                 must(effects_init(&effects, EFFECTS_ROOM) == 0);
-        if (!peer_decode(&scratch, data, size, &first, &why)) {
-                must(why != NULL);
-                return 0;
-        }
-        must(why == NULL && message_valid(&first));
-        must(message_bytes(&first) <= sizeof(first));
-        n = peer_encode(&scratch, &first, bytes);
-        must(n > 0 && n <= (ssize_t)PEER_MAX);
-        must(peer_decode(&scratch, bytes, (size_t)n, &second, &why));
-        must(peer_encode(&scratch, &second, again) == n && memcmp(bytes, again, (size_t)n) == 0);
-        hear(&first);
+        try_order(data, size);
+        try_report(data, size);
         return 0;
 }

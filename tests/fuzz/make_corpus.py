@@ -184,82 +184,99 @@ def http():
         write("http", f"request-{number}", text.encode())
 
 
+# Numbers of the enums in message.h.
+NEWGEN, REFUSE, PLACES, EXPLAIN, REJECT, ORDERS = 8, 11, 12, 13, 14, 15
+REPORT, ANSWERS = 1, 9
+FACTS = {"prefix": 7, "index": 1, "params": 4, "buckets": 2, "name": "weight", "dtype": 1, "shape": [3, 5]}
+REFUSAL = {"code": 3, "text": b"of another shape", "has_culprit": True, "rank": 1, "pid": 100,
+           "parameter": "weight"}
+
+
+def peer_common(message):
+    """Fields that orders and reports have."""
+    return message(major=1, instance=5, term=256, round=3, stamp=1000, generation_term=256,
+                   generation_number=1, generation_nonce=7, comm_term=256, comm_number=1, comm_nonce=7,
+                   set=b"\x03", seq=[2, 0, 1], world=2, history_term=256, history_step=4, mark=[1, 300])
+
+
+def write_variants(name, data):
+    write("peer", name, data)
+    write("peer", f"{name}-newer", data + wire.unknown_fields())
+    write("peer", f"{name}-cut", data[:len(data) * 2 // 3])
+
+
+def peer_orders(peer_pb):
+    for kind in range(ORDERS):
+        order = peer_common(peer_pb.Order)
+        order.kind, order.to, order.loss_member, order.loss_cause = kind, 1, 9, 2
+        if kind < REFUSE:
+            order.go.extend([4, 1])
+            order.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7, kept=kind == NEWGEN)
+        if kind == NEWGEN:
+            order.secret = bytes(range(32))
+            order.next_plan = 2
+            for rank in range(2):
+                order.member_of.add(member=1 << 52 | rank + 1, rank=rank, id=rank + 1, tag_step=4)
+        elif kind == REFUSE:
+            order.refusal.code = 3
+            order.end = 3
+            order.member = 1 << 52 | 1
+            order.refusal.text = "job 'j' is full \u20ac".encode()
+        elif kind == PLACES:
+            order.places.grace = 1000
+            order.places.vacant = b"\x05"
+            order.places.waiting.extend([1 << 52 | 7, 1 << 52 | 1 << 40])
+        elif kind == EXPLAIN:
+            order.note, order.ordinal, order.index = 1, 2, 3
+        elif kind == REJECT:
+            order.ordinal = 2
+            order.refusal.code = 3
+        write_variants(f"order-{kind}", order.SerializeToString())
+
+
+def peer_reports(peer_pb):
+    for kind in range(REPORT, ANSWERS):
+        report = peer_common(peer_pb.Report)
+        report.kind = kind
+        report.ready.extend([4])
+        report.go.extend([3])
+        report.committed.extend([1, 299])
+        report.prepared.extend([1, 300])
+        report.links = b"\x02"
+        report.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=6)
+        report.plan.add(digest=12, ordinal=2)
+        for rank in range(2):
+            report.member_of.add(member=rank + 1, pid=100 + rank, min_world=1, max_world=4, rank=rank,
+                                 id=rank + 1, tag_step=4, **{"in": True})
+        report.gone.add(member=9, cause=2)
+        write_variants(f"report-{kind}", report.SerializeToString())
+    abouts = [{"facts": FACTS}, {"refusal": REFUSAL}, {"waited": 3000000}, {"refusal": REFUSAL}]
+    for note, about in enumerate(abouts, 1):
+        report = peer_pb.Report(major=1, kind=REPORT, instance=5, stamp=1000, note=note, ordinal=1,
+                                about=about)
+        write("peer", f"note-{note}", report.SerializeToString())
+
+
 def peer():
     peer_pb = wire.generate("daemon/rendezvous", "peer")
-    # Numbers of enum message_kind: the orders, then the answers.
-    newgen, refuse, places, explain, reject, first_answer, kinds = 8, 11, 12, 13, 14, 15, 23
-    for kind in range(kinds):
-        message = peer_pb.Message(
-            major=1, kind=kind, to=int(kind < first_answer), instance=5, term=256, round=3, stamp=1000,
-            generation_term=256, generation_number=1, generation_nonce=7, comm_term=256, comm_number=1,
-            comm_nonce=7, set=b"\x03", seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256,
-            history_step=4, mark=[1, 300])
-        if first_answer <= kind:
-            message.ready.extend([4])
-            message.go.extend([3])
-            message.committed.extend([1, 299])
-            message.prepared.extend([1, 300])
-            message.links = b"\x02"
-            message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=6)
-            message.plan.add(digest=12, ordinal=2)
-        elif kind < refuse:
-            message.go.extend([4, 1])
-        if kind < refuse:
-            message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
-        if kind == newgen:
-            message.secret = bytes(range(32))
-            message.next_plan = 2
-            message.plan[0].kept = True
-        node = 1 if kind < first_answer else 0     # whose members they are
-        if kind == refuse:
-            message.refusal.code = 3
-            message.end = 3
-            message.member = node << 52 | 1
-            message.refusal.text = "job 'j' is full \u20ac".encode()
-        elif kind == places:
-            message.places.grace = 1000
-            message.places.vacant = b"\x05"
-            message.places.waiting.extend([node << 52 | 7, node << 52 | 1 << 40])
-        elif kind == explain:
-            message.note, message.ordinal, message.index = 1, 2, 3
-        elif kind == reject:
-            message.ordinal = 2
-            message.refusal.code = 3
-        else:
-            for rank in range(2):
-                message.member_of.add(member=node << 52 | rank + 1, pid=100 + rank, min_world=1, max_world=4,
-                                      rank=rank, id=rank + 1, tag_step=4, **{"in": True})
-            message.gone.add(member=node << 52 | 9, cause=2)
-        data = message.SerializeToString()
-        write("peer", f"kind-{kind}", data)
-        write("peer", f"kind-{kind}-newer", data + wire.unknown_fields())
-        write("peer", f"kind-{kind}-cut", data[:len(data) * 2 // 3])
-    write("peer", "empty", b"")
-    facts = {"prefix": 7, "index": 1, "params": 4, "buckets": 2, "name": "weight", "dtype": 1,
-             "shape": [3, 5]}
-    refusal = {"code": 3, "text": b"of another shape", "has_culprit": True, "rank": 1, "pid": 100,
-               "parameter": "weight"}
-    abouts = [{"facts": facts}, {"refusal": refusal}, {"waited": 3000000}, {"refusal": refusal}]
-    for note, about in enumerate(abouts, 1):
-        message = peer_pb.Message(major=1, kind=first_answer, instance=5, stamp=1000, note=note, ordinal=1,
-                                  about=about)
-        write("peer", f"note-{note}", message.SerializeToString())
+    peer_orders(peer_pb)
+    peer_reports(peer_pb)
+    report = {"major": 1, "kind": REPORT, "stamp": 1}
     bad = {
-        "note-deep": peer_pb.Message(major=1, kind=first_answer, stamp=1, note=1,
-                                     about={"facts": {**facts, "shape": [1] * 9}}),
-        "other-major": peer_pb.Message(major=2, kind=15, stamp=1),
-        "too-many-members": peer_pb.Message(
-            major=1, kind=15, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
-        "turn-twice": peer_pb.Message(
+        "note-deep": peer_pb.Report(**report, note=1, about={"facts": {**FACTS, "shape": [1] * 9}}),
+        "other-major": peer_pb.Report(**{**report, "major": 2}),
+        "too-many-members": peer_pb.Report(**report, member_of=[peer_pb.Member(member=1)] * 258),
+        "turn-twice": peer_pb.Order(
             major=1, kind=1, term=1, mark=[0, 1, 1],
-            plan=[peer_pb.Plan(track=track, open=True, unit=1, turn=5) for track in (1, 2)]),
-        "ready-before-go": peer_pb.Message(major=1, kind=15, stamp=1, seq=[2], ready=[3], go=[4]),
-        "secret-too-short": peer_pb.Message(
-            major=1, kind=newgen, to=1, term=1, generation_number=1, comm_number=1, set=b"\x02", world=1,
+            plan=[peer_pb.OrderPlan(track=track, open=True, unit=1, turn=5) for track in (1, 2)]),
+        "ready-before-go": peer_pb.Report(**report, seq=[2], ready=[3], go=[4]),
+        "secret-too-short": peer_pb.Order(
+            major=1, kind=NEWGEN, to=1, term=1, generation_number=1, comm_number=1, set=b"\x02", world=1,
             secret=bytes(31)),
-        "secret-of-an-answer": peer_pb.Message(major=1, kind=15, stamp=1, secret=bytes(range(32))),
-        "set-too-long": peer_pb.Message(major=1, kind=15, stamp=1, set=bytes(512) + b"\x01"),
+        "secret-of-another-order": peer_pb.Order(major=1, kind=1, term=1, secret=bytes(range(32))),
+        "set-too-long": peer_pb.Report(**report, set=bytes(512) + b"\x01"),
     }
+    write("peer", "empty", b"")
     for name, message in bad.items():
         write("peer", name, message.SerializeToString())
 

@@ -13,7 +13,7 @@ link = generate("daemon/link", "link")
 post = generate("daemon/rendezvous", "post")
 
 HELLO, PING, LINK_REFUSED = 1, 2, 4
-ARRIVAL, PLACE, ATTACH, DETACH, MESSAGE, REFUSED, TABLE = range(64, 71)
+ARRIVAL, PLACE, ATTACH, DETACH, ORDER, REPORT, REFUSED, TABLE = range(64, 72)
 NODE_ROLE, COORDINATOR = 1, 2
 NODE = bytes(range(100, 116))
 HELLO_MOST, PAYLOAD_MOST = 1024, 96 << 10

@@ -15,7 +15,7 @@ import linkpeer
 from clusters import SWIFT, cluster_text, listeners_of, reconnecting, write_key
 from harness import free_port, wait_until
 from hosts import Hosts, needed
-from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, MESSAGE, NODE, PAYLOAD_MOST, TABLE,
+from linkpeer import (ARRIVAL, ATTACH, HELLO, HELLO_MOST, NODE, PAYLOAD_MOST, REPORT, TABLE,
                       arrival, frame, hello, over_unix, post)
 from trainers import ask
 
@@ -63,7 +63,7 @@ FRAMES = [
      REFUSED + "it comes before the daemon has said where it is"),
     ([frame(ARRIVAL, b"\xff" * 9)], REFUSED),
     ([frame(ARRIVAL, post.Arrival(host="h" * 65, name="n"))], REFUSED + "its host has no id or name"),
-    ([arrival(), frame(MESSAGE, b"\xff" * 30, 1)], REFUSED),
+    ([arrival(), frame(REPORT, b"\xff" * 30, 1)], REFUSED),
     ([arrival(), frame(ATTACH, post.Attach(uid=0), 1)], REFUSED + "it does not name a job"),
     ([arrival(), frame(ATTACH, post.Attach(uid=0, job="j"), 1), frame(TABLE, b"\x28\xff", 1)], REFUSED),
     ([arrival(), *(frame(ATTACH, post.Attach(uid=0, job="j"), number) for number in (1, 2, 2))],

@@ -13,7 +13,7 @@ LEFT = {
     "daemon/backend": 3,
     "daemon/core": 38,
     "daemon/job": 171,
-    "daemon/rendezvous": 195,
+    "daemon/rendezvous": 186,
     "daemon/session": 57,
     "proto": 51,
     "tests": 13,
@@ -31,7 +31,7 @@ LEFT = {
     "tests/simulation": 46,
     "tests/systemd": 23,
     "tests/torch": 73,
-    "tests/unit": 240,
+    "tests/unit": 237,
 }
 
 

@@ -99,7 +99,7 @@ static struct trail *trail_find(struct generation name) {
         return NULL;
 }
 
-static struct trail *trail_begin(const struct message *m) {
+static struct trail *trail_begin(const struct order *order) {
         struct trail *t = &trail[n_trails];
 
         if (n_trails == MAX_TRAILS) {
@@ -107,8 +107,8 @@ static struct trail *trail_begin(const struct message *m) {
                 return NULL;
         }
         n_trails++;
-        *t = (struct trail){ .name = m->generation, .term = m->term, .n = 1 };
-        memcpy(t->said[0], m->go, sizeof(t->said[0]));
+        *t = (struct trail){ .name = order->generation, .term = order->term, .n = 1 };
+        memcpy(t->said[0], order->go, sizeof(t->said[0]));
         return t;
 }
 
@@ -120,37 +120,38 @@ static bool is_below(const uint64_t *a, const uint64_t *b) {
 }
 
 /* A node that listens to this coordinator has heard of more. */
-static bool falls_behind(const struct message *m) {
+static bool falls_behind(const struct order *order) {
         for (uint32_t i = 0; i < w.n_procs; i++) {
                 const struct node *node = &w.proc[i].node;
 
                 for (uint32_t lane = 0; lane < AGREED; lane++)
-                        if (w.proc[i].alive && node->phase == NODE_RUNNING && node->term == m->term &&
-                            generation_equal(node->generation, m->generation) &&
-                            node->lane[lane].go > m->go[lane])
+                        if (w.proc[i].alive && node->phase == NODE_RUNNING && node->term == order->term &&
+                            generation_equal(node->generation, order->generation) &&
+                            node->lane[lane].go > order->go[lane])
                                 return true;
         }
         return false;
 }
 
 /* Words that no node has heard which listens to a later coordinator were never said. */
-void launches_said(const struct message *m) {
-        struct trail *t = trail_find(m->generation);
+void launches_said(uint32_t proc, const struct order *order) {
+        struct trail *t = trail_find(order->generation);
 
-        if (!w.agreed || (m->kind != ORDER_NEWGEN && (m->kind < ORDER_RUN || m->kind > ORDER_STOP)))
+        if (!w.agreed ||
+            (order->kind != ORDER_NEWGEN && (order->kind < ORDER_RUN || order->kind > ORDER_STOP)))
                 return;
         if (t == NULL)
-                t = trail_begin(m);
+                t = trail_begin(order);
         if (t == NULL)
                 return;
-        while (m->term > t->term && t->n > 1 && is_below(m->go, t->said[(t->n - 1) % WORDS]))
+        while (order->term > t->term && t->n > 1 && is_below(order->go, t->said[(t->n - 1) % WORDS]))
                 t->n--;
-        t->term = m->term;
-        if (is_below(m->go, t->said[(t->n - 1) % WORDS]) || falls_behind(m))
+        t->term = order->term;
+        if (is_below(order->go, t->said[(t->n - 1) % WORDS]) || falls_behind(order))
                 violate(RULE_ORDER, "coordinator %u takes back what it, or another one, has let nodes launch",
-                        m->from);
-        if (memcmp(m->go, t->said[(t->n - 1) % WORDS], sizeof(t->said[0])) != 0)
-                memcpy(t->said[t->n++ % WORDS], m->go, sizeof(t->said[0]));
+                        proc);
+        if (memcmp(order->go, t->said[(t->n - 1) % WORDS], sizeof(t->said[0])) != 0)
+                memcpy(t->said[t->n++ % WORDS], order->go, sizeof(t->said[0]));
 }
 
 /* Its number; that of no word if it is none of those. */

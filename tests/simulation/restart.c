@@ -104,7 +104,7 @@ static void expect(uint32_t proc) {
         struct node *node = &w.proc[proc].node;
         struct node_config config = node->config;
         struct outlet out = node->out;
-        struct message_member waiting[LIMIT_SEATS];
+        struct report_member waiting[LIMIT_SEATS];
         uint32_t n = node->n;
 
         memcpy(waiting, node->member, n * sizeof(*waiting));
@@ -178,23 +178,23 @@ static bool knows_all(const struct trainer *trainer, const struct words_unit uni
         return true;
 }
 
-static void put_member(uint32_t proc, uint32_t index, bool lacks, struct message *report) {
+static void put_member(uint32_t proc, uint32_t index, bool lacks, struct report *report) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
 
         member_return(proc, index);
         trainer->received = false; /* its word says so */
         report->member_of[report->n_members++] =
-                (struct message_member){ .request = wish_of(trainer->id, index, trainer->identity),
-                                         .tag = trainer->tag,
-                                         .rank = trainer->rank,
-                                         .slot = trainer->slot,
-                                         .id = trainer->place,
-                                         .in = true,
-                                         .behind = trainer->behind || lacks };
+                (struct report_member){ .request = wish_of(trainer->id, index, trainer->identity),
+                                        .tag = trainer->tag,
+                                        .rank = trainer->rank,
+                                        .slot = trainer->slot,
+                                        .id = trainer->place,
+                                        .in = true,
+                                        .behind = trainer->behind || lacks };
 }
 
 /* The units that are as the former run has left them. */
-static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struct message *report) {
+static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struct report *report) {
         struct proc *p = &w.proc[proc];
 
         memcpy(p->track_of, p->past_track, sizeof(p->track_of));
@@ -209,10 +209,10 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
                         continue;
                 if (track_is_step(track))
                         report->plan[report->n_plans++] =
-                                (struct message_plan){ .digest = 7 * track,
-                                                       .ordinal = track,
-                                                       .track = where,
-                                                       .before = p->past_before[track] };
+                                (struct report_plan){ .digest = 7 * track,
+                                                      .ordinal = track,
+                                                      .track = where,
+                                                      .before = p->past_before[track] };
                 report->committed[where] = unit[track].committed;
                 report->mark[where] = unit[track].committed + unit[track].opened;
                 report->prepared[where] = unit[track].committed + unit[track].prepared;
@@ -232,7 +232,7 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
 /* Those who have told belong to the latest generation that one of them knows, the others ask for a place like
  * anybody who comes. */
 static void restore(uint32_t proc) {
-        static struct message report;
+        static struct report report;
         struct word word[MAX_PROCS * MAX_TRAINERS] = { 0 };
         struct word_step about[TRACKS][MAX_PROCS * MAX_TRAINERS] = { 0 };
         struct words_unit unit[TRACKS] = { 0 };
@@ -243,7 +243,7 @@ static void restore(uint32_t proc) {
         bool all = true, clean = true;
 
         p->awaits = false;
-        message_clear(&report);
+        report_clear(&report);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].told && belongs(&p->trainer[i]) &&
                     (latest == NULL || generation_compare(p->trainer[i].generation, latest->generation) > 0))

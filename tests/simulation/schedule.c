@@ -44,8 +44,10 @@ static struct effects effects;
 static void do_effect(const struct effect *effect) {
         uint32_t proc = (uint32_t)(uintptr_t)effect->owner;
 
-        if (effect->message != NULL)
-                net_send(effect->message);
+        if (effect->order != NULL)
+                net_order(proc, effect->order);
+        else if (effect->report != NULL)
+                net_report(proc, effect->report);
         else if (effect->action->kind < ACTION_CANCEL)
                 engine_act(proc, effect->action);
         else
@@ -658,7 +660,7 @@ static void deliver(struct event *event) {
         const struct comm *comm = &w.comm[event->a % MAX_COMMS];
 
         switch (event->kind) {
-        case EVENT_MESSAGE: net_deliver(event->a); break;
+        case EVENT_MESSAGE: net_deliver(event->proc, event->a); break;
         case EVENT_TICK:
                 if (p->has_node) { /* its daemon lets no generation begin just now */
                         node_wait(&p->node, clock_of(p), rnd(16) == 0);

@@ -305,8 +305,9 @@ void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_
 bool next_event(struct event *ret);
 void queue_reset(void);
 void queue_put(struct event event);
-void net_send(const struct message *message);
-void net_deliver(uint32_t slot);
+void net_order(uint32_t from, const struct order *order);
+void net_report(uint32_t from, const struct report *report);
+void net_deliver(uint32_t to, uint32_t slot);
 void net_free(uint32_t slot);
 bool reaches(uint32_t from, uint32_t to);
 void trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -352,9 +353,9 @@ bool restart_resumes(uint32_t proc);
 
 /* launches.c */
 void launches_reset(void);
-void launches_look(uint32_t proc);           /* after each event there */
-void launches_said(const struct message *m); /* by a coordinator */
-void launches_heard(uint32_t proc);          /* whatever it was, by its node */
+void launches_look(uint32_t proc); /* after each event there */
+void launches_said(uint32_t proc, const struct order *order);
+void launches_heard(uint32_t proc); /* whatever it was, by its node */
 void launches_judge(uint32_t proc, const struct comm *comm, const struct action *action);
 
 /* local.c */
@@ -380,7 +381,7 @@ enum rule schedule_run(uint64_t seed, bool trace);
 
 /* truth.c */
 void truth_reset(void);
-void truth_message(uint32_t proc, const struct message *message);
+void truth_said(uint32_t proc, const struct order *order); /* by the coordinator there */
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action);
 void truth_outcome(uint32_t proc, const struct action *action);
 void truth_hired(uint64_t member, uint64_t identity);
@@ -401,8 +402,11 @@ uint64_t truth_units_before(uint32_t proc, uint32_t plan);
 void truth_counted(uint32_t proc, uint32_t plan, uint64_t steps);
 void truth_dropped(uint32_t proc, uint32_t unit);
 void truth_write(uint32_t proc, const struct local *local);
-void truth_before(uint32_t proc, const struct message *message);
-void truth_after(uint32_t proc, const struct message *message);
+/* They look at a node before and after it takes an order. */
+void truth_before(uint32_t proc, const struct order *order);
+void truth_after(uint32_t proc, const struct order *order);
+/* Looks at a coordinator after it has taken a report. */
+void truth_reported(uint32_t proc);
 void truth_end(void);
 uint64_t truth_state(struct generation generation, struct tag *ret_tag);
 void violate(enum rule rule, const char *format, ...) __attribute__((format(printf, 2, 3)));

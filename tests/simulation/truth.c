@@ -112,8 +112,8 @@ static struct fact *find(struct generation name) {
         return NULL;
 }
 
-static void note_newgen(uint32_t proc, const struct message *m) {
-        struct fact *known = find(m->generation);
+static void note_newgen(uint32_t proc, const struct order *order) {
+        struct fact *known = find(order->generation);
 
         if (known == NULL) {
                 if (n_facts == MAX_GENERATIONS) {
@@ -122,34 +122,35 @@ static void note_newgen(uint32_t proc, const struct message *m) {
                 }
                 known = &fact[n_facts++];
                 memset(known, 0, sizeof(*known));
-                known->name = m->generation;
-                known->comm = m->comm;
-                known->set = nodeset_word(message_set(m), 0);
-                known->term = m->term;
-                known->round = m->round;
+                known->name = order->generation;
+                known->comm = order->comm;
+                known->set = nodeset_word(order_set(order), 0);
+                known->term = order->term;
+                known->round = order->round;
                 known->from = proc;
-                known->world = m->world;
-                known->secret = m->secret;
+                known->world = order->world;
+                known->secret = order->secret;
                 for (uint32_t i = 0; i + 1 < n_facts; i++)
-                        if (!sha256_is_none(&m->secret) && sha256_equal(&fact[i].secret, &m->secret))
+                        if (!sha256_is_none(&order->secret) && sha256_equal(&fact[i].secret, &order->secret))
                                 violate(RULE_GENERATION, "two generations have one secret");
-        } else if (known->set != nodeset_word(message_set(m), 0) || known->world != m->world ||
-                   known->round != m->round || known->term != m->term || known->from != proc ||
-                   !generation_equal(known->comm, m->comm) || !sha256_equal(&known->secret, &m->secret)) {
-                violate(RULE_GENERATION, "generation %u of term %llx is made twice", m->generation.number,
-                        (unsigned long long)m->generation.term);
+        } else if (known->set != nodeset_word(order_set(order), 0) || known->world != order->world ||
+                   known->round != order->round || known->term != order->term || known->from != proc ||
+                   !generation_equal(known->comm, order->comm) ||
+                   !sha256_equal(&known->secret, &order->secret)) {
+                violate(RULE_GENERATION, "generation %u of term %llx is made twice", order->generation.number,
+                        (unsigned long long)order->generation.term);
         }
 }
 
 /* All lanes are equal when the verdict is given over a communicator that stays. */
-static void note_verdict(uint32_t proc, const struct message *m) {
+static void note_verdict(uint32_t proc, const struct order *order) {
         const struct coordinator *c = &w.proc[proc].coordinator;
         const struct comm *comm = engine_find(c->comm);
 
-        if (c->abort || comm == NULL || (m->term == judged_term && m->round == judged_round))
+        if (c->abort || comm == NULL || (order->term == judged_term && order->round == judged_round))
                 return;
-        judged_term = m->term;
-        judged_round = m->round;
+        judged_term = order->term;
+        judged_round = order->round;
         for (uint32_t lane = 0; lane < N_LANES; lane++)
                 for (uint32_t i = 0; i < w.n_procs; i++)
                         if ((comm->set >> i & 1) && comm->launched[lane][i] != c->cut[lane])
@@ -158,18 +159,18 @@ static void note_verdict(uint32_t proc, const struct message *m) {
                                         (unsigned long long)c->cut[lane]);
 }
 
-void truth_message(uint32_t proc, const struct message *m) {
-        if (m->kind == ORDER_NEWGEN)
-                note_newgen(proc, m);
-        else if (m->kind == ORDER_VERDICT)
-                note_verdict(proc, m);
-        else if (m->kind == ORDER_END)
+void truth_said(uint32_t proc, const struct order *order) {
+        if (order->kind == ORDER_NEWGEN)
+                note_newgen(proc, order);
+        else if (order->kind == ORDER_VERDICT)
+                note_verdict(proc, order);
+        else if (order->kind == ORDER_END)
                 ended = true;
-        else if (m->kind == ORDER_REFUSE)
+        else if (order->kind == ORDER_REFUSE)
                 refused = true;
-        else if (m->kind == ORDER_FENCE)
+        else if (order->kind == ORDER_FENCE)
                 w.personal = false; /* too slow: taken for gone with all its members */
-        launches_said(m);
+        launches_said(proc, order);
 }
 
 /* A new run of its daemon says anew what the former one has said. */
@@ -411,24 +412,20 @@ void truth_write(uint32_t proc, const struct local *local) {
 
 /* What comes from a coordinator whose term is over, or is meant for another run of the node, changes nothing.
  */
-void truth_before(uint32_t proc, const struct message *m) {
+void truth_before(uint32_t proc, const struct order *order) {
         const struct node *node = &w.proc[proc].node;
 
-        compare = m->kind < ANSWER_REPORT && (m->term < node->term || m->instance != node->config.instance);
+        compare = order->term < node->term || order->instance != node->config.instance;
         if (compare) {
                 before = *node;
                 memcpy(track_before, node->track, sizeof(track_before));
         }
 }
 
-void truth_after(uint32_t proc, const struct message *m) {
+void truth_after(uint32_t proc, const struct order *order) {
         const struct node *node = &w.proc[proc].node, *was = &before;
 
-        if (m->kind < ANSWER_REPORT)
-                launches_heard(proc);
-        if (m->kind >= ANSWER_REPORT && !counts_agree(&w.proc[proc].coordinator))
-                violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
-
+        launches_heard(proc);
         if (!compare || node->suspended != was->suspended || node->phase == NODE_LEAVING)
                 return; /* or time has come for what it does of itself */
         if (node->term != was->term || node->round != was->round || node->phase != was->phase ||
@@ -436,8 +433,13 @@ void truth_after(uint32_t proc, const struct message *m) {
             memcmp(node->track, track_before, sizeof(track_before)) != 0 ||
             memcmp(node->lane, was->lane, sizeof(node->lane)) != 0)
                 violate(RULE_FENCED, "%s of term %llx has changed node %u, which is in term %llx",
-                        message_name(m->kind), (unsigned long long)m->term, proc,
+                        order_name(order->kind), (unsigned long long)order->term, proc,
                         (unsigned long long)was->term);
+}
+
+void truth_reported(uint32_t proc) {
+        if (!counts_agree(&w.proc[proc].coordinator))
+                violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
 }
 
 void truth_hired(uint64_t member, uint64_t identity) {

@@ -25,16 +25,25 @@ static struct queued queued[MAX_EVENTS], *unused, *wheel[WHEEL];
 static uint64_t turned; /* up to this moment */
 static uint32_t n_queued, n_events;
 
+/* A message that a process sends: an order or a report, the other one is NULL. */
+struct message {
+        uint32_t from, to;
+        const struct order *order;
+        const struct report *report;
+};
+
 /* A message in flight: its bytes, as between two daemons, or the struct, as inside of one. */
-struct slot {
+struct packet {
+        enum { PACKET_ORDER, PACKET_REPORT } kind;
         ssize_t bytes; /* 0: the struct */
         union {
                 uint8_t byte[SLOT_BYTES];
-                struct message message;
+                struct order order;
+                struct report report;
         };
 };
 static _Alignas(SCRATCH_ALIGN) uint8_t scratch_bytes[PEER_SCRATCH];
-static struct slot slot[MAX_SLOTS];
+static struct packet slot[MAX_SLOTS];
 static struct scratch scratch = { .buffer = scratch_bytes, .size = PEER_SCRATCH };
 static uint32_t free_slot[MAX_SLOTS], n_free;
 
@@ -122,37 +131,50 @@ bool reaches(uint32_t from, uint32_t to) {
         return (w.cut_off[from] >> to & 1) == 0;
 }
 
-static void encode(struct slot *s, const struct message *message) {
+static const char *name_of(const struct message *message) {
+        return message->order != NULL ? order_name(message->order->kind) : report_name(message->report->kind);
+}
+
+static void encode(struct packet *packet, const struct message *message) {
         static uint8_t bytes[PEER_MAX];
 
-        s->bytes = peer_encode(&scratch, message, bytes);
-        if (s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
+        if (message->order != NULL)
+                packet->bytes = peer_encode_order(&scratch, message->order, bytes);
+        else
+                packet->bytes = peer_encode_report(&scratch, message->report, bytes);
+        if (packet->bytes < 0 || packet->bytes > (ssize_t)sizeof(packet->byte)) {
                 fprintf(stderr, "seed %llu: %s cannot be sent in %zd bytes\n", (unsigned long long)w.seed,
-                        message_name(message->kind), s->bytes);
+                        name_of(message), packet->bytes);
                 abort();
         }
-        memcpy(s->byte, bytes, (size_t)s->bytes);
+        memcpy(packet->byte, bytes, (size_t)packet->bytes);
+}
+
+static bool is_valid(const struct message *message) {
+        return message->order != NULL ? order_valid(message->order) : report_valid(message->report);
 }
 
 static void put_on_wire(const struct message *message, uint64_t delay) {
-        struct slot *s;
+        struct packet *packet;
 
-        if (!message_valid(message)) {
-                violate(RULE_VALID, "%u says %s, and contradicts itself", message->from,
-                        message_name(message->kind));
+        if (!is_valid(message)) {
+                violate(RULE_VALID, "%u says %s, and contradicts itself", message->from, name_of(message));
                 return;
         }
         if (n_free == 0) {
                 fprintf(stderr, "seed %llu: network is full: %s\n", (unsigned long long)w.seed,
-                        message_name(message->kind));
+                        name_of(message));
                 abort();
         }
-        s = &slot[free_slot[--n_free]];
-        s->bytes = 0;
+        packet = &slot[free_slot[--n_free]];
+        packet->kind = message->order != NULL ? PACKET_ORDER : PACKET_REPORT;
+        packet->bytes = 0;
         if (w.coded)
-                encode(s, message);
+                encode(packet, message);
+        else if (packet->kind == PACKET_ORDER)
+                order_copy(&packet->order, message->order);
         else
-                message_copy(&s->message, message);
+                report_copy(&packet->report, message->report);
         at(delay, EVENT_MESSAGE, message->to, free_slot[n_free], message->from, 0);
 }
 
@@ -173,11 +195,17 @@ static void send_wired(const struct message *message) {
         put_on_wire(message, *arrived - w.now);
 }
 
-_Static_assert(N_MESSAGE_KINDS <= 32, "a bit each, see world.lost");
+_Static_assert(N_ORDERS <= 32 && N_ANSWERS <= 32, "a bit each, see world.lost");
+
+/* A process sends another one only orders or only reports, so that they may have the same bits. */
+static uint32_t kind_bit(const struct message *message) {
+        return UINT32_C(1) << (message->order != NULL ? (uint32_t)message->order->kind
+                                                      : (uint32_t)message->report->kind);
+}
 
 /* No two of a kind in a row are lost, so that nobody is taken for dead only because of the network. */
 static void send_unwired(const struct message *message) {
-        uint32_t from = message->from, to = message->to, kind = UINT32_C(1) << message->kind;
+        uint32_t from = message->from, to = message->to, kind = kind_bit(message);
         uint32_t *lost = &w.lost[from][to];
 
         if (from != to && !reaches(from, to))
@@ -192,53 +220,96 @@ static void send_unwired(const struct message *message) {
                 put_on_wire(message, rnd(16) == 0 ? 100 + rnd(300) : net_delay());
 }
 
-void net_send(const struct message *message) {
-        uint32_t from = message->from, to = message->to;
-
-        if (to >= w.n_procs || (message->kind < ANSWER_REPORT && !w.proc[to].has_node))
-                return;
-        truth_message(from, message);
-        if (w.trace)
-                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, to,
-                      message_name(message->kind), (unsigned long long)message->term,
-                      (unsigned long long)message->round, message->generation.number,
-                      (unsigned long long)message->generation.term, message->end,
-                      (unsigned long long)nodeset_word(message_set(message), 0), message->n_members);
-        if (w.trace && w.agreed)
-                trace("%u -> %u ready %llu %llu %llu go %llu %llu %llu", from, to,
-                      (unsigned long long)message->ready[0], (unsigned long long)message->ready[1],
-                      (unsigned long long)message->ready[2], (unsigned long long)message->go[0],
-                      (unsigned long long)message->go[1], (unsigned long long)message->go[2]);
+static void net_send(const struct message *message) {
         if (w.wired)
                 send_wired(message);
         else
                 send_unwired(message);
 }
 
+void net_order(uint32_t from, const struct order *order) {
+        if (order->to >= w.n_procs || !w.proc[order->to].has_node)
+                return;
+        truth_said(from, order);
+        if (w.trace)
+                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, order->to,
+                      order_name(order->kind), (unsigned long long)order->term,
+                      (unsigned long long)order->round, order->generation.number,
+                      (unsigned long long)order->generation.term, order->end,
+                      (unsigned long long)nodeset_word(order_set(order), 0), order->n_members);
+        if (w.trace && w.agreed)
+                trace("%u -> %u ready 0 0 0 go %llu %llu %llu", from, order->to,
+                      (unsigned long long)order->go[0], (unsigned long long)order->go[1],
+                      (unsigned long long)order->go[2]);
+        net_send(&(struct message){ .from = from, .to = order->to, .order = order });
+}
+
+void net_report(uint32_t from, const struct report *report) {
+        if (w.trace)
+                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, COORDINATOR,
+                      report_name(report->kind), (unsigned long long)report->term,
+                      (unsigned long long)report->round, report->generation.number,
+                      (unsigned long long)report->generation.term, report->end,
+                      (unsigned long long)nodeset_word(report_set(report), 0), report->n_members);
+        if (w.trace && w.agreed)
+                trace("%u -> %u ready %llu %llu %llu go %llu %llu %llu", from, COORDINATOR,
+                      (unsigned long long)report->ready[0], (unsigned long long)report->ready[1],
+                      (unsigned long long)report->ready[2], (unsigned long long)report->go[0],
+                      (unsigned long long)report->go[1], (unsigned long long)report->go[2]);
+        net_send(&(struct message){ .from = from, .to = COORDINATOR, .report = report });
+}
+
 void net_free(uint32_t index) {
         free_slot[n_free++] = index;
 }
 
-static const struct message *decode(const struct slot *s) {
-        static struct message message;
-        const char *why;
-
-        if (!peer_decode(&scratch, s->byte, (size_t)s->bytes, &message, &why)) {
-                fprintf(stderr, "seed %llu: a message is refused: %s\n", (unsigned long long)w.seed, why);
-                abort();
-        }
-        return &message;
+static void refused(const char *why) {
+        fprintf(stderr, "seed %llu: a message is refused: %s\n", (unsigned long long)w.seed, why);
+        abort();
 }
 
-void net_deliver(uint32_t index) {
-        const struct message *message = slot[index].bytes > 0 ? decode(&slot[index]) : &slot[index].message;
-        struct proc *proc = &w.proc[message->to];
+static const struct order *order_in(const struct packet *packet) {
+        static struct order order;
+        const char *why;
 
-        truth_before(message->to, message);
-        if (message->kind < ANSWER_REPORT)
-                node_receive(&proc->node, clock_of(proc), message);
-        else if (proc->coordinates)
-                coordinator_receive(&proc->coordinator, clock_of(proc), message);
-        truth_after(message->to, message);
+        if (packet->bytes == 0)
+                return &packet->order;
+        if (!peer_decode_order(&scratch, packet->byte, (size_t)packet->bytes, &order, &why))
+                refused(why);
+        return &order;
+}
+
+static const struct report *report_in(const struct packet *packet) {
+        static struct report report;
+        const char *why;
+
+        if (packet->bytes == 0)
+                return &packet->report;
+        if (!peer_decode_report(&scratch, packet->byte, (size_t)packet->bytes, &report, &why))
+                refused(why);
+        return &report;
+}
+
+static void deliver_order(uint32_t to, const struct order *order) {
+        truth_before(to, order);
+        node_receive(&w.proc[to].node, clock_of(&w.proc[to]), order);
+        truth_after(to, order);
+}
+
+static void deliver_report(uint32_t to, const struct report *report) {
+        struct proc *proc = &w.proc[to];
+
+        if (proc->coordinates)
+                coordinator_receive(&proc->coordinator, clock_of(proc), report);
+        truth_reported(to);
+}
+
+void net_deliver(uint32_t to, uint32_t index) {
+        const struct packet *packet = &slot[index];
+
+        if (packet->kind == PACKET_ORDER)
+                deliver_order(to, order_in(packet));
+        else
+                deliver_report(to, report_in(packet));
         net_free(index);
 }

@@ -966,17 +966,17 @@ static inline void lose_node(uint32_t node, uint32_t rank) {
         fake_lose(&cluster->fabric->node[node]);
 }
 
-static inline void order(struct attachment *attachment, const struct message *message) {
-        attachment->receive(attachment, message);
+static inline void give_order(struct attachment *attachment, const struct order *order) {
+        attachment->receive(attachment, order);
 }
 
 /* The others have gone on without that node, and it hears so. */
 static inline void fence_off(uint32_t at) {
         struct attachment *attachment = &job_on(at)->machine.attachment;
         const struct node *node = &job_on(at)->machine.node;
-        struct message fence;
+        struct order fence;
 
-        message_clear(&fence);
+        order_clear(&fence);
         fence.kind = ORDER_FENCE;
         fence.to = node->config.address;
         fence.instance = node->config.instance;
@@ -984,7 +984,7 @@ static inline void fence_off(uint32_t at) {
         fence.round = node->round;
         fence.stamp = node->stamp;
         fence.generation = node->generation;
-        order(attachment, &fence);
+        give_order(attachment, &fence);
 }
 
 #include "nodes_kinds.h"

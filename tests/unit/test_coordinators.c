@@ -50,11 +50,11 @@ static void note_due(void *data, uint64_t when) {
 static void do_effect(const struct effect *effect) {
         struct daemon *d = effect->owner;
 
-        if (effect->message != NULL) {
-                if (effect->message->kind < ANSWER_REPORT)
-                        node_receive(&d->node, now, effect->message);
+        if (effect->action == NULL) {
+                if (effect->order != NULL)
+                        node_receive(&d->node, now, effect->order);
                 else
-                        hub_send(&d->attachment, effect->message);
+                        hub_send(&d->attachment, effect->report);
                 return;
         }
         switch (effect->action->kind) {
@@ -74,11 +74,11 @@ static void do_effect(const struct effect *effect) {
         }
 }
 
-static void daemon_receive(struct attachment *attachment, const struct message *message) {
+static void daemon_receive(struct attachment *attachment, const struct order *order) {
         struct daemon *d = list_entry(attachment, struct daemon, attachment);
         struct outlet outlet = { .effects = &d->effects, .owner = d };
 
-        effects_send(&outlet, message);
+        effects_order(&outlet, order);
         effects_drain(&d->effects, do_effect);
 }
 

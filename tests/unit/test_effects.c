@@ -14,15 +14,45 @@ static uint64_t seen[4096];
 static unsigned n_seen, most;
 
 static void send_with(const struct outlet *out, uint64_t stamp, uint32_t n_members) {
-        static struct message message;
+        static struct report report;
+        static struct order order;
 
-        message_clear(&message);
-        message.kind = ANSWER_REPORT;
-        message.stamp = stamp;
-        message.n_members = n_members;
+        if (stamp % 2 == 0) {
+                report_clear(&report);
+                report.stamp = stamp;
+                report.n_members = n_members;
+                if (n_members > 0)
+                        report.member_of[n_members - 1].id = stamp;
+                effects_report(out, &report);
+                return;
+        }
+        order_clear(&order);
+        order.kind = ORDER_NEWGEN;
+        order.stamp = stamp;
+        order.n_members = n_members;
         if (n_members > 0)
-                message.member_of[n_members - 1].id = stamp;
-        effects_send(out, &message);
+                order.member_of[n_members - 1].id = stamp;
+        effects_order(out, &order);
+}
+
+/* The stamp of its message. */
+static uint64_t stamp_of(const struct effect *effect) {
+        const struct order *order = effect->order;
+        const struct report *report = effect->report;
+
+        assert_true((order == NULL) != (report == NULL));
+        if (order != NULL && order->n_members > 0)
+                assert_int_equal(order->member_of[order->n_members - 1].id, order->stamp);
+        if (report != NULL && report->n_members > 0)
+                assert_int_equal(report->member_of[report->n_members - 1].id, report->stamp);
+        return order != NULL ? order->stamp : report->stamp;
+}
+
+static uint64_t number_of(const struct effect *effect) {
+        if (effect->action == NULL)
+                return stamp_of(effect);
+        assert_true(effect->order == NULL && effect->report == NULL);
+        return effect->action->number;
 }
 
 static void act_with(const struct outlet *out, uint64_t number) {
@@ -30,12 +60,7 @@ static void act_with(const struct outlet *out, uint64_t number) {
 }
 
 static void note(const struct effect *effect) {
-        const struct message *message = effect->message;
-
-        assert_true((message == NULL) != (effect->action == NULL));
-        if (message != NULL && message->n_members > 0)
-                assert_int_equal(message->member_of[message->n_members - 1].id, message->stamp);
-        seen[n_seen++] = message != NULL ? message->stamp : effect->action->number;
+        seen[n_seen++] = number_of(effect);
 }
 
 static void start(size_t size) {
@@ -58,7 +83,7 @@ TEST_ALONE(effects_come_in_order_and_name_their_owner) {
 }
 
 static void look_at_owner(const struct effect *effect) {
-        assert_ptr_equal(effect->owner, &owners[effect->message == NULL]);
+        assert_ptr_equal(effect->owner, &owners[effect->action != NULL]);
         n_seen++;
 }
 
@@ -81,13 +106,13 @@ TEST_ALONE(effects_of_an_owner_that_goes_are_dropped) {
         assert_true(effects_next(&effects, &effect));
         assert_ptr_equal(effect.owner, first.owner);
         effects_forget(&effects, first.owner);
-        assert_int_equal(effect.message->stamp, 0);
+        assert_int_equal(stamp_of(&effect), 0);
         for (uint64_t i = 1; i < 500; i++) {
                 if (i % 3 == 0)
                         continue;
                 assert_true(effects_next(&effects, &effect));
                 assert_ptr_equal(effect.owner, second.owner);
-                assert_int_equal(effect.message->stamp, i);
+                assert_int_equal(stamp_of(&effect), i);
         }
         assert_false(effects_next(&effects, &effect));
         effects_forget(&effects, second.owner);
@@ -99,7 +124,7 @@ TEST_ALONE(effects_of_an_owner_that_goes_are_dropped) {
 /* Each one leads to another one, of another size, until there were enough: the room is used many times over.
  */
 static void breed(const struct effect *effect) {
-        uint64_t number = effect->message != NULL ? effect->message->stamp : effect->action->number;
+        uint64_t number = number_of(effect);
 
         note(effect);
         effects_drain(&effects, note); /* from inside: the outer one does it */

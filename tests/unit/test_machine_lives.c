@@ -43,45 +43,71 @@ static uint32_t noise(void) {
         return seed >> 8;
 }
 
-static struct message noisy(uint32_t to) {
-        struct message m;
+static struct order noisy_order(void) {
+        struct order order = { .kind = noise() % (N_ORDERS + 1),
+                               .to = MACHINES_LONE,
+                               .instance = noise() % 7,
+                               .term = noise() % 4,
+                               .round = noise() % 12,
+                               .stamp = MACHINES_NOW + noise() % 9,
+                               .generation = { 2, noise() % 4, 7 },
+                               .comm = { 2, noise() % 4, 7 },
+                               .n_words = 1,
+                               .set = { noise() % 32 },
+                               .links = { noise() % 8 },
+                               .world = noise() % 5,
+                               .source = noise() % 5,
+                               .end = noise() % (N_JOB_ENDS + 1),
+                               .member = member_id(MACHINES_LONE, 0, noise() % 5),
+                               .n_tracks = noise() % 5 };
 
-        memset(&m, 0, offsetof(struct message, mark));
-        m = (struct message){ .kind = noise() % (N_MESSAGE_KINDS + 1),
-                              .from = noise() % 5,
-                              .to = to,
-                              .instance = noise() % 7,
-                              .term = noise() % 4,
-                              .round = noise() % 12,
-                              .stamp = MACHINES_NOW + noise() % 9,
-                              .generation = { 2, noise() % 4, 7 },
-                              .comm = { 2, noise() % 4, 7 },
-                              .n_words = 1,
-                              .set = { noise() % 32 },
-                              .links = { noise() % 8 },
-                              .world = noise() % 5,
-                              .source = noise() % 5,
-                              .end = noise() % (N_JOB_ENDS + 1),
-                              .member = member_id(to, 0, noise() % 5),
-                              .running = noise() % 2,
-                              .n_members = noise() % 4,
-                              .n_tracks = noise() % 5 };
+        order.n_members = order.kind == ORDER_NEWGEN ? noise() % 4 : 0;
         for (unsigned i = 0; i < LIMIT_LANES; i++)
-                m.seq[i] = noise() % 6;
-        for (unsigned i = 0; i < m.n_tracks; i++) {
-                m.mark[i] = noise() % 4;
-                m.committed[i] = noise() % 4;
-                m.prepared[i] = m.committed[i] + noise() % 3;
+                order.seq[i] = noise() % 6;
+        for (unsigned i = 0; i < order.n_tracks; i++)
+                order.mark[i] = noise() % 4;
+        for (unsigned i = 0; i < order.n_members; i++)
+                order.member_of[i] = (struct order_member){
+                        .member = member(noise() % 8 == 0 ? noise() % 5 : MACHINES_LONE, noise() % 6).member,
+                        .rank = noise() % 4,
+                        .behind = noise() % 2
+                };
+        return order;
+}
+
+static struct report noisy_report(void) {
+        struct report report = { .kind = noise() % (N_ANSWERS + 1),
+                                 .from = noise() % 5,
+                                 .instance = noise() % 7,
+                                 .term = noise() % 4,
+                                 .round = noise() % 12,
+                                 .stamp = MACHINES_NOW + noise() % 9,
+                                 .generation = { 2, noise() % 4, 7 },
+                                 .comm = { 2, noise() % 4, 7 },
+                                 .n_words = 1,
+                                 .set = { noise() % 32 },
+                                 .links = { noise() % 8 },
+                                 .world = noise() % 5,
+                                 .end = noise() % (N_JOB_ENDS + 1),
+                                 .running = noise() % 2,
+                                 .n_members = noise() % 4,
+                                 .n_tracks = noise() % 5 };
+
+        for (unsigned i = 0; i < LIMIT_LANES; i++)
+                report.seq[i] = noise() % 6;
+        for (unsigned i = 0; i < report.n_tracks; i++) {
+                report.mark[i] = noise() % 4;
+                report.committed[i] = noise() % 4;
+                report.prepared[i] = report.committed[i] + noise() % 3;
         }
-        for (unsigned i = 0; i < m.n_members; i++)
-                m.member_of[i] = (struct message_member){ .request = member(noise() % 8 == 0 ? noise() % 5
-                                                                            : m.kind >= ANSWER_REPORT ? m.from
-                                                                                                      : to,
-                                                                            noise() % 6),
-                                                          .rank = noise() % 4,
-                                                          .in = noise() % 2,
-                                                          .leaving = noise() % 5 == 0 };
-        return m;
+        for (unsigned i = 0; i < report.n_members; i++)
+                report.member_of[i] = (struct report_member){
+                        .request = member(noise() % 8 == 0 ? noise() % 5 : report.from, noise() % 6),
+                        .rank = noise() % 4,
+                        .in = noise() % 2,
+                        .leaving = noise() % 5 == 0
+                };
+        return report;
 }
 
 static int end(void **state) {
@@ -100,7 +126,7 @@ TEST(noise_breaks_no_node) {
                 machines_reach(NODE_RUNNING + run % (NODE_SETTLED - NODE_RUNNING + 1), of_node, &wish);
                 node = machines_node(0, MACHINES_LONE);
                 for (unsigned i = 0; i < 60; i++) {
-                        struct message m = noisy(1);
+                        struct order m = noisy_order();
 
                         node_receive(node, w.now, &m);
                         assert_true(node->term >= term && node->n <= LIMIT_LOCAL);
@@ -120,12 +146,12 @@ TEST(the_terms_of_two_runs_are_apart) {
 
         machines_begin(1, NODES, &machines_usual);
         for (unsigned run = 0; run < 2; run++) {
-                struct message report = { .kind = ANSWER_REPORT,
-                                          .from = 1,
-                                          .instance = MACHINES_INSTANCE,
-                                          .term = 1000,
-                                          .stamp = 1,
-                                          .n_tracks = TRACK_STEP + 1 };
+                struct report report = { .kind = ANSWER_REPORT,
+                                         .from = 1,
+                                         .instance = MACHINES_INSTANCE,
+                                         .term = 1000,
+                                         .stamp = 1,
+                                         .n_tracks = TRACK_STEP + 1 };
 
                 machines_start_coordinator(0, (struct coordinator_config){ .room = room });
                 assert_int_equal(c->term, w.floor + 1);
@@ -141,11 +167,11 @@ TEST(the_terms_of_two_runs_are_apart) {
 TEST(a_term_that_nobody_can_have_had_is_not_followed) {
         static const uint64_t lies[] = { UINT64_C(1) << 49, LIMIT_NUMBER / 2, LIMIT_NUMBER };
         const struct coordinator *c = &w.job[0].coordinator;
-        struct message report = { .kind = ANSWER_REPORT,
-                                  .from = 1,
-                                  .instance = MACHINES_INSTANCE,
-                                  .stamp = 1,
-                                  .n_tracks = TRACK_STEP + 1 };
+        struct report report = { .kind = ANSWER_REPORT,
+                                 .from = 1,
+                                 .instance = MACHINES_INSTANCE,
+                                 .stamp = 1,
+                                 .n_tracks = TRACK_STEP + 1 };
 
         machines_begin(1, NODES, &machines_usual);
         machines_start_coordinator(0, (struct coordinator_config){ .room = room });
@@ -171,7 +197,7 @@ TEST(noise_breaks_no_coordinator) {
                 machines_start_coordinator(0, (struct coordinator_config){
                                                       .nonce = run, .alone = run % 3 == 0, .room = room });
                 for (unsigned i = 0; i < 200; i++) {
-                        struct message m = noisy(0);
+                        struct report m = noisy_report();
 
                         w.now += noise() % 20000;
                         machines_hear(0, &m);

@@ -203,6 +203,13 @@ NODES_TEST(a_difference_is_told_to_all_by_name, TWO_AVG) {
         }
 }
 
+/* Orders and reports to and from the node. */
+static unsigned letters_of(uint32_t node) {
+        const unsigned *n = cluster->node[node].n_letters;
+
+        return n[POST_ORDER] + n[POST_REPORT];
+}
+
 /* However many parameters there are, a few questions find the one that differs. */
 NODES_TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
         struct version many = { .params = MANY, .per = 100, .other = UINT32_MAX }, last = many;
@@ -214,14 +221,13 @@ NODES_TEST(a_difference_is_found_in_a_few_messages, TWO_AVG) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 bring_version(rank, 0, &many);
         settle();
-        before = cluster->node[0].n_letters[POST_MESSAGE];
+        before = letters_of(0);
         bring_version(2, 0, &last);
         until(refused_once(0, 3));
         assert_told(1, WIRE__CODE__PLAN_MISMATCH,
                     "plan 0 of job 'j': parameter 12345 is \"v12345\" on rank 2 (pid %d) but \"w12345\" on "
                     "rank 0 (pid %d): register the same parameters in the same order");
-        assert_in_range(cluster->node[0].n_letters[POST_MESSAGE] - before, 1,
-                        3 * 17 + 4); /* and reports that the
+        assert_in_range(letters_of(0) - before, 1, 3 * 17 + 4); /* and reports that the
                                                                         node has settled */
 }
 

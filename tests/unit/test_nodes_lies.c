@@ -103,8 +103,8 @@ static uint64_t number(uint64_t before) {
         return below(3) > 0 ? before + below(5) - 2 : some[below(sizeof(some) / sizeof(some[0]))];
 }
 
-static struct generation generation(const struct message *m) {
-        struct generation other = below(2) ? m->generation : m->comm;
+static struct generation generation(struct generation a, struct generation b) {
+        struct generation other = below(2) ? a : b;
 
         if (below(3) == 0)
                 other.number = (uint32_t)number(other.number);
@@ -113,8 +113,121 @@ static struct generation generation(const struct message *m) {
         return other;
 }
 
-static void change_member(struct message *m) {
-        struct message_member *member = &m->member_of[below(m->n_members)];
+/* ---- lies in orders ---- */
+
+static void order_member(struct order *order) {
+        struct order_member *member = &order->member_of[below(order->n_members)];
+
+        switch (below(6)) {
+        case 0: member->rank = (uint32_t)number(member->rank); break;
+        case 1: member->slot = below(5); break;
+        case 2: member->behind = !member->behind; break;
+        case 3: member->tag.step = number(member->tag.step); break;
+        case 4: member->id = below(9); break;
+        default: member->member = member_id(member_id_node(member->member), 0, 1 + below(9)); break;
+        }
+}
+
+static void order_members(struct order *order) {
+        if (order->n_members == 0)
+                return;
+        uint32_t way = below(5), which = below(order->n_members);
+
+        if (way == 0) {
+                order->n_members--;
+                order->member_of[which] = order->member_of[order->n_members];
+        } else if (way == 1 && order->n_members < 6) {
+                order->member_of[order->n_members] = order->member_of[which];
+                order->n_members++;
+        } else {
+                order_member(order);
+        }
+}
+
+static void order_track(struct order *order) {
+        uint32_t track = below(order->n_tracks + 1);
+
+        if (track == order->n_tracks && track < LIMIT_TRACKS)
+                order->mark[order->n_tracks++] = 0;
+        if (track >= LIMIT_TRACKS)
+                return;
+        if (below(2) == 0)
+                order->mark[track] = number(order->mark[track]);
+        else
+                order->n_tracks = 1 + below(order->n_tracks);
+}
+
+static void order_plan(struct order *order) {
+        struct order_plan *plan = &order->plan[below(order->n_plans + 1)];
+
+        if (plan == &order->plan[order->n_plans] && order->n_plans < 6)
+                order->plan[order->n_plans++] =
+                        (struct order_plan){ .ordinal = below(PLANS), .track = below(4) };
+        switch (below(9)) {
+        case 0: plan->track = below(6); break;
+        case 1: plan->ordinal = below(PLANS); break;
+        case 2: plan->open = !plan->open; break;
+        case 3: plan->before = number(plan->before); break;
+        case 4: plan->unit = number(plan->unit); break;
+        case 5: plan->turn = number(plan->turn); break;
+        case 6: plan->digest++; break;
+        case 7: plan->kept = !plan->kept; break;
+        default: order->n_plans = below(order->n_plans + 1); break;
+        }
+}
+
+static void order_number(struct order *order) {
+        uint32_t lane = below(LIMIT_LANES);
+
+        switch (below(11)) {
+        case 0: order->round = number(order->round); break;
+        case 1: order->generation = generation(order->generation, order->comm); break;
+        case 2: order->comm = generation(order->generation, order->comm); break;
+        case 3: order->world = below(7); break;
+        case 4: order->source = below(4); break;
+        case 5: order->seq[lane] = number(order->seq[lane]); break;
+        case 6: order->go[lane] = number(order->go[lane]); break;
+        case 7: order->history.step = number(order->history.step); break;
+        case 8: order->stamp = number(order->stamp); break;
+        case 9: order->instance = number(order->instance); break;
+        default: order->loss = (struct membership_loss){ below(2), below(4), 1, below(9) }; break;
+        }
+}
+
+static void order_flag(struct order *order) {
+        switch (below(8)) {
+        case 0: order->behind = !order->behind; break;
+        case 1: order->torn = !order->torn; break;
+        case 2: order->end = below(N_JOB_ENDS); break;
+        case 3: order->set[0] ^= UINT64_C(1) << below(NODES); break;
+        case 4: order->links[0] ^= UINT64_C(1) << below(NODES); break;
+        case 5: order->ordinal = below(PLANS); break;
+        case 6: order->index = below(40); break;
+        default: order->note = below(N_NOTES); break;
+        }
+}
+
+/* Of another kind it is what such an order would be. */
+static void order_other(struct order *order) {
+        if (order->kind < ORDER_REFUSE)
+                order->kind = below(ORDER_REFUSE);
+        if (order->kind != ORDER_NEWGEN)
+                order->n_members = 0;
+}
+
+static void change_order(struct order *order) {
+        static void (*const ways[])(struct order * order) = { order_members, order_track, order_plan,
+                                                              order_number,  order_flag,  order_other };
+
+        order->n_words += order->n_words == 0;
+        for (unsigned n = 1 + below(3); n > 0; n--)
+                ways[below(sizeof(ways) / sizeof(ways[0]))](order);
+}
+
+/* ---- lies in reports ---- */
+
+static void report_member(struct report *report) {
+        struct report_member *member = &report->member_of[below(report->n_members)];
         struct membership_request *request = &member->request;
 
         switch (below(14)) {
@@ -135,45 +248,46 @@ static void change_member(struct message *m) {
         }
 }
 
-static void change_members(struct message *m) {
-        if (m->n_members == 0 || (m->kind >= ORDER_REFUSE && m->kind < ANSWER_REPORT))
+static void report_members(struct report *report) {
+        if (report->n_members == 0)
                 return;
-        uint32_t way = below(5), which = below(m->n_members);
+        uint32_t way = below(5), which = below(report->n_members);
 
         if (way == 0) {
-                m->n_members--;
-                m->member_of[which] = m->member_of[m->n_members];
-        } else if (way == 1 && m->n_members < 6) {
-                m->member_of[m->n_members] = m->member_of[which];
-                m->n_members++;
+                report->n_members--;
+                report->member_of[which] = report->member_of[report->n_members];
+        } else if (way == 1 && report->n_members < 6) {
+                report->member_of[report->n_members] = report->member_of[which];
+                report->n_members++;
         } else {
-                change_member(m);
+                report_member(report);
         }
 }
 
-static void change_track(struct message *m) {
-        uint32_t track = below(m->n_tracks + 1);
+static void report_track(struct report *report) {
+        uint32_t track = below(report->n_tracks + 1);
 
-        if (track == m->n_tracks && track < LIMIT_TRACKS) {
-                m->mark[track] = m->committed[track] = m->prepared[track] = 0;
-                m->n_tracks++;
+        if (track == report->n_tracks && track < LIMIT_TRACKS) {
+                report->mark[track] = report->committed[track] = report->prepared[track] = 0;
+                report->n_tracks++;
         }
         if (track >= LIMIT_TRACKS)
                 return;
         switch (below(4)) {
-        case 0: m->mark[track] = number(m->mark[track]); break;
-        case 1: m->committed[track] = m->prepared[track] = number(m->committed[track]); break;
-        case 2: m->prepared[track] = m->committed[track] + below(2); break;
-        default: m->n_tracks = 1 + below(m->n_tracks); break;
+        case 0: report->mark[track] = number(report->mark[track]); break;
+        case 1: report->committed[track] = report->prepared[track] = number(report->committed[track]); break;
+        case 2: report->prepared[track] = report->committed[track] + below(2); break;
+        default: report->n_tracks = 1 + below(report->n_tracks); break;
         }
 }
 
-static void change_plan(struct message *m) {
-        struct message_plan *plan = &m->plan[below(m->n_plans + 1)];
+static void report_plan(struct report *report) {
+        struct report_plan *plan = &report->plan[below(report->n_plans + 1)];
 
-        if (plan == &m->plan[m->n_plans] && m->n_plans < 6)
-                m->plan[m->n_plans++] = (struct message_plan){ .ordinal = below(PLANS), .track = below(4) };
-        switch (below(8)) {
+        if (plan == &report->plan[report->n_plans] && report->n_plans < 6)
+                report->plan[report->n_plans++] =
+                        (struct report_plan){ .ordinal = below(PLANS), .track = below(4) };
+        switch (below(9)) {
         case 0: plan->track = below(6); break;
         case 1: plan->ordinal = below(PLANS); break;
         case 2: plan->open = !plan->open; break;
@@ -181,63 +295,59 @@ static void change_plan(struct message *m) {
         case 4: plan->unit = number(plan->unit); break;
         case 5: plan->turn = number(plan->turn); break;
         case 6: plan->digest++; break;
-        default: m->n_plans = below(m->n_plans + 1); break;
+        case 7: plan->voids = !plan->voids; break;
+        default: report->n_plans = below(report->n_plans + 1); break;
         }
 }
 
-static void change_number(struct message *m) {
+static void report_number(struct report *report) {
         uint32_t lane = below(LIMIT_LANES);
 
+        switch (below(10)) {
+        case 0: report->round = number(report->round); break;
+        case 1: report->generation = generation(report->generation, report->comm); break;
+        case 2: report->comm = generation(report->generation, report->comm); break;
+        case 3: report->world = below(7); break;
+        case 4: report->seq[lane] = number(report->seq[lane]); break;
+        case 5: report->go[lane] = number(report->go[lane]); break;
+        case 6: report->ready[lane] = number(report->ready[lane]); break;
+        case 7: report->history.step = number(report->history.step); break;
+        case 8: report->stamp = number(report->stamp); break;
+        default: report->instance = number(report->instance); break;
+        }
+}
+
+static void report_flag(struct report *report) {
         switch (below(12)) {
-        case 0: m->round = number(m->round); break;
-        case 1: m->generation = generation(m); break;
-        case 2: m->comm = generation(m); break;
-        case 3: m->world = below(7); break;
-        case 4: m->source = below(4); break;
-        case 5: m->seq[lane] = number(m->seq[lane]); break;
-        case 6: m->go[lane] = number(m->go[lane]); break;
-        case 7: m->ready[lane] = number(m->ready[lane]); break;
-        case 8: m->history.step = number(m->history.step); break;
-        case 9: m->stamp = number(m->stamp); break;
-        case 10: m->instance = number(m->instance); break;
-        default: m->loss = (struct membership_loss){ below(2), below(4), 1, below(9) }; break;
+        case 0: report->running = !report->running; break;
+        case 1: report->wait = !report->wait; break;
+        case 2: report->away = !report->away; break;
+        case 3: report->behind = !report->behind; break;
+        case 4: report->torn = !report->torn; break;
+        case 5: report->cause = below(9); break;
+        case 6: report->end = below(N_JOB_ENDS); break;
+        case 7: report->origin = below(N_ORIGINS); break;
+        case 8: report->set[0] ^= UINT64_C(1) << below(NODES); break;
+        case 9: report->links[0] ^= UINT64_C(1) << below(NODES); break;
+        case 10: report->ordinal = below(PLANS); break;
+        default: report->note = below(N_NOTES); break;
         }
 }
 
-static void change_flag(struct message *m) {
-        switch (below(13)) {
-        case 0: m->running = !m->running; break;
-        case 1: m->wait = !m->wait; break;
-        case 2: m->away = !m->away; break;
-        case 3: m->behind = !m->behind; break;
-        case 4: m->torn = !m->torn; break;
-        case 5: m->cause = below(9); break;
-        case 6: m->end = below(N_JOB_ENDS); break;
-        case 7: m->origin = below(N_ORIGINS); break;
-        case 8: m->set[0] ^= UINT64_C(1) << below(NODES); break;
-        case 9: m->links[0] ^= UINT64_C(1) << below(NODES); break;
-        case 10: m->ordinal = below(PLANS); break;
-        case 11: m->index = below(40); break;
-        default: m->note = below(N_NOTES); break;
-        }
+static void report_other(struct report *report) {
+        report->kind = ANSWER_REPORT + below(N_ANSWERS - ANSWER_REPORT);
 }
 
-/* Of another kind it is what such a message would be. */
-static void change_kind(struct message *m) {
-        bool answers = m->kind >= ANSWER_REPORT;
+static void change_report(struct report *report) {
+        static void (*const ways[])(struct report * report) = { report_members, report_track, report_plan,
+                                                                report_number,  report_flag,  report_other };
 
-        if (m->kind < ORDER_REFUSE || answers)
-                m->kind = answers ? ANSWER_REPORT + below(N_ANSWERS) : below(ORDER_REFUSE);
-}
-
-static void change_message(struct message *m) {
-        static void (*const ways[])(struct message * m) = { change_members, change_track, change_plan,
-                                                            change_number,  change_flag,  change_kind };
-
-        m->n_words += m->n_words == 0;
+        report->n_words += report->n_words == 0;
         for (unsigned n = 1 + below(3); n > 0; n--)
-                ways[below(sizeof(ways) / sizeof(ways[0]))](m);
+                ways[below(sizeof(ways) / sizeof(ways[0]))](report);
 }
+
+/* ---- lies on their way ---- */
 
 static struct letter *letter_of(const struct letter *like, const void *payload, size_t bytes) {
         struct letter *letter = malloc(sizeof(*letter) + bytes);
@@ -248,22 +358,47 @@ static struct letter *letter_of(const struct letter *like, const void *payload, 
         return letter;
 }
 
-static struct letter *scrambled(struct letter *letter) {
-        static struct message truth, lie;
-        static uint8_t bytes[PEER_MAX];
-        struct letter *changed;
+static ssize_t order_lie(const struct letter *letter, uint8_t bytes[PEER_MAX]) {
+        static struct order truth, lie;
         const char *why;
         ssize_t n = -1;
 
         memset(&truth, 0, sizeof(truth));
-        if (letter->kind != POST_MESSAGE ||
-            !peer_decode(&scratch, letter->payload, letter->bytes, &truth, &why))
-                return letter;
+        if (!peer_decode_order(&scratch, letter->payload, letter->bytes, &truth, &why))
+                return -1;
         for (unsigned tries = 0; tries < 20 && n < 0; tries++) {
                 lie = truth;
-                change_message(&lie);
-                n = peer_encode(&scratch, &lie, bytes);
+                change_order(&lie);
+                n = peer_encode_order(&scratch, &lie, bytes);
         }
+        return n;
+}
+
+static ssize_t report_lie(const struct letter *letter, uint8_t bytes[PEER_MAX]) {
+        static struct report truth, lie;
+        const char *why;
+        ssize_t n = -1;
+
+        memset(&truth, 0, sizeof(truth));
+        if (!peer_decode_report(&scratch, letter->payload, letter->bytes, &truth, &why))
+                return -1;
+        for (unsigned tries = 0; tries < 20 && n < 0; tries++) {
+                lie = truth;
+                change_report(&lie);
+                n = peer_encode_report(&scratch, &lie, bytes);
+        }
+        return n;
+}
+
+static struct letter *scrambled(struct letter *letter) {
+        static uint8_t bytes[PEER_MAX];
+        struct letter *changed;
+        ssize_t n = -1;
+
+        if (letter->kind == POST_ORDER)
+                n = order_lie(letter, bytes);
+        if (letter->kind == POST_REPORT)
+                n = report_lie(letter, bytes);
         if (n < 0)
                 return letter;
         changed = letter_of(letter, bytes, (size_t)n);

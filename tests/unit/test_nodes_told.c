@@ -164,10 +164,10 @@ TEST(a_newcomer_with_another_world_changes_nothing) {
 /* ---- a coordinator that contradicts itself ---- */
 
 /* As the node is told to go on; alone, in a generation after its own. */
-static void begin_order(uint32_t at, enum message_kind kind, struct message *ret) {
+static void begin_order(uint32_t at, enum order_kind kind, struct order *ret) {
         const struct node *node = &job_on(at)->machine.node;
 
-        message_clear(ret);
+        order_clear(ret);
         ret->kind = kind;
         ret->to = node->config.address;
         ret->instance = node->config.instance;
@@ -177,7 +177,7 @@ static void begin_order(uint32_t at, enum message_kind kind, struct message *ret
         ret->generation = node->generation;
 }
 
-static void begin_newgen(uint32_t at, uint32_t world, struct message *ret) {
+static void begin_newgen(uint32_t at, uint32_t world, struct order *ret) {
         const struct node *node = &job_on(at)->machine.node;
 
         begin_order(at, ORDER_NEWGEN, ret);
@@ -187,37 +187,43 @@ static void begin_newgen(uint32_t at, uint32_t world, struct message *ret) {
         ret->torn = true;
         ret->n_tracks = node->n_tracks;
         memset(ret->mark, 0, node->n_tracks * sizeof(ret->mark[0]));
-        message_name_nodes(ret, (struct nodeset){ (uint64_t[]){ UINT64_C(1) << node->config.address }, 1 },
-                           (struct nodeset){ 0 });
+        order_name_nodes(ret, (struct nodeset){ (uint64_t[]){ UINT64_C(1) << node->config.address }, 1 },
+                         (struct nodeset){ 0 });
 }
 
-static void name_member(struct message *newgen, uint32_t at, uint32_t index) {
-        newgen->member_of[newgen->n_members++] = job_on(at)->machine.node.member[index];
+static void name_member(struct order *newgen, uint32_t at, uint32_t index) {
+        const struct report_member *member = &job_on(at)->machine.node.member[index];
+
+        newgen->member_of[newgen->n_members++] = (struct order_member){ .member = member->request.member,
+                                                                        .tag = member->tag,
+                                                                        .rank = member->rank,
+                                                                        .slot = member->slot,
+                                                                        .id = member->id };
 }
 
 /* The first node has let go of its generation, and nothing comes from the coordinator. */
 static void settle_first(void) {
         form_four();
-        for (enum message_kind kind = ORDER_FREEZE; kind <= ORDER_VERDICT; kind++) {
-                struct message next;
+        for (enum order_kind kind = ORDER_FREEZE; kind <= ORDER_VERDICT; kind++) {
+                struct order next;
 
                 begin_order(0, kind, &next);
                 next.n_tracks = job_on(0)->machine.node.n_tracks;
                 memset(next.mark, 0, next.n_tracks * sizeof(next.mark[0]));
                 if (kind != ORDER_CUT)
-                        order(&job_on(0)->machine.attachment, &next);
+                        give_order(&job_on(0)->machine.attachment, &next);
                 until(kind != ORDER_ABORT || job_on(0)->machine.node.phase == NODE_ABORTED);
         }
         assert_int_equal(job_on(0)->machine.node.phase, NODE_SETTLED);
 }
 
 TEST(a_member_is_left_out_of_its_generation) {
-        struct message newgen;
+        struct order newgen;
 
         settle_first();
         begin_newgen(0, 4, &newgen);
         name_member(&newgen, 0, 1);
-        order(&job_on(0)->machine.attachment, &newgen);
+        give_order(&job_on(0)->machine.attachment, &newgen);
         assert_int_equal(job_on(0)->generation, 2);
         assert_int_equal(job_on(0)->n_local, 1);
         assert_true(cluster->trainer[0].evicted);
@@ -230,28 +236,27 @@ TEST(a_member_is_left_out_of_its_generation) {
 }
 
 TEST(members_of_a_generation_have_ranks_of_their_own) {
-        struct message newgen;
+        struct order newgen;
 
         form_four();
         begin_newgen(0, 4, &newgen);
         name_member(&newgen, 0, 0);
         name_member(&newgen, 0, 1);
-        assert_true(message_valid(&newgen));
+        assert_true(order_valid(&newgen));
         newgen.member_of[1].rank = newgen.member_of[0].rank;
-        assert_false(message_valid(&newgen));
+        assert_false(order_valid(&newgen));
         newgen.member_of[1].rank = 4;
-        newgen.member_of[1].in = false;
-        assert_false(message_valid(&newgen));
+        assert_false(order_valid(&newgen));
 }
 
 TEST(a_generation_is_larger_than_its_members_want) {
-        struct message newgen;
+        struct order newgen;
 
         settle_first();
         begin_newgen(0, 5, &newgen);
         name_member(&newgen, 0, 0);
         name_member(&newgen, 0, 1);
-        order(&job_on(0)->machine.attachment, &newgen);
+        give_order(&job_on(0)->machine.attachment, &newgen);
         assert_int_equal(job_on(0)->state, JOB_LOST);
         assert_non_null(strstr(job_on(0)->loss_text, "wants a generation of 5 members"));
         settle();
@@ -259,18 +264,18 @@ TEST(a_generation_is_larger_than_its_members_want) {
 
 /* Its members have begun a step of it, but it is closed in this generation. */
 TEST(a_plan_that_has_a_track_is_not_rejected) {
-        struct message newgen, reject;
+        struct order newgen, reject;
 
         settle_first();
         begin_newgen(0, 4, &newgen);
         name_member(&newgen, 0, 0);
         name_member(&newgen, 0, 1);
-        newgen.plan[newgen.n_plans++] = (struct message_plan){ .track = TRACK_STEP };
-        order(&job_on(0)->machine.attachment, &newgen);
+        newgen.plan[newgen.n_plans++] = (struct order_plan){ .track = TRACK_STEP };
+        give_order(&job_on(0)->machine.attachment, &newgen);
         give(0);
         begin_order(0, ORDER_REJECT, &reject);
         reject.refusal.code = WIRE__CODE__PLAN_MISMATCH;
-        order(&job_on(0)->machine.attachment, &reject);
+        give_order(&job_on(0)->machine.attachment, &reject);
         give(1);
         assert_int_equal(job_on(0)->machine.node.n_plans, 1);
         assert_int_equal(plan_unit(plan_of(0)), UNIT_WANTED);
@@ -297,15 +302,15 @@ TEST(the_last_generation_is_over) {
 }
 
 TEST(what_is_prepared_can_be_said_to_others) {
-        struct message report;
+        struct report report;
 
-        message_clear(&report);
+        report_clear(&report);
         report.kind = ANSWER_REPORT;
         report.stamp = report.n_tracks = 1;
         report.mark[0] = report.committed[0] = report.prepared[0] = LIMIT_NUMBER;
-        assert_true(message_valid(&report));
+        assert_true(report_valid(&report));
         report.prepared[0]++;
-        assert_false(message_valid(&report));
+        assert_false(report_valid(&report));
 }
 
 TEST(the_last_step_is_over) {

@@ -43,13 +43,13 @@ static const struct member *machine_find(const struct job *job, uint64_t id) {
 
 /* A generation that is larger than what its members here want, for which all that they have has been made.
  * Who makes it has not asked them. */
-static bool machine_is_overfull(const struct job *job, const struct message *order) {
+static bool machine_is_overfull(const struct job *job, const struct order *order) {
         uint32_t most = job->state == JOB_FORMING ? UINT32_MAX : job->max_world;
 
         if (order->kind != ORDER_NEWGEN || order->instance != job->machine.node.config.instance)
                 return false;
         for (uint32_t i = 0; i < order->n_members; i++) {
-                const struct member *member = machine_find(job, order->member_of[i].request.member);
+                const struct member *member = machine_find(job, order->member_of[i].member);
 
                 if (member != NULL && most == UINT32_MAX)
                         most = member->max_world;
@@ -59,7 +59,7 @@ static bool machine_is_overfull(const struct job *job, const struct message *ord
         return order->world > most;
 }
 
-int machine_check_order(const struct job *job, const struct message *order, struct refusal *refusal) {
+int machine_check_order(const struct job *job, const struct order *order, struct refusal *refusal) {
         if (!machine_is_overfull(job, order))
                 return 0;
         return refuse(
@@ -69,17 +69,17 @@ int machine_check_order(const struct job *job, const struct message *order, stru
                 job->name, order->world);
 }
 
-/* An answer of the node that says that more is to come: the job settles at the end of the loop pass, and then
+static void machine_obey(struct job *job, const struct order *order) {
+        machine_make_room(job, order->n_tracks);
+        node_receive(&job->machine.node, clock_now(), order);
+}
+
+/* A report of the node that says that more is to come: the job settles at the end of the loop pass, and then
  * the coordinator goes on. */
-static void deliver(struct job *job, const struct message *message) {
-        if (message->kind < ANSWER_REPORT) {
-                machine_make_room(job, message->n_tracks);
-                node_receive(&job->machine.node, clock_now(), message);
-                return;
-        }
-        if (message->wait)
+static void machine_report(struct job *job, const struct report *report) {
+        if (report->wait)
                 loop_defer(job->table->config.loop, &job->settle);
-        hub_send(&job->machine.attachment, message);
+        hub_send(&job->machine.attachment, report);
 }
 
 static void machine_set_due(struct job *job) {
@@ -117,8 +117,10 @@ bool machine_next(struct jobs *jobs, struct job **ret_job, const struct action *
         while (effects_next(&jobs->effects, &effect)) {
                 struct job *job = effect.owner;
 
-                if (effect.message != NULL)
-                        deliver(job, effect.message);
+                if (effect.order != NULL)
+                        machine_obey(job, effect.order);
+                else if (effect.report != NULL)
+                        machine_report(job, effect.report);
                 else if (!machine_carry_out(job, effect.action)) {
                         *ret_job = job;
                         *ret = effect.action;
@@ -137,10 +139,10 @@ void machine_tick(struct job *job) {
         machine_set_due(job);
 }
 
-void machine_receive(struct job *job, const struct message *message) {
+void machine_receive(struct job *job, const struct order *order) {
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
 
-        effects_send(&outlet, message);
+        effects_order(&outlet, order);
 }
 
 /* Where this daemon is in the cluster, as far as that is known. */
@@ -465,7 +467,7 @@ void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool void
         machine_set_due(job);
 }
 
-void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about) {
+void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct report_note *about) {
         node_explain(&job->machine.node, clock_now(), ordinal, note, about);
         machine_set_due(job);
 }
@@ -635,7 +637,7 @@ int machine_expect(struct job *job, uint32_t members, struct refusal *refusal) {
         return 0;
 }
 
-void machine_restore(struct job *job, const struct message *report) {
+void machine_restore(struct job *job, const struct report *report) {
         node_restore(&job->machine.node, clock_now(), report);
         machine_set_due(job);
 }

@@ -44,9 +44,9 @@ void machine_deinit(struct job *job);
 bool machine_next(struct jobs *jobs, struct job **ret_job, const struct action **ret);
 
 /* From the hub. An order of the coordinator is delivered by machine_next(). */
-void machine_receive(struct job *job, const struct message *order);
+void machine_receive(struct job *job, const struct order *order);
 /* MEMBER_LOST with *refusal: an order that no job of this size has sent. Else 0. */
-int machine_check_order(const struct job *job, const struct message *order, struct refusal *refusal);
+int machine_check_order(const struct job *job, const struct order *order, struct refusal *refusal);
 /* The node has another address. It is in no generation yet, and its members ask anew. */
 void machine_begin_anew(struct job *job);
 /* No coordinator has the job. */
@@ -88,7 +88,7 @@ bool machine_is_awaiting(const struct job *job);
 /* The members here have agreed on that plan; its track comes as an action. Room for it has been reserved. */
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest, bool voids);
 /* As node_explain(). */
-void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct message_note *about);
+void machine_explain(struct job *job, uint32_t ordinal, enum note note, const struct report_note *about);
 /* How many plans the members here have agreed on and not let go of, except that one. */
 uint32_t machine_plans(const struct job *job, uint32_t ordinal);
 /* Ordinals of the plans that members of the generation before have, on whatever node, in no order, and of
@@ -163,4 +163,4 @@ void machine_unreachable(struct job *job, struct nodeset nodes);
  * say, those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_expect(struct job *job, uint32_t members, struct refusal *refusal);
 /* What they have said, as node_restore() takes it. */
-void machine_restore(struct job *job, const struct message *report);
+void machine_restore(struct job *job, const struct report *report);

@@ -79,7 +79,7 @@ static void plan_fail(struct plan *plan, const struct refusal *refusal) {
 /* It cannot be agreed on here: the members of other nodes hear of it, too. */
 static void plan_fail_everywhere(struct plan *plan, const struct refusal *refusal) {
         struct job *job = plan->job;
-        struct message_note about = { .refusal = *refusal };
+        struct report_note about = { .refusal = *refusal };
 
         plan_fail(plan, refusal);
         if (!machine_is_alone(job) && job->state != JOB_LOST)
@@ -611,7 +611,7 @@ static void plan_list_missing(const struct plan *plan, bool awaited, char *text,
  * ever: it may be away. */
 static bool plan_expires_elsewhere(struct plan *plan, const struct plan_part *part, uint64_t now) {
         struct job *job = plan->job;
-        struct message_note about = { .waited = part->timeout };
+        struct report_note about = { .waited = part->timeout };
 
         if (machine_is_alone(job) || now >= part->deadline + job->machine.attachment.times.death)
                 return false;

@@ -40,7 +40,7 @@ static void explain_lacks(const struct job *job, const struct plan *plan, uint32
 
 void plan_explain(struct job *job, uint32_t ordinal, enum note note, uint32_t index) {
         struct plan *plan = plan_find(job, ordinal);
-        struct message_note about = { 0 };
+        struct report_note about = { 0 };
 
         if (note == NOTE_LACKS)
                 explain_lacks(job, plan, ordinal, about.refusal.text, 200);

@@ -109,7 +109,7 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
         return heard;
 }
 
-static void verdict_use_track(struct message *report, uint32_t track) {
+static void verdict_use_track(struct report *report, uint32_t track) {
         while (report->n_tracks <= track) {
                 report->mark[report->n_tracks] = report->committed[report->n_tracks] = 0;
                 report->prepared[report->n_tracks++] = 0;
@@ -117,7 +117,7 @@ static void verdict_use_track(struct message *report, uint32_t track) {
 }
 
 /* The plan's track, as the former daemon would report it. */
-static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
+static void report_plan(struct plan *plan, const struct word *word, struct report *report) {
         const struct state_plan *past = find_past(plan, plan->job->n_local);
         const struct ticket_plan *ticket = ticket_find(&plan->job->takeover->ticket, plan->ordinal);
         const struct trace trace = past_trace(past);
@@ -142,18 +142,17 @@ static void report_plan(struct plan *plan, const struct word *word, struct messa
                          (unit.prepared &&
                           !verdict_can_hear(plan, local, &word[local], unit.committed + 1, past)));
         verdict_use_track(report, plan->track);
-        report->plan[report->n_plans++] =
-                (struct message_plan){ .digest = description_digest(plan->reference),
-                                       .ordinal = plan->ordinal,
-                                       .track = plan->track,
-                                       .before = before };
+        report->plan[report->n_plans++] = (struct report_plan){ .digest = description_digest(plan->reference),
+                                                                .ordinal = plan->ordinal,
+                                                                .track = plan->track,
+                                                                .before = before };
         report->committed[plan->track] = before + unit.committed;
         report->mark[plan->track] = before + unit.committed + unit.opened;
         report->prepared[plan->track] = before + unit.committed + unit.prepared;
 }
 
 /* Tracks of plans that have been freed. */
-static void report_tracks(const struct job *job, struct message *report) {
+static void report_tracks(const struct job *job, struct report *report) {
         const struct ticket *ticket = &job->takeover->ticket;
 
         for (uint32_t i = 0; i < ticket->n_tracks; i++) {
@@ -167,20 +166,20 @@ static void report_tracks(const struct job *job, struct message *report) {
 }
 
 /* As the former daemon would have it, if the last step was in its last generation. */
-static struct tag report_tag(const struct job *job, const struct message *report) {
+static struct tag report_tag(const struct job *job, const struct report *report) {
         struct tag tag = takeover_tag(job, true);
 
         tag.step = 0;
         for (uint32_t track = TRACK_STEP; track < report->n_tracks; track++) {
                 tag.step += report->committed[track];
-                tag.plans += message_plans(report->committed[track], track);
+                tag.plans += tag_plans(report->committed[track], track);
         }
         return tag.step > 0 ? tag : (struct tag){ 0 };
 }
 
 /* On several nodes the coordinator has to know who lacks something of the state before it makes the next
  * generation: then all members synchronise. */
-static void report_member(const struct job *job, uint32_t local, struct message *report) {
+static void report_member(const struct job *job, uint32_t local, struct report *report) {
         const struct returned *part = &job->takeover->part[local];
         bool behind = job->cluster && part->lacks;
         struct tag tag = job->cluster ? report_tag(job, report) : takeover_tag(job, true);
@@ -189,13 +188,13 @@ static void report_member(const struct job *job, uint32_t local, struct message 
                 tag = (struct tag){ 0 };
 
         report->member_of[report->n_members++] =
-                (struct message_member){ .request = part->request,
-                                         .tag = tag,
-                                         .rank = job->local[local]->rank,
-                                         .slot = job->local[local]->local_rank,
-                                         .id = job->local[local]->stable,
-                                         .behind = behind,
-                                         .in = true };
+                (struct report_member){ .request = part->request,
+                                        .tag = tag,
+                                        .rank = job->local[local]->rank,
+                                        .slot = job->local[local]->local_rank,
+                                        .id = job->local[local]->stable,
+                                        .behind = behind,
+                                        .in = true };
 }
 
 /* The member has come back and then left in good order: its place is not awaited. */
@@ -204,7 +203,7 @@ static bool verdict_has_left(const struct job *job, uint32_t local) {
 }
 
 /* Operations of a job of the cluster have numbers that all nodes know. */
-static void report_operations(const struct job *job, const struct word *word, struct message *report) {
+static void report_operations(const struct job *job, const struct word *word, struct report *report) {
         const struct takeover *takeover = job->takeover;
         uint64_t ended = takeover->ticket.operations;
 
@@ -234,11 +233,11 @@ static uint32_t report_next_plan(const struct job *job, const struct word *word)
 /* All members have told what they know, or are not awaited any longer: the machine gets their report. */
 static void verdict_restore(struct job *job) {
         struct word word[LIMIT_LOCAL];
-        struct message report;
+        struct report report;
         struct plan *plan;
         bool history = false;
 
-        message_clear(&report);
+        report_clear(&report);
         list_words(job, job->n_local, word);
         report.generation = job->takeover->ticket.generation;
         report.world = job->world;

@@ -10,6 +10,7 @@
 
 #include "gradsync.pb-c.h"
 #include "machines.h"
+#include "messages.h"
 #include "script.h"
 #include "text.h"
 #include "words.h"
@@ -23,7 +24,7 @@ static struct room room;
 static uint32_t job;   /* that the command is about */
 static uint32_t alone; /* the only node that there is, made for a script that gives the orders */
 static bool shows_orders, shows_reports, shows_state, is_silent;
-static struct message report[MACHINES_NODES + 1], words;       /* report: the last one of each node */
+static struct report report[MACHINES_NODES + 1], words;        /* report: the last one of each node */
 static char done[MACHINES_NODES][TEXT_LINE], heard[TEXT_LINE]; /* what nodes have done, and what was said */
 static char node_before[MACHINES_JOBS][MACHINES_NODES][TEXT_LINE],
         coordinator_before[MACHINES_JOBS][TEXT_LINE];
@@ -46,12 +47,18 @@ static void note_action(uint32_t of, uint32_t node, const struct action *action)
                 text_add(done[node], " in job %u", of);
 }
 
-static void note_message(uint32_t of, const struct message *m) {
-        if (is_silent || m->kind == ORDER_PLACES ||
-            (m->kind >= ANSWER_REPORT ? !shows_reports : !shows_orders))
+static void note_order(uint32_t of, const struct order *order) {
+        if (is_silent || order->kind == ORDER_PLACES || !shows_orders)
                 return;
         text_add(heard, "%s", heard[0] != '\0' ? "; " : "");
-        text_message(heard, m);
+        text_order(heard, order);
+}
+
+static void note_report(uint32_t of, const struct report *said) {
+        if (is_silent || !shows_reports)
+                return;
+        text_add(heard, "%s", heard[0] != '\0' ? "; " : "");
+        text_report(heard, said);
 }
 
 /* ---- what comes of a command ---- */
@@ -157,7 +164,8 @@ static void machine_begin(void) {
         };
         shows_orders = shows_reports = shows_state = is_silent = false;
         w.acted = note_action;
-        w.said = note_message;
+        w.ordered = note_order;
+        w.reported = note_report;
         alone = MACHINES_ALL;
         memset(done, 0, sizeof(done));
         memset(report, 0, sizeof(report));
@@ -435,7 +443,7 @@ static void do_synced(struct script *script) {
 static void do_tags(struct script *script) {
         for (uint32_t node = 0; node < w.n_nodes; node++)
                 for (uint32_t i = 0; w.job[job].at[node].lives && i < machines_node(job, node)->n; i++) {
-                        const struct message_member *member = &machines_node(job, node)->member[i];
+                        const struct report_member *member = &machines_node(job, node)->member[i];
 
                         script_say(script, "%u has step %llu of generation %u%s",
                                    member_id_count(member->request.member),
@@ -474,7 +482,7 @@ static void do_expect(struct script *script) {
         node_wait(machines_node(0, 0), w.now, true);
         node_expect(machines_node(0, 0), w.now);
         pump();
-        message_clear(&words);
+        report_clear(&words);
         words.generation.number = 41;
         words.world = (uint32_t)script_option(script, "world", 1);
         words.n_tracks = TRACK_STEP + 1;
@@ -487,10 +495,10 @@ static void do_expect(struct script *script) {
 
 /* back MEMBER rank=N [step=N]: it has come, and says that */
 static void do_back(struct script *script) {
-        struct message_member *member = &words.member_of[words.n_members++];
+        struct report_member *member = &words.member_of[words.n_members++];
         uint32_t rank = (uint32_t)script_option(script, "rank", 0);
 
-        *member = (struct message_member){
+        *member = (struct report_member){
                 .rank = rank, .slot = rank, .id = 50 + rank, .in = true, .tag = words.history
         };
         member->tag.step = script_option(script, "step", words.history.step);
@@ -669,112 +677,118 @@ static void do_torn(struct script *script) {
 
 /* ---- messages that the script makes up ---- */
 
-static enum message_kind kind_named(struct script *script, const char *name) {
-        for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++)
-                if (strcmp(message_name(kind), name) == 0)
+static enum order_kind order_named(struct script *script, const char *name) {
+        for (unsigned kind = 0; kind < N_ORDERS; kind++)
+                if (strcmp(order_name(kind), name) == 0)
                         return kind;
-        script_refuse(script, "there is no message '%s'", name);
+        script_refuse(script, "there is no order '%s'", name);
 }
 
-static void read_numbers(const char *text, uint64_t *number, uint32_t n) {
-        for (uint32_t i = 0; i < n && text != NULL; i++) {
-                char *rest;
-
-                number[i] = strtoull(text, &rest, 0);
-                text = *rest == ',' ? rest + 1 : NULL;
-        }
+static enum report_kind report_named(struct script *script, const char *name) {
+        for (unsigned kind = ANSWER_REPORT; kind < N_ANSWERS; kind++)
+                if (strcmp(report_name(kind), name) == 0)
+                        return kind;
+        script_refuse(script, "there is no report '%s'", name);
 }
 
-/* Options of all messages: term=N of the coordinator, round, stamp, instance, from, to, generation, comm,
- * world, seq=N,… and go, ready, mark by track, links and set as a mask, torn, wait, away, cause, end=END,
- * origin, member=MEMBER. */
-static void read_message(struct script *script, struct message *m) {
-        const char *mark = script_text(script, "mark"), *end = script_text(script, "end"),
-                   *origin = script_text(script, "origin"), *cause = script_text(script, "cause");
-        uint32_t generation = (uint32_t)script_option(script, "generation", m->generation.number);
+static enum job_end read_end(struct script *script, enum job_end end) {
+        const char *name = script_text(script, "end");
 
-        if (generation != m->generation.number) {
-                m->generation.number = generation;
-                m->comm = m->generation;
+        for (unsigned i = 0; i < N_JOB_ENDS && name != NULL; i++)
+                if (strcmp(text_ends[i], name) == 0)
+                        end = i;
+        return end;
+}
+
+static uint32_t read_cause(struct script *script, uint32_t cause) {
+        const char *name = script_text(script, "cause");
+
+        for (uint32_t i = 1; i < 10 && name != NULL; i++)
+                if (strcmp(cause_name(i), name) == 0)
+                        cause = i;
+        return cause;
+}
+
+/* Options of an order: term=N of the coordinator, round, instance, to, generation, comm, nonce, world,
+ * seq=N,… and go, mark by track, links and set as a mask, torn, cause, end=END, member=MEMBER, plan=…,
+ * `ahead`: it answers what the node has not said yet; `names`: it names the node's member. */
+static struct order read_order(struct script *script, enum order_kind kind) {
+        struct order order = machines_order(kind);
+        uint64_t about = script_option(script, "member", 0);
+        struct words_plan plan;
+
+        order.stamp += script_option(script, "ahead", 0);
+        while (words_plan(script, order.n_plans, &order.n_tracks, order.mark, &plan))
+                order.plan[order.n_plans++] = (struct order_plan){ .digest = 11 * plan.ordinal,
+                                                                   .ordinal = plan.ordinal,
+                                                                   .track = plan.track,
+                                                                   .open = true,
+                                                                   .unit = plan.unit,
+                                                                   .turn = plan.turn };
+        words_generation(script, &order.generation, &order.comm);
+        order.term = script_option(script, "term", order.term);
+        order.round = script_option(script, "round", order.round);
+        order.instance = script_option(script, "instance", order.instance);
+        order.to = (uint32_t)script_option(script, "to", order.to);
+        order.world = (uint32_t)script_option(script, "world", order.world);
+        words_numbers(script_text(script, "seq"), order.seq, LIMIT_LANES);
+        words_numbers(script_text(script, "go"), order.go, LIMIT_LANES);
+        words_marks(script, &order.n_tracks, order.mark);
+        order.set[0] = script_option(script, "set", order.set[0]);
+        order.links[0] = script_option(script, "links", order.links[0]);
+        order.torn |= script_flag(script, "torn");
+        order.end = read_end(script, order.end);
+        order.loss.cause = read_cause(script, order.loss.cause);
+        order.member = id_of(MACHINES_LONE, about > 0 ? about : 1);
+        if (script_flag(script, "names"))
+                machines_name_member(&order);
+        order.n_members = (uint32_t)script_option(script, "members", order.n_members);
+        if (kind == ORDER_REFUSE) {
+                order.end = JOB_END_REFUSED;
+                order.refusal = (struct refusal){ .code = 1 };
         }
-        m->comm.number = (uint32_t)script_option(script, "comm", m->comm.number);
-        m->generation.nonce = (uint32_t)script_option(script, "nonce", m->generation.nonce);
-        m->term = script_option(script, "term", m->term);
-        m->round = script_option(script, "round", m->round);
-        m->instance = script_option(script, "instance", m->instance);
-        m->from = (uint32_t)script_option(script, "from", m->from);
-        m->to = (uint32_t)script_option(script, "to", m->to);
-        m->world = (uint32_t)script_option(script, "world", m->world);
-        read_numbers(script_text(script, "seq"), m->seq, LIMIT_LANES);
-        read_numbers(script_text(script, "go"), m->go, LIMIT_LANES);
-        read_numbers(script_text(script, "ready"), m->ready, LIMIT_LANES);
-        m->n_tracks = (uint32_t)script_option(script, "tracks", m->n_tracks);
-        if (mark != NULL) {
-                m->n_tracks = m->n_tracks > 4 ? m->n_tracks : 4;
-                read_numbers(mark, m->mark, 4);
-        }
-        m->set[0] = script_option(script, "set", m->set[0]);
-        m->links[0] = script_option(script, "links", m->links[0]);
-        m->torn |= script_flag(script, "torn");
-        m->away |= script_flag(script, "away");
-        m->wait |= script_flag(script, "waits");
-        for (unsigned i = 0; i < N_JOB_ENDS && end != NULL; i++)
-                if (strcmp(text_ends[i], end) == 0)
-                        m->end = i;
+        return order;
+}
+
+/* Options of a report: those of an order that are about nodes, and ready=N,…, wait, away, origin. */
+static void read_report(struct script *script, struct report *said) {
+        const char *origin = script_text(script, "origin");
+        struct words_plan plan;
+
+        while (words_plan(script, said->n_plans, &said->n_tracks, said->mark, &plan))
+                said->plan[said->n_plans++] = (struct report_plan){ .digest = 11 * plan.ordinal,
+                                                                    .ordinal = plan.ordinal,
+                                                                    .track = plan.track,
+                                                                    .open = true,
+                                                                    .unit = plan.unit,
+                                                                    .turn = plan.turn };
+        words_generation(script, &said->generation, &said->comm);
+        said->term = script_option(script, "term", said->term);
+        said->round = script_option(script, "round", said->round);
+        said->instance = script_option(script, "instance", said->instance);
+        said->from = (uint32_t)script_option(script, "from", said->from);
+        said->world = (uint32_t)script_option(script, "world", said->world);
+        words_numbers(script_text(script, "seq"), said->seq, LIMIT_LANES);
+        words_numbers(script_text(script, "go"), said->go, LIMIT_LANES);
+        words_numbers(script_text(script, "ready"), said->ready, LIMIT_LANES);
+        words_marks(script, &said->n_tracks, said->mark);
+        said->set[0] = script_option(script, "set", said->set[0]);
+        said->links[0] = script_option(script, "links", said->links[0]);
+        said->torn |= script_flag(script, "torn");
+        said->away |= script_flag(script, "away");
+        said->wait |= script_flag(script, "waits");
+        said->end = read_end(script, said->end);
         for (unsigned i = 0; i < N_ORIGINS && origin != NULL; i++)
                 if (strcmp(text_origins[i], origin) == 0)
-                        m->origin = i;
-        for (uint32_t i = 1; i < 10 && cause != NULL; i++)
-                if (strcmp(cause_name(i), cause) == 0)
-                        m->cause = m->loss.cause = i;
+                        said->origin = i;
+        said->cause = read_cause(script, said->cause);
 }
 
-/* plan=ORDINAL:TRACK[:UNIT:TURN], several times: of that digest, 11 times the ordinal, and open */
-static void read_plans(struct script *script, struct message *m) {
-        const char *text;
-
-        while ((text = script_text(script, "plan")) != NULL) {
-                unsigned ordinal = 0, track = 0, unit = 0, turn = 0;
-
-                if (m->n_plans == LIMIT_PLANS ||
-                    sscanf(text, "%u:%u:%u:%u", &ordinal, &track, &unit, &turn) < 2)
-                        script_refuse(script, "which plan?");
-                m->plan[m->n_plans++] = (struct message_plan){ .digest = 11 * ordinal,
-                                                               .ordinal = ordinal,
-                                                               .track = track,
-                                                               .open = true,
-                                                               .unit = unit,
-                                                               .turn = turn };
-                if (m->n_tracks <= track)
-                        memset(&m->mark[m->n_tracks], 0, (track + 1 - m->n_tracks) * sizeof(m->mark[0]));
-                m->n_tracks = m->n_tracks > track ? m->n_tracks : track + 1;
-        }
-}
-
-static struct message read_order(struct script *script, enum message_kind kind) {
-        struct message m = machines_order(kind);
-        uint64_t about = script_option(script, "member", 0);
-
-        m.stamp += script_option(script, "ahead", 0);
-        read_plans(script, &m);
-        read_message(script, &m);
-        m.member = id_of(MACHINES_LONE, about > 0 ? about : 1);
-        if (script_flag(script, "names"))
-                machines_name_member(&m);
-        m.n_members = (uint32_t)script_option(script, "members", m.n_members);
-        if (kind == ORDER_REFUSE) {
-                m.end = JOB_END_REFUSED;
-                m.refusal = (struct refusal){ .code = 1 };
-        }
-        return m;
-}
-
-/* order KIND [OPTION...] [ahead=US] [names] [plan=…]: the node hears it. `ahead`: it answers what the node
- * has not said yet; `names`: it names the node's member. */
+/* order KIND [OPTION...]: the node hears it. */
 static void do_order(struct script *script) {
-        struct message m = read_order(script, kind_named(script, script_word(script)));
+        struct order order = read_order(script, order_named(script, script_word(script)));
 
-        node_receive(machines_node(0, MACHINES_LONE), w.now, &m);
+        node_receive(machines_node(0, MACHINES_LONE), w.now, &order);
         machines_pump();
 }
 
@@ -800,10 +814,10 @@ static void do_reach(struct script *script) {
 }
 
 /* A node of that phase hears the order: whether that does anything. */
-static bool applies(enum node_phase phase, enum message_kind kind, const struct message *other) {
+static bool applies(enum node_phase phase, enum order_kind kind, const struct order *other) {
         struct track tracks[LIMIT_TRACKS];
         struct node before, *node;
-        struct message m;
+        struct order m;
 
         machines_reach(phase, of_nodes, &wish);
         alone = 1;
@@ -824,7 +838,6 @@ static bool applies(enum node_phase phase, enum message_kind kind, const struct 
         m.term = other->term > 0 ? other->term : m.term;
         m.instance = other->instance > 0 ? other->instance : m.instance;
         m.to = other->to < MACHINES_NODES ? other->to : m.to;
-        m.from = other->from;
         m.n_members = other->n_members;
         m.kind += other->kind;
         node_receive(node, w.now, &m);
@@ -838,24 +851,23 @@ static bool applies(enum node_phase phase, enum message_kind kind, const struct 
                memcmp(node->lane, before.lane, sizeof(before.lane)) != 0;
 }
 
-/* applies PHASE [term=N] [instance=N] [to=N] [from=N] [members=N] [kinds=N] [again]: which orders do
+/* applies PHASE [term=N] [instance=N] [to=N] [members=N] [kinds=N] [again]: which orders do
  * something to a node in that phase; `term` is that of the message, `kinds` is added to the kind, and
  * `again` is the round that it has heard last */
 static void do_applies(struct script *script) {
         enum node_phase phase = phase_named(script);
-        const struct message other = { .kind = (enum message_kind)script_option(script, "kinds", 0),
-                                       .from = (uint32_t)script_option(script, "from", 0),
-                                       .to = (uint32_t)script_option(script, "to", MACHINES_NODES),
-                                       .instance = script_option(script, "instance", 0),
-                                       .term = script_option(script, "term", 0),
-                                       .round = script_flag(script, "again"),
-                                       .n_members = (uint32_t)script_option(script, "members", 0) };
+        const struct order other = { .kind = (enum order_kind)script_option(script, "kinds", 0),
+                                     .to = (uint32_t)script_option(script, "to", MACHINES_NODES),
+                                     .instance = script_option(script, "instance", 0),
+                                     .term = script_option(script, "term", 0),
+                                     .round = script_flag(script, "again"),
+                                     .n_members = (uint32_t)script_option(script, "members", 0) };
         char applied[TEXT_LINE] = "";
 
         configure(script, 2, MACHINES_NODES);
-        for (unsigned kind = 0; kind < ANSWER_REPORT; kind++)
+        for (unsigned kind = 0; kind < N_ORDERS; kind++)
                 if (applies(phase, kind, &other))
-                        text_add(applied, "%s%s", applied[0] != '\0' ? " " : "", message_name(kind));
+                        text_add(applied, "%s%s", applied[0] != '\0' ? " " : "", order_name(kind));
         done[1][0] = '\0';
         script_say(script, "%s", applied[0] != '\0' ? applied : "none");
         is_silent = true;
@@ -867,9 +879,9 @@ static void do_applies(struct script *script) {
  * another coordinator has made; `fresh`: the node has said nothing before; `late`: it has not heard of the
  * last order. */
 static void do_say(struct script *script) {
-        enum message_kind kind = kind_named(script, script_word(script));
+        enum report_kind kind = report_named(script, script_word(script));
         uint32_t from = (uint32_t)script_option(script, "from", 0);
-        struct message *m = &report[from];
+        struct report *m = &report[from];
         const struct coordinator *c = &w.job[0].coordinator;
         const char *members = script_text(script, "members");
         uint64_t has = script_option(script, "has", UINT64_MAX);
@@ -877,11 +889,10 @@ static void do_say(struct script *script) {
         bool in = script_flag(script, "in") || has != UINT64_MAX;
 
         if (script_flag(script, "fresh") || m->stamp == 0)
-                *m = (struct message){ .instance = 1, .stamp = m->stamp > 0 ? m->stamp : w.now };
+                *m = (struct report){ .instance = 1, .stamp = m->stamp > 0 ? m->stamp : w.now };
         m->kind = kind;
         m->from = from;
         m->stamp++;
-        m->loss = (struct membership_loss){ 0 };
         m->origin = ORIGIN_OWN;
         m->end = JOB_END_NONE;
         m->n_plans = 0;
@@ -908,10 +919,10 @@ static void do_say(struct script *script) {
                 m->n_members = 0;
         while (members != NULL && *members != '\0') {
                 char *rest;
-                struct message_member *member = &m->member_of[m->n_members];
+                struct report_member *member = &m->member_of[m->n_members];
                 uint64_t count = strtoull(members, &rest, 0);
 
-                *member = (struct message_member){ .request = wish };
+                *member = (struct report_member){ .request = wish };
                 member->request.member = id_of(from, count);
                 member->request.pid = 100 + (int32_t)count;
                 member->rank = m->n_members++;
@@ -926,8 +937,7 @@ static void do_say(struct script *script) {
                 else if (in && seat != NULL)
                         m->member_of[i].rank = seat->rank;
         }
-        read_plans(script, m);
-        read_message(script, m);
+        read_report(script, m);
         coordinator_receive(&w.job[0].coordinator, w.now, m);
         machines_pump();
         coordinator_tick(&w.job[0].coordinator, w.now);

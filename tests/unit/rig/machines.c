@@ -137,10 +137,13 @@ void machines_move(uint32_t members, uint32_t tracks) {
 
 /* ---- what machines want done ---- */
 
-static void post(uint32_t job, const struct message *message) {
-        assert_true(w.n_letters < MACHINES_LETTERS);
-        w.letter[w.n_letters].job = job;
-        message_copy(&w.letter[w.n_letters++].message, message);
+static struct letter *post(uint32_t job, bool reports) {
+        struct letter *letter = &w.letter[w.n_letters++];
+
+        assert_true(w.n_letters <= MACHINES_LETTERS);
+        letter->job = job;
+        letter->reports = reports;
+        return letter;
 }
 
 static void act(struct machines_node *at, const struct action *action) {
@@ -166,10 +169,12 @@ static void carry_out(const struct effect *effect) {
         struct machines_node *at = effect->owner;
         uint32_t job = at >= w.job[1].at ? 1 : 0;
 
-        if (effect->message != NULL) {
-                post(job, effect->message);
+        if (effect->order != NULL)
+                order_copy(&post(job, false)->order, effect->order);
+        if (effect->report != NULL)
+                report_copy(&post(job, true)->report, effect->report);
+        if (effect->action == NULL)
                 return;
-        }
         if (w.acted != NULL)
                 w.acted(job, (uint32_t)(at - w.job[job].at), effect->action);
         act(at, effect->action);
@@ -179,7 +184,7 @@ void machines_pull(void) {
         effects_drain(&w.effects, carry_out);
 }
 
-void machines_hear(uint32_t job, const struct message *report) {
+void machines_hear(uint32_t job, const struct report *report) {
         struct coordinator *coordinator = &w.job[job].coordinator;
 
         coordinator_receive(coordinator, w.now, report);
@@ -187,26 +192,37 @@ void machines_hear(uint32_t job, const struct message *report) {
         machines_pull();
 }
 
-static void deliver(const struct letter *letter) {
-        const struct message *message = &letter->message;
-        struct machines_job *job = &w.job[letter->job];
+static void deliver_report(uint32_t of, const struct report *report) {
+        assert_true(report_valid(report));
+        if (w.reported != NULL)
+                w.reported(of, report);
+        if (w.job[of].coordinated && !w.is_deaf)
+                machines_hear(of, report);
+}
 
-        assert_true(message_valid(message));
-        if (message->kind < ANSWER_REPORT && (w.keeps >> message->to & 1) != 0) {
-                assert_true(w.n_kept < MACHINES_LETTERS);
-                w.kept[w.n_kept++] = *letter;
+static void deliver_order(uint32_t of, const struct order *order) {
+        struct machines_job *job = &w.job[of];
+
+        if (w.ordered != NULL)
+                w.ordered(of, order);
+        if ((w.loses >> order->to & 1) != 0 || order->to >= w.n_nodes || !job->at[order->to].lives)
+                return;
+        node_receive(&job->at[order->to].node, w.now, order);
+        machines_pull();
+}
+
+static void deliver(const struct letter *letter) {
+        if (letter->reports) {
+                deliver_report(letter->job, &letter->report);
                 return;
         }
-        if (w.said != NULL)
-                w.said(letter->job, message);
-        if (message->kind >= ANSWER_REPORT) {
-                if (job->coordinated && !w.is_deaf)
-                        machines_hear(letter->job, message);
-        } else if ((w.loses >> message->to & 1) == 0 && message->to < w.n_nodes &&
-                   job->at[message->to].lives) {
-                node_receive(&job->at[message->to].node, w.now, message);
-                machines_pull();
+        assert_true(order_valid(&letter->order));
+        if ((w.keeps >> letter->order.to & 1) == 0) {
+                deliver_order(letter->job, &letter->order);
+                return;
         }
+        assert_true(w.n_kept < MACHINES_LETTERS);
+        w.kept[w.n_kept++] = *letter;
 }
 
 bool machines_deliver(void) {
@@ -253,40 +269,40 @@ void machines_tick(uint64_t us) {
 /* ---- a node that hears what the test says ---- */
 
 /* What the coordinator says to the node in generation 1. */
-struct message machines_order(enum message_kind kind) {
+struct order machines_order(enum order_kind kind) {
         const struct node *node = machines_node(0, MACHINES_LONE);
 
-        return (struct message){ .kind = kind,
-                                 .to = MACHINES_LONE,
-                                 .instance = MACHINES_INSTANCE,
-                                 .term = node->term > 0 ? node->term : MACHINES_TERM,
-                                 .round = node->round + 1,
-                                 .stamp = node->stamp,
-                                 .generation = node->generation.number > 0
-                                                       ? node->generation
-                                                       : (struct generation){ MACHINES_TERM, 1, 7 },
-                                 .comm = node->comm.number > 0 || node->generation.number > 0
-                                                 ? node->comm
-                                                 : (struct generation){ MACHINES_TERM, 1, 7 },
-                                 .n_words = 1,
-                                 .set = { 3 },
-                                 .world = 2 };
+        return (struct order){ .kind = kind,
+                               .to = MACHINES_LONE,
+                               .instance = MACHINES_INSTANCE,
+                               .term = node->term > 0 ? node->term : MACHINES_TERM,
+                               .round = node->round + 1,
+                               .stamp = node->stamp,
+                               .generation = node->generation.number > 0
+                                                     ? node->generation
+                                                     : (struct generation){ MACHINES_TERM, 1, 7 },
+                               .comm = node->comm.number > 0 || node->generation.number > 0
+                                               ? node->comm
+                                               : (struct generation){ MACHINES_TERM, 1, 7 },
+                               .n_words = 1,
+                               .set = { 3 },
+                               .world = 2 };
 }
 
 /* One member of the node is in it, with rank 1. */
-void machines_name_member(struct message *m) {
-        m->n_members = 1;
-        m->member_of[0] = (struct message_member){
-                .request = machines_node(0, MACHINES_LONE)->member[0].request, .in = true, .rank = 1, .id = 2
+void machines_name_member(struct order *order) {
+        order->n_members = 1;
+        order->member_of[0] = (struct order_member){
+                .member = machines_node(0, MACHINES_LONE)->member[0].request.member, .rank = 1, .id = 2
         };
 }
 
 void machines_reach(enum node_phase phase, struct node_config config, const struct membership_request *wish) {
-        static const enum message_kind orders[] = { ORDER_FREEZE, ORDER_ABORT, ORDER_VERDICT };
+        static const enum order_kind orders[] = { ORDER_FREEZE, ORDER_ABORT, ORDER_VERDICT };
         static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
         struct membership_request request = *wish;
         struct node *node;
-        struct message m;
+        struct order m;
 
         machines_begin(1, MACHINES_LONE + 1, &machines_usual);
         machines_start_node(0, MACHINES_LONE, config);

@@ -22,9 +22,13 @@
 #define MACHINES_HEARTBEAT 20000u
 #define MACHINES_LONE 1u /* the address of a node that hears only what the test says */
 
-struct letter {
+struct letter { /* an order or a report */
         uint32_t job;
-        struct message message;
+        bool reports;
+        union {
+                struct order order;
+                struct report report;
+        };
 };
 
 struct machines_node {
@@ -53,7 +57,9 @@ struct machines {
         bool is_deaf;                /* what nodes say is lost */
         bool builds, aborts, quiets; /* by hand */
         void (*acted)(uint32_t job, uint32_t node, const struct action *action); /* NULL: nobody looks */
-        void (*said)(uint32_t job, const struct message *message); /* on arrival; NULL: nobody looks */
+        /* On arrival; NULL: nobody looks. */
+        void (*ordered)(uint32_t job, const struct order *order);
+        void (*reported)(uint32_t job, const struct report *report);
 };
 
 extern struct machines w;
@@ -77,12 +83,12 @@ void machines_pump(void);
 void machines_release(void); /* what was kept arrives now */
 /* Everybody says again what was said last. */
 void machines_tick(uint64_t us);
-void machines_hear(uint32_t job, const struct message *report);
+void machines_hear(uint32_t job, const struct report *report);
 
 /* What a coordinator at address 0 says to the lone node next; NEWGEN: its first member is in it, with rank
  * 1. */
-struct message machines_order(enum message_kind kind);
-void machines_name_member(struct message *order);
+struct order machines_order(enum order_kind kind);
+void machines_name_member(struct order *order);
 /* The lone node, in that phase, through the orders that lead there: with one member, of whose step one
  * payload of lane 0 was planned. */
 void machines_reach(enum node_phase phase, struct node_config config, const struct membership_request *wish);

@@ -111,28 +111,40 @@ void text_action(char *text, const struct action *a) {
         add_loss(text, &a->loss);
 }
 
-static void add_plans(char *text, const struct message *m) {
-        for (uint32_t i = 0; i < m->n_plans; i++)
-                if (m->plan[i].unit > 0)
-                        text_add(text, ", plan %u asks for unit %llu turn %llu", m->plan[i].ordinal,
-                                 (unsigned long long)m->plan[i].unit, (unsigned long long)m->plan[i].turn);
+static void add_turn(char *text, uint32_t ordinal, uint64_t unit, uint64_t turn) {
+        if (unit > 0)
+                text_add(text, ", plan %u asks for unit %llu turn %llu", ordinal, (unsigned long long)unit,
+                         (unsigned long long)turn);
 }
 
-void text_message(char *text, const struct message *m) {
-        text_add(text, m->kind >= ANSWER_REPORT ? "%u says %s" : "%u hears %s",
-                 m->kind >= ANSWER_REPORT ? m->from : m->to, message_name(m->kind));
-        add_numbers(text, ", seq ", m->seq, LIMIT_LANES);
-        add_numbers(text, ", ready ", m->ready, LIMIT_LANES);
-        add_numbers(text, ", go ", m->go, LIMIT_LANES);
-        if (m->n_words > 0 && m->kind >= ANSWER_REPORT)
-                add_numbers(text, ", links ", m->links, 1);
-        if (m->kind == ANSWER_HELD || m->kind == ORDER_STOP)
-                add_numbers(text, ", opened ", m->mark, m->n_tracks < 4 ? m->n_tracks : 4);
-        add_plans(text, m);
-        if (m->torn)
+void text_order(char *text, const struct order *order) {
+        text_add(text, "%u hears %s", order->to, order_name(order->kind));
+        add_numbers(text, ", seq ", order->seq, LIMIT_LANES);
+        add_numbers(text, ", go ", order->go, LIMIT_LANES);
+        if (order->kind == ORDER_STOP)
+                add_numbers(text, ", opened ", order->mark, order->n_tracks < 4 ? order->n_tracks : 4);
+        for (uint32_t i = 0; i < order->n_plans; i++)
+                add_turn(text, order->plan[i].ordinal, order->plan[i].unit, order->plan[i].turn);
+        if (order->torn)
                 text_add(text, ", torn");
-        add_end(text, m->end);
-        add_loss(text, &m->loss);
+        add_end(text, order->end);
+        add_loss(text, &order->loss);
+}
+
+void text_report(char *text, const struct report *report) {
+        text_add(text, "%u says %s", report->from, report_name(report->kind));
+        add_numbers(text, ", seq ", report->seq, LIMIT_LANES);
+        add_numbers(text, ", ready ", report->ready, LIMIT_LANES);
+        add_numbers(text, ", go ", report->go, LIMIT_LANES);
+        if (report->n_words > 0)
+                add_numbers(text, ", links ", report->links, 1);
+        if (report->kind == ANSWER_HELD)
+                add_numbers(text, ", opened ", report->mark, report->n_tracks < 4 ? report->n_tracks : 4);
+        for (uint32_t i = 0; i < report->n_plans; i++)
+                add_turn(text, report->plan[i].ordinal, report->plan[i].unit, report->plan[i].turn);
+        if (report->torn)
+                text_add(text, ", torn");
+        add_end(text, report->end);
 }
 
 static void add_track(char *text, uint32_t at, const struct track *track) {

@@ -11,7 +11,8 @@ extern const char *const text_phases[], *const text_ends[N_JOB_ENDS], *const tex
 
 void text_add(char *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_action(char *text, const struct action *action);
-void text_message(char *text, const struct message *message);
+void text_order(char *text, const struct order *order);
+void text_report(char *text, const struct report *report);
 /* In short, or all that matters; of a lone node the term, too. */
 void text_node(char *text, const struct node *node, bool all, bool lone);
 void text_coordinator(char *text, const struct coordinator *c, bool all);
