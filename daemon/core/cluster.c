@@ -19,8 +19,8 @@
 #include "gradsync.pb-c.h"
 #include "link/link.h"
 #include "proto/names.h"
-#include "rendezvous/remote.h"
-#include "rendezvous/stations.h"
+#include "rendezvous/service/remote.h"
+#include "rendezvous/service/stations.h"
 #include "socket/listener.h"
 
 _Static_assert(ROSTER_NODE == LINK_NODE && LINK_NODE == STATION_NODE && STATION_NODE == IDENTITY_NODE,

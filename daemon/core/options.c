@@ -17,7 +17,7 @@
 #include "engine/nccl/environment.h"
 #include "link/address.h"
 #include "proto/names.h"
-#include "rendezvous/post.h"
+#include "rendezvous/wire/post.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)

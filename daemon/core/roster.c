@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/nodeset.h"
+#include "rendezvous/machine/nodeset.h"
 
 #define HEADLINE "gradsync nodes 3\n"
 #define LINE 2048u /* bytes of one of the text, at most */

@@ -33,7 +33,7 @@
 #include "core/verify.h"
 #include "engine/engines.h"
 #include "engine/nccl/environment.h"
-#include "rendezvous/coordinators.h"
+#include "rendezvous/service/coordinators.h"
 #include "socket/listener.h"
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/engine.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 struct job;
 struct jobs;

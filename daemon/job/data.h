@@ -27,7 +27,7 @@
 #include "job/plan/parameters.h"
 #include "job/plan/tasks.h"
 #include "job/token.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/machine/membership.h"
 
 struct entangled;
 struct job;

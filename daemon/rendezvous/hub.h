@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "base/sha256.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 #define HUB_NODES 64u          /* of one job, at most */
 #define HUB_UNKNOWN UINT32_MAX /* an address that is not known yet */

@@ -32,7 +32,7 @@ LISTENS = "0A"                          # in /proc/net/tcp
 HONEST = 20                             # frames of a daemon that lies, between two lies
 NUMBERS = [0, 1, 2, 7, 63, 64, 255, 4095, 4096, 65535, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 64) - 1]
 
-peer_pb = generate("daemon/rendezvous", "peer")
+peer_pb = generate("daemon/rendezvous/wire", "peer")
 
 
 class Cluster:

@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-#include "rendezvous/coordinator.h"
-#include "rendezvous/node.h"
-#include "rendezvous/peer.h"
+#include "rendezvous/machine/coordinator.h"
+#include "rendezvous/machine/node.h"
+#include "rendezvous/wire/peer.h"
 
 #define NODES 2u
 #define ROOM_NODES 4u

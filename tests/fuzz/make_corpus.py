@@ -108,7 +108,7 @@ def names():
 
 
 def post():
-    post_pb = wire.generate("daemon/rendezvous", "post")
+    post_pb = wire.generate("daemon/rendezvous/wire", "post")
     times = {"heartbeat": 500000, "patience": 2000000, "death": 5000000, "abandon": 30000000,
              "drain": 5000000, "build": 10000000}
     messages = [post_pb.Arrival(device=1, host="a-b-c", has_address=True, address=7, name="n7"),
@@ -258,7 +258,7 @@ def peer_reports(peer_pb):
 
 
 def peer():
-    peer_pb = wire.generate("daemon/rendezvous", "peer")
+    peer_pb = wire.generate("daemon/rendezvous/wire", "peer")
     peer_orders(peer_pb)
     peer_reports(peer_pb)
     report = {"major": 1, "kind": REPORT, "stamp": 1}

@@ -11,7 +11,7 @@ from linkpeer import ARRIVAL, ATTACH, DETACH, ORDER, REFUSED, REPORT, TABLE, fra
 from octets import HEADER
 from wire import generate
 
-peer = generate("daemon/rendezvous", "peer")
+peer = generate("daemon/rendezvous/wire", "peer")
 
 ASK, TELL = 72, 73
 # Not PLACE: a daemon keeps its place, and with a wrong one, or with other times, says nothing more for long.

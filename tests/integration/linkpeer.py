@@ -10,7 +10,7 @@ from octets import HEADER
 from wire import MAGIC, MAJOR, generate
 
 link = generate("daemon/link", "link")
-post = generate("daemon/rendezvous", "post")
+post = generate("daemon/rendezvous/wire", "post")
 
 HELLO, PING, LINK_REFUSED = 1, 2, 4
 ARRIVAL, PLACE, ATTACH, DETACH, ORDER, REPORT, REFUSED, TABLE = range(64, 72)

@@ -34,6 +34,14 @@ JOB_MAY_USE = {
     "watch": {"restart", "op", "plan", "machine"},
 }
 JOB_DATA = "daemon/job/data.h"
+# Room of daemon/rendezvous/ -> likewise. The door that they lie behind, RENDEZVOUS_DOOR, is for all but the
+# machine.
+RENDEZVOUS_MAY_USE = {
+    "machine": set(),
+    "wire": {"machine"},
+    "service": {"wire", "machine"},
+}
+RENDEZVOUS_DOOR = "daemon/rendezvous/hub.h"
 # Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/
 # itself may include all of them.
 CLI_MAY_INCLUDE = {
@@ -68,7 +76,7 @@ RESERVED = [
      "TLS is spoken by daemon/link/tls.c alone"),
     (re.compile(r"^gloo/"), re.compile(r"^(daemon/engine/gloo/helper\.cc|tests/)"),
      "Gloo stays in its helper"),
-    (re.compile(r"^rendezvous/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
+    (re.compile(r"^rendezvous/(machine|service)/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
      "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
 ]
@@ -116,6 +124,8 @@ def judge(user, used):
             return f"daemon/{layer} must not use daemon/{below}"
     if user.parts[:2] == used.parts[:2] == ("daemon", "job") and len(user.parts) > 3:
         return judge_job(user.parts[2], used)
+    if user.parts[:2] == used.parts[:2] == ("daemon", "rendezvous") and len(user.parts) > 3:
+        return judge_rendezvous(user.parts[2], used)
     if user.parts[:2] == used.parts[:2] == ("client", "cli") and len(user.parts) > 3:
         layer, below = user.parts[2], used.parts[2]
         if layer not in CLI_MAY_INCLUDE:
@@ -137,6 +147,18 @@ def judge_job(folder, used):
         return f"daemon/job/{folder} is not a folder that this check knows"
     if below not in JOB_MAY_USE[folder] | {folder, JOB_DATA}:
         return f"daemon/job/{folder} must not use {used}"
+    return None
+
+
+def judge_rendezvous(room, used):
+    """The same of a room of daemon/rendezvous and a header of that layer."""
+    below = used.parts[2] if len(used.parts) > 3 else str(used)
+    if room not in RENDEZVOUS_MAY_USE:
+        return f"daemon/rendezvous/{room} is not a room that this check knows"
+    if below == RENDEZVOUS_DOOR and room != "machine":
+        return None
+    if below not in RENDEZVOUS_MAY_USE[room] | {room}:
+        return f"daemon/rendezvous/{room} must not use {used}"
     return None
 
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "rendezvous/planted.h"
+#include "rendezvous/machine/planted.h"
 #include "sim.h"
 
 #define MAX_JOBS 256u

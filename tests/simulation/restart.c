@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "rendezvous/words.h"
+#include "rendezvous/machine/words.h"
 #include "sim.h"
 
 #define PATIENCE 60u /* for those who have not come back */

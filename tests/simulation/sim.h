@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "rendezvous/coordinator.h"
-#include "rendezvous/node.h"
-#include "rendezvous/words.h"
+#include "rendezvous/machine/coordinator.h"
+#include "rendezvous/machine/node.h"
+#include "rendezvous/machine/words.h"
 
 #define MAX_PROCS 8u
 #define MAX_TRAINERS 3u

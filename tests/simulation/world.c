@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/peer.h"
+#include "rendezvous/wire/peer.h"
 #include "sim.h"
 
 #define MAX_EVENTS 8192u

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/loop.h"
-#include "rendezvous/coordinators.h"
+#include "rendezvous/service/coordinators.h"
 
 struct coordinating {
         struct coordinators *table;

@@ -22,8 +22,8 @@
 #include "job/private.h"
 #include "proto/diagnosis.h"
 #include "quiet_events.h"
-#include "rendezvous/remote.h"
-#include "rendezvous/stations.h"
+#include "rendezvous/service/remote.h"
+#include "rendezvous/service/stations.h"
 
 #ifndef MOST_NODES
 #define MOST_NODES 3u

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "gradsync.pb-c.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 static uint64_t seed = 1;
 

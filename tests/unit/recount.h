@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "rendezvous/coordinator_private.h"
+#include "rendezvous/machine/coordinator_private.h"
 
 static inline struct coordinator_tally recount(const struct coordinator *c) {
         struct coordinator_tally tally = { 0 };

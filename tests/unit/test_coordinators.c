@@ -10,8 +10,8 @@
 #include "base/list.h"
 #include "base/user.h"
 #include "gradsync.pb-c.h"
-#include "rendezvous/coordinators.h"
-#include "rendezvous/node.h"
+#include "rendezvous/machine/node.h"
+#include "rendezvous/service/coordinators.h"
 
 #define NEVER (UINT64_C(1) << 60)
 #define SECOND 1000000u

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "job/rejoin.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/machine/coordinator.h"
 
 #define SMALL 17408u /* bytes: more than a forming job of two members takes */
 #define SLACK 32u    /* what an allocator rounds up to, at most */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "rendezvous/effects.h"
+#include "rendezvous/machine/effects.h"
 
 static struct effects effects;
 static int owners[2];

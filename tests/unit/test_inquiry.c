@@ -2,7 +2,7 @@
 /* Questions between the nodes of a job: who is asked, what comes back, and whoever does not answer. */
 #include <string.h>
 
-#include "rendezvous/inquiry.h"
+#include "rendezvous/service/inquiry.h"
 #include "tests.h"
 
 #define NODES 3u

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "gradsync.pb-c.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 #define GRACE 1000
 

@@ -10,7 +10,7 @@
 #define HOSTS_APART 1 /* so that operations have seals */
 #include "nodes_fixture.h"
 
-#include "rendezvous/peer.h"
+#include "rendezvous/wire/peer.h"
 
 #define NODES 3u
 #define SEEDS 300u

@@ -11,8 +11,8 @@
 
 #include "peer.pb-c.h"
 #include "peer_fixture.h"
-#include "rendezvous/peer.h"
-#include "rendezvous/post.h"
+#include "rendezvous/wire/peer.h"
+#include "rendezvous/wire/post.h"
 
 static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
 static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/roster.h"
-#include "rendezvous/nodeset.h"
+#include "rendezvous/machine/nodeset.h"
 
 #define DAY 86400
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "rendezvous/words.h"
+#include "rendezvous/machine/words.h"
 
 static struct word word[3];
 static struct word_step about[3];

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 #include "proto/frame.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/machine/membership.h"
 
 #define RECOVERY_CLASSES                                                                                     \
         (LIMIT_RECOVERY_CLASSES - 1) /* of the histogram; a last one holds what took longer */

@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "proto/frame.h"
-#include "rendezvous/words.h"
+#include "rendezvous/machine/words.h"
 
 struct state;
 struct state_plan; /* one plan of it */

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "engine/engine.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 #define COMM_WINDOW LIMIT_WINDOW /* collectives ahead on a lane */
 _Static_assert(COMM_WINDOW <= ENGINE_WINDOW, "an engine takes as many");

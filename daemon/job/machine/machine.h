@@ -19,7 +19,7 @@
 #include "base/account.h"
 #include "base/loop.h"
 #include "rendezvous/hub.h"
-#include "rendezvous/node.h"
+#include "rendezvous/machine/node.h"
 
 struct job;
 struct jobs;

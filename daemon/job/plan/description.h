@@ -13,7 +13,7 @@
 #include "base/account.h"
 #include "job/plan/parameters.h"
 #include "proto/frame.h"
-#include "rendezvous/facts.h"
+#include "rendezvous/machine/facts.h"
 
 /* What a member says, a piece at a time. */
 struct offer {

@@ -16,7 +16,7 @@
 
 #include "job/data.h"
 #include "job/restart/ticket.h"
-#include "rendezvous/words.h"
+#include "rendezvous/machine/words.h"
 
 struct plan_word;
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "proto/frame.h"
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 
 struct job;
 

@@ -8,8 +8,8 @@
 
 #include "tests/unit/unit.h"
 
-#include "rendezvous/coordinator.h"
-#include "rendezvous/node.h"
+#include "rendezvous/machine/coordinator.h"
+#include "rendezvous/machine/node.h"
 
 #define MACHINES_JOBS 2u
 #define MACHINES_NODES 5u

@@ -5,7 +5,7 @@
 
 #include "gradsync.pb-c.h"
 #include "proto/names.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/machine/membership.h"
 #include "script.h"
 #include "words.h"
 

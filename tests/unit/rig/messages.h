@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rendezvous/message.h"
+#include "rendezvous/machine/message.h"
 #include "script.h"
 
 /* N,N,…: as many as there are; NULL is fine. */

@@ -2,8 +2,8 @@
 /* Texts about machines, of at most TEXT_LINE bytes; each function appends to one. */
 #pragma once
 
-#include "rendezvous/coordinator.h"
-#include "rendezvous/node.h"
+#include "rendezvous/machine/coordinator.h"
+#include "rendezvous/machine/node.h"
 
 #define TEXT_LINE 2048u
 

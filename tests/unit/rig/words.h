@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/names.h"
-#include "rendezvous/membership.h"
+#include "rendezvous/machine/membership.h"
 #include "script.h"
 
 /* "exited", if the script names none. */
