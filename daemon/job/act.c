@@ -120,7 +120,7 @@ static void job_act(struct job *job, const struct action *action) {
         }
 }
 
-/* A coordinator in this process calls back while its orders are delivered: the outer call goes on. */
+/* A coordinator in this process calls back while it is given a report: the outer call goes on. */
 void jobs_advance(struct jobs *jobs) {
         const struct action *action;
         struct job *job;

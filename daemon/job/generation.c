@@ -223,6 +223,8 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
 void job_place(struct job *job, const struct action *action) {
         struct member *member = member_of_id(job, action->member);
 
+        if (member == NULL)
+                return; /* the job has been given up meanwhile, and its members turned away */
         job->max_world = member->max_world;
         member->next = (struct next_place){
                 .told = true, .rank = action->rank, .slot = action->slot, .stable = action->id

@@ -204,6 +204,7 @@ static void settle(void *data) {
                 return;
         if (job->state != JOB_RUNNING || job_is_abandoned(job))
                 release_full(job);
+        jobs_advance(job->table);
         if (job->state == JOB_REPLACING && quiet(job))
                 job_release_lost(job, job->n_local);
         plan_sweep(job);
@@ -228,7 +229,7 @@ static struct job *attached_job(struct attachment *attachment) {
         return list_entry(attachment, struct job, machine.attachment);
 }
 
-/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. A
+/* The coordinator answers while it is given a report, or by itself later: then the job has to settle again. A
  * job that is left to the next daemon stays as it is: members leave already, and no generation is entered
  * without them. */
 static void on_order(struct attachment *attachment, const struct order *order) {

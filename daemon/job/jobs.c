@@ -285,6 +285,7 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
                 if (r != 0)
                         return r; /* a process that cannot join any job must not end one */
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
+                jobs_advance(jobs);
                 job = NULL;
         }
         bool fresh = job == NULL;

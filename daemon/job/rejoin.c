@@ -155,6 +155,7 @@ static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, s
             (job->incarnation < incarnation ||
              (job->takeover != NULL && rejoin->said.word.generation > job->takeover->generation + 1))) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
+                jobs_advance(jobs);
                 job = NULL;
         }
         if (job != NULL && job->cluster != rejoin->join.cluster)

@@ -110,6 +110,7 @@ static int control_hold(const struct session *session, bool on, struct refusal *
         if ((jobs->gate == GATE_HELD) != on)
                 control_log(session, NULL, on ? "drains" : "resumes");
         jobs_hold(jobs, on);
+        jobs_advance(jobs); /* before the answer says how many steps still go on */
         return 0;
 }
 

@@ -206,8 +206,10 @@ TEST(a_name_is_cut_between_characters) {
         assert_int_equal(strlen(program), 66); /* byte 62 is the first half of a character */
         message.program = program;
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
-        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1); /* on_send() unpacks it */
-        assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
+        do { /* an answer is cut short when its time is over; on_send() unpacks it */
+                send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);
+                assert_int_equal(wires[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
+        } while (wires[0].program[0] == '\0');
         assert_string_equal(wires[0].program,
                             "b cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
 }

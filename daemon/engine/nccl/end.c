@@ -23,7 +23,8 @@ static bool end_await(const struct nccl *nccl, nccl_comm comm, nccl_result resul
         return result == NCCL_OK;
 }
 
-/* Waits until NCCL has done what it was asked for before: until then no call but an abort is allowed. */
+/* Waits until NCCL has done what it was asked for before: until then it takes no call but a revoke or an
+ * abort. */
 static bool end_await_idle(const struct nccl *nccl, nccl_comm comm, uint64_t deadline) {
         nccl_result state = NCCL_OK, r = nccl->async_error(comm, &state);
 

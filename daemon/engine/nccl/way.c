@@ -39,17 +39,17 @@ static bool way_is_idle(const struct communicator *older) {
         return older->state == COMMUNICATOR_WORKING;
 }
 
-/* Whether the older communicator can be used. Calls that began before it was lent are over soon, so it waits
- * for them. */
+/* Whether the older communicator can be used. It waits for calls that began before it was lent, as long as
+ * this one is wanted: NCCL may not take a collective. */
 static bool way_has_older(const struct communicator *comm) {
         struct shop *shop = comm->shop;
 
         if (comm->older == NULL)
                 return false;
         pthread_mutex_lock(&shop->lock);
-        while (comm->older->calls > 0)
+        while (comm->older->calls > 0 && comm->state == COMMUNICATOR_FORMING)
                 pthread_cond_wait(&shop->change, &shop->lock);
-        bool idle = way_is_idle(comm->older);
+        bool idle = comm->older->calls == 0 && way_is_idle(comm->older);
         pthread_mutex_unlock(&shop->lock);
         return idle;
 }
