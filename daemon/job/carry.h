@@ -20,7 +20,7 @@ void carry_end(struct jobs *jobs);
 void carry_let_go(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */
 void carry_follow(struct job *job);
-/* What the engine says of the job's communicator; see engine.h. */
+/* The engine's events about the job's communicator; see engine.h. */
 void carry_built(struct job *job, const uint32_t *unreachable, uint32_t n);
 void carry_done(struct job *job, uint32_t lane, uint64_t sequence, const uint64_t *value);
 void carry_unreachable(struct job *job, const uint32_t *nodes, uint32_t n);

@@ -48,7 +48,7 @@ void member_unseat(struct member *member, uint32_t cause, const struct refusal *
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal);
 
-/* What the job's machine has decided. */
+/* These carry out actions of the job's machine. */
 void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
 void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);

@@ -32,7 +32,7 @@ struct results {
 
 void results_init(struct results *results, struct sessions *sessions);
 void results_deinit(struct results *results);
-/* What the job layer reports, see struct jobs_events. */
+/* The job layer calls these: see struct jobs_events. */
 void results_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
                     const uint8_t *unused, size_t unused_bytes);
 void results_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text);

@@ -36,7 +36,7 @@ struct machine {
 /* The functions of the attachment are set. `beat` is called with the job when the node's time has come, for
  * machine_tick(). 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_init(struct job *job, uint64_t incarnation, loop_timer_fn beat, struct refusal *refusal);
-/* What it still wants done is dropped. */
+/* Drops the actions that have not been taken out. */
 void machine_deinit(struct job *job);
 
 /* Takes out the oldest action that the machine of some job wants done, and delivers messages between nodes
@@ -106,7 +106,7 @@ bool machine_open(struct job *job, uint32_t track, uint64_t payloads);
 void machine_offer(struct job *job, uint32_t track);
 /* How many the open unit has. */
 uint64_t machine_payloads(const struct job *job, uint32_t track);
-/* Of the step or operation of that track. The job may not have carried out yet what it has come to. */
+/* The state of the step or operation of that track. The job may still have to carry out its actions. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
 /* What else there is to say of it: node_landed(), node_spoil(), node_differ(), node_tear_unit() or
@@ -162,5 +162,5 @@ void machine_unreachable(struct job *job, struct nodeset nodes);
 /* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members here
  * say, those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_expect(struct job *job, uint32_t members, struct refusal *refusal);
-/* What they have said, as node_restore() takes it. */
+/* Takes the members' words; see node_restore(). */
 void machine_restore(struct job *job, const struct report *report);

@@ -264,7 +264,7 @@ static bool member_valid(const struct report *report, const struct report_member
                 return false;
         if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
                 return false;
-        return !member->in || (member->rank < report->world && report->generation.number > 0);
+        return !member->in || member->rank < report->world; /* and then there is a generation */
 }
 
 static bool members_valid(const struct report *report) {

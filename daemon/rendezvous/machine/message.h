@@ -229,7 +229,7 @@ struct order {
         };
 };
 
-/* From a node to the coordinator: everything that the node knows. Of arrays as above. */
+/* From a node to the coordinator: everything that the node knows. Its arrays are as those of an order. */
 struct report {
         enum report_kind kind;
         uint32_t from;     /* address of the node, below LIMIT_NODES */
@@ -240,7 +240,7 @@ struct report {
         struct generation generation; /* the node's */
         struct generation comm;       /* the generation for which the communicator in use was built */
         uint64_t seq[LIMIT_LANES];    /* launched on each lane */
-        /* Of the lanes whose launches are agreed on, counted like what is launched; of all others 0: */
+        /* Sequence numbers on lanes whose launches are agreed on; 0 on all others: */
         uint64_t ready[LIMIT_LANES]; /* up to where the node could launch, */
         uint64_t go[LIMIT_LANES];    /* and up to where it has heard that it may */
         struct tag history;          /* the largest tag that the node knows of */
@@ -255,10 +255,10 @@ struct report {
         bool torn;      /* members of the node hear that something of the generation is void */
         uint32_t cause; /* for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world; /* members of the generation, 0: the node is outside */
-        enum job_end end;   /* the job has ended for the node, and its members know it */
-        uint32_t next_plan; /* ordinal of the next one of the node's members */
-        enum note note;
-        uint32_t ordinal;            /* … is about that plan */
+        enum job_end end;            /* the job has ended for the node, and its members know it */
+        uint32_t next_plan;          /* ordinal of the next one of the node's members */
+        enum note note;              /* about one plan, */
+        uint32_t ordinal;            /* which has this ordinal */
         uint32_t n_words;            /* of set[] and links[]: see report_name_nodes() */
         uint32_t n_tracks;           /* in use; what is beyond counts as 0 */
         uint32_t n_plans;            /* that members of the node have agreed on, and not let go of */
@@ -410,7 +410,7 @@ static inline void order_clear(struct order *order) {
 static inline void report_clear(struct report *report) {
         memset(report, 0, offsetof(struct report, mark));
 }
-/* Of one that nobody changes meanwhile. */
+/* The nodes that it names. The caller must not change it meanwhile. */
 static inline struct nodeset order_set(const struct order *order) {
         return (struct nodeset){ (uint64_t *)order->set, order->n_words };
 }
