@@ -54,7 +54,6 @@ static struct order noisy_order(void) {
                                .comm = { 2, noise() % 4, 7 },
                                .n_words = 1,
                                .set = { noise() % 32 },
-                               .links = { noise() % 8 },
                                .world = noise() % 5,
                                .source = noise() % 5,
                                .end = noise() % (N_JOB_ENDS + 1),

@@ -195,14 +195,13 @@ static void order_number(struct order *order) {
 }
 
 static void order_flag(struct order *order) {
-        switch (below(8)) {
+        switch (below(7)) {
         case 0: order->behind = !order->behind; break;
         case 1: order->torn = !order->torn; break;
         case 2: order->end = below(N_JOB_ENDS); break;
         case 3: order->set[0] ^= UINT64_C(1) << below(NODES); break;
-        case 4: order->links[0] ^= UINT64_C(1) << below(NODES); break;
-        case 5: order->ordinal = below(PLANS); break;
-        case 6: order->index = below(40); break;
+        case 4: order->ordinal = below(PLANS); break;
+        case 5: order->index = below(40); break;
         default: order->note = below(N_NOTES); break;
         }
 }

@@ -187,8 +187,7 @@ static void begin_newgen(uint32_t at, uint32_t world, struct order *ret) {
         ret->torn = true;
         ret->n_tracks = node->n_tracks;
         memset(ret->mark, 0, node->n_tracks * sizeof(ret->mark[0]));
-        order_name_nodes(ret, (struct nodeset){ (uint64_t[]){ UINT64_C(1) << node->config.address }, 1 },
-                         (struct nodeset){ 0 });
+        order_name_nodes(ret, (struct nodeset){ (uint64_t[]){ UINT64_C(1) << node->config.address }, 1 });
 }
 
 static void name_member(struct order *newgen, uint32_t at, uint32_t index) {

@@ -184,7 +184,6 @@ struct coordinator {
         uint64_t *highest;           /* STOP: what any node of the generation has opened on each track */
         struct nodeset set, lost;    /* nodes of the generation, and those of them that are lost to it */
         struct nodeset made_set;     /* nodes of the generation `made` */
-        struct nodeset links;        /* the ends of the links that have cost a node its place */
         uint64_t *nodes;             /* what reports say of nodes: see coordinator_set_of() */
         struct agreement *agreement; /* NULL: there is one node */
         struct coordinator_refusal *refused;

@@ -37,7 +37,6 @@ void loss_node(struct coordinator *c, uint64_t now, uint32_t node, uint32_t caus
 static uint32_t find_worst(struct coordinator *c) {
         uint32_t worst = LIMIT_NODES, most = 1;
 
-        nodeset_clear(c->links);
         for (uint32_t node = 0; node < c->top; node++) {
                 uint32_t failed = 0;
 
@@ -47,8 +46,6 @@ static uint32_t find_worst(struct coordinator *c) {
                         failed += coordinator_survives(c, other) &&
                                   (nodeset_has(coordinator_links_of(c, node), other) ||
                                    nodeset_has(coordinator_links_of(c, other), node));
-                if (failed > 0)
-                        nodeset_add(c->links, node);
                 if (failed >= most) {
                         most = failed;
                         worst = node;

@@ -80,7 +80,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
                 order.loss = order.kind == ORDER_NEWGEN ? c->before : c->membership.loss;
         if (planted(PLANTED_BLAMES_ANYBODY) && order.loss.member != 0)
                 order.loss.member = c->membership.seat[c->membership.n - 1].request.member;
-        order_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
+        order_name_nodes(&order, c->set);
         memcpy(order.seq, c->cut, sizeof(order.seq));
         memcpy(order.go, c->go, sizeof(order.go));
         order.n_tracks = c->n_tracks;

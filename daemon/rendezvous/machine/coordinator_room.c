@@ -12,7 +12,7 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
                room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct report_plan)) +
                                sizeof(struct track_owner) + 3 * sizeof(uint64_t)) +
-               nodeset_words(room->nodes) * (4 + 2 * (size_t)room->nodes) * sizeof(uint64_t);
+               nodeset_words(room->nodes) * (3 + 2 * (size_t)room->nodes) * sizeof(uint64_t);
 }
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
@@ -31,8 +31,7 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         c->highest = c->verdict + room->tracks;
         c->set = (struct nodeset){ c->highest + room->tracks, nodeset_words(room->nodes) };
         c->lost = (struct nodeset){ c->set.word + c->set.words, c->set.words };
-        c->links = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
-        c->made_set = (struct nodeset){ c->links.word + c->set.words, c->set.words };
+        c->made_set = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
         c->nodes = c->made_set.word + c->set.words;
         membership_move(&c->membership, seat, n_places);
 }
@@ -67,7 +66,6 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
         }
         nodeset_copy(c->set, before.set);
         nodeset_copy(c->lost, before.lost);
-        nodeset_copy(c->links, before.links);
         nodeset_copy(c->made_set, before.made_set);
         memcpy(c->stop, before.stop, before.n_tracks * sizeof(*c->stop));
         memcpy(c->verdict, before.verdict, before.n_tracks * sizeof(*c->verdict));

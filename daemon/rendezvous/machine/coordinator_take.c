@@ -21,7 +21,6 @@ static void take_begin(struct coordinator *c, uint64_t now, uint64_t round) {
         c->current = c->comm = (struct generation){ 0 };
         c->empty_since = c->unbuilt = 0;
         c->n_waits = 0;
-        nodeset_clear(c->links);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
         c->turn = 0;

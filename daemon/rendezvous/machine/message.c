@@ -21,32 +21,24 @@ const char *report_name(enum report_kind kind) {
         return (unsigned)kind < N_ANSWERS ? names[kind] : "?";
 }
 
-static uint32_t longer_of(struct nodeset set, struct nodeset links) {
-        uint32_t set_length = nodeset_length(set), links_length = nodeset_length(links);
-
-        return set_length > links_length ? set_length : links_length;
-}
-
-void order_name_nodes(struct order *order, struct nodeset set, struct nodeset links) {
-        order->n_words = longer_of(set, links);
+void order_name_nodes(struct order *order, struct nodeset set) {
+        order->n_words = nodeset_length(set);
         nodeset_copy(order_set(order), set);
-        nodeset_copy(order_links(order), links);
 }
 
 void report_name_nodes(struct report *report, struct nodeset set, struct nodeset links) {
-        report->n_words = longer_of(set, links);
+        uint32_t set_length = nodeset_length(set), links_length = nodeset_length(links);
+
+        report->n_words = set_length > links_length ? set_length : links_length;
         nodeset_copy(report_set(report), set);
         nodeset_copy(report_links(report), links);
 }
 
 void order_copy(struct order *to, const struct order *from) {
-        const size_t words = from->n_words * sizeof(from->set[0]);
-
         memcpy(to, from, offsetof(struct order, mark));
         memcpy(to->mark, from->mark, from->n_tracks * sizeof(from->mark[0]));
         memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
-        memcpy(to->set, from->set, words);
-        memcpy(to->links, from->links, words);
+        memcpy(to->set, from->set, from->n_words * sizeof(from->set[0]));
         if (from->kind == ORDER_REFUSE || from->kind == ORDER_REJECT)
                 to->refusal = from->refusal;
         else if (from->kind == ORDER_PLACES)

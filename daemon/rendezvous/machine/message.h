@@ -214,14 +214,13 @@ struct order {
         enum note note;       /* EXPLAIN: what is wanted, FACTS or LACKS, */
         uint32_t ordinal;     /* … of that plan; REJECT: the plan; */
         uint32_t index;       /* … FACTS: as far as that entry */
-        uint32_t n_words;     /* of set[] and links[]: see order_name_nodes() */
+        uint32_t n_words;     /* of set[] */
         uint32_t n_tracks;    /* in use; what is beyond counts as 0, in this order and everywhere else */
         uint32_t n_plans;     /* that any node has, and that have a track */
         uint32_t n_members;   /* NEWGEN: those of the node who belong to it, by rank */
         uint64_t mark[LIMIT_TRACKS]; /* STOP: up to where; VERDICT, NEWGEN: committed */
         struct order_plan plan[LIMIT_PLANS];
-        uint64_t set[NODESET_WORDS];   /* nodes of that generation */
-        uint64_t links[NODESET_WORDS]; /* END: the ends of the links for whose sake the job has ended */
+        uint64_t set[NODESET_WORDS]; /* nodes of that generation */
         union {
                 struct order_member member_of[LIMIT_SEATS];
                 struct refusal refusal;     /* REFUSE and REJECT */
@@ -414,9 +413,6 @@ static inline void report_clear(struct report *report) {
 static inline struct nodeset order_set(const struct order *order) {
         return (struct nodeset){ (uint64_t *)order->set, order->n_words };
 }
-static inline struct nodeset order_links(const struct order *order) {
-        return (struct nodeset){ (uint64_t *)order->links, order->n_words };
-}
 static inline struct nodeset report_set(const struct report *report) {
         return (struct nodeset){ (uint64_t *)report->set, report->n_words };
 }
@@ -425,12 +421,12 @@ static inline struct nodeset report_links(const struct report *report) {
 }
 /* Whether a machine for so many nodes can take it in. */
 static inline bool order_fits(const struct order *order, const struct room *room) {
-        return nodeset_below(order_set(order), room->nodes) && nodeset_below(order_links(order), room->nodes);
+        return nodeset_below(order_set(order), room->nodes);
 }
 static inline bool report_fits(const struct report *report, const struct room *room) {
         return nodeset_below(report_set(report), room->nodes) &&
                nodeset_below(report_links(report), room->nodes);
 }
-/* In as few words as both need. */
-void order_name_nodes(struct order *order, struct nodeset set, struct nodeset links);
+/* In as few words as these need. */
+void order_name_nodes(struct order *order, struct nodeset set);
 void report_name_nodes(struct report *report, struct nodeset set, struct nodeset links);

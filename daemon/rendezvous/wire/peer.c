@@ -237,8 +237,7 @@ ssize_t peer_encode_order(struct scratch *scratch, const struct order *from, uin
                 refusal_put(to->refusal = &refusal, &from->refusal);
         if (from->kind == ORDER_PLACES && !places_put(scratch, to->places = &places, &from->places))
                 return -EMSGSIZE;
-        if (!set_put(scratch, &to->set, order_set(from)) ||
-            !set_put(scratch, &to->links, order_links(from)) || !order_members_put(scratch, to, from) ||
+        if (!set_put(scratch, &to->set, order_set(from)) || !order_members_put(scratch, to, from) ||
             !order_plans_put(scratch, to, from))
                 return -EMSGSIZE;
         return (ssize_t)peer__order__pack(to, out);
@@ -321,15 +320,22 @@ static void set_take(struct nodeset to, const ProtobufCBinaryData *from) {
 }
 
 /* False: a node has too high an address. */
-static bool nodes_take(uint32_t *ret_words, uint64_t set[NODESET_WORDS], const ProtobufCBinaryData *set_from,
-                       uint64_t links[NODESET_WORDS], const ProtobufCBinaryData *links_from) {
-        size_t longer = set_from->len > links_from->len ? set_from->len : links_from->len;
-
-        if (longer > NODESET_WORDS * 8)
+static bool order_nodes_take(struct order *to, const Peer__Order *from) {
+        if (from->set.len > sizeof(to->set))
                 return false;
-        *ret_words = (uint32_t)(longer + 7) / 8;
-        set_take((struct nodeset){ set, *ret_words }, set_from);
-        set_take((struct nodeset){ links, *ret_words }, links_from);
+        to->n_words = (uint32_t)(from->set.len + 7) / 8;
+        set_take(order_set(to), &from->set);
+        return true;
+}
+
+static bool report_nodes_take(struct report *to, const Peer__Report *from) {
+        size_t longer = from->set.len > from->links.len ? from->set.len : from->links.len;
+
+        if (longer > sizeof(to->set))
+                return false;
+        to->n_words = (uint32_t)(longer + 7) / 8;
+        set_take(report_set(to), &from->set);
+        set_take(report_links(to), &from->links);
         return true;
 }
 
@@ -410,7 +416,7 @@ static const char *order_take(struct order *to, const Peer__Order *from) {
                 return "its text is too long, or not UTF-8";
         if (to->kind == ORDER_PLACES && !waiting_take(&to->places, from->places))
                 return "it names too many places, or members that wait";
-        if (!nodes_take(&to->n_words, to->set, &from->set, to->links, &from->links))
+        if (!order_nodes_take(to, from))
                 return "it names a node with too high an address";
         if (!order_tracks_take(to, from))
                 return "it is about too many lanes or tracks";
@@ -490,7 +496,7 @@ static const char *report_take(struct report *to, const Peer__Report *from) {
         FIELDS_REPORT(TAKE)
         if (to->note != NOTE_NONE && !about_take(to, from->about))
                 return "what it says of a plan makes no sense";
-        if (!nodes_take(&to->n_words, to->set, &from->set, to->links, &from->links))
+        if (!report_nodes_take(to, from))
                 return "it names a node with too high an address";
         if (!report_tracks_take(to, from))
                 return "it is about too many lanes or tracks, or does not say all of each";

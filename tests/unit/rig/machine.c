@@ -710,7 +710,7 @@ static uint32_t read_cause(struct script *script, uint32_t cause) {
 }
 
 /* Options of an order: term=N of the coordinator, round, instance, to, generation, comm, nonce, world,
- * seq=N,… and go, mark by track, links and set as a mask, torn, cause, end=END, member=MEMBER, plan=…,
+ * seq=N,… and go, mark by track, set as a mask, torn, cause, end=END, member=MEMBER, plan=…,
  * `ahead`: it answers what the node has not said yet; `names`: it names the node's member. */
 static struct order read_order(struct script *script, enum order_kind kind) {
         struct order order = machines_order(kind);
@@ -735,7 +735,6 @@ static struct order read_order(struct script *script, enum order_kind kind) {
         words_numbers(script_text(script, "go"), order.go, LIMIT_LANES);
         words_marks(script, &order.n_tracks, order.mark);
         order.set[0] = script_option(script, "set", order.set[0]);
-        order.links[0] = script_option(script, "links", order.links[0]);
         order.torn |= script_flag(script, "torn");
         order.end = read_end(script, order.end);
         order.loss.cause = read_cause(script, order.loss.cause);
@@ -750,7 +749,8 @@ static struct order read_order(struct script *script, enum order_kind kind) {
         return order;
 }
 
-/* Options of a report: those of an order that are about nodes, and ready=N,…, wait, away, origin. */
+/* Options of a report: those of an order that are about nodes, and ready=N,…, links as a mask, wait, away,
+ * origin. */
 static void read_report(struct script *script, struct report *said) {
         const char *origin = script_text(script, "origin");
         struct words_plan plan;
