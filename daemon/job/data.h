@@ -29,82 +29,12 @@
 #include "job/token.h"
 #include "rendezvous/machine/membership.h"
 
-struct entangled;
 struct job;
-struct job_wait;
+struct job_event;
 struct jobs;
+struct jobs_observer;
 struct member;
-struct plan;
-struct plan_memory;
-
-/* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
- * them may call back into the job layer. */
-struct jobs_events {
-        void (*joined)(struct member *member);
-        /* A plan's steps have another track: the member gets its ticket (restart/ticket.h) anew. */
-        void (*ticket)(struct member *member);
-        /* The answer to an open request of the member. For its join request it is also the end of the
-         * member. */
-        void (*refused)(struct member *member, uint32_t request, const struct refusal *refusal);
-        /* What is to be mapped for a plan. */
-        void (*plan_arena)(struct member *member, uint32_t request, const struct plan *plan,
-                           const struct plan_memory *memory);
-        void (*plan_dropped)(struct member *member, uint32_t request, uint32_t ordinal);
-        void (*staging)(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                        uint64_t bytes);
-        void (*staging_ready)(struct member *member, uint32_t request);
-        void (*registered)(struct member *member, uint32_t request, uint32_t handle);
-        void (*unregistered)(struct member *member, uint32_t request, uint32_t handle);
-        void (*plan_agreed)(struct member *member, uint32_t request, const struct plan *plan);
-        void (*operation_done)(struct member *member, uint32_t request, uint64_t sequence);
-        /* One bucket of the open step is done for all members. `unused` (NULL, or a bitmap of the bucket's
-         * parameters). */
-        void (*result)(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                       const uint8_t *unused, size_t unused_bytes);
-        /* The step has ended: `step` is its number; loss is NULL when it is committed. Comes after the
-         * daemon's last access. */
-        void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                        const char *text);
-        void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
-        /* The job is about to be freed: what it has counted is to be seen for the last time. */
-        void (*ended)(const struct job *job);
-        /* The places of the job's members are about to change: what has been gathered for them is sent now,
-         * to the present ones. */
-        void (*flush)(struct job *job);
-        /* A member of the generation before belongs to a new one; `loss` is why there is one. */
-        void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
-        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without
-         * the member having its results. */
-        void (*resumed)(struct member *member);
-        void (*plan_step)(struct member *member, const struct plan *plan);
-        /* A committed step that the member has not heard of, and of which the daemon before has left the
-         * results: bucket by bucket, then its commit. */
-        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket,
-                            const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
-        void (*past_commit)(struct member *member, const struct plan *plan);
-        void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
-        /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
-         * this call). */
-        void (*evict)(struct member *member, const struct refusal *refusal);
-        /* Of a job that spans daemons. Another node asks what there is to be said of this node's part in the
-         * job, and waits for what the bytes say; and a piece of the answer to this node's own question. */
-        void (*asked)(struct job *job, uint32_t id, const void *waits, size_t bytes);
-        void (*told)(const struct job *job, const struct hub_told *told);
-        /* Whether it is known how the other nodes were at `after` or later; if not, they are being asked. */
-        bool (*inquire)(struct job *job, uint64_t after);
-        /* The members of other nodes, as they were when asked last, for which that wait (WAIT_NODES) is; or
-         * nodes that say nothing, if no member is known. Their strings live until the next call. */
-        unsigned (*blame)(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
-        /* Whether a member for which that wait (WAIT_NODES) is was blocked in something else, when its node
-         * was asked last, after that moment. */
-        bool (*entangled)(struct job *job, const struct job_wait *wait, uint64_t after,
-                          struct entangled *ret);
-        /* The host of a lost member of another node; of one that is not reached, perhaps "a or b". "": not
-         * known. */
-        void (*host_of)(struct job *job, const struct membership_loss *loss, char *text, size_t size);
-        /* A sentence about the members that a forming job still lacks: "" if there is nothing to say. */
-        void (*missing)(struct job *job, char *text, size_t size);
-};
+struct takeover;
 
 enum member_state {
         MEMBER_JOINING,
@@ -289,8 +219,9 @@ struct jobs_config {
         struct engine *engine;   /* between nodes; NULL: none */
         const char *no_engine;   /* why */
         struct users *accounts;
-        const struct jobs_events *events;
-        void *events_data;
+        void (*on_event)(void *data, const struct job_event *event); /* see event.h */
+        const struct jobs_observer *observer;
+        void *events_data; /* for both */
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
         uint64_t deadlock_timeout; /* 0: jobs are not ended for that */
         uint64_t piece_bytes;      /* of a bucket go between nodes at once; 0: EXCHANGE_PIECE */

@@ -84,7 +84,7 @@ static void formed(struct job *job) {
         uint32_t first = first_plan(job);
         for (uint32_t local = 0; local < job->n_local; local++) {
                 job->local[local]->next_plan = first;
-                job->table->config.events->joined(job->local[local]);
+                member_tell(job->local[local], (struct job_event){ .kind = JOB_EVENT_JOINED });
         }
 }
 
@@ -163,7 +163,6 @@ static void generation_unseat(struct job *job, uint32_t before_local) {
 
 /* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
 static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t before_local) {
-        const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
         bool same = generation_is_same(job, before, before_local);
@@ -204,15 +203,15 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
         job_set_state(job, JOB_RUNNING);
         if (job->takeover == NULL) /* else the verdict has been logged */
                 log_formed(job, "goes on");
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (fresh[local]) {
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                struct job_event event = { .kind = fresh[local] ? JOB_EVENT_JOINED
+                                                   : resumed    ? JOB_EVENT_RESUMED
+                                                                : JOB_EVENT_NEWGEN };
+
+                if (fresh[local])
                         job->local[local]->next_plan = first;
-                        events->joined(job->local[local]);
-                } else if (resumed) {
-                        events->resumed(job->local[local]);
-                } else {
-                        events->regenerated(job->local[local], &job->loss, job->loss_text);
-                }
+                member_tell(job->local[local], event);
+        }
         job->takeover = takeover_free(job->takeover);
         job->torn = false;
         job->untold = 0;
@@ -248,7 +247,7 @@ static void number_places(struct job *job) {
 void job_entered(struct job *job, const struct action *action) {
         uint32_t from = job->generation, before = job->world, before_local = job->n_local;
 
-        job->table->config.events->flush(job);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_FLUSH });
         if (job->state == JOB_RUNNING)
                 job->loss = (struct membership_loss){ 0 }; /* it has only grown */
         job->world = action->world;
@@ -324,7 +323,7 @@ static void generation_find_place(struct job *job) {
         char host[sizeof(job->loss_place) - sizeof(" on host ")] = "";
 
         if (unreachable || (loss->cause == WIRE__CAUSE__EVICTED && member_of_id(job, loss->member) == NULL))
-                job->table->config.events->host_of(job, loss, host, sizeof(host));
+                job->table->config.observer->host_of(job, loss, host, sizeof(host));
         snprintf(job->loss_place, sizeof(job->loss_place), "%s%s", host[0] != '\0' ? how : "", host);
 }
 

@@ -92,7 +92,7 @@ void member_evict(struct member *member, uid_t evictor) {
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, member->rank, (int32_t)member->pid,
                    "job '%s': rank %u (pid %d) was evicted by uid %u", member->job->name, member->rank,
                    (int)member->pid, (unsigned)evictor);
-        member->job->table->config.events->evict(member, &refusal);
+        member_expel(member, &refusal);
 }
 
 bool job_is_named(const char *asked, uid_t uid, const char *name) {

@@ -102,7 +102,7 @@ struct job *job_free(struct job *job) {
                 member_free(member);
         }
         takeover_free(job->takeover);
-        job->table->config.events->ended(job);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_ENDED });
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         job_forget_state(job);
@@ -182,7 +182,7 @@ static void settle_lost(struct job *job) {
         if (job->loss_told)
                 return;
         job->loss_told = true;
-        job->table->config.events->lost(job, &job->loss, job->loss_text);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_LOST });
 }
 
 /* Open steps of which all members have given all buckets will be committed, even if an operator holds them
@@ -282,13 +282,13 @@ static void on_learn(struct attachment *attachment, const struct generation *com
 static void on_asked(struct attachment *attachment, uint32_t id, const void *waits, size_t bytes) {
         struct job *job = attached_job(attachment);
 
-        job->table->config.events->asked(job, id, waits, bytes);
+        job->table->config.observer->asked(job, id, waits, bytes);
 }
 
 static void on_told(struct attachment *attachment, const struct hub_told *told) {
         const struct job *job = attached_job(attachment);
 
-        job->table->config.events->told(job, told);
+        job->table->config.observer->told(job, told);
 }
 
 static void on_beat(void *data) {

@@ -4,13 +4,15 @@
  * what the session layer calls; data.h says what a job is. Everything happens on the loop thread. A client's
  * mistake is a positive code with a refusal, never an end of anything but that client.
  *
- * The folders: machine/ is the job's node, keep/ what is kept of steps, plan/ and op/ what members do
- * together, restart/ the way back from a former daemon, watch/ the members that a job waits for. None of them
- * calls what lies beside this header. A call may leave something for jobs_advance() to carry out.
+ * The folders: event/ tells the session layer, machine/ is the job's node, keep/ what is kept of steps, plan/
+ * and op/ what members do together, restart/ the way back from a former daemon, watch/ the members that a job
+ * waits for. None of them calls what lies beside this header. A call may leave something for jobs_advance()
+ * to carry out.
  */
 #pragma once
 
 #include "job/data.h"
+#include "job/event/event.h"
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 /* Once, before the first job. */
@@ -71,9 +73,6 @@ bool member_defers(struct member *member, uint32_t request, uint32_t generation)
 struct member *member_of_rank(const struct job *job, uint32_t rank);
 /* The member has no place yet: it waits for the place of a lost one. */
 bool member_waits(const struct member *member);
-static inline void *job_events_data(const struct job *job) {
-        return job->table->config.events_data;
-}
 
 /*
  * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and

@@ -169,7 +169,7 @@ bool job_is_abandoned(const struct job *job) {
 void member_answer_join(struct member *member, const struct refusal *refusal) {
         struct job *job = member->job;
 
-        job->table->config.events->refused(member, member->join_request, refusal);
+        member_tell_refused(member, member->join_request, refusal);
         if (job->state == JOB_FORMING)
                 ending_note_refusal(job, refusal);
         member->owner = NULL;
@@ -179,7 +179,7 @@ void member_answer_join(struct member *member, const struct refusal *refusal) {
 void member_unseat(struct member *member, uint32_t cause, const struct refusal *refusal) {
         if (member->owner == NULL)
                 return;
-        member->job->table->config.events->evict(member, refusal);
+        member_expel(member, refusal);
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->cause = cause;

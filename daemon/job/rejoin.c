@@ -365,6 +365,6 @@ void rejoin_check(struct job *job, uint64_t now) {
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
                            "told of its plans in time",
                            job->name, member->rank, (int)member->pid);
-                job->table->config.events->evict(member, &refusal);
+                member_expel(member, &refusal);
         }
 }

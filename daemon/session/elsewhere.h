@@ -52,7 +52,7 @@ const ProtobufCMessage *elsewhere_decode(struct elsewhere *elsewhere, const void
                                          size_t *at, uint16_t *ret_type);
 /* The next row, from *at = 0 on: NULL after the last one. It is valid until the next call, for any view. */
 const ProtobufCMessage *view_next(struct view *view, size_t *at, uint16_t *ret_type);
-/* See struct jobs_events. NULL: there is no view. */
+/* See struct jobs_observer. NULL: there is no view. */
 unsigned view_blame(struct view *view, const struct job_wait *wait, struct job_wait *waits, unsigned max);
 /* Nodes, and the coordinator if `coordinator`, that say nothing. */
 unsigned view_silent(struct view *view, bool coordinator, struct job_wait *waits, unsigned max);

@@ -24,7 +24,7 @@ static bool events_ticket_of(const struct member *member, ProtobufCBinaryData *r
         return true;
 }
 
-static void events_ticket(struct member *member) {
+static void events_ticket(const struct member *member) {
         Wire__Ticket message = WIRE__TICKET__INIT;
 
         SET(message, job, member->job->id);
@@ -33,7 +33,7 @@ static void events_ticket(struct member *member) {
                 session_send(member->owner, WIRE__MESSAGE_TYPE__TICKET, 0, &message.base);
 }
 
-static void events_joined(struct member *member) {
+static void events_joined(const struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
         struct sha256 proof;
@@ -63,105 +63,107 @@ static void events_joined(struct member *member) {
 }
 
 /* Whom the job still lacks stands in the refusal; a node knows also where they are not. */
-static void events_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
-        struct refusal longer = *refusal;
+static void events_refused(const struct job_event *event) {
+        struct member *member = event->member;
+        struct refusal longer = *event->refusal;
         size_t used = strlen(longer.text);
         char missing[600] = "";
 
-        if (refusal->code == WIRE__CODE__TIMEOUT && request == member->join_request)
+        if (longer.code == WIRE__CODE__TIMEOUT && event->request == member->join_request)
                 others_missing(member->job, missing, sizeof(missing));
         if (missing[0] != '\0')
                 snprintf(longer.text + used, sizeof(longer.text) - used, " (%s)", missing);
         if (member->owner != NULL)
-                session_send_refused(member->owner, request, &longer);
+                session_send_refused(member->owner, event->request, &longer);
 }
 
-static void events_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
-                              const struct plan_memory *memory) {
+static void events_answer(const struct job_event *event, uint16_t type, const ProtobufCMessage *message) {
+        session_send(event->member->owner, type, event->request, message);
+}
+
+static void events_answer_memory(const struct job_event *event, uint16_t type,
+                                 const ProtobufCMessage *message) {
+        session_send_fds(event->member->owner, type, event->request, event->memory.fds, event->memory.n_fds,
+                         message);
+}
+
+static void events_plan_arena(const struct job_event *event) {
         Wire__PlanArena message = WIRE__PLAN_ARENA__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, plan, plan->ordinal);
-        SET(message, bytes, memory->bytes);
-        session_send_fds(member->owner, WIRE__MESSAGE_TYPE__PLAN_ARENA, request, memory->fds, memory->n_fds,
-                         &message.base);
+        SET(message, job, event->job->id);
+        SET(message, plan, event->plan->ordinal);
+        SET(message, bytes, event->memory.bytes);
+        events_answer_memory(event, WIRE__MESSAGE_TYPE__PLAN_ARENA, &message.base);
 }
 
-static void events_plan_dropped(struct member *member, uint32_t request, uint32_t ordinal) {
+static void events_plan_dropped(const struct job_event *event) {
         Wire__PlanDropped message = WIRE__PLAN_DROPPED__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, plan, ordinal);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request, &message.base);
+        SET(message, job, event->job->id);
+        SET(message, plan, event->number);
+        events_answer(event, WIRE__MESSAGE_TYPE__PLAN_DROPPED, &message.base);
 }
 
-static void events_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                           uint64_t bytes) {
+static void events_staging_arena(const struct job_event *event) {
         Wire__StagingArena message = WIRE__STAGING_ARENA__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, bytes, bytes);
-        session_send_fds(member->owner, WIRE__MESSAGE_TYPE__STAGING_ARENA, request, fds, n_fds,
-                         &message.base);
+        SET(message, job, event->job->id);
+        SET(message, bytes, event->memory.bytes);
+        events_answer_memory(event, WIRE__MESSAGE_TYPE__STAGING_ARENA, &message.base);
 }
 
-static void events_staging_ready(struct member *member, uint32_t request) {
+static void events_staging_ready(const struct job_event *event) {
         Wire__StagingReady message = WIRE__STAGING_READY__INIT;
 
-        SET(message, job, member->job->id);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STAGING_READY, request, &message.base);
+        SET(message, job, event->job->id);
+        events_answer(event, WIRE__MESSAGE_TYPE__STAGING_READY, &message.base);
 }
 
-static void events_registered(struct member *member, uint32_t request, uint32_t handle) {
+static void events_registered(const struct job_event *event) {
         Wire__Registered message = WIRE__REGISTERED__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, memory, handle);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__REGISTERED, request, &message.base);
+        SET(message, job, event->job->id);
+        SET(message, memory, event->number);
+        events_answer(event, WIRE__MESSAGE_TYPE__REGISTERED, &message.base);
 }
 
-static void events_unregistered(struct member *member, uint32_t request, uint32_t handle) {
+static void events_unregistered(const struct job_event *event) {
         Wire__Unregistered message = WIRE__UNREGISTERED__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, memory, handle);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__UNREGISTERED, request, &message.base);
+        SET(message, job, event->job->id);
+        SET(message, memory, event->number);
+        events_answer(event, WIRE__MESSAGE_TYPE__UNREGISTERED, &message.base);
 }
 
-static void events_plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+static void events_plan_agreed(const struct job_event *event) {
         Wire__PlanAgreed message = WIRE__PLAN_AGREED__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, generation, member->job->generation);
-        SET(message, plan, plan->ordinal);
-        SET(message, step, plan->step);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, &message.base);
+        SET(message, job, event->job->id);
+        SET(message, generation, event->job->generation);
+        SET(message, plan, event->plan->ordinal);
+        SET(message, step, event->plan->step);
+        events_answer(event, WIRE__MESSAGE_TYPE__PLAN_AGREED, &message.base);
 }
 
-static void events_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
+static void events_operation_done(const struct job_event *event) {
         Wire__OperationDone message = WIRE__OPERATION_DONE__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, sequence, sequence);
-        SET_IF(message, number, member->job->cluster, machine_committed(member->job, TRACK_OPERATION));
-        session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, &message.base);
-}
-
-static struct sessions *events_sessions(const struct job *job) {
-        return job_events_data(job);
-}
-
-static void events_flush(struct job *job) {
-        results_flush(&events_sessions(job)->results);
+        SET(message, job, event->job->id);
+        SET(message, sequence, event->sequence);
+        SET_IF(message, number, event->job->cluster, machine_committed(event->job, TRACK_OPERATION));
+        events_answer(event, WIRE__MESSAGE_TYPE__OPERATION_DONE, &message.base);
 }
 
 static void events_send_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
-        results_flush(&events_sessions(job)->results); /* outcomes come before what follows them */
+        struct sessions *sessions = job_events_data(job);
+
+        results_flush(&sessions->results); /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
                 session_send(job->local[local]->owner, type, 0, message);
 }
 
-static void events_lost(struct job *job, const struct membership_loss *loss, const char *text) {
+static void events_lost(const struct job *job) {
+        const struct membership_loss *loss = &job->loss;
         Wire__Lost message = WIRE__LOST__INIT;
 
         SET(message, job, job->id);
@@ -169,12 +171,13 @@ static void events_lost(struct job *job, const struct membership_loss *loss, con
         SET_IF(message, rank, loss->pid != 0, loss->rank);
         SET_IF(message, pid, loss->pid != 0, loss->pid);
         SET(message, cause, loss->cause);
-        message.text = (char *)text;
+        message.text = (char *)(uintptr_t)job->loss_text;
         events_send_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
 }
 
-static void events_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+static void events_newgen(const struct member *member) {
         const struct job *job = member->job;
+        const struct membership_loss *loss = &job->loss;
         Wire__Newgen message = WIRE__NEWGEN__INIT;
 
         SET(message, job, job->id);
@@ -186,7 +189,7 @@ static void events_regenerated(struct member *member, const struct membership_lo
         SET_IF(message, lost_rank, loss->pid != 0, loss->rank);
         SET_IF(message, lost_pid, loss->pid != 0, loss->pid);
         SET(message, cause, loss->cause);
-        message.text = (char *)text;
+        message.text = (char *)(uintptr_t)job->loss_text;
         message.has_ticket = events_ticket_of(member, &message.ticket);
         if (job->takeover != NULL) {
                 SET(message, operations, job->takeover->operations);
@@ -196,7 +199,7 @@ static void events_regenerated(struct member *member, const struct membership_lo
 }
 
 /* After the restart of another daemon operations are where they were. */
-static void events_resumed(struct member *member) {
+static void events_resumed(const struct member *member) {
         const struct takeover *takeover = member->job->takeover;
         Wire__Resumed message = WIRE__RESUMED__INIT;
 
@@ -208,54 +211,54 @@ static void events_resumed(struct member *member) {
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, &message.base);
 }
 
-static void events_plan_step(struct member *member, const struct plan *plan) {
+static void events_plan_step(const struct job_event *event) {
         Wire__PlanStep message = WIRE__PLAN_STEP__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, plan, plan->ordinal);
-        SET(message, step, plan->step);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, &message.base);
+        SET(message, job, event->job->id);
+        SET(message, plan, event->plan->ordinal);
+        SET(message, step, event->plan->step);
+        events_answer(event, WIRE__MESSAGE_TYPE__PLAN_STEP, &message.base);
 }
 
 /* In a frame of its own, in the generation that the member knows. */
-static Wire__Step events_past_step(const struct member *member, const struct plan *plan) {
+static Wire__Step events_past_step(const struct job_event *event) {
         Wire__Step message = WIRE__STEP__INIT;
 
-        SET(message, job, member->job->id);
-        SET(message, generation, member->job->takeover->generation);
-        SET(message, plan, plan->ordinal);
-        SET(message, step, plan->step);
+        SET(message, job, event->job->id);
+        SET(message, generation, event->job->takeover->generation);
+        SET(message, plan, event->plan->ordinal);
+        SET(message, step, event->plan->step);
         return message;
 }
 
-static void events_past_result(struct member *member, const struct plan *plan, uint32_t bucket,
-                               const struct backend_result *from, const uint8_t *unused,
-                               size_t unused_bytes) {
-        Wire__Step message = events_past_step(member, plan);
+static void events_past_result(const struct job_event *event) {
+        const struct backend_result *from = event->result.result;
+        const uint8_t *unused = event->result.unused;
+        Wire__Step message = events_past_step(event);
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list = &result;
 
-        SET(result, bucket, bucket);
+        SET(result, bucket, event->result.bucket);
         SET(result, sum_squares, from->sum_squares);
         /* Of ranks on other nodes nothing has been kept. */
-        result.n_rank_sum_squares = result.n_rank_nonfinite = member->job->cluster ? 0 : from->n_inputs;
+        result.n_rank_sum_squares = result.n_rank_nonfinite = event->job->cluster ? 0 : from->n_inputs;
         result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
         result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
         result.has_unused = unused != NULL;
-        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? unused_bytes : 0,
+        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? event->result.unused_bytes : 0,
                                                .data = (uint8_t *)(uintptr_t)unused };
         message.n_result = 1;
         message.result = &list;
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, &message.base);
+        events_answer(event, WIRE__MESSAGE_TYPE__STEP, &message.base);
 }
 
-static void events_past_commit(struct member *member, const struct plan *plan) {
-        Wire__Step message = events_past_step(member, plan);
+static void events_past_commit(const struct job_event *event) {
+        Wire__Step message = events_past_step(event);
 
         SET(message, outcome, WIRE__OUTCOME__COMMITTED);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, &message.base);
+        events_answer(event, WIRE__MESSAGE_TYPE__STEP, &message.base);
 }
 
-static void events_stall(struct job *job, const struct job_wait *wait, const char *text) {
+static void events_stall(const struct job *job, const struct job_wait *wait, const char *text) {
         Wire__Stall message = WIRE__STALL__INIT;
 
         SET(message, job, job->id);
@@ -273,39 +276,16 @@ static void events_stall(struct job *job, const struct job_wait *wait, const cha
         events_send_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
 }
 
-static void events_evict(struct member *member, const struct refusal *refusal) {
-        if (member->owner != NULL)
-                session_evict(member->owner, refusal);
+void sessions_told(struct sessions *sessions, const struct hub_told *told) {
+        if (!fetch_told(sessions, told))
+                elsewhere_told(sessions->elsewhere, told);
 }
 
 static void events_told(const struct job *job, const struct hub_told *told) {
-        sessions_told(events_sessions(job), told);
+        sessions_told(job_events_data(job), told);
 }
 
-const struct jobs_events sessions_events = {
-        .joined = events_joined,
-        .ticket = events_ticket,
-        .refused = events_refused,
-        .plan_arena = events_plan_arena,
-        .plan_dropped = events_plan_dropped,
-        .staging = events_staging,
-        .staging_ready = events_staging_ready,
-        .registered = events_registered,
-        .unregistered = events_unregistered,
-        .plan_agreed = events_plan_agreed,
-        .operation_done = events_operation_done,
-        .result = results_result,
-        .outcome = results_outcome,
-        .lost = events_lost,
-        .ended = sum_ended,
-        .flush = events_flush,
-        .regenerated = events_regenerated,
-        .resumed = events_resumed,
-        .plan_step = events_plan_step,
-        .past_result = events_past_result,
-        .past_commit = events_past_commit,
-        .stall = events_stall,
-        .evict = events_evict,
+const struct jobs_observer sessions_observer = {
         .asked = asked_answer,
         .told = events_told,
         .inquire = others_inquire,
@@ -314,3 +294,38 @@ const struct jobs_events sessions_events = {
         .host_of = others_host_of,
         .missing = others_missing,
 };
+
+void sessions_on_event(void *data, const struct job_event *event) {
+        struct sessions *sessions = data;
+        struct member *member = event->member;
+
+        switch (event->kind) {
+        case JOB_EVENT_JOINED: events_joined(member); break;
+        case JOB_EVENT_TICKET: events_ticket(member); break;
+        case JOB_EVENT_REFUSED: events_refused(event); break;
+        case JOB_EVENT_PLAN_ARENA: events_plan_arena(event); break;
+        case JOB_EVENT_PLAN_AGREED: events_plan_agreed(event); break;
+        case JOB_EVENT_PLAN_DROPPED: events_plan_dropped(event); break;
+        case JOB_EVENT_STAGING_ARENA: events_staging_arena(event); break;
+        case JOB_EVENT_STAGING_READY: events_staging_ready(event); break;
+        case JOB_EVENT_REGISTERED: events_registered(event); break;
+        case JOB_EVENT_UNREGISTERED: events_unregistered(event); break;
+        case JOB_EVENT_OPERATION_DONE: events_operation_done(event); break;
+        case JOB_EVENT_RESULT: results_add(&sessions->results, event->plan, &event->result); break;
+        case JOB_EVENT_COMMITTED: results_commit(&sessions->results, event->plan); break;
+        case JOB_EVENT_VOID: results_void(&sessions->results, event->plan); break;
+        case JOB_EVENT_LOST: events_lost(event->job); break;
+        case JOB_EVENT_NEWGEN: events_newgen(member); break;
+        case JOB_EVENT_RESUMED: events_resumed(member); break;
+        case JOB_EVENT_PLAN_STEP: events_plan_step(event); break;
+        case JOB_EVENT_PAST_RESULT: events_past_result(event); break;
+        case JOB_EVENT_PAST_COMMIT: events_past_commit(event); break;
+        case JOB_EVENT_STALL: events_stall(event->job, event->stall.wait, event->stall.text); break;
+        case JOB_EVENT_EXPELLED:
+                if (member->owner != NULL)
+                        session_evict(member->owner, event->refusal);
+                break;
+        case JOB_EVENT_FLUSH: results_flush(&sessions->results); break;
+        case JOB_EVENT_ENDED: sum_ended(event->job); break;
+        }
+}

@@ -69,7 +69,9 @@ struct session {
         char program[64], library[64];
 };
 
-extern const struct jobs_events sessions_events; /* their data is the sessions */
+/* events.c. Their data is the sessions. */
+void sessions_on_event(void *data, const struct job_event *event);
+extern const struct jobs_observer sessions_observer;
 
 /* What a handler gets; fds that it keeps are set to -1. */
 struct request {
@@ -135,7 +137,7 @@ session_handler on_status, on_control, on_trace;
 /* status.c. What there is here of one job. */
 void status_describe_job(struct sessions *sessions, struct job *job, sessions_row_fn row, void *data);
 
-/* others.c: what other nodes say. See struct jobs_events. */
+/* others.c: what other nodes say. See struct jobs_observer. */
 bool others_inquire(struct job *job, uint64_t after);
 unsigned others_blame(struct job *job, const struct job_wait *wait, struct job_wait *waits, unsigned max);
 bool others_entangled(struct job *job, const struct job_wait *wait, uint64_t after, struct entangled *ret);
@@ -151,7 +153,7 @@ unsigned others_refresh(struct sessions *sessions, const struct session *viewer,
                         uint64_t after, bool ask);
 /* trace.c: all that is recorded of that job. */
 void trace_describe_job(struct job *job, sessions_row_fn row, void *data);
-/* sum.c. See struct jobs_events. */
+/* sum.c: adds what the job has counted; it is about to be freed. */
 void sum_ended(const struct job *job);
 /* fetch.c: TRACE of other nodes. False: the answer is not to such a question. */
 int fetch_begin(struct session *session, struct request *request, const Wire__Trace *trace);

@@ -2,7 +2,6 @@
 /* Gathers bucket results and outcomes of one plan's step into a STEP frame. */
 #include "session/results.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -100,52 +99,49 @@ static void results_by_rank(const struct plan *plan, uint32_t bucket, const stru
         }
 }
 
-static struct results *results_of(const struct plan *plan) {
-        struct sessions *sessions = job_events_data(plan->job);
-
-        return &sessions->results;
-}
-
-void results_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                    const uint8_t *unused, size_t unused_bytes) {
-        struct results *results = results_of(plan);
-        bool counts = nonfinite_count(plan, bucket, result).ranks > 0;
+void results_add(struct results *results, const struct plan *plan, const struct job_event_result *event) {
+        const struct backend_result *result = event->result;
+        uint32_t unused_bytes = event->unused != NULL ? (uint32_t)event->unused_bytes : 0;
+        bool counts = nonfinite_count(plan, event->bucket, result).ranks > 0;
         uint32_t world = plan->job->world;
-        uint32_t bytes =
-                RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
+        uint32_t bytes = RESULT_BYTES + world * (counts ? 18 : 8) + unused_bytes;
 
         results_turn_to(results, plan, plan->step + 1);
-        if (!results_fits(results, world, unused != NULL ? unused_bytes : 0, bytes)) {
+        if (!results_fits(results, world, unused_bytes, bytes)) {
                 results_flush(results);
                 results_turn_to(results, plan, plan->step + 1);
         }
         Wire__BucketResult *entry = results->entry[results->step.n_result++];
         wire__bucket_result__init(entry);
-        SET(*entry, bucket, bucket);
+        SET(*entry, bucket, event->bucket);
         SET(*entry, sum_squares, result->sum_squares);
         entry->rank_sum_squares = results->sums + results->used_numbers;
         entry->rank_nonfinite = results->counts + results->used_numbers;
-        results_by_rank(plan, bucket, result, entry->rank_sum_squares, entry->rank_nonfinite);
+        results_by_rank(plan, event->bucket, result, entry->rank_sum_squares, entry->rank_nonfinite);
         entry->n_rank_sum_squares = world;
         entry->n_rank_nonfinite = counts ? world : 0;
         results->used_numbers += world;
-        if (unused != NULL) {
+        if (event->unused != NULL) {
                 entry->has_unused = true;
                 entry->unused.len = unused_bytes;
-                entry->unused.data = memcpy(results->unused + results->used_unused, unused, unused_bytes);
-                results->used_unused += (uint32_t)unused_bytes;
+                entry->unused.data =
+                        memcpy(results->unused + results->used_unused, event->unused, unused_bytes);
+                results->used_unused += unused_bytes;
         }
         results->used_bytes += bytes;
 }
 
-void results_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
-        struct results *results = results_of(plan);
+void results_commit(struct results *results, const struct plan *plan) {
+        results_turn_to(results, plan, plan->step);
+        SET(results->step, outcome, WIRE__OUTCOME__COMMITTED);
+}
 
-        results_turn_to(results, plan, step);
-        SET(results->step, outcome, loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED);
-        if (loss == NULL)
-                return;
-        snprintf(results->text, sizeof(results->text), "%s", text);
+void results_void(struct results *results, const struct plan *plan) {
+        const struct membership_loss *loss = &plan->job->loss;
+
+        results_turn_to(results, plan, plan->step + 1);
+        SET(results->step, outcome, WIRE__OUTCOME__VOID);
+        memcpy(results->text, plan->job->loss_text, sizeof(results->text));
         results->step.text = results->text;
         SET(results->step, cause, loss->cause);
         SET_IF(results->step, rank, loss->pid != 0, loss->rank);

@@ -27,14 +27,14 @@ struct results {
         uint64_t counts[RESULTS_NUMBERS];
         uint8_t unused[RESULTS_UNUSED];
         uint32_t used_numbers, used_unused, used_bytes;
-        char text[512];
+        char text[sizeof(((struct job *)NULL)->loss_text)];
 };
 
 void results_init(struct results *results, struct sessions *sessions);
 void results_deinit(struct results *results);
-/* The job layer calls these: see struct jobs_events. */
-void results_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                    const uint8_t *unused, size_t unused_bytes);
-void results_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text);
+/* See enum job_event_kind: RESULT, COMMITTED and VOID. */
+void results_add(struct results *results, const struct plan *plan, const struct job_event_result *event);
+void results_commit(struct results *results, const struct plan *plan);
+void results_void(struct results *results, const struct plan *plan);
 /* Sends what has been gathered. */
 void results_flush(struct results *results);

@@ -26,12 +26,13 @@ MAY_INCLUDE = {
 # Folder of daemon/job/ -> the others there whose headers it may include, and whose functions it may call. All
 # share the structs of JOB_DATA, and none calls the job that they lie in, which may call all of them.
 JOB_MAY_USE = {
+    "event": set(),
     "keep": set(),
     "machine": set(),
-    "plan": {"keep", "machine"},
-    "op": {"plan", "machine"},
-    "restart": {"op", "plan", "keep", "machine"},
-    "watch": {"restart", "op", "plan", "machine"},
+    "plan": {"event", "keep", "machine"},
+    "op": {"event", "plan", "machine"},
+    "restart": {"event", "op", "plan", "keep", "machine"},
+    "watch": {"event", "restart", "op", "plan", "machine"},
 }
 JOB_DATA = "daemon/job/data.h"
 # Room of daemon/rendezvous/ -> likewise. The door that they lie behind, RENDEZVOUS_DOOR, is for all but the

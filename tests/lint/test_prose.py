@@ -12,7 +12,7 @@ LEFT = {
     "client/cli": 95,
     "daemon/backend": 3,
     "daemon/core": 38,
-    "daemon/job": 166,
+    "daemon/job": 164,
     "daemon/rendezvous": 181,
     "daemon/session": 56,
     "proto": 51,
@@ -31,7 +31,7 @@ LEFT = {
     "tests/simulation": 46,
     "tests/systemd": 23,
     "tests/torch": 73,
-    "tests/unit": 234,
+    "tests/unit": 232,
 }
 
 

@@ -19,7 +19,7 @@
 #include "job/plan/plan.h"
 #include "job/watch/waits.h"
 #include "proto/diagnosis.h"
-#include "quiet_events.h"
+#include "quiet_observer.h"
 
 #define MEMBERS 5    /* of a world, at most */
 #define REQUESTS 64u /* numbers of requests that are counted */
@@ -35,7 +35,11 @@ struct fixture {
         struct loop_deferred exit;
         struct refusal refusal;
         unsigned answered[REQUESTS]; /* how often */
-        struct plan_memory memory;   /* the latest one */
+        struct {
+                int fds[MEMORY_FDS + 1];
+                unsigned n_fds;
+                uint64_t bytes;
+        } memory;             /* of the latest plan */
         uint32_t number;      /* what the latest answer is about: a plan's ordinal, a memory's handle */
         struct token token;   /* what joins bring */
         uint64_t stall_takes; /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
@@ -53,112 +57,81 @@ static void hear(const char *format, ...) {
         va_end(arguments);
 }
 
-static void on_joined(struct member *member) {
-        fixture->member[member->rank] = member;
-        hear("joined %u;", member->rank);
-}
-
-static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
-        hear("refused %u %u %u;", member->rank, request, refusal->code);
-        if (request < REQUESTS)
-                fixture->answered[request]++;
-}
-
 /* Answers about memory come at once here, unless the backend is late: they are counted by their requests. */
-static void on_answer(const struct member *member, uint32_t request) {
-        assert_non_null(member->owner);
-        assert_true(request < REQUESTS);
-        fixture->answered[request]++;
+static void on_answer(const struct job_event *event) {
+        assert_non_null(event->member->owner);
+        assert_true(event->request < REQUESTS);
+        fixture->answered[event->request]++;
 }
 
-static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
-                          const struct plan_memory *memory) {
-        fixture->memory = *memory;
-        on_answer(member, request);
+static void on_plan_arena(const struct job_event *event) {
+        fixture->memory.n_fds = event->memory.n_fds;
+        fixture->memory.bytes = event->memory.bytes;
+        memcpy(fixture->memory.fds, event->memory.fds, event->memory.n_fds * sizeof(int));
+        on_answer(event);
 }
 
-static void on_numbered(struct member *member, uint32_t request, uint32_t number) {
-        fixture->number = number;
-        on_answer(member, request);
+static void on_staging_arena(const struct job_event *event) {
+        assert_int_equal(event->memory.n_fds, 1);
+        assert_int_equal(event->memory.bytes, fixture->jobs->config.staging_bytes);
+        on_answer(event);
 }
 
-static void on_staged(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                      uint64_t bytes) {
-        assert_int_equal(n_fds, 1);
-        assert_int_equal(bytes, fixture->jobs->config.staging_bytes);
-        on_answer(member, request);
-}
-
-static void on_staging_ready(struct member *member, uint32_t request) {
-        on_answer(member, request);
-}
-
-static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
-        hear("agreed %u;", member->rank);
-        on_answer(member, request);
-}
-
-static void on_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
-        hear("operation %u %u;", member->rank, (unsigned)sequence);
-}
-
-static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                      const uint8_t *unused, size_t bytes) {
-        hear("bucket %u%s;", bucket, unused != NULL ? " unused" : "");
-}
-
-static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                       const char *text) {
-        hear("%s %u;", loss != NULL ? "void" : "committed", (unsigned)step);
-}
-
-static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {
-        hear("lost %u;", loss->rank);
-}
-
-static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
-        fixture->member[member->rank] = member;
-        hear("generation %u %u;", member->job->generation, member->rank);
-}
-
-static void on_resumed(struct member *member) {
-        hear("resumed %u;", member->rank);
-}
-
-static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
+static void on_stall(const char *job, uint32_t rank) {
         uint64_t until = clock_now() + fixture->stall_takes;
 
-        hear("stall %s %u;", job->name, wait->rank);
+        hear("stall %s %u;", job, rank);
         while (clock_now() < until)
                 ;
         if (fixture->stall_takes > 0)
                 loop_exit(fixture->loop, 0);
 }
 
-static void on_evict(struct member *member, const struct refusal *refusal) {
-        hear("evict %u;", member->rank);
-}
+static void on_event(void *data, const struct job_event *event) {
+        const struct plan *plan = event->plan;
+        struct member *member = event->member;
+        uint32_t rank = member != NULL ? member->rank : 0;
 
-static const struct jobs_events events = {
-        QUIET_EVENTS,
-        .joined = on_joined,
-        .refused = on_refused,
-        .plan_arena = on_plan_arena,
-        .plan_dropped = on_numbered,
-        .staging = on_staged,
-        .staging_ready = on_staging_ready,
-        .registered = on_numbered,
-        .unregistered = on_numbered,
-        .plan_agreed = on_agreed,
-        .operation_done = on_operation_done,
-        .result = on_result,
-        .outcome = on_outcome,
-        .lost = on_lost,
-        .regenerated = on_regenerated,
-        .resumed = on_resumed,
-        .stall = on_stall,
-        .evict = on_evict,
-};
+        switch (event->kind) {
+        case JOB_EVENT_JOINED:
+                fixture->member[rank] = member;
+                hear("joined %u;", rank);
+                break;
+        case JOB_EVENT_REFUSED:
+                hear("refused %u %u %u;", rank, event->request, event->refusal->code);
+                if (event->request < REQUESTS)
+                        fixture->answered[event->request]++;
+                break;
+        case JOB_EVENT_PLAN_ARENA: on_plan_arena(event); break;
+        case JOB_EVENT_STAGING_ARENA: on_staging_arena(event); break;
+        case JOB_EVENT_STAGING_READY: on_answer(event); break;
+        case JOB_EVENT_PLAN_DROPPED:
+        case JOB_EVENT_REGISTERED:
+        case JOB_EVENT_UNREGISTERED:
+                fixture->number = event->number;
+                on_answer(event);
+                break;
+        case JOB_EVENT_PLAN_AGREED:
+                hear("agreed %u;", rank);
+                on_answer(event);
+                break;
+        case JOB_EVENT_OPERATION_DONE: hear("operation %u %u;", rank, (unsigned)event->sequence); break;
+        case JOB_EVENT_RESULT:
+                hear("bucket %u%s;", event->result.bucket, event->result.unused != NULL ? " unused" : "");
+                break;
+        case JOB_EVENT_COMMITTED: hear("committed %u;", (unsigned)plan->step); break;
+        case JOB_EVENT_VOID: hear("void %u;", (unsigned)plan->step + 1); break;
+        case JOB_EVENT_LOST: hear("lost %u;", event->job->loss.rank); break;
+        case JOB_EVENT_NEWGEN:
+                fixture->member[rank] = member;
+                hear("generation %u %u;", event->job->generation, rank);
+                break;
+        case JOB_EVENT_RESUMED: hear("resumed %u;", rank); break;
+        case JOB_EVENT_STALL: on_stall(event->job->name, event->stall.wait->rank); break;
+        case JOB_EVENT_EXPELLED: hear("evict %u;", rank); break;
+        default: break;
+        }
+}
 
 static void leave_loop(void *data) {
         loop_exit(data, 0);
@@ -247,7 +220,8 @@ static inline int describe_plan(struct fixture *f, struct member *member, uint32
 
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config config = { .events = &events,
+        struct jobs_config config = { .on_event = on_event,
+                                      .observer = &quiet_observer,
                                       .step_deadline = 3600 * USEC_PER_SEC,
                                       .stall_notice = 60 * USEC_PER_SEC,
                                       .staging_bytes = 65536 };

@@ -21,7 +21,7 @@
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "proto/diagnosis.h"
-#include "quiet_events.h"
+#include "quiet_observer.h"
 #include "rendezvous/service/remote.h"
 #include "rendezvous/service/stations.h"
 
@@ -139,9 +139,7 @@ static void on_joined(struct member *member) {
                 trainer->step[plan] = 1;
 }
 
-static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
-        struct station *station = station_of(member);
-
+static void on_refused(struct station *station, const struct refusal *refusal) {
         station->refused++;
         station->code = refusal->code;
         station->culprit = refusal->rank;
@@ -158,47 +156,19 @@ static unsigned char *map_and_touch(int fd, uint64_t bytes) {
         return map;
 }
 
-static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
-                          const struct plan_memory *memory) {
-        struct trainer *trainer = &cluster->trainer[member->rank];
-
-        trainer->arena[plan->ordinal] = map_and_touch(memory->fds[0], memory->bytes);
-        trainer->arena_bytes[plan->ordinal] = memory->bytes;
+static void on_plan_arena(struct trainer *trainer, const struct job_event *event) {
+        trainer->arena[event->plan->ordinal] = map_and_touch(event->memory.fds[0], event->memory.bytes);
+        trainer->arena_bytes[event->plan->ordinal] = event->memory.bytes;
 }
 
-static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                       uint64_t bytes) {
-        cluster->trainer[member->rank].staging = map_and_touch(fds[0], bytes);
-}
-
-static void on_staging_ready(struct member *member, uint32_t request) {}
-
-static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
-        if (plan->ordinal < MOST_PLANS)
-                cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
-}
-
-/* A step is committed of which this member has no results. */
-static void on_plan_step(struct member *member, const struct plan *plan) {
-        cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
-}
-
-static void on_ticket(struct member *member) {}
-
-static void on_dropped(struct member *member, uint32_t request, uint32_t ordinal) {}
-
-static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
-        station_of(member)->operations++;
-}
-
-static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                      const uint8_t *unused, size_t bytes) {
-        const struct exchange *heard = plan_heard(plan, bucket);
-        struct station *station = job_events_data(plan->job);
+static void on_result(struct station *station, struct plan *plan, const struct job_event_result *event) {
+        const struct exchange *heard = plan_heard(plan, event->bucket);
+        const struct backend_result *result = event->result;
+        uint32_t bucket = event->bucket;
 
         assert_int_equal(result->n_inputs, plan->job->n_local);
-        assert_true(unused == NULL || bytes == 1);
-        station->unused[bucket] = unused != NULL ? *unused : 0;
+        assert_true(event->unused == NULL || event->unused_bytes == 1);
+        station->unused[bucket] = event->unused != NULL ? *event->unused : 0;
         for (uint32_t rank = 0; rank < plan->job->world && heard != NULL; rank++) {
                 station->squares[bucket][rank] = heard->rank_sums[rank];
                 station->nonfinite[bucket][rank] = heard->rank_counts[rank];
@@ -209,24 +179,14 @@ static void on_result(struct plan *plan, uint32_t bucket, const struct backend_r
         }
 }
 
-static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                       const char *text) {
-        struct station *station = job_events_data(plan->job);
-
-        if (loss != NULL)
-                station->voided++;
-        else
-                station->committed++;
-        if (loss != NULL)
-                snprintf(station->text, sizeof(station->text), "%s", text);
-        for (uint32_t local = 0; local < plan->job->n_local && loss == NULL; local++)
-                cluster->trainer[plan->job->local[local]->rank].step[plan->ordinal] = step + 1;
+static void on_committed(struct station *station, const struct plan *plan) {
+        station->committed++;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                cluster->trainer[plan->job->local[local]->rank].step[plan->ordinal] = plan->step + 1;
 }
 
-static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
-
-/* Ranks close up where nobody has come in time. */
-static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+/* Ranks close up where no process has come in time. */
+static void on_newgen(struct member *member) {
         uint32_t before = 0;
 
         while (before < MOST_TRAINERS && cluster->trainer[before].member != member)
@@ -240,46 +200,42 @@ static void on_regenerated(struct member *member, const struct membership_loss *
         cluster->trainer[before] = (struct trainer){ 0 };
 }
 
-/* The way between nodes was broken, and nothing is void. */
-static void on_resumed(struct member *member) {
-        cluster->trainer[member->rank].behind = false;
+static void on_event(void *data, const struct job_event *event) {
+        struct station *station = data;
+        struct member *member = event->member;
+        struct trainer *trainer = member != NULL ? &cluster->trainer[member->rank] : NULL;
+
+        switch (event->kind) {
+        case JOB_EVENT_JOINED: on_joined(member); break;
+        case JOB_EVENT_REFUSED: on_refused(station, event->refusal); break;
+        case JOB_EVENT_PLAN_ARENA: on_plan_arena(trainer, event); break;
+        case JOB_EVENT_STAGING_ARENA:
+                trainer->staging = map_and_touch(event->memory.fds[0], event->memory.bytes);
+                break;
+        case JOB_EVENT_PLAN_AGREED:
+                if (event->plan->ordinal < MOST_PLANS)
+                        trainer->step[event->plan->ordinal] = event->plan->step + 1;
+                break;
+        case JOB_EVENT_PLAN_STEP: trainer->step[event->plan->ordinal] = event->plan->step + 1; break;
+        case JOB_EVENT_OPERATION_DONE: station->operations++; break;
+        case JOB_EVENT_RESULT: on_result(station, event->plan, &event->result); break;
+        case JOB_EVENT_COMMITTED: on_committed(station, event->plan); break;
+        case JOB_EVENT_VOID:
+                station->voided++;
+                snprintf(station->text, sizeof(station->text), "%s", event->job->loss_text);
+                break;
+        case JOB_EVENT_NEWGEN: on_newgen(member); break;
+        case JOB_EVENT_RESUMED: trainer->behind = false; break;
+        case JOB_EVENT_STALL: snprintf(station->text, sizeof(station->text), "%s", event->stall.text); break;
+        case JOB_EVENT_EXPELLED:
+                trainer->evicted = true;
+                snprintf(station->text, sizeof(station->text), "%s", event->refusal->text);
+                break;
+        default: break;
+        }
 }
 
-static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
-        struct station *station = job_events_data(job);
-
-        snprintf(station->text, sizeof(station->text), "%s", text);
-}
-
-static void on_evict(struct member *member, const struct refusal *refusal) {
-        struct station *station = station_of(member);
-
-        cluster->trainer[member->rank].evicted = true;
-        snprintf(station->text, sizeof(station->text), "%s", refusal->text);
-}
-
-static const struct jobs_events events = {
-        QUIET_EVENTS,
-        .joined = on_joined,
-        .refused = on_refused,
-        .plan_arena = on_plan_arena,
-        .staging = on_staging,
-        .staging_ready = on_staging_ready,
-        .plan_dropped = on_dropped,
-        .plan_agreed = on_agreed,
-        .plan_step = on_plan_step,
-        .ticket = on_ticket,
-        .operation_done = on_operation,
-        .result = on_result,
-        .outcome = on_outcome,
-        .lost = on_lost,
-        .regenerated = on_regenerated,
-        .resumed = on_resumed,
-        .stall = on_stall,
-        .evict = on_evict,
-};
-
-static const struct jobs_events *node_events = &events;
+static void (*on_node_event)(void *data, const struct job_event *event) = on_event;
 
 /* ---- between a node and the coordinators: frames take until the next pass ---- */
 
@@ -886,7 +842,8 @@ static void setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 struct station *station = &cluster->node[n];
                 struct jobs_config config = { .loop = cluster->loop,
                                               .engine = &cluster->fabric->node[n].engine,
-                                              .events = node_events,
+                                              .on_event = on_node_event,
+                                              .observer = &quiet_observer,
                                               .events_data = station,
                                               .step_deadline = 3600 * USEC_PER_SEC,
                                               .stall_notice = 3600 * USEC_PER_SEC,

@@ -36,62 +36,20 @@ static uint32_t below(uint32_t n) {
 
 /* ---- events: members are found in the jobs ---- */
 
-static void lied_member(struct member *member) {}
-static void lied_refused(struct member *member, uint32_t request, const struct refusal *refusal) {}
-static void lied_arena(struct member *member, uint32_t request, const struct plan *plan,
-                       const struct plan_memory *memory_of) {
-        munmap(map_and_touch(memory_of->fds[0], memory_of->bytes), memory_of->bytes);
+static void on_lied_event(void *data, const struct job_event *event) {
+        switch (event->kind) {
+        case JOB_EVENT_PLAN_ARENA:
+        case JOB_EVENT_STAGING_ARENA:
+                munmap(map_and_touch(event->memory.fds[0], event->memory.bytes), event->memory.bytes);
+                break;
+        case JOB_EVENT_COMMITTED: committed++; break;
+        case JOB_EVENT_EXPELLED:
+                if (n_evicted < sizeof(evicted) / sizeof(evicted[0]))
+                        evicted[n_evicted++] = event->member;
+                break;
+        default: break;
+        }
 }
-static void lied_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                         uint64_t bytes) {
-        munmap(map_and_touch(fds[0], bytes), bytes);
-}
-static void lied_ready(struct member *member, uint32_t request) {}
-static void lied_handle(struct member *member, uint32_t request, uint32_t handle) {}
-static void lied_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
-static void lied_done(struct member *member, uint32_t request, uint64_t sequence) {}
-static void lied_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                        const uint8_t *unused, size_t bytes) {}
-static void lied_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                         const char *text) {
-        committed += loss == NULL;
-}
-static void lied_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
-static void lied_generation(struct member *member, const struct membership_loss *loss, const char *text) {}
-static void lied_step(struct member *member, const struct plan *plan) {}
-static void lied_stall(struct job *job, const struct job_wait *wait, const char *text) {}
-static void lied_asked(struct job *job, uint32_t id, const void *waits, size_t bytes) {}
-static void lied_told(const struct job *job, const struct hub_told *told) {}
-
-static void lied_evict(struct member *member, const struct refusal *refusal) {
-        if (n_evicted < sizeof(evicted) / sizeof(evicted[0]))
-                evicted[n_evicted++] = member;
-}
-
-static const struct jobs_events lied = {
-        QUIET_EVENTS,
-        .joined = lied_member,
-        .ticket = lied_member,
-        .refused = lied_refused,
-        .plan_arena = lied_arena,
-        .plan_dropped = lied_handle,
-        .staging = lied_staging,
-        .staging_ready = lied_ready,
-        .registered = lied_handle,
-        .unregistered = lied_handle,
-        .plan_agreed = lied_agreed,
-        .operation_done = lied_done,
-        .result = lied_result,
-        .outcome = lied_outcome,
-        .lost = lied_lost,
-        .regenerated = lied_generation,
-        .resumed = lied_member,
-        .plan_step = lied_step,
-        .stall = lied_stall,
-        .evict = lied_evict,
-        .asked = lied_asked,
-        .told = lied_told,
-};
 
 /* ---- lies ---- */
 
@@ -586,7 +544,7 @@ static void all_go(void) {
 
 static void run_seed(uint64_t seed) {
         chance = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-        node_events = &lied;
+        on_node_event = on_lied_event;
         letter_change = lie;
         setup_cluster(NODES, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
         cluster->fabric->forgiving = true;

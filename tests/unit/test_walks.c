@@ -33,63 +33,21 @@ static uint32_t below(uint32_t n) {
         return (uint32_t)(chance >> 20) % n;
 }
 
-static void walked_member(struct member *member) {}
-static void walked_refused(struct member *member, uint32_t request, const struct refusal *refusal) {}
-static void walked_arena(struct member *member, uint32_t request, const struct plan *plan,
-                         const struct plan_memory *memory) {}
-static void walked_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
-                           uint64_t bytes) {}
-static void walked_answer(struct member *member, uint32_t request) {}
-static void walked_number(struct member *member, uint32_t request, uint32_t number) {}
-static void walked_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
-static void walked_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                          const uint8_t *unused, size_t bytes) {}
-static void walked_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
-static void walked_generation(struct member *member, const struct membership_loss *loss, const char *text) {}
-static void walked_step(struct member *member, const struct plan *plan) {}
-static void walked_stall(struct job *job, const struct job_wait *wait, const char *text) {}
-
-static void walked_resumed(struct member *member) {
-        resumed++;
-}
-
-static void walked_done(struct member *member, uint32_t request, uint64_t sequence) {
-        called++;
-}
-
-static void walked_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                           const char *text) {
-        committed += loss == NULL;
-        voided += loss != NULL;
-}
-
-static void walked_evict(struct member *member, const struct refusal *refusal) {
+static void walked_evict(struct member *member) {
         if (member->owner != NULL && n_evicted < sizeof(evicted) / sizeof(evicted[0]))
                 evicted[n_evicted++] = member;
 }
 
-static const struct jobs_events walked = {
-        QUIET_EVENTS,
-        .joined = walked_member,
-        .refused = walked_refused,
-        .plan_arena = walked_arena,
-        .plan_dropped = walked_number,
-        .staging = walked_staging,
-        .staging_ready = walked_answer,
-        .registered = walked_number,
-        .unregistered = walked_number,
-        .plan_agreed = walked_agreed,
-        .operation_done = walked_done,
-        .result = walked_result,
-        .outcome = walked_outcome,
-        .lost = walked_lost,
-        .regenerated = walked_generation,
-        .resumed = walked_resumed,
-        .plan_step = walked_step,
-        .past_commit = walked_step,
-        .stall = walked_stall,
-        .evict = walked_evict,
-};
+static void on_walked_event(void *data, const struct job_event *event) {
+        switch (event->kind) {
+        case JOB_EVENT_RESUMED: resumed++; break;
+        case JOB_EVENT_OPERATION_DONE: called++; break;
+        case JOB_EVENT_COMMITTED: committed++; break;
+        case JOB_EVENT_VOID: voided++; break;
+        case JOB_EVENT_EXPELLED: walked_evict(event->member); break;
+        default: break;
+        }
+}
 
 static struct member *any_member(struct fixture *f) {
         struct member *member;
@@ -222,7 +180,7 @@ static void step_some(struct fixture *f, struct member *member) {
                 if (part->state != PART_MAPPED || !plan->agreed || part->ready[b] == ready.step)
                         ready.bucket = below(60) > 0 ? UINT32_MAX : b;
                 if (ready.bucket == b && step_ready(member, &ready, &f->refusal) != 0)
-                        walked_evict(member, &f->refusal);
+                        walked_evict(member);
                 if (below(3) == 0)
                         return;
                 plan = plan_find(member->job, ready.plan);
@@ -343,7 +301,7 @@ static void walk(uint64_t seed) {
         chance = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
         incarnation = 0;
         setup((void **)&f);
-        f->jobs->config.events = &walked;
+        f->jobs->config.on_event = on_walked_event;
         f->fake.inline_results = below(3) == 0;
         f->fake.late = below(3) == 0;
         for (unsigned i = 0; i < TURNS; i++) {

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "job/plan/plan.h"
 #include "proto/names.h"
 
@@ -148,7 +148,7 @@ static void answer_refused(struct member *member, const struct refusal *refusal)
         member->operation.pending = false;
         member->operation.next++;
         if (member->owner != NULL)
-                member->job->table->config.events->refused(member, request, refusal);
+                member_tell_refused(member, request, refusal);
 }
 
 /* All members that have called are told; the job is free for the next operation. */
@@ -184,8 +184,10 @@ static void finish(struct job *job) {
                 member->operation.pending = false;
                 member->operation.next++;
                 if (member->owner != NULL)
-                        job->table->config.events->operation_done(member, member->operation.request,
-                                                                  member->operation.call.sequence);
+                        member_tell(member,
+                                    (struct job_event){ .kind = JOB_EVENT_OPERATION_DONE,
+                                                        .request = member->operation.request,
+                                                        .sequence = member->operation.call.sequence });
         }
         job->operation.n_calls = 0;
         job->operations++;
@@ -371,7 +373,7 @@ void operation_refuse_deferred(struct job *job) {
 
                 member->operation.deferred = 0;
                 if (request != 0 && member->owner != NULL)
-                        job->table->config.events->refused(member, request, &refusal);
+                        member_tell_refused(member, request, &refusal);
         }
 }
 

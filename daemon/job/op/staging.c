@@ -5,23 +5,24 @@
 #include <inttypes.h>
 
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "job/plan/plan.h"
 
 static void staging_answer(struct member *member) {
-        const struct jobs_events *events = member->job->table->config.events;
         struct staging *staging = &member->staging;
         const struct memory_ops *ops = staging->arena->backend->memory;
-        uint32_t request = staging->request;
+        struct job_event event = { .kind = JOB_EVENT_STAGING_READY, .request = staging->request };
         int fds[MEMORY_FDS];
 
         staging->request = 0;
-        if (staging->arena->state == HOLDING_ATTACHED) {
-                events->staging_ready(member, request);
-                return;
+        if (staging->arena->state != HOLDING_ATTACHED) {
+                ops->fds(staging->arena->memory, fds);
+                event.kind = JOB_EVENT_STAGING_ARENA;
+                event.memory.fds = fds;
+                event.memory.n_fds = ops->n_fds;
+                event.memory.bytes = ops->bytes(staging->arena->memory);
         }
-        ops->fds(staging->arena->memory, fds);
-        events->staging(member, request, fds, ops->n_fds, ops->bytes(staging->arena->memory));
+        member_tell(member, event);
 }
 
 static void staging_late(struct job *job, const struct holder *holder, const struct refusal *refusal) {

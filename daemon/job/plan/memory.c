@@ -19,6 +19,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
+#include "job/event/event.h"
 #include "job/plan/holding.h"
 #include "job/plan/plan.h"
 
@@ -47,7 +48,9 @@ static void memory_free(struct memory *memory) {
 }
 
 static void memory_answer(const struct memory *memory) {
-        config_of(memory->member)->events->registered(memory->member, memory->request, memory->handle);
+        member_tell(memory->member, (struct job_event){ .kind = JOB_EVENT_REGISTERED,
+                                                        .request = memory->request,
+                                                        .number = memory->handle });
 }
 
 static void memory_refuse(struct memory *memory, const struct refusal *why, struct refusal *refusal) {
@@ -69,7 +72,7 @@ static void memory_late(struct job *job, const struct holder *holder, const stru
                 return;
         }
         memory_refuse(memory, refusal, &why);
-        job->table->config.events->refused(member, request, &why);
+        member_tell_refused(member, request, &why);
 }
 
 static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, struct memory **ret,
@@ -129,7 +132,8 @@ static bool memory_is_there(const struct memory *memory) {
 }
 
 static void memory_gone(struct member *member, uint32_t request, uint32_t handle) {
-        config_of(member)->events->unregistered(member, request, handle);
+        member_tell(member, (struct job_event){
+                                    .kind = JOB_EVENT_UNREGISTERED, .request = request, .number = handle });
 }
 
 int memory_unregister(struct member *member, uint32_t request, uint32_t handle, struct refusal *refusal) {
@@ -332,7 +336,7 @@ static void evict(struct member *member, uint32_t code, const char *why) {
         context.pid = member->pid;
         if (member->owner != NULL && flood_admits(FLOOD_PROTOCOL, member->job->uid, clock_now()))
                 log_write(LOG_WARNING, &context, "%s", refusal.text);
-        config_of(member)->events->evict(member, &refusal);
+        member_expel(member, &refusal);
 }
 
 void memory_withdrawn(struct member *member) {

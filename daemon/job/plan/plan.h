@@ -62,13 +62,6 @@ struct plan_word {
         uint64_t step;     /* the last one that it knows to be committed */
 };
 
-struct plan_memory {    /* that a member shares with the daemon for one plan */
-        uint64_t bytes; /* of the arena */
-        /* Of the arena, if there is one, then of the control memory, if there is one. They stay ours. */
-        int fds[MEMORY_FDS + 1];
-        unsigned n_fds;
-};
-
 struct plan {
         struct list link;
         struct job *job;

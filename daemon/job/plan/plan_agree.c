@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "job/plan/plan_private.h"
 #include "job/plan/step.h"
 
@@ -21,7 +21,7 @@ static void plan_tell_tracks(struct job *job) {
                 return;
         job->ticket++;
         for (uint32_t local = 0; local < job->n_local; local++)
-                job->table->config.events->ticket(job->local[local]);
+                member_tell(job->local[local], (struct job_event){ .kind = JOB_EVENT_TICKET });
 }
 
 /* While the job goes on. */
@@ -54,7 +54,7 @@ void plan_refuse(struct member *member, bool returning, uint32_t request, const 
                 return;
         if (returning)
                 member->spurned = request;
-        member->job->table->config.events->refused(member, request, refusal);
+        member_tell_refused(member, request, refusal);
 }
 
 static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
@@ -284,20 +284,22 @@ static int plan_ask(struct plan *plan, struct member *member, struct memory_requ
                           refusal);
 }
 
-static void answer_arena(const struct plan *plan, struct member *member) {
+static void answer_arena(struct plan *plan, struct member *member) {
         struct plan_part *part = &plan->part[member->local];
         const struct memory_ops *ops = part->arena->backend->memory;
-        struct plan_memory memory = { 0 };
-        uint32_t request = part->request;
+        int fds[MEMORY_FDS + 1]; /* the control segment is the last one */
+        struct job_event event = {
+                .kind = JOB_EVENT_PLAN_ARENA, .plan = plan, .request = part->request, .memory.fds = fds
+        };
 
         part->request = 0;
         if (part->arena->memory != NULL) {
-                ops->fds(part->arena->memory, memory.fds);
-                memory.n_fds = ops->n_fds;
-                memory.bytes = ops->bytes(part->arena->memory);
+                ops->fds(part->arena->memory, fds);
+                event.memory.n_fds = ops->n_fds;
+                event.memory.bytes = ops->bytes(part->arena->memory);
         }
-        memory.fds[memory.n_fds++] = part->control;
-        plan->job->table->config.events->plan_arena(member, request, plan, &memory);
+        fds[event.memory.n_fds++] = part->control;
+        member_tell(member, event);
 }
 
 static int plan_allocated(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
@@ -355,25 +357,25 @@ static int refuse_return(struct plan *plan, const struct member *member, const s
 
 static void answer_agreed(struct plan *plan, uint32_t local) {
         struct plan_part *part = &plan->part[local];
-        uint32_t request = part->request;
+        struct job_event event = { .kind = JOB_EVENT_PLAN_AGREED, .plan = plan, .request = part->request };
 
         part->request = 0;
         part->deadline = UINT64_MAX;
-        plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
+        member_tell(plan_member(plan, local), event);
 }
 
 /* Members of other nodes have steps that those here lack. */
 static void plan_catch_up(struct plan *plan, uint64_t steps) {
         struct job *job = plan->job;
-        const struct jobs_events *events = job->table->config.events;
 
-        events->flush(job);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_FLUSH });
         plan->step = steps;
         if (steps > job->last_step)
                 job->last_step = steps;
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].request == 0)
-                        events->plan_step(plan_member(plan, local), plan);
+                        member_tell(plan_member(plan, local),
+                                    (struct job_event){ .kind = JOB_EVENT_PLAN_STEP, .plan = plan });
 }
 
 void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
@@ -563,7 +565,8 @@ void plan_late(struct job *job, const struct holder *holder, const struct refusa
 }
 
 static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal) {
-        member->job->table->config.events->plan_dropped(member, request, ordinal);
+        member_tell(member, (struct job_event){
+                                    .kind = JOB_EVENT_PLAN_DROPPED, .request = request, .number = ordinal });
 }
 
 int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "proto/names.h"
 
 /* Where buckets go between nodes; NULL: there is only this one. */
@@ -90,7 +90,7 @@ void step_committed(struct plan *plan) {
         for (uint32_t local = 0; local < job->n_local; local++)
                 job->local[local]->last_step = job->last_step;
         close_step(plan);
-        job->table->config.events->outcome(plan, plan->step, NULL, NULL);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_COMMITTED, .plan = plan });
 }
 
 /* The step can be tried again under the same number. */
@@ -139,7 +139,7 @@ void step_voided(struct plan *plan) {
         recovery_void(&job->recovery);
         step_note_waiting(plan, true);
         step_unbegun(plan);
-        job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_VOID, .plan = plan });
 }
 
 /* Bits of parameters that no member used, or NULL if each was used by somebody: on this node, or, once it is
@@ -180,7 +180,10 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
         plan->sum_squares += result->sum_squares;
         plan->spared += step_is_spared(plan, index) ? plan->reference->bucket[index].payload : 0;
         plan->nonfinite += nonfinite_count(plan, index, result).values;
-        plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
+        job_tell(plan->job,
+                 (struct job_event){ .kind = JOB_EVENT_RESULT,
+                                     .plan = plan,
+                                     .result = { index, result, unused_of(bucket, bytes), bytes } });
         if (++plan->n_done == plan->reference->n_buckets)
                 machine_say(plan->job, plan->track, node_landed);
 }
@@ -227,7 +230,7 @@ static void step_give_up(struct plan *plan, uint32_t index, int error) {
 
         refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
                plan->job->name, (unsigned long long)plan->step + 1, index, strerror(-error));
-        plan->job->table->config.events->evict(member, &refusal);
+        member_expel(member, &refusal);
 }
 
 /* ---- one node: the reduction is all ---- */
@@ -680,7 +683,7 @@ static void step_unstaged(struct plan *plan, const struct refusal *why) {
         refuse(&refusal, why->code, "plan %u of job '%s': what goes to other nodes has no place: %s",
                plan->ordinal, job->name, why->text);
         for (uint32_t local = 0; local < job->n_local; local++)
-                job->table->config.events->evict(job->local[local], &refusal);
+                member_expel(job->local[local], &refusal);
 }
 
 /* Its staging is there. */
@@ -784,7 +787,7 @@ static void step_differs(struct plan *plan, const struct comm_words *heard) {
                        "job '%s', step %llu: the buckets of plan %u go to other nodes in another shape than "
                        "theirs come: install the same release of gradsyncd on all nodes",
                        job, step, plan->ordinal);
-        plan->job->table->config.events->evict(plan->job->local[0], &refusal);
+        member_expel(plan->job->local[0], &refusal);
 }
 
 void step_compared(struct plan *plan, bool same, const struct comm_words *heard) {

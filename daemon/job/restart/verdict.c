@@ -9,7 +9,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "job/plan/plan.h"
 #include "job/restart/takeover.h"
 
@@ -48,8 +48,7 @@ static const struct state_plan *find_past(const struct plan *plan, uint32_t befo
         return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
-static void tell_results(const struct plan *plan, uint32_t local, const struct state_plan *past) {
-        const struct jobs_events *events = plan->job->table->config.events;
+static void tell_results(struct plan *plan, uint32_t local, const struct state_plan *past) {
         struct member *member = plan->job->local[local];
         struct backend_result result;
         const uint8_t *unused;
@@ -58,9 +57,12 @@ static void tell_results(const struct plan *plan, uint32_t local, const struct s
                 const struct description_bucket *bucket = &plan->reference->bucket[b];
 
                 past_result(past, b, bucket->first, &result, &unused);
-                events->past_result(member, plan, b, &result, unused, (bucket->n + 7) / 8);
+                member_tell(member,
+                            (struct job_event){ .kind = JOB_EVENT_PAST_RESULT,
+                                                .plan = plan,
+                                                .result = { b, &result, unused, (bucket->n + 7) / 8 } });
         }
-        events->past_commit(member, plan);
+        member_tell(member, (struct job_event){ .kind = JOB_EVENT_PAST_COMMIT, .plan = plan });
 }
 
 static struct word_step about_of(const struct plan *plan, uint32_t local) {
@@ -94,7 +96,7 @@ static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct wor
                 return true;
         }
         job->takeover->behind = true;
-        job->table->config.events->plan_step(job->local[local], plan);
+        member_tell(job->local[local], (struct job_event){ .kind = JOB_EVENT_PLAN_STEP, .plan = plan });
         return false;
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
+#include "job/event/event.h"
 #include "job/plan/plan.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/step.h"
@@ -357,7 +358,7 @@ static bool deadlock_find_lacking(struct job *job, const struct things *things, 
 }
 
 static bool deadlock_find_far(struct job *job, struct entangled *far, struct circle *ret) {
-        const struct jobs_events *events = job->table->config.events;
+        const struct jobs_observer *observer = job->table->config.observer;
         struct job_wait waits[WAITS], lacking;
         unsigned n = machine_is_alone(job) ? 0 : job_waits(job, waits, WAITS);
         struct things things;
@@ -365,7 +366,7 @@ static bool deadlock_find_far(struct job *job, struct entangled *far, struct cir
 
         for (unsigned i = 0; i < n; i++) {
                 if (!deadlock_find_waited(job, &waits[i], &things, &thing) ||
-                    !events->entangled(job, &waits[i], job->deadlock.begun, far) ||
+                    !observer->entangled(job, &waits[i], job->deadlock.begun, far) ||
                     !deadlock_find_lacking(job, &things, thing, far, &lacking))
                         continue;
                 circle_set_far(ret, job, &things.list[thing], lacking.member->local, far, &lacking);

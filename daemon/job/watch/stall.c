@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
-#include "job/data.h"
+#include "job/event/event.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/watch/waits.h"
@@ -85,7 +85,7 @@ static bool stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
                 context.bucket = wait->bucket;
         if (logged)
                 log_write(wait->kind == WAIT_PLAN ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
-        job->table->config.events->stall(job, wait, text);
+        job_tell(job, (struct job_event){ .kind = JOB_EVENT_STALL, .stall = { wait, text } });
         return logged;
 }
 
@@ -105,7 +105,7 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
                    "%s; the step deadline of %.1f s has passed", text,
                    (double)job->table->config.step_deadline / 1e6);
         wait->member->overdue = true;
-        job->table->config.events->evict(wait->member, &refusal);
+        member_expel(wait->member, &refusal);
 }
 
 /* Processes are looked at only when something is to be said of them, not in every tick. Whether the log has
@@ -149,20 +149,20 @@ static void stall_keep(const struct job *job, struct stalled *stalled, uint64_t 
 /* Other nodes are asked in good time: when half of the patience with them is over. */
 static void stall_foresee(struct job *job, const struct job_wait *wait, uint64_t patience, uint64_t now) {
         if (wait->kind == WAIT_NODES && now - wait->since >= patience / 2)
-                job->table->config.events->inquire(job, wait->since + patience / 2);
+                job->table->config.observer->inquire(job, wait->since + patience / 2);
 }
 
 /* Puts the members of other nodes, as they are at that time, and processes of engines that do not answer, in
  * place of a wait for these nodes. 0 until they have been heard, which is not long. */
 static unsigned stall_blame(struct job *job, struct job_wait *waits, unsigned n, uint64_t at) {
-        const struct jobs_events *events = job->table->config.events;
+        const struct jobs_observer *observer = job->table->config.observer;
 
         if (n == 0 || waits[0].kind != WAIT_NODES)
                 return n;
-        if (!events->inquire(job, at))
+        if (!observer->inquire(job, at))
                 return 0;
         const struct job_wait nodes = waits[0];
-        n = events->blame(job, &nodes, waits, NAMED);
+        n = observer->blame(job, &nodes, waits, NAMED);
         if (helper_waits(job, waits + n, NAMED - n) > 0)
                 wait_take_purpose(&waits[n++], &nodes);
         if (n == 0)
@@ -211,7 +211,7 @@ static void check_forming(struct job *job, uint64_t now) {
         unsigned n = job->stall_told ? 0 : job_waits(job, waits, LIMIT_LOCAL);
 
         if (job->cluster && !list_empty(&job->members)) /* for the log, and for a join that times out */
-                job->table->config.events->inquire(job, now - AGAIN);
+                job->table->config.observer->inquire(job, now - AGAIN);
         if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
                 return;
         job->stall_told = true;
@@ -222,7 +222,7 @@ static void check_forming(struct job *job, uint64_t now) {
         context.rank = waits[0].rank;
         if (n > 1)
                 snprintf(others, sizeof(others), " and %u more", n - 1);
-        job->table->config.events->missing(job, missing, sizeof(missing));
+        job->table->config.observer->missing(job, missing, sizeof(missing));
         log_write(LOG_NOTICE, &context, "job '%s': waiting %.1f s for rank %u%s to join%s%s", job->name,
                   (double)(now - waits[0].since) / 1e6, waits[0].rank, others, missing[0] != '\0' ? ": " : "",
                   missing);

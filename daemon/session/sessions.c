@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of sessions, and what they share. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "session/private.h"
+
+int sessions_new(const struct sessions_config *config, struct sessions **ret) {
+        struct sessions *sessions = calloc(1, sizeof(*sessions));
+
+        if (sessions == NULL)
+                return -ENOMEM;
+        sessions->config = *config;
+        sessions->started = clock_now();
+        sessions->start_time = clock_wall();
+        list_init(&sessions->list);
+        int r = codec_init(&sessions->codec);
+        if (r < 0) {
+                free(sessions);
+                return r;
+        }
+        list_init(&sessions->parked);
+        list_init(&sessions->fetches);
+        list_init(&sessions->sums);
+        r = elsewhere_new(config->loop, config->accounts, &sessions->elsewhere);
+        if (r < 0) {
+                codec_deinit(&sessions->codec);
+                free(sessions);
+                return r;
+        }
+        results_init(&sessions->results, sessions);
+        config->jobs->config.on_event = sessions_on_event;
+        config->jobs->config.observer = &sessions_observer;
+        config->jobs->config.events_data = sessions;
+        *ret = sessions;
+        return 0;
+}
+
+struct sessions *sessions_free(struct sessions *sessions) {
+        if (sessions == NULL)
+                return NULL;
+        assert(list_empty(&sessions->list));
+        fetch_drop_all(sessions);
+        results_deinit(&sessions->results);
+        elsewhere_free(sessions->elsewhere);
+        codec_deinit(&sessions->codec);
+        free(sessions);
+        return NULL;
+}
+
+void sessions_use_cluster(struct sessions *sessions, const struct sessions_cluster *cluster) {
+        sessions->cluster = *cluster;
+        elsewhere_set_trouble(sessions->elsewhere, cluster->trouble, cluster->data);
+}
+
+void sessions_use_key(struct sessions *sessions, const uint8_t *key) {
+        memcpy(&sessions->config.proof_key, key, sizeof(sessions->config.proof_key));
+}
+
+void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
+        sessions->config.handshake_timeout = us;
+}
+
+unsigned sessions_count(const struct sessions *sessions) {
+        return sessions->n;
+}
