@@ -145,6 +145,15 @@ enum job_state {
         JOB_LOST,      /* lost or left by a member: its survivors can only leave */
 };
 
+/* How a job goes over to the next daemon when this one ends; it only grows. From OPEN on this daemon decides
+ * nothing more about the job, and a member that goes is no loss. */
+enum handover {
+        HANDOVER_NONE,
+        HANDOVER_VOID, /* open steps become void here, and members call pending operations again there */
+        HANDOVER_OPEN, /* as if this daemon had been killed in the middle of what is open */
+        HANDOVER_DONE, /* nothing is open, but for steps that had not begun (GATE_LEFT) */
+};
+
 struct job {
         struct list link;
         struct jobs *table;
@@ -164,10 +173,8 @@ struct job {
         uint32_t world;        /* its members on all nodes: what an average is divided by */
         uint32_t max_world;    /* how many there may be */
         struct membership_loss
-                loss;     /* the first one of this generation, or of the one before; all 0: it has grown */
-        bool all_new;     /* no member here was in the generation before */
-        bool catching_up; /* no step of this generation has been complete yet */
-        bool torn; /* members, here or on another node, hear that something that they had begun is void */
+                loss; /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool torn;    /* members, here or on another node, hear that something that they had begun is void */
         uint32_t resumed_from; /* this generation goes on with what was begun in that one; 0: with nothing */
         uint32_t untold; /* steps that came to nothing: members begin them again, or hear that they are void,
                             with the next generation */
@@ -193,9 +200,7 @@ struct job {
         struct deadlock deadlock;
         struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
         bool history;              /* steps were committed in it, perhaps not here */
-        bool passed_on;            /* it ends here, and goes on at the next daemon */
-        bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
-        bool unfinished;      /* … with a step that has not come to its end: members are told nothing */
+        enum handover handover;
         bool behind;          /* some member of this generation was not in the one before */
         uint64_t interrupted; /* clock_now() at the last loss; 0: none yet */
         uint64_t paused_at;   /* clock_now() at which an operator has paused it; 0: it is not */

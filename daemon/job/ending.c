@@ -192,7 +192,7 @@ void ending_note(struct job *job) {
                                      .world = job->state == JOB_FORMING ? job->max_world : job->world,
                                      .at = job->clues.broken != 0 ? job->clues.broken : now };
 
-        if (job->passed_on || job->suspended)
+        if (job->handover != HANDOVER_NONE)
                 return;
         ending.wall = clock_wall() - (now - ending.at) / USEC_PER_SEC;
         snprintf(ending.name, sizeof(ending.name), "%s", job->name);

@@ -68,24 +68,22 @@ static void take_places(struct job *job) {
         }
 }
 
-/* The ordinal from which a new member counts its plans. */
-static uint32_t first_plan(const struct job *job) {
-        uint32_t list[LIMIT_PLANS], next;
-
-        return plan_list(job, list, &next) > 0 ? list[0] : next;
+/* The member is new, and counts its plans from the first one that others still have. */
+static void generation_welcome(struct member *member, const struct plan_ordinals *plans) {
+        member->next_plan = plans->n > 0 ? plans->ordinal[0] : plans->next;
+        member_tell(member, (struct job_event){ .kind = JOB_EVENT_JOINED, .plans = plans });
 }
 
 /* Ranks are final: all members are told. */
 static void formed(struct job *job) {
+        struct plan_ordinals plans;
+
         job_set_state(job, JOB_RUNNING);
         take_places(job);
         log_formed(job, "formed");
-        job->all_new = true;
-        uint32_t first = first_plan(job);
-        for (uint32_t local = 0; local < job->n_local; local++) {
-                job->local[local]->next_plan = first;
-                member_tell(job->local[local], (struct job_event){ .kind = JOB_EVENT_JOINED });
-        }
+        plan_list(job, true, &plans);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                generation_welcome(job->local[local], &plans);
 }
 
 /* Parts of plans move with the members that stay. */
@@ -163,7 +161,8 @@ static void generation_unseat(struct job *job, uint32_t before_local) {
 
 /* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
 static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t before_local) {
-        bool fresh[LIMIT_LOCAL];
+        bool fresh[LIMIT_LOCAL], all_fresh = true;
+        struct plan_ordinals plans;
         struct plan *plan, *spare;
         bool same = generation_is_same(job, before, before_local);
         struct member *member;
@@ -178,18 +177,17 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
                          "job '%s' has grown from %u to %u members after step %llu", job->name, before,
                          job->world, (unsigned long long)job->last_step);
         job->behind |= job->takeover != NULL && job->takeover->behind;
-        job->all_new = true;
         list_for_each(member, &job->members, link)
                 if (member->next.told) {
                         fresh[member->next.local] = member->state == MEMBER_JOINING;
-                        job->all_new &= fresh[member->next.local];
+                        all_fresh &= fresh[member->next.local];
                 }
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
         if (!same)
                 plan_void(job);
-        uint32_t first = first_plan(job);
+        plan_list(job, all_fresh, &plans);
         plan_record_members(job);
         if (!same) {
                 operation_refuse_deferred(job);
@@ -200,18 +198,15 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
                 job->local[local]->operation.deferred = 0;
         job->void_steps += same ? 0 : job->untold;
         bool resumed = same || resume(job);
+        struct job_event stays = { .kind = resumed ? JOB_EVENT_RESUMED : JOB_EVENT_NEWGEN };
         job_set_state(job, JOB_RUNNING);
         if (job->takeover == NULL) /* else the verdict has been logged */
                 log_formed(job, "goes on");
-        for (uint32_t local = 0; local < job->n_local; local++) {
-                struct job_event event = { .kind = fresh[local] ? JOB_EVENT_JOINED
-                                                   : resumed    ? JOB_EVENT_RESUMED
-                                                                : JOB_EVENT_NEWGEN };
-
+        for (uint32_t local = 0; local < job->n_local; local++)
                 if (fresh[local])
-                        job->local[local]->next_plan = first;
-                member_tell(job->local[local], event);
-        }
+                        generation_welcome(job->local[local], &plans);
+                else
+                        member_tell(job->local[local], stays);
         job->takeover = takeover_free(job->takeover);
         job->torn = false;
         job->untold = 0;
@@ -254,7 +249,6 @@ void job_entered(struct job *job, const struct action *action) {
         number_places(job);
         job->generation = action->generation.number;
         job->secret = action->secret;
-        job->catching_up = true;
         job->behind = action->behind;
         job->history |= action->number > 0;
         if (job->state == JOB_FORMING) {
@@ -397,7 +391,7 @@ static void note_loss(struct job *job, uint64_t noticed) {
 
 /* A node, or the way to it, is lost, and no member by itself: members wait for the next generation. */
 static void job_cut_off(struct job *job) {
-        if (job->state != JOB_RUNNING || job->passed_on)
+        if (job->state != JOB_RUNNING || job->handover != HANDOVER_NONE)
                 return;
         snprintf(job->loss_text, sizeof(job->loss_text),
                  "job '%s': the way between its nodes broke after step %" PRIu64
@@ -450,7 +444,7 @@ void job_tell_ended(struct job *job, uint32_t cause) {
 static void job_end_as_told(struct job *job, const struct membership_loss *loss) {
         char text[sizeof(job->loss_text)];
 
-        if (job->state == JOB_LOST || job->passed_on)
+        if (job->state == JOB_LOST || job->handover != HANDOVER_NONE)
                 return;
         if (loss->cause == WIRE__CAUSE__DEADLOCKED && deadlock_describe(job, text, sizeof(text)))
                 memcpy(job->loss_text, text, sizeof(text));
@@ -506,7 +500,7 @@ static void job_log_end(const struct job *job) {
 void job_ended(struct job *job, const struct membership_loss *loss, enum job_end end) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
-        if (job->state == JOB_LOST || job->passed_on)
+        if (job->state == JOB_LOST || job->handover != HANDOVER_NONE)
                 return;
         if (end == JOB_END_ENDED && loss->member == 0) {
                 job_end_as_told(job, loss);

@@ -200,7 +200,7 @@ static void release_full(struct job *job) {
 static void settle(void *data) {
         struct job *job = data;
 
-        if (job->suspended)
+        if (job->handover >= HANDOVER_OPEN)
                 return;
         if (job->state != JOB_RUNNING || job_is_abandoned(job))
                 release_full(job);
@@ -236,7 +236,7 @@ static void on_order(struct attachment *attachment, const struct order *order) {
         struct job *job = attached_job(attachment);
         struct refusal refusal;
 
-        if (job->suspended)
+        if (job->handover >= HANDOVER_OPEN)
                 return;
         if (machine_check_order(job, order, &refusal) != 0)
                 job_renounce(job, &refusal);
@@ -385,8 +385,18 @@ void job_interrupt(struct job *job) {
                  "job '%s': gradsyncd is ending after step %llu, and could not await the next one", job->name,
                  (unsigned long long)job->last_step);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
-        job->passed_on = true;
+        job->handover = HANDOVER_VOID;
         machine_end(job, WIRE__CAUSE__RESTARTED);
+}
+
+void job_leave_open(struct job *job) {
+        job->handover = HANDOVER_OPEN;
+        carry_give_up(job);
+}
+
+void job_hand_over(struct job *job) {
+        if (job->handover != HANDOVER_OPEN)
+                job->handover = HANDOVER_DONE;
 }
 
 void member_gone(struct member *member, uint32_t cause) {
@@ -397,7 +407,7 @@ void member_gone(struct member *member, uint32_t cause) {
         member->owner = NULL;
         member->cause = cause;
         member_set_state(member, cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST);
-        if (job->suspended) {
+        if (job->handover >= HANDOVER_OPEN) {
                 job_settle_later(job);
                 return;
         }

@@ -326,19 +326,12 @@ void jobs_drain(struct jobs *jobs) {
         jobs->gate = GATE_STOPPING;
 }
 
-/* Open steps of a job of the cluster are left to what members say to the next daemon, as if this one had been
- * killed: it does not know what the other nodes make of them. */
-static void jobs_leave_open(struct job *job) {
-        job->unfinished = true;
-        carry_give_up(job);
-}
-
 void jobs_end(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link)
                 if (job->cluster)
-                        jobs_leave_open(job);
+                        job_leave_open(job);
                 else if (job_returns(job))
                         job_interrupt(job);
                 else
@@ -378,27 +371,42 @@ void jobs_suspend(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link) {
-                job->suspended = job_returns(job) || job->cluster;
                 if (job_departs(job))
                         machine_leave(job);
-                if (!job->suspended && some_return(job))
+                if (job->cluster || job_returns(job))
+                        job_hand_over(job);
+                else if (some_return(job))
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
         }
         jobs_advance(jobs);
 }
 
-bool jobs_busy(const struct jobs *jobs) {
-        struct job *job;
-        struct plan *plan;
+/* The backend works for it. */
+static bool job_has_tasks(const struct job *job) {
+        const struct plan *plan;
 
-        list_for_each(job, &jobs->list, link) {
-                if (job->operation.owner.tasks > 0 || (operation_is_under_way(job) && !job->unfinished) ||
-                    (job_departs(job) && machine_is_ahead(job) && !job->unfinished))
+        list_for_each(plan, &job->plans, link)
+                if (plan->owner.tasks > 0)
                         return true;
-                list_for_each(plan, &job->plans, link)
-                        if (plan->owner.tasks > 0 ||
-                            (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT && !job->unfinished))
-                                return true;
-        }
+        return job->operation.owner.tasks > 0;
+}
+
+/* A step or an operation is open that does not go over to the next daemon as it is, or a generation is about
+ * to begin. */
+static bool job_is_open(const struct job *job) {
+        const struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT)
+                        return true;
+        return operation_is_under_way(job) || (job_departs(job) && machine_is_ahead(job));
+}
+
+bool jobs_busy(const struct jobs *jobs) {
+        const struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job_has_tasks(job) || (job->handover != HANDOVER_OPEN && job_is_open(job)))
+                        return true;
         return false;
 }

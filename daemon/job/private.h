@@ -24,6 +24,11 @@ void job_end_deadlock(struct job *job, const char *text);
 void job_renounce(struct job *job, const struct refusal *why);
 /* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
 void job_interrupt(struct job *job);
+/* The daemon ends, and does not know what other nodes make of the job's open steps: the next daemon finds out
+ * from what members say. */
+void job_leave_open(struct job *job);
+/* The daemon ends, and its part in the job is done. */
+void job_hand_over(struct job *job);
 
 /* The only writers of these states. A user has a count of its jobs that run. */
 void job_set_state(struct job *job, enum job_state state);

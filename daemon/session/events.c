@@ -33,11 +33,10 @@ static void events_ticket(const struct member *member) {
                 session_send(member->owner, WIRE__MESSAGE_TYPE__TICKET, 0, &message.base);
 }
 
-static void events_joined(const struct member *member) {
+static void events_joined(const struct member *member, const struct plan_ordinals *plans) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
         struct sha256 proof;
-        uint32_t list[LIMIT_PLANS], next, n;
 
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
@@ -47,11 +46,10 @@ static void events_joined(const struct member *member) {
         SET(message, member, member->stable);
         SET(message, incarnation, member->job->incarnation);
         SET_IF(message, first_plan, member->next_plan > 0, member->next_plan);
-        n = plan_list(member->job, list, &next);
-        if (n > 0 && next != list[0] + n) {
-                message.n_plan = n;
-                message.plan = list;
-                SET(message, next_plan, next);
+        if (plans->n > 0 && plans->next != plans->ordinal[0] + plans->n) {
+                message.n_plan = plans->n;
+                message.plan = (uint32_t *)(uintptr_t)plans->ordinal;
+                SET(message, next_plan, plans->next);
         }
         SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
@@ -300,7 +298,7 @@ void sessions_on_event(void *data, const struct job_event *event) {
         struct member *member = event->member;
 
         switch (event->kind) {
-        case JOB_EVENT_JOINED: events_joined(member); break;
+        case JOB_EVENT_JOINED: events_joined(member, event->plans); break;
         case JOB_EVENT_TICKET: events_ticket(member); break;
         case JOB_EVENT_REFUSED: events_refused(event); break;
         case JOB_EVENT_PLAN_ARENA: events_plan_arena(event); break;

@@ -53,7 +53,7 @@ static bool session_is_left_open(const struct session *session) {
         const struct member *member;
 
         list_for_each(member, &session->members, owner_link)
-                if (member->job->unfinished)
+                if (member->job->handover == HANDOVER_OPEN)
                         return true;
         return false;
 }

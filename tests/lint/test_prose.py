@@ -12,7 +12,7 @@ LEFT = {
     "client/cli": 95,
     "daemon/backend": 3,
     "daemon/core": 38,
-    "daemon/job": 164,
+    "daemon/job": 163,
     "daemon/rendezvous": 181,
     "daemon/session": 56,
     "proto": 51,

@@ -11,6 +11,7 @@
 struct entangled;
 struct job_wait;
 struct plan;
+struct plan_ordinals;
 
 enum job_event_kind {
         JOB_EVENT_JOINED,     /* the member has a place: the answer to its join */
@@ -48,9 +49,10 @@ struct job_event {
         struct plan *plan;     /* NULL: it is about no plan, or a dropped one */
         uint32_t request;      /* of the member, if this answers one; else 0 */
         union {
-                uint32_t number;               /* PLAN_DROPPED, REGISTERED, UNREGISTERED */
-                uint64_t sequence;             /* OPERATION_DONE */
-                const struct refusal *refusal; /* REFUSED, EXPELLED */
+                const struct plan_ordinals *plans; /* JOINED: those that the other members have */
+                uint32_t number;                   /* PLAN_DROPPED, REGISTERED, UNREGISTERED */
+                uint64_t sequence;                 /* OPERATION_DONE */
+                const struct refusal *refusal;     /* REFUSED, EXPELLED */
                 struct {
                         const int *fds;
                         unsigned n_fds;

@@ -99,8 +99,10 @@ static void machine_set_due(struct job *job) {
 static bool machine_carry_out(struct job *job, const struct action *action) {
         struct node *node = &job->machine.node;
 
-        if (action->kind == ACTION_ENTERED)
+        if (action->kind == ACTION_ENTERED) {
                 comm_rest(&job->comm);
+                job->machine.catching_up = true;
+        }
         if (action->kind == ACTION_BUILD && (machine_is_alone(job) || job->table->config.engine == NULL)) {
                 comm_begin(&job->comm, 0);
                 node_built(node, clock_now(), action->comm, (struct nodeset){ 0 });
@@ -133,7 +135,7 @@ bool machine_next(struct jobs *jobs, struct job **ret_job, const struct action *
 
 void machine_tick(struct job *job) {
         job->machine.due = 0;
-        if (job->suspended)
+        if (job->handover >= HANDOVER_OPEN)
                 return;
         node_tick(&job->machine.node, clock_now());
         machine_set_due(job);
@@ -538,7 +540,7 @@ bool machine_engine_busy(const struct job *job) {
 }
 
 void machine_built(struct job *job, struct generation comm, struct nodeset unreachable) {
-        if (job->suspended)
+        if (job->handover >= HANDOVER_OPEN)
                 return;
         node_built(&job->machine.node, clock_now(), comm, unreachable);
         machine_set_due(job);
@@ -579,8 +581,8 @@ static void note_up_to_date(struct job *job) {
 }
 
 void machine_full(struct job *job, uint32_t track) {
-        if (track_is_step(track) && job->catching_up) {
-                job->catching_up = false;
+        if (track_is_step(track) && job->machine.catching_up) {
+                job->machine.catching_up = false;
                 note_up_to_date(job);
         }
         machine_say(job, track, node_full);

@@ -31,6 +31,7 @@ struct machine {
         struct charge charge;    /* the memory, to the job's uid */
         struct loop_timer *beat; /* when the node's time has come; NULL: it has none of its own */
         uint64_t due;            /* for when it is armed */
+        bool catching_up;        /* members here have not given all of any step of this generation yet */
 };
 
 /* The functions of the attachment are set. `beat` is called with the job when the node's time has come, for

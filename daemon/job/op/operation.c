@@ -276,7 +276,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         struct job *job = member->job;
         struct operation *operation = &job->operation;
 
-        if (job->cluster && job->suspended)
+        if (job->cluster && job->handover >= HANDOVER_OPEN)
                 return 0; /* it calls again at the next daemon, which knows of all that had begun here */
         int r = check_call(member, call, refusal);
         if (r == 0)
@@ -293,7 +293,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         }
         if (operation->n_calls == 0 && !operation_begin(job)) {
                 r = operation_refuse_void(job, refusal);
-                return job->passed_on ? 0 : r;
+                return job->handover != HANDOVER_NONE ? 0 : r;
         }
         bool begins = operation->n_calls++ == 0;
         if (begins)
@@ -358,7 +358,7 @@ void operation_voided(struct job *job) {
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (job->local[local]->operation.pending)
                         job->local[local]->waits_in = job->generation;
-        if (!job->passed_on) /* its members call again at the next daemon */
+        if (job->handover == HANDOVER_NONE) /* else its members call again at the next daemon */
                 refuse_pending(job, &refusal);
         job->operation.n_calls = 0;
 }

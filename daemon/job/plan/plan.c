@@ -218,38 +218,40 @@ bool plan_is_held(const struct plan *plan) {
         return false;
 }
 
-static void plan_insert(uint32_t *list, uint32_t n, uint32_t ordinal) {
-        while (n > 0 && list[n - 1] > ordinal) {
-                list[n] = list[n - 1];
-                n--;
+static void plan_insert(struct plan_ordinals *list, uint32_t ordinal) {
+        uint32_t at = list->n++;
+
+        while (at > 0 && list->ordinal[at - 1] > ordinal) {
+                list->ordinal[at] = list->ordinal[at - 1];
+                at--;
         }
-        list[n] = ordinal;
+        list->ordinal[at] = ordinal;
 }
 
-/* As the members of other nodes have them. */
-static uint32_t plan_list_elsewhere(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
+static void plan_list_elsewhere(const struct job *job, struct plan_ordinals *ret) {
         const uint32_t *kept;
-        uint32_t n = machine_kept(job, &kept, ret_next);
+        uint32_t n = machine_kept(job, &kept, &ret->next);
 
-        n = n < LIMIT_PLANS ? n : LIMIT_PLANS;
-        for (uint32_t i = 0; i < n; i++)
-                plan_insert(list, i, kept[i]);
-        return n;
+        for (uint32_t i = 0; i < n && i < LIMIT_PLANS; i++)
+                plan_insert(ret, kept[i]);
 }
 
-uint32_t plan_list(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
-        if (job->all_new)
-                return plan_list_elsewhere(job, list, ret_next);
+static void plan_list_here(const struct job *job, struct plan_ordinals *ret) {
         const struct member *member;
         const struct plan *plan;
-        uint32_t n = 0;
 
         list_for_each(plan, &job->plans, link)
-                if (!plan->dropped && !plan->failed && plan_is_held(plan) && n < LIMIT_PLANS)
-                        plan_insert(list, n++, plan->ordinal);
-        *ret_next = 0;
+                if (!plan->dropped && !plan->failed && plan_is_held(plan) && ret->n < LIMIT_PLANS)
+                        plan_insert(ret, plan->ordinal);
         list_for_each(member, &job->members, link)
-                if (member->state == MEMBER_ACTIVE && member->next_plan > *ret_next)
-                        *ret_next = member->next_plan;
-        return n;
+                if (member->state == MEMBER_ACTIVE && member->next_plan > ret->next)
+                        ret->next = member->next_plan;
+}
+
+void plan_list(const struct job *job, bool elsewhere, struct plan_ordinals *ret) {
+        *ret = (struct plan_ordinals){ 0 };
+        if (elsewhere)
+                plan_list_elsewhere(job, ret);
+        else
+                plan_list_here(job, ret);
 }

@@ -62,6 +62,11 @@ struct plan_word {
         uint64_t step;     /* the last one that it knows to be committed */
 };
 
+/* Plans of a job, ascending, and its next one. */
+struct plan_ordinals {
+        uint32_t ordinal[LIMIT_PLANS], n, next;
+};
+
 struct plan {
         struct list link;
         struct job *job;
@@ -179,6 +184,5 @@ bool plan_is_held(const struct plan *plan);
  * TRACK_OPERATION: not now. */
 void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps);
 struct plan *plan_free(struct plan *plan);
-/* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
- * How many there are. */
-uint32_t plan_list(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
+/* The plans that members of the job still have, here or, `elsewhere`, on other nodes. */
+void plan_list(const struct job *job, bool elsewhere, struct plan_ordinals *ret);

@@ -384,7 +384,7 @@ static bool deadlock_find(struct job *job, struct entangled *far, struct circle 
                 job->deadlock.begun = clock_now();
         }
         if (job->state != JOB_RUNNING || job->paused_at != 0 || job->table->gate != GATE_OPEN ||
-            job->suspended || job->passed_on)
+            job->handover != HANDOVER_NONE)
                 return false;
         return deadlock_find_here(job, ret) || deadlock_find_far(job, far, ret);
 }
