@@ -535,7 +535,8 @@ int cluster_new(const struct cluster_config *config, struct cluster **ret, char 
         cluster->config = *config;
         cluster->check = (struct loop_deferred){ .fn = stations_on_check, .data = cluster };
         find_host(cluster);
-        r = identity_place(getenv("STATE_DIRECTORY"), settings->socket, &cluster->directory, &cluster->name);
+        r = identity_place(getenv("STATE_DIRECTORY"), settings->socket, "identity", &cluster->directory,
+                           &cluster->name);
         if (r < 0)
                 cluster_fail(r, "cannot set up a cluster", error, size);
         if (r == 0)

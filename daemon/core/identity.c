@@ -44,17 +44,18 @@ struct identity {
         char name[];
 };
 
-int identity_place(const char *state_directory, const char *socket, char **ret_directory, char **ret_name) {
+int identity_place(const char *given, const char *socket, const char *what, char **ret_directory,
+                   char **ret_name) {
         const char *slash = strrchr(socket, '/');
         int length = slash == socket ? 1 : slash != NULL ? (int)(slash - socket) : 1;
 
         *ret_name = NULL;
-        if (state_directory != NULL && state_directory[0] != '\0') {
-                *ret_directory = strdup(state_directory); /* the unit has one; a device may have a colon */
-                *ret_name = strdup("identity");
+        if (given != NULL && given[0] != '\0') {
+                *ret_directory = strdup(given); /* the unit has one; a device may have a colon */
+                *ret_name = strdup(what);
         } else {
                 *ret_directory = strndup(slash != NULL ? socket : ".", (size_t)length);
-                if (asprintf(ret_name, "%s.identity", slash != NULL ? slash + 1 : socket) < 0)
+                if (asprintf(ret_name, "%s.%s", slash != NULL ? slash + 1 : socket, what) < 0)
                         *ret_name = NULL;
         }
         if (*ret_directory != NULL && *ret_name != NULL)

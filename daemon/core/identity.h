@@ -17,9 +17,11 @@
 
 struct identity;
 
-/* Where the file is, and its name: in the service manager's state directory, or else beside the socket.
- * *ret_directory and *ret_name are for free(). 0 or -ENOMEM. */
-int identity_place(const char *state_directory, const char *socket, char **ret_directory, char **ret_name);
+/* Where a file of the daemon's is, and its name: `what`, in the directory that the service manager gives; or
+ * else beside the socket, after whose name it is called. *ret_directory and *ret_name are for free(). 0 or
+ * -ENOMEM. */
+int identity_place(const char *given, const char *socket, const char *what, char **ret_directory,
+                   char **ret_name);
 
 /* Counts this start. 0 and *ret; 1 and a sentence in `error` if there is no place where the file can be
  * written: the daemon has no identity then; or a negative errno and a sentence, if another daemon has the

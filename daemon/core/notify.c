@@ -26,8 +26,7 @@
 
 #define STATUS_MAX 512
 #define MESSAGE_MAX (STATUS_MAX + 64)
-#define LISTEN_FD 3      /* the first passed one, by the protocol */
-#define FDS_MOST 1024u   /* that are looked at */
+#define LISTEN_FD 3      /* the first that is passed, by the protocol */
 #define PATIENCE_MS 1000 /* for messages that must not get lost */
 
 /* NOTIFY_SOCKET as an address; its length, or 0 without one. A leading '@' stands for the abstract
@@ -152,99 +151,15 @@ static bool notify_socket_is(int fd, int option, int expected) {
         return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == expected;
 }
 
-static unsigned notify_count_fds(void) {
-        const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
-        char *end;
-
-        if (!pid || !count || !notify_names_us(pid))
-                return 0;
-        unsigned long n = strtoul(count, &end, 10);
-        return end != count && *end == '\0' && n <= FDS_MOST ? (unsigned)n : 0;
-}
-
-/* Name of the i-th fd that was passed; "" if it has none. */
-static void notify_fd_name(unsigned i, char *text, size_t size) {
-        const char *names = getenv("LISTEN_FDNAMES");
-
-        while (names && i-- > 0) {
-                names = strchr(names, ':');
-                names = names ? names + 1 : NULL;
-        }
-        size_t length = names ? strcspn(names, ":") : 0;
-        snprintf(text, size, "%.*s", (int)length, names ? names : "");
-}
-
-/* The i-th passed fd whose name is not that of something stored: a socket. -1: there is none. */
-static int notify_find_fd(const char *stored, bool is, unsigned which) {
-        unsigned n = notify_count_fds();
-        char name[64];
-
-        for (unsigned i = 0; i < n; i++) {
-                notify_fd_name(i, name, sizeof(name));
-                if ((strcmp(name, stored) == 0) == is && which-- == 0)
-                        return LISTEN_FD + (int)i;
-        }
-        return -1;
-}
-
-bool notify_keeps(void) {
-        struct sockaddr_un address;
-
-        return notify_count_fds() > 0 && notify_address(&address) > 0;
-}
-
-void notify_store(const char *name, int fd) {
-        struct sockaddr_un address;
-        socklen_t length = notify_address(&address);
-        char text[MESSAGE_MAX];
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control = { 0 };
-        struct iovec iov = { .iov_base = text };
-        struct msghdr message = { .msg_name = &address,
-                                  .msg_namelen = length,
-                                  .msg_iov = &iov,
-                                  .msg_iovlen = 1,
-                                  .msg_control = &control,
-                                  .msg_controllen = sizeof(control) };
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-        if (length == 0)
-                return;
-        notify_send(PATIENCE_MS, "FDSTOREREMOVE=1\nFDNAME=%s", name);
-        iov.iov_len = (size_t)snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-        _cleanup_(closep) int sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        if (sock < 0 || sendmsg(sock, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-                log_warning("the service manager could not be given the state: %m");
-}
-
-int notify_stored_fd(const char *name) {
-        int fd = notify_find_fd(name, true, 0), more;
-
-        if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-                return -1;
-        for (unsigned i = 1; (more = notify_find_fd(name, true, i)) >= 0; i++)
-                close(more);
-        return fd;
-}
-
 int notify_listen_fd(char *error, unsigned error_size) {
         const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
 
         if (!pid || !count || !notify_names_us(pid) || strcmp(count, "0") == 0)
                 return -ENOENT;
-        int fd = notify_find_fd(NOTIFY_STATE, false, 0);
-        if (fd < 0 || notify_find_fd(NOTIFY_STATE, false, 1) >= 0) {
+        int fd = LISTEN_FD;
+        if (strcmp(count, "1") != 0) {
                 snprintf(error, error_size,
-                         "the service manager passed %.16s descriptors, of which one must be a socket, and "
-                         "one may be "
-                         "named " NOTIFY_STATE,
-                         count);
+                         "the service manager passed %.16s descriptors: pass one, the socket", count);
                 return -EINVAL;
         }
         if (!notify_socket_is(fd, SO_DOMAIN, AF_UNIX) || !notify_socket_is(fd, SO_TYPE, SOCK_SEQPACKET) ||

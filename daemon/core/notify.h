@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the daemon sends to the service manager (READY, STATUS, RELOADING, STOPPING, WATCHDOG) and gets from
- * it: sockets that it listened on, and stored descriptors. Without a service manager all of it does nothing.
+ * it: the socket that it listened on. Without a service manager all of it does nothing.
  * Needs no library. A manager that does not listen costs at most a second, and that only for messages that
  * must not get lost (ready, reloading, stopping).
  */
@@ -9,8 +9,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define NOTIFY_STATE "state" /* the name under which the state is stored */
 
 void notify_ready(const char *status); /* NULL: the status stays */
 void notify_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -21,12 +19,6 @@ void notify_watchdog(void);
 /* Interval in which to call notify_watchdog(): half of the manager's timeout; 0 if it does not watch this
  * process. */
 uint64_t notify_watchdog_interval(void);
-/* Whether a service manager that passes sockets also keeps what is given to it. */
-bool notify_keeps(void);
-/* Has it keep this fd under a name for the next run, instead of all others of that name. */
-void notify_store(const char *name, int fd);
-/* What the last run has stored under the name; -1: nothing. Once. */
-int notify_stored_fd(const char *name);
 /* The activated listening socket, checked to be a Unix SOCK_SEQPACKET listener; -ENOENT if none was passed;
  * -EINVAL with a sentence in `error` if what was passed cannot be used. */
 int notify_listen_fd(char *error, unsigned error_size);

@@ -39,7 +39,7 @@
 #define STOP_LOOK (5 * USEC_PER_MSEC)
 #define CLUSTER_FDS 512u /* descriptors of a cluster's connections and helpers */
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
-#define PAST_KEPT (3600 * USEC_PER_SEC) /* members wait no longer for a daemon that follows */
+#define LEFT_KEPT (3600 * USEC_PER_SEC) /* members wait no longer for a daemon that follows */
 
 enum phase { RUNNING, DRAINING, ENDING, SUSPENDING, LEAVING };
 
@@ -73,7 +73,7 @@ struct server {
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
         unsigned told_clients;
-        uint64_t past_until; /* when no member comes back any more; 0: nothing is waited for */
+        uint64_t left_until; /* when no member of a former daemon comes back any more; 0: that was earlier */
         bool feeding;        /* the watchdog was fed the last time */
         bool ending;         /* server_free() is at it */
 };
@@ -113,7 +113,8 @@ static int server_watch_backends(struct server *server) {
 /* Without one this daemon coordinates nothing beyond its own host, where nobody outlives it. */
 static int server_open_identity(struct server *server, char *error, size_t size) {
         _cleanup_(freep) char *directory = NULL, *name = NULL;
-        int r = identity_place(getenv("STATE_DIRECTORY"), server->config.socket, &directory, &name);
+        int r = identity_place(getenv("STATE_DIRECTORY"), server->config.socket, "identity", &directory,
+                               &name);
 
         if (r < 0)
                 return server_fail(r, "cannot start", error, size);
@@ -337,26 +338,22 @@ static void server_find_admin_group(struct server *server) {
                 server->conns.admin_group = group->gr_gid;
 }
 
-/* What the last daemon has left, and what is left to the next one. Without it, what members report is all
- * there is. */
-static void server_open_state(struct server *server) {
-        _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
-        struct state *state = NULL;
-        struct past *past = NULL;
+/* In the service manager's runtime directory, or else beside the socket. Without it a step that was just
+ * complete when the daemon crashes is computed again. */
+static int server_open_journal(struct server *server, char *error, size_t size) {
+        _cleanup_(freep) char *directory = NULL, *name = NULL, *path = NULL;
+        int r = identity_place(getenv("RUNTIME_DIRECTORY"), server->config.socket, "journal", &directory,
+                               &name);
 
-        if (!notify_keeps())
-                return;
-        if (fd >= 0 && past_new(fd, &past) < 0)
-                log_warning(
-                        "what a former gradsyncd has left is of another version, or damaged: it is ignored");
-        int r = state_new(&state);
+        if (r < 0 || asprintf(&path, "%s/%s", directory, name) < 0)
+                return server_fail(-ENOMEM, "cannot start", error, size);
+        r = journal_open(path, &server->jobs->journal, error, size);
         if (r < 0)
-                log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
-        else
-                notify_store(NOTIFY_STATE, state_fd(state));
-        server->jobs->state = state;
-        server->jobs->past = past;
-        server->past_until = clock_now() + PAST_KEPT;
+                log_warning("the next gradsyncd will not know how far open steps were: %s", error);
+        else if (r > 0)
+                log_warning("%s", error);
+        server->left_until = clock_now() + LEFT_KEPT;
+        return 0;
 }
 
 static void server_apply_limits(struct server *server) {
@@ -474,9 +471,9 @@ static void server_on_status(void *data) {
         server_show_status(server);
         flood_settle(clock_now());
         users_sweep(server->users, clock_now());
-        if (server->past_until != 0 && clock_now() >= server->past_until) {
-                server->past_until = 0;
-                server->jobs->past = past_free(server->jobs->past);
+        if (server->left_until != 0 && clock_now() >= server->left_until) {
+                server->left_until = 0;
+                journal_sweep(server->jobs->journal);
         }
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
@@ -608,13 +605,13 @@ static int server_start(struct server *server, char *error, size_t size) {
         if (r == 0)
                 r = server_open_backend(server, error, size);
         if (r == 0)
-                server_open_state(server);
-        if (r == 0)
                 r = server_open_sessions(server, error, size);
         if (r == 0)
                 r = server_open_listener(server, error, size);
         if (r == 0) /* which has made the socket's directory */
                 r = server_open_identity(server, error, size);
+        if (r == 0 && server->backends.device != NULL)
+                r = server_open_journal(server, error, size);
         if (r == 0)
                 r = server_open_engine(server, error, size);
         if (r == 0)

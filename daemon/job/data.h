@@ -15,9 +15,9 @@
 #include "base/list.h"
 #include "base/loop.h"
 #include "job/keep/endings.h"
+#include "job/keep/journal.h"
 #include "job/keep/record.h"
 #include "job/keep/recovery.h"
-#include "job/keep/state.h"
 #include "job/machine/comm.h"
 #include "job/machine/machine.h"
 #include "job/op/operation.h"
@@ -250,8 +250,7 @@ struct jobs {
         enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
         struct effects effects; /* of all jobs' machines */
         bool advancing;         /* they are being carried out */
-        struct state *state;    /* what is kept for the next daemon, and */
-        struct past *past;      /* what the last one has left; both are freed with the jobs, NULL: none */
+        struct journal *journal; /* for the next daemon; NULL: none. It is closed with the jobs */
 };
 
 /* What a line of the log about a job is about; further fields are set after it. */

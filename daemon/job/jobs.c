@@ -198,8 +198,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
         holdings_deinit(&jobs->holdings);
         parameters_home_deinit(&jobs->parameters);
         records_deinit(&jobs->ended);
-        state_free(jobs->state);
-        past_free(jobs->past);
+        journal_close(jobs->journal);
         loop_timer_free(jobs->tick);
         effects_deinit(&jobs->effects);
         tasks_deinit(&jobs->tasks);

@@ -74,7 +74,8 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     service, socket = keys(units / "gradsyncd@.service"), keys(units / "gradsyncd@.socket")
     assert not service.keys() & {"ProtectProc", "ProcSubset", "PrivateUsers", "PrivateNetwork", "PrivateDevices", "RemoveIPC"}
     assert service["KillMode"] == ["mixed"], "the helpers of engines must outlive the steps that they are in"
-    assert not service.keys() & {"RuntimeDirectory"}, "it would take the socket's folder away when the service stops"
+    assert service["RuntimeDirectory"] == ["gradsyncd/%i"], "the socket's folder is the socket unit's"
+    assert service["RuntimeDirectoryMode"] == ["0700"] and service["RuntimeDirectoryPreserve"] == ["yes"]
     assert service["Type"] == ["notify"] and "WatchdogSec" in service and service["ExecReload"] == ["kill -HUP $MAINPID"]
     assert service["LimitMEMLOCK"] == ["infinity"]
     assert service["MemoryMax"] == ["1536M"], "the default of daemon_bytes, and 512M more"
@@ -95,7 +96,8 @@ def test_a_coordinator_differs_in_what_it_has_no_use_for(units):
     ours, its = keys(units / "gradsyncd@.service"), keys(units / "gradsyncd-coordinator.service")
     differ = {key for key in ours.keys() | its.keys() if ours.get(key) != its.get(key)}
     assert differ == {"Description", "Requires", "After", "Wants", "ExecStart", "LoadCredential",
-                      "StateDirectory", "LimitMEMLOCK", "PrivateDevices", "DeviceAllow", "RemoveIPC", "Also",
+                      "StateDirectory", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve",
+                      "LimitMEMLOCK", "PrivateDevices", "DeviceAllow", "RemoveIPC", "Also",
                       "DefaultInstance"}
     assert its["MemoryMax"] == ours["MemoryMax"]
     assert {"--device=none", "--config=/etc/gradsync/coordinator.conf"} <= set(its["ExecStart"][0].split())

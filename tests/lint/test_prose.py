@@ -11,11 +11,11 @@ from tree import TREE, tracked
 LEFT = {
     "client/cli": 95,
     "daemon/backend": 3,
-    "daemon/core": 38,
-    "daemon/job": 163,
+    "daemon/core": 36,
+    "daemon/job": 158,
     "daemon/rendezvous": 181,
     "daemon/session": 56,
-    "proto": 51,
+    "proto": 50,
     "tests": 13,
     "tests/attacks": 22,
     "tests/bench": 33,
@@ -23,7 +23,7 @@ LEFT = {
     "tests/faults": 35,
     "tests/fuzz": 12,
     "tests/gpu": 49,
-    "tests/integration": 220,
+    "tests/integration": 219,
     "tests/lint": 13,
     "tests/nccl": 5,
     "tests/prometheus": 4,
@@ -31,7 +31,7 @@ LEFT = {
     "tests/simulation": 46,
     "tests/systemd": 23,
     "tests/torch": 73,
-    "tests/unit": 232,
+    "tests/unit": 231,
 }
 
 

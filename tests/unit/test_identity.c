@@ -358,11 +358,10 @@ TEST_WITH(a_full_disk_is_no_obstacle, setup, teardown) {
         identity_close(identity);
 }
 
-static void assert_place(const char *state_directory, const char *socket, const char *where,
-                         const char *what) {
+static void assert_place(const char *given, const char *socket, const char *where, const char *what) {
         char *in, *name;
 
-        assert_int_equal(identity_place(state_directory, socket, &in, &name), 0);
+        assert_int_equal(identity_place(given, socket, "identity", &in, &name), 0);
         assert_string_equal(in, where);
         assert_string_equal(name, what);
         free(in);

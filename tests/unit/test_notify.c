@@ -197,7 +197,6 @@ static int set_up_fds(void **state) {
 static int tear_down_fds(void **state) {
         unsetenv("LISTEN_PID");
         unsetenv("LISTEN_FDS");
-        unsetenv("LISTEN_FDNAMES");
         close(3);
         return 0;
 }
@@ -236,56 +235,4 @@ TEST_WITH(what_cannot_be_used_is_said, set_up_fds, tear_down_fds) {
         assert_int_equal(notify_listen_fd(error, sizeof(error)), -EINVAL);
         assert_non_null(strstr(error, "passed 2 descriptors"));
         close(4);
-}
-
-TEST_WITH(what_was_stored_is_found_by_its_name, set_up_fds, tear_down_fds) {
-        char error[256] = "";
-
-        pass_socket(SOCK_SEQPACKET, true);
-        assert_int_equal(notify_stored_fd(NOTIFY_STATE), -1);
-        dup2(3, 5);
-        assert_int_equal(dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), 3), 3);
-        dup2(3, 4);
-        say_passed("3");
-        setenv("LISTEN_FDNAMES", "state:state:gradsyncd@cpu.socket", 1);
-        assert_int_equal(notify_stored_fd(NOTIFY_STATE), 3);
-        assert_true(fcntl(3, F_GETFD) & FD_CLOEXEC);
-        /* one is enough, and another one would stay for ever */
-        assert_int_equal(fcntl(4, F_GETFD), -1);
-        assert_int_equal(notify_listen_fd(error, sizeof(error)), 5);
-        setenv("LISTEN_FDNAMES", "states:other", 1);
-        assert_int_equal(notify_stored_fd(NOTIFY_STATE), -1);
-        setenv("LISTEN_FDNAMES", "state", 1);
-        setenv("LISTEN_PID", "1", 1); /* passed to another process */
-        assert_int_equal(notify_stored_fd(NOTIFY_STATE), -1);
-        close(5);
-}
-
-TEST_WITH(what_is_stored_comes_with_its_name, set_up, tear_down) {
-        union {
-                char bytes[CMSG_SPACE(sizeof(int))];
-                struct cmsghdr align;
-        } control;
-        char text[256];
-        struct iovec iov = { .iov_base = text, .iov_len = sizeof(text) - 1 };
-        struct msghdr message = {
-                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
-        };
-        int fd = memfd_create("stored", MFD_CLOEXEC), got;
-        struct stat ours, theirs;
-        ssize_t n;
-
-        assert_false(notify_keeps()); /* no socket was passed */
-        notify_store(NOTIFY_STATE, fd);
-        assert_string_equal(heard(), "FDSTOREREMOVE=1\nFDNAME=state");
-        n = recvmsg(manager, &message, MSG_CMSG_CLOEXEC);
-        assert_true(n > 0);
-        text[n] = '\0';
-        assert_string_equal(text, "FDSTORE=1\nFDNAME=state");
-        memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(got));
-        fstat(fd, &ours);
-        fstat(got, &theirs);
-        assert_int_equal(ours.st_ino, theirs.st_ino);
-        close(fd);
-        close(got);
 }

@@ -118,7 +118,7 @@ struct plan *plan_free(struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 plan_release(plan, local);
         tasks_give(&plan->job->table->tasks, &plan->owner);
-        state_drop(plan->job->table->state, plan->kept);
+        journal_drop(plan->job->table->journal, plan->kept);
         plan_retire_exchange(plan);
         description_free(plan->reference);
         charge_release(&plan->charge);
@@ -172,13 +172,13 @@ int plan_prepare_exchange(struct plan *plan, holding_done_fn late, struct refusa
         return exchange_new(plan->job, plan->reference, plan->ordinal, late, &plan->exchange, refusal);
 }
 
-struct state_key plan_key(const struct plan *plan) {
-        return (struct state_key){ .uid = plan->job->uid,
-                                   .job = plan->job->name,
-                                   .incarnation = plan->job->incarnation,
-                                   .plan = plan->ordinal,
-                                   .params = plan->reference->n_params,
-                                   .buckets = plan->reference->n_buckets };
+struct journal_key plan_key(const struct plan *plan) {
+        return (struct journal_key){ .uid = plan->job->uid,
+                                     .job = plan->job->name,
+                                     .incarnation = plan->job->incarnation,
+                                     .plan = plan->ordinal,
+                                     .params = plan->reference->n_params,
+                                     .buckets = plan->reference->n_buckets };
 }
 
 void plan_forget_reference(struct plan *plan) {
@@ -195,7 +195,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part moved[LIMIT_LOCAL] = { 0 };
         int64_t reference = -1;
 
-        state_generation(plan->kept, plan->job->generation, n_local);
+        journal_generation(plan->kept, plan->job->generation, n_local);
         plan->dropped = false;
         for (uint32_t local = 0; local < n_local; local++) {
                 if (from[local] < 0)

@@ -86,7 +86,7 @@ struct plan {
         uint64_t opened; /* clock_now() at the first READY */
         struct record_step *trace; /* record of the open step; NULL: newer ones have pushed it out */
         struct stalled stalled;
-        struct state_plan *kept; /* of what is left to the next daemon; NULL: nothing */
+        struct journal_plan *kept; /* of what is left to the next daemon; NULL: nothing */
         enum gate gate;   /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
         uint32_t divisor; /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
@@ -177,7 +177,7 @@ void plan_void(struct job *job);
  * gone had not brought it, and frees it if only they had it. */
 void plan_resume(struct plan *plan);
 /* For what is kept of it; it has a reference. */
-struct state_key plan_key(const struct plan *plan);
+struct journal_key plan_key(const struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
 /* Its steps have that track, and may begin: all members have agreed, and `steps` are committed on some node.

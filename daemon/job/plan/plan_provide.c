@@ -115,7 +115,7 @@ static int reserve_track(const struct plan *plan, struct refusal *refusal) {
 
 int plan_prepare(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        const struct state_key key = plan_key(plan);
+        const struct journal_key key = plan_key(plan);
         uint32_t most = plan->job->max_world;
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r = reserve_track(plan, refusal);
@@ -125,8 +125,8 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         r = prepare_record(plan->job, refusal);
         if (r != 0)
                 return r;
-        if (plan->job->table->state != NULL)
-                bytes += state_bytes(&key, most);
+        if (plan->job->table->journal != NULL)
+                bytes += journal_bytes(&key, most);
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_OWN, bytes, refusal);
         if (r != 0)
                 return r;
@@ -140,9 +140,9 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
                 charge_release(&plan->charge); /* the next generation may try again */
                 return r;
         }
-        plan->kept = state_add(plan->job->table->state, &key, most);
+        plan->kept = journal_add(plan->job->table->journal, &key, most);
         if (plan->job->state == JOB_RUNNING)
-                state_generation(plan->kept, plan->job->generation, plan->job->n_local);
+                journal_generation(plan->kept, plan->job->generation, plan->job->n_local);
         return 0;
 }
 

@@ -40,7 +40,7 @@ static bool open_step(struct plan *plan, uint64_t now) {
         plan->gate = plan->job->table->gate == GATE_HELD ? GATE_HELD : GATE_OPEN;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
-        state_open(plan->kept, plan->step + 1);
+        journal_step(plan->kept, plan->step + 1);
         record_open(plan->job->record, &plan->trace,
                     &(struct record_step){
                             .number = plan->step + 1,
@@ -114,7 +114,7 @@ void step_unbegun(struct plan *plan) {
         nonfinite_void(plan);
         record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
-        state_open(plan->kept, 0);
+        journal_step(plan->kept, 0);
         forget_ready(plan);
         loop_defer(plan->job->table->config.loop, &plan->job->settle);
 }
@@ -175,8 +175,8 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
         record_end(plan->job->record, plan->trace, index, now, bucket->begun, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
         if (machine_may_prepare(plan->job))
-                state_done(plan->kept, index, plan->reference->bucket[index].first, result,
-                           unused_of(bucket, bytes), bytes);
+                journal_done(plan->kept, index, plan->reference->bucket[index].first, result,
+                             unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
         plan->spared += step_is_spared(plan, index) ? plan->reference->bucket[index].payload : 0;
         plan->nonfinite += nonfinite_count(plan, index, result).values;
@@ -270,7 +270,7 @@ static int bucket_launch(struct plan *plan, uint32_t index, uint64_t now) {
                 return 1;
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
-        state_begin(plan->kept, index);
+        journal_begin(plan->kept, index);
         if (step_is_spared(plan, index))
                 step_drop(plan, index);
         else
@@ -432,7 +432,7 @@ void step_exchanged(struct plan *plan, uint32_t number) {
         bucket_touch(&plan->bucket[piece.bucket], clock_now());
         if (piece.offset == 0) {
                 bucket_set_state(&plan->bucket[piece.bucket], BUCKET_FANNING_OUT, clock_now());
-                state_begin(plan->kept, piece.bucket);
+                journal_begin(plan->kept, piece.bucket);
         }
         slot_set_state(exchange_slot(plan->exchange, number), SLOT_FANNING_OUT);
         if (plan->job->n_local > 0)

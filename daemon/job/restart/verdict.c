@@ -41,14 +41,12 @@ static bool all_current(const struct job *job, uint32_t before) {
         return true;
 }
 
-static const struct state_plan *find_past(const struct plan *plan, uint32_t before) {
-        if (plan->reference == NULL)
-                return NULL;
-        struct state_key key = plan_key(plan);
-        return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
+/* How far the former daemon was with the plan, of which `before` members were here. */
+static struct trace trace_of(const struct plan *plan, uint32_t before) {
+        return journal_trace(plan->kept, plan->job->takeover->generation, before);
 }
 
-static void tell_results(struct plan *plan, uint32_t local, const struct state_plan *past) {
+static void tell_results(struct plan *plan, uint32_t local) {
         struct member *member = plan->job->local[local];
         struct backend_result result;
         const uint8_t *unused;
@@ -56,7 +54,7 @@ static void tell_results(struct plan *plan, uint32_t local, const struct state_p
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++) {
                 const struct description_bucket *bucket = &plan->reference->bucket[b];
 
-                past_result(past, b, bucket->first, &result, &unused);
+                journal_result(plan->kept, b, bucket->first, &result, &unused);
                 member_tell(member,
                             (struct job_event){ .kind = JOB_EVENT_PAST_RESULT,
                                                 .plan = plan,
@@ -75,24 +73,23 @@ static struct word_step about_of(const struct plan *plan, uint32_t local) {
 
 /* Whether the member can be given the results of the plan's step `step`. */
 static bool verdict_can_hear(const struct plan *plan, uint32_t local, const struct word *word, uint64_t step,
-                             const struct state_plan *past) {
+                             const struct trace *trace) {
         const struct word_step about = about_of(plan, local);
-        const struct trace trace = past_trace(past);
         uint64_t numbers = (uint64_t)plan->reference->n_buckets * (plan->job->n_local + 3);
 
-        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation,
-                                                         &trace, step, plan->reference->n_buckets);
+        return numbers <= MOST_NUMBERS && words_can_hear(word, &about, plan->job->takeover->generation, trace,
+                                                         step, plan->reference->n_buckets);
 }
 
 /* The member has not heard of the last commit; whether it has now. */
 static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct word *word,
-                             const struct state_plan *past) {
+                             const struct trace *trace) {
         struct job *job = plan->job;
 
         if (!is_back(job, local))
                 return false;
-        if (verdict_can_hear(plan, local, word, plan->step, past)) {
-                tell_results(plan, local, past);
+        if (verdict_can_hear(plan, local, word, plan->step, trace)) {
+                tell_results(plan, local);
                 return true;
         }
         job->takeover->behind = true;
@@ -102,12 +99,12 @@ static bool verdict_catch_up(struct plan *plan, uint32_t local, const struct wor
 
 /* Whether each member knows of the last commit by now. */
 static bool tell_last_step(struct plan *plan, uint32_t before, const struct word *word) {
-        const struct state_plan *past = find_past(plan, before);
+        const struct trace trace = trace_of(plan, before);
         bool heard = true;
 
         for (uint32_t local = 0; local < before; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].said_step != plan->step)
-                        heard = verdict_catch_up(plan, local, &word[local], past) && heard;
+                        heard = verdict_catch_up(plan, local, &word[local], &trace) && heard;
         return heard;
 }
 
@@ -120,9 +117,8 @@ static void verdict_use_track(struct report *report, uint32_t track) {
 
 /* The plan's track, as the former daemon would report it. */
 static void report_plan(struct plan *plan, const struct word *word, struct report *report) {
-        const struct state_plan *past = find_past(plan, plan->job->n_local);
+        const struct trace trace = trace_of(plan, plan->job->n_local);
         const struct ticket_plan *ticket = ticket_find(&plan->job->takeover->ticket, plan->ordinal);
-        const struct trace trace = past_trace(past);
         uint64_t before = ticket != NULL ? ticket->before : 0;
         struct word_step about[LIMIT_LOCAL];
 
@@ -140,9 +136,9 @@ static void report_plan(struct plan *plan, const struct word *word, struct repor
                 plan->job->takeover->part[local].lacks |=
                         about[local].known &&
                         ((about[local].step < unit.committed &&
-                          !verdict_can_hear(plan, local, &word[local], unit.committed, past)) ||
+                          !verdict_can_hear(plan, local, &word[local], unit.committed, &trace)) ||
                          (unit.prepared &&
-                          !verdict_can_hear(plan, local, &word[local], unit.committed + 1, past)));
+                          !verdict_can_hear(plan, local, &word[local], unit.committed + 1, &trace)));
         verdict_use_track(report, plan->track);
         report->plan[report->n_plans++] = (struct report_plan){ .digest = description_digest(plan->reference),
                                                                 .ordinal = plan->ordinal,

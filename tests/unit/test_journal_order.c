@@ -1,25 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon may be killed between any two stores to its state. Here each store is let through alone, and
- * what the next daemon would read is looked at in between: never a commit that was none, never results
+ * A daemon may be killed between any two stores to its journal. Here each store is let through alone, and
+ * the next daemon reads it in between: never a commit that was none, never results
  * that are not there yet. Stepping takes an x86 processor, and no thread sanitizer; elsewhere only whole
  * calls are looked at.
  */
-#include "state_fixture.h"
+#include "journal_fixture.h"
 
 #include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <ucontext.h>
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define TRAP_FLAG 0x100
 #endif
 
-static const struct state_key other = {
+static const struct journal_key other = {
         .uid = 1000, .job = "other", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
 };
 static const uint8_t unused[3] = { 0xab, 0xcd, 0x0e };
@@ -28,7 +25,7 @@ static size_t memory_bytes;
 
 /* What is looked for, and what was seen of it. */
 static struct {
-        const struct state_key *key;
+        const struct journal_key *key;
         uint32_t generation;
         uint64_t step;
         unsigned looks, commits, wrong;
@@ -38,14 +35,14 @@ static double value_of(uint64_t step, uint32_t b) {
         return 100.0 * (double)step + b;
 }
 
-static bool is_right(const struct state_plan *plan) {
+static bool is_right(const struct journal_plan *plan) {
         bool right = true;
 
         for (uint32_t b = 0; b < BUCKETS; b++) {
                 struct backend_result result;
                 const uint8_t *map;
 
-                past_result(plan, b, bucket[b].first, &result, &map);
+                journal_result(plan, b, bucket[b].first, &result, &map);
                 right &= result.sum_squares == value_of(seen.step, b);
                 right &= result.input_sum_squares[0] == value_of(seen.step, b) + 1;
                 right &= result.input_sum_squares[1] == value_of(seen.step, b) + 2;
@@ -56,23 +53,20 @@ static bool is_right(const struct state_plan *plan) {
 }
 
 static void look(void) {
-        const struct state_plan *found;
-        struct trace trace;
-        struct past *past;
-
         seen.looks++;
-        if (past_new(state_fd(ours), &past) < 0)
-                return;
-        found = past_find(past, seen.key, seen.generation, WORLD);
-        trace = past_trace(found);
+        copy_file();
+        struct journal *next = next_daemon();
+        const struct journal_plan *found = journal_add(next, seen.key, MOST);
+        const struct trace trace = journal_trace(found, seen.generation, WORLD);
+
         if (trace.known && trace.step == seen.step && trace.done) {
                 seen.commits++;
                 seen.wrong += !is_right(found);
         }
-        past_free(past);
+        journal_close(next);
 }
 
-static void look_for(const struct state_key *which, uint32_t generation, uint64_t step) {
+static void look_for(const struct journal_key *which, uint32_t generation, uint64_t step) {
         memset(&seen, 0, sizeof(seen));
         seen.key = which;
         seen.generation = generation;
@@ -127,7 +121,7 @@ static void end_stepping(void) {
 
 #define STEPPED(call) (begin_stepping(), (call), end_stepping())
 
-/* Where the state is mapped: the file is known by its inode. */
+/* Where the journal is mapped: the file is known by its inode. */
 static void find_memory(void) {
         FILE *maps = fopen("/proc/self/maps", "re");
         char line[512];
@@ -135,13 +129,13 @@ static void find_memory(void) {
 
         memory = NULL;
         assert_non_null(maps);
-        assert_int_equal(fstat(state_fd(ours), &info), 0);
+        assert_int_equal(stat(path, &info), 0);
         while (fgets(line, sizeof(line), maps) != NULL) {
                 uintptr_t start;
                 uint64_t inode;
 
                 if (sscanf(line, "%" SCNxPTR "-%*x %*s %*x %*x:%*x %" SCNu64, &start, &inode) == 2 &&
-                    inode == info.st_ino && strstr(line, "gradsync-state") != NULL)
+                    inode == info.st_ino && strstr(line, path) != NULL)
                         memory = (void *)start;
         }
         fclose(maps);
@@ -149,44 +143,44 @@ static void find_memory(void) {
         assert_non_null(memory);
 }
 
-static void done(struct state_plan *plan, uint64_t step, uint32_t b) {
-        state_keep(plan, b, value_of(step, b), step, unused);
+static void done(struct journal_plan *plan, uint64_t step, uint32_t b) {
+        keep(plan, b, value_of(step, b), step, unused);
 }
 
-static void commit(struct state_plan *plan, uint64_t step) {
-        state_open(plan, step);
+static void commit(struct journal_plan *plan, uint64_t step) {
+        journal_step(plan, step);
         for (uint32_t b = 0; b < BUCKETS; b++) {
-                state_begin(plan, b);
+                journal_begin(plan, b);
                 done(plan, step, b);
         }
 }
 
 /* Planted: the number of the step is stored before the marks of the step before it are cleared. */
 TEST(a_step_that_begins_is_no_commit) {
-        struct state_plan *plan = state_add(ours, &key, WORLD);
+        struct journal_plan *plan = add(ours);
 
-        state_generation(plan, 1, WORLD);
+        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         find_memory();
         look_for(&key, 1, 2);
-        STEPPED(state_open(plan, 2));
+        STEPPED(journal_step(plan, 2));
         for (uint32_t b = 0; b < BUCKETS; b++)
-                STEPPED(state_begin(plan, b));
+                STEPPED(journal_begin(plan, b));
         assert_int_equal(seen.commits, 0);
 }
 
 /* Planted: a bucket is marked as done before its results are stored. */
 TEST(a_commit_has_its_results) {
-        struct state_plan *plan = state_add(ours, &key, WORLD);
+        struct journal_plan *plan = add(ours);
 
-        state_generation(plan, 1, WORLD);
+        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         find_memory();
-        state_open(plan, 2);
+        journal_step(plan, 2);
         look_for(&key, 1, 2);
         for (uint32_t b = 0; b < BUCKETS; b++) {
                 assert_int_equal(seen.commits, 0);
-                state_begin(plan, b);
+                journal_begin(plan, b);
                 STEPPED(done(plan, 2, b));
         }
         assert_true(seen.commits > 0);
@@ -195,26 +189,26 @@ TEST(a_commit_has_its_results) {
 
 /* Planted: the generation is stored before the step of the one before it is taken away. */
 TEST(a_commit_is_of_its_generation) {
-        struct state_plan *plan = state_add(ours, &key, WORLD);
+        struct journal_plan *plan = add(ours);
 
-        state_generation(plan, 1, WORLD);
+        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
         find_memory();
         look_for(&key, 2, 1);
-        STEPPED(state_generation(plan, 2, WORLD));
+        STEPPED(journal_generation(plan, 2, WORLD));
         assert_int_equal(seen.commits, 0);
 }
 
 TEST(a_commit_is_of_its_plan) {
-        struct state_plan *plan = state_add(ours, &key, WORLD);
+        struct journal_plan *plan = add(ours);
 
-        state_generation(plan, 1, WORLD);
+        journal_generation(plan, 1, WORLD);
         commit(plan, 1);
-        state_drop(ours, plan);
+        journal_drop(ours, plan);
         find_memory();
         look_for(&other, 1, 1);
-        STEPPED(plan = state_add(ours, &other, WORLD));
-        STEPPED(state_generation(plan, 1, WORLD));
-        STEPPED(state_open(plan, 1));
+        STEPPED(plan = journal_add(ours, &other, MOST));
+        STEPPED(journal_generation(plan, 1, WORLD));
+        STEPPED(journal_step(plan, 1));
         assert_int_equal(seen.commits, 0);
 }

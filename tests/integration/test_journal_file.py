@@ -1,92 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon leaves to the next one by way of the service manager: a crash between the end of a step and the news of it costs
-nothing. The manager is the test; members are made of single frames, and say what a crash at that moment would have them say."""
-import contextlib
+"""A daemon's journal tells the next one how far open steps were: a crash between the end of a step and the
+news of it costs nothing. Members are made of single frames, and say what a crash at that moment would have
+them say."""
 import os
-import select
-import socket
 
 import pytest
 
 import harness
 import wire
-from peer import Peer
 from returning import back, enter, go
-
-NAME = "state"
-
-
-class Kept(harness.Daemon):
-    """A daemon whose listening socket, and what it stores, outlive it."""
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, prefix=("bash", "-c", 'LISTEN_PID=$$ exec "$@"', "sh"), **options)
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(self.socket)
-        self.listener.listen(16)
-        self.stored = []                # one fd, if it is as it should be
-
-    def spawn(self):
-        passed = [self.listener.fileno(), *self.stored]
-        high = [os.dup2(fd, 100 + index) for index, fd in enumerate(passed)]
-        self.env.update(LISTEN_FDS=len(passed), LISTEN_FDNAMES=":".join(["socket", *[NAME] * len(self.stored)]))
-        self.prefix = ("bash", "-c", " ".join(f"exec {3 + index}<&{fd};" for index, fd in enumerate(high)) + 'LISTEN_PID=$$ exec "$@"', "sh")
-        with passing(high):
-            super().spawn()
-        for fd in high:
-            os.close(fd)
-
-    def start(self):
-        self.spawn()
-        while True:
-            assert select.select([self._notify], [], [], harness.DEADLINE)[0], self.log
-            data, fds, _, _ = socket.recv_fds(self._notify, 65536, 8)
-            lines = data.decode().split("\n")
-            if "FDSTOREREMOVE=1" in lines:
-                assert f"FDNAME={NAME}" in lines
-                self.drop()
-            if "FDSTORE=1" in lines:
-                assert f"FDNAME={NAME}" in lines and len(fds) == 1
-                self.stored += fds
-            if "READY=1" in lines:
-                assert len(self.stored) == 1
-                return self
-
-    def drop(self):
-        for fd in self.stored:
-            os.close(fd)
-        self.stored = []
-
-    def finish(self, deadline=harness.DEADLINE):
-        os.unlink(self.socket)
-        super().finish(deadline)
-
-    def destroy(self):
-        super().destroy()
-        self.drop()
-        self.listener.close()
-
-
-@contextlib.contextmanager
-def passing(fds):
-    """Children inherit these."""
-    popen = harness.subprocess.Popen
-    harness.subprocess.Popen = lambda *arguments, **options: popen(*arguments, pass_fds=fds, **options)
-    try:
-        yield
-    finally:
-        harness.subprocess.Popen = popen
 
 
 @pytest.fixture
-def kept(build, scratch):
-    made = Kept(build, scratch / "kept", "--allow-nobody", "yes")
-    made.start()
-    yield made
-    try:
-        made.finish()
-    finally:
-        made.destroy()
+def kept(daemon):
+    return daemon("--allow-nobody", "yes")
+
+
+def journal(served):
+    return served.socket + ".journal"
 
 
 def settled(peer):
@@ -158,18 +89,35 @@ def test_nothing_was_begun(kept, pair, peers):
     go(new, 1)
 
 
-@pytest.mark.parametrize("damage", [(0, b"\0" * 8), (8, b"\xff"), (12, b"\1"), (24, b"\xff" * 8), (16, b"\xff" * 8), None])
-def test_a_state_that_cannot_be_read(kept, pair, peers, damage):
+def unlink(path):
+    os.unlink(path)
+
+
+def shorten(path):
+    os.truncate(path, 10)
+
+
+def overwrite(path):
+    with open(path, "r+b") as file:
+        file.write(b"something else")
+
+
+def forbid(path):
+    """Another user may write to it: it is not believed, and not used."""
+    os.chmod(path, 0o660)
+
+
+@pytest.mark.parametrize("damage, told", [(unlink, None), (shorten, "is ignored"), (overwrite, "is ignored"),
+                                          (forbid, "will not know")])
+def test_a_journal_that_cannot_be_read(kept, pair, peers, damage, told):
     """The members' word is enough, then."""
     old = pair(kept)
     reduce_all(kept, old)
-    if damage:
-        os.pwrite(kept.stored[0], damage[1], damage[0])
-    else:
-        os.ftruncate(kept.stored[0], 10)
-    harness.restart(kept)
-    if damage is None or damage[0] != 24:
-        kept.wait_log("another version, or damaged")
+    harness.kill(kept)
+    damage(journal(kept))
+    kept.start()
+    if told:
+        kept.wait_log(told)
     new = [back(peers, kept, each, 1 - each.rank, 2 * each.rank) for each in old]
     assert new[1].expect("PLAN_STEP").step == 1
     for each in new:
@@ -179,11 +127,14 @@ def test_a_state_that_cannot_be_read(kept, pair, peers, damage):
     go(new, 2)
 
 
-def test_nothing_is_stored_without_a_manager(daemon):
-    served = daemon()
-    Peer(served.socket).close()
-    assert not [notice for notice in served.notices if "FDSTORE" in notice]
-    assert not [name for name in served.fds() if "gradsync-state" in name]
+def test_where_it_lies(kept, daemon, scratch):
+    """Beside the socket, or in the directory that the service manager gives; no other user can read it."""
+    assert os.stat(journal(kept)).st_mode & 0o777 == 0o600
+    given = scratch / "given"
+    given.mkdir()
+    served = daemon(env={"RUNTIME_DIRECTORY": str(given)})
+    assert os.stat(given / "journal").st_mode & 0o777 == 0o600
+    assert not os.path.exists(journal(served))
 
 
 def test_one_that_says_it_brought_less(kept, pair, peers):

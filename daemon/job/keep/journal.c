@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A header, then slots of different sizes, one after the other. The file grows with them; the mapping has
+ * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
+ * fits; the last ones are given back.
+ *
+ * A daemon may be killed between any two stores. The head of a slot has two turns, so that a generation is
+ * written in one while the other one counts.
+ */
+#include "job/keep/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "proto/frame.h"
+
+#define MAGIC UINT64_C(0x6c616e72756f4a47) /* "GJournal" */
+#define VERSION 1u
+#define MOST (UINT64_C(64) << 20) /* bytes */
+#define PAGE 4096u
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+
+enum mark { MARK_NONE, MARK_BEGUN, MARK_DONE };
+
+struct header {
+        uint64_t magic;
+        uint32_t version, size; /* of the head of a slot */
+        char boot[40];          /* of the machine: its processes are gone after the next one */
+        uint64_t run;           /* how many daemons have had the file */
+        uint64_t end;           /* of the last slot */
+};
+
+/* A plan in one generation. */
+struct turn {
+        uint64_t step; /* the last one that was opened; 0: none, or it is void */
+        uint32_t generation, n_local;
+};
+
+struct journal_plan {   /* the head of a slot; marks, numbers and maps follow */
+        uint64_t bytes; /* of the slot */
+        uint64_t run;   /* of the last daemon that had the plan */
+        struct turn turn[2];
+        uint32_t current; /* the turn that counts */
+        uint32_t used;
+        uint64_t incarnation;
+        uint32_t uid, plan, n_params, n_buckets, most_local;
+        uint32_t check; /* over what is between `used` and here, and the name */
+        char job[LIMIT_NAME + 1];
+};
+
+struct journal {
+        int fd;
+        uint8_t *map;
+};
+
+static uint64_t round_up(uint64_t bytes) {
+        return (bytes + 7) / 8 * 8;
+}
+
+/* Per bucket: the sum of squares of the result, those of the inputs, their counts, and whether it has a map.
+ */
+static uint64_t row_bytes(uint32_t most_local) {
+        return sizeof(double) + most_local * (sizeof(double) + sizeof(uint64_t)) + sizeof(uint64_t);
+}
+
+/* A bucket's map begins at a byte of its own, so there is one more for each. */
+static uint64_t size_of(uint32_t n_params, uint32_t n_buckets, uint32_t most_local) {
+        return round_up(sizeof(struct journal_plan)) + round_up(n_buckets) +
+               n_buckets * row_bytes(most_local) + round_up(n_params / 8 + 2 * (uint64_t)n_buckets);
+}
+
+static uint8_t *marks_of(const struct journal_plan *plan) {
+        return (uint8_t *)(uintptr_t)plan + round_up(sizeof(*plan));
+}
+
+static uint8_t *row_of(const struct journal_plan *plan, uint32_t bucket) {
+        return marks_of(plan) + round_up(plan->n_buckets) + bucket * row_bytes(plan->most_local);
+}
+
+static uint8_t *map_of(const struct journal_plan *plan, uint32_t bucket, uint32_t first) {
+        return row_of(plan, plan->n_buckets) + first / 8 + bucket;
+}
+
+/* FNV-1a. */
+static uint32_t check_of(const struct journal_plan *plan) {
+        const uint32_t numbers[] = { plan->uid,
+                                     plan->plan,
+                                     plan->n_params,
+                                     plan->n_buckets,
+                                     plan->most_local,
+                                     (uint32_t)plan->incarnation,
+                                     (uint32_t)(plan->incarnation >> 32),
+                                     (uint32_t)plan->bytes };
+        const uint8_t *bytes = (const uint8_t *)numbers;
+        uint32_t hash = 2166136261u;
+
+        for (size_t i = 0; i < sizeof(numbers); i++)
+                hash = (hash ^ bytes[i]) * 16777619u;
+        for (size_t i = 0; i < sizeof(plan->job); i++)
+                hash = (hash ^ (uint8_t)plan->job[i]) * 16777619u;
+        return hash;
+}
+
+static struct header *header_of(const struct journal *journal) {
+        return (struct header *)(void *)journal->map;
+}
+
+static struct journal_plan *slot_of(const struct journal *journal, uint64_t at) {
+        return (struct journal_plan *)(void *)(journal->map + at);
+}
+
+/* ---- the file ---- */
+
+static int journal_fail(int r, const char *path, const char *what, char *error, size_t size) {
+        snprintf(error, size, "%s cannot be %s: %s", path, what, strerror(-r));
+        return r;
+}
+
+/* One that another user has made, or may write to, is not believed. */
+static int journal_open_file(const char *path, int *ret, char *error, size_t size) {
+        struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+        _cleanup_(closep) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        struct stat info;
+
+        if (fd < 0 || fstat(fd, &info) < 0)
+                return journal_fail(-errno, path, "opened", error, size);
+        if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+                snprintf(error, size,
+                         "%s is not a file of this user's own that no other one can use: remove it", path);
+                return -EPERM;
+        }
+        if (fcntl(fd, F_SETLK, &lock) < 0)
+                return errno == EAGAIN || errno == EACCES
+                               ? journal_fail(-EBUSY, path, "used: another gradsyncd has it", error, size)
+                               : journal_fail(-errno, path, "locked", error, size);
+        *ret = fd;
+        fd = -1;
+        return 0;
+}
+
+static void journal_read_boot(char boot[40]) {
+        _cleanup_(closep) int fd = open(BOOT_ID, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd >= 0 ? read(fd, boot, 39) : 0;
+
+        memset(boot + (n > 0 ? n : 0), 0, 40 - (size_t)(n > 0 ? n : 0));
+}
+
+/* Memory for all of it: a store must not find the disk full. */
+static int journal_grow(struct journal *journal, uint64_t bytes) {
+        struct stat info;
+
+        if (fstat(journal->fd, &info) < 0)
+                return -errno;
+        bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+        if ((uint64_t)info.st_size >= bytes)
+                return 0;
+        return -posix_fallocate(journal->fd, info.st_size, (off_t)(bytes - (uint64_t)info.st_size));
+}
+
+static bool journal_is_whole(const struct journal_plan *slot) {
+        return slot->check == check_of(slot) && slot->n_buckets <= LIMIT_BUCKETS && slot->n_buckets > 0 &&
+               slot->n_params <= LIMIT_PARAMS && slot->most_local <= LIMIT_LOCAL && slot->current < 2 &&
+               slot->turn[slot->current].n_local <= slot->most_local &&
+               size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes &&
+               memchr(slot->job, '\0', sizeof(slot->job)) != NULL;
+}
+
+/* Slots end where one does not lie within the file; a slot that is not whole is free. */
+static void journal_check_slots(struct journal *journal, uint64_t bytes) {
+        struct header *header = header_of(journal);
+        struct journal_plan *slot;
+        uint64_t at;
+
+        for (at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (header->end > bytes || header->end - at < sizeof(*slot) || slot->bytes < sizeof(*slot) ||
+                    slot->bytes % 8 != 0 || slot->bytes > header->end - at)
+                        break;
+                slot->used = slot->used == 1 && journal_is_whole(slot);
+        }
+        header->end = at;
+}
+
+/* Whether the file has the slots of a former daemon. If so, they are looked at. */
+static bool journal_take(struct journal *journal, uint64_t bytes, const char *boot) {
+        struct header *header = header_of(journal);
+
+        if (bytes < PAGE || bytes > MOST || header->magic != MAGIC || header->version != VERSION ||
+            header->size != sizeof(struct journal_plan) ||
+            memcmp(header->boot, boot, sizeof(header->boot)) != 0)
+                return false;
+        journal_check_slots(journal, bytes);
+        return true;
+}
+
+/* Makes it empty. The magic number comes last: until then it counts as no journal. */
+static int journal_clear(struct journal *journal, const char *boot) {
+        struct header *header = header_of(journal);
+        int r = ftruncate(journal->fd, 0) < 0 ? -errno : journal_grow(journal, PAGE);
+
+        if (r < 0)
+                return r;
+        *header = (struct header){ .version = VERSION,
+                                   .size = sizeof(struct journal_plan),
+                                   .end = sizeof(struct header) };
+        memcpy(header->boot, boot, sizeof(header->boot));
+        __atomic_store_n(&header->magic, MAGIC, __ATOMIC_RELEASE);
+        return 0;
+}
+
+static int journal_map(struct journal *journal) {
+        void *map = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_SHARED, journal->fd, 0);
+
+        if (map == MAP_FAILED)
+                return -errno;
+        journal->map = map;
+        return 0;
+}
+
+int journal_open(const char *path, struct journal **ret, char *error, size_t size) {
+        struct journal *journal = calloc(1, sizeof(*journal));
+        bool dropped = false;
+        struct stat info;
+        char boot[40];
+
+        if (journal == NULL)
+                return journal_fail(-ENOMEM, path, "opened", error, size);
+        journal->fd = -1;
+        journal_read_boot(boot);
+        int r = journal_open_file(path, &journal->fd, error, size);
+        if (r < 0) {
+                journal_close(journal);
+                return r;
+        }
+        r = journal_map(journal);
+        if (r == 0 && fstat(journal->fd, &info) < 0)
+                r = -errno;
+        if (r == 0 && !journal_take(journal, (uint64_t)info.st_size, boot)) {
+                dropped = info.st_size > 0;
+                r = journal_clear(journal, boot);
+        }
+        if (r < 0) {
+                journal_close(journal);
+                return journal_fail(r, path, "used", error, size);
+        }
+        header_of(journal)->run++;
+        *ret = journal;
+        if (dropped)
+                snprintf(error, size,
+                         "the content of %s is of another version or of another start of the "
+                         "machine, or damaged: it is ignored",
+                         path);
+        return dropped;
+}
+
+struct journal *journal_close(struct journal *journal) {
+        if (journal == NULL)
+                return NULL;
+        if (journal->map != NULL)
+                munmap(journal->map, MOST);
+        fd_close(journal->fd);
+        free(journal);
+        return NULL;
+}
+
+/* ---- slots ---- */
+
+uint64_t journal_bytes(const struct journal_key *key, uint32_t most_local) {
+        return size_of(key->params, key->buckets, most_local);
+}
+
+static bool is_about(const struct journal_plan *slot, const struct journal_key *key) {
+        return slot->used && slot->uid == key->uid && slot->incarnation == key->incarnation &&
+               slot->plan == key->plan && strcmp(slot->job, key->job) == 0;
+}
+
+/* The slot that a former daemon has left; NULL: none of that size. */
+static struct journal_plan *journal_find_left(struct journal *journal, const struct journal_key *key,
+                                              uint32_t most_local) {
+        const struct header *header = header_of(journal);
+        struct journal_plan *slot;
+
+        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (slot->run == header->run || !is_about(slot, key))
+                        continue;
+                if (slot->n_buckets == key->buckets && slot->n_params == key->params &&
+                    slot->most_local == most_local)
+                        return slot;
+                slot->used = 0; /* the plan has another shape now */
+        }
+        return NULL;
+}
+
+/* A slot that is free and large enough, but not much too large; else one at the end. */
+static struct journal_plan *find_slot(struct journal *journal, uint64_t bytes) {
+        struct header *header = header_of(journal);
+        struct journal_plan *slot;
+        uint64_t at;
+
+        for (at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (!slot->used && slot->bytes >= bytes && slot->bytes <= 2 * bytes)
+                        return slot;
+        }
+        if (bytes > MOST || at > MOST - bytes || journal_grow(journal, at + bytes) < 0)
+                return NULL;
+        slot = slot_of(journal, at);
+        memset(slot, 0, sizeof(*slot));
+        slot->bytes = bytes;
+        __atomic_store_n(&header->end, at + bytes, __ATOMIC_RELEASE);
+        return slot;
+}
+
+struct journal_plan *journal_add(struct journal *journal, const struct journal_key *key,
+                                 uint32_t most_local) {
+        uint64_t bytes = journal_bytes(key, most_local);
+        struct journal_plan *plan = journal != NULL ? journal_find_left(journal, key, most_local) : NULL;
+
+        if (plan != NULL) {
+                plan->run = header_of(journal)->run;
+                return plan;
+        }
+        plan = journal != NULL ? find_slot(journal, bytes) : NULL;
+        if (plan == NULL)
+                return NULL;
+        *plan = (struct journal_plan){
+                .bytes = plan->bytes,
+                .run = header_of(journal)->run,
+                .incarnation = key->incarnation,
+                .uid = key->uid,
+                .plan = key->plan,
+                .n_params = key->params,
+                .n_buckets = key->buckets,
+                .most_local = most_local,
+        };
+        memcpy(plan->job, key->job, strlen(key->job) + 1);
+        plan->check = check_of(plan);
+        __atomic_store_n(&plan->used, 1, __ATOMIC_RELEASE);
+        return plan;
+}
+
+/* Slots at the end that nobody uses are cut off; the file stays as large as it has been. */
+static void cut(struct journal *journal) {
+        struct header *header = header_of(journal);
+        const struct journal_plan *slot;
+        uint64_t used = sizeof(*header);
+
+        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (slot->used)
+                        used = at + slot->bytes;
+        }
+        header->end = used;
+}
+
+void journal_drop(struct journal *journal, struct journal_plan *plan) {
+        if (plan == NULL)
+                return;
+        plan->used = 0;
+        cut(journal);
+}
+
+void journal_sweep(struct journal *journal) {
+        struct journal_plan *slot;
+
+        if (journal == NULL)
+                return;
+        const struct header *header = header_of(journal);
+        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (slot->run != header->run)
+                        slot->used = 0;
+        }
+        cut(journal);
+}
+
+void journal_generation(struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
+        if (plan == NULL)
+                return;
+        uint32_t next = 1 - plan->current;
+
+        plan->turn[next] = (struct turn){ .generation = generation, .n_local = n_local };
+        __atomic_store_n(&plan->current, next, __ATOMIC_RELEASE);
+}
+
+void journal_step(struct journal_plan *plan, uint64_t step) {
+        if (plan == NULL)
+                return;
+        struct turn *turn = &plan->turn[plan->current];
+
+        __atomic_store_n(&turn->step, 0, __ATOMIC_RELEASE);
+        memset(marks_of(plan), MARK_NONE, plan->n_buckets);
+        __atomic_store_n(&turn->step, step, __ATOMIC_RELEASE);
+}
+
+void journal_begin(struct journal_plan *plan, uint32_t bucket) {
+        if (plan != NULL)
+                __atomic_store_n(&marks_of(plan)[bucket], MARK_BEGUN, __ATOMIC_RELEASE);
+}
+
+void journal_done(struct journal_plan *plan, uint32_t bucket, uint32_t first,
+                  const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
+        uint64_t has_map = unused != NULL;
+
+        if (plan == NULL)
+                return;
+        uint8_t *row = row_of(plan, bucket);
+        memcpy(row, &result->sum_squares, sizeof(double));
+        row += sizeof(double);
+        memcpy(row, result->input_sum_squares, result->n_inputs * sizeof(double));
+        row += plan->most_local * sizeof(double);
+        memcpy(row, result->input_nonfinite, result->n_inputs * sizeof(uint64_t));
+        row += plan->most_local * sizeof(uint64_t);
+        memcpy(row, &has_map, sizeof(has_map));
+        if (unused != NULL)
+                memcpy(map_of(plan, bucket, first), unused, unused_bytes);
+        __atomic_store_n(&marks_of(plan)[bucket], MARK_DONE, __ATOMIC_RELEASE);
+}
+
+struct trace journal_trace(const struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
+        const struct turn *turn = plan != NULL ? &plan->turn[plan->current] : NULL;
+        struct trace trace = { 0 };
+        uint32_t done = 0;
+
+        if (turn == NULL || turn->generation != generation || turn->n_local != n_local)
+                return trace;
+        trace.known = true;
+        trace.step = turn->step;
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+                trace.begun |= marks_of(plan)[b] != MARK_NONE;
+                done += marks_of(plan)[b] == MARK_DONE;
+        }
+        trace.done = done == plan->n_buckets;
+        return trace;
+}
+
+void journal_result(const struct journal_plan *plan, uint32_t bucket, uint32_t first,
+                    struct backend_result *ret, const uint8_t **ret_unused) {
+        const uint8_t *row = row_of(plan, bucket);
+        const uint8_t *counts = row + sizeof(double) + plan->most_local * sizeof(double);
+        uint64_t has_map;
+
+        *ret = (struct backend_result){
+                .n_inputs = plan->turn[plan->current].n_local,
+                .input_sum_squares = (const double *)(const void *)(row + sizeof(double)),
+                .input_nonfinite = (const uint64_t *)(const void *)counts,
+        };
+        memcpy(&ret->sum_squares, row, sizeof(double));
+        memcpy(&has_map, counts + plan->most_local * sizeof(uint64_t), sizeof(has_map));
+        *ret_unused = has_map ? map_of(plan, bucket, first) : NULL;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A journal of one daemon, a plan of three buckets in it, and the next daemon, which reads a copy of it. */
+#pragma once
+
+#include "tests.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "job/keep/journal.h"
+
+#define BUCKETS 3u
+#define WORLD 2u
+#define MOST 4u /* members that there may be here */
+
+static const struct {
+        uint32_t first, n;
+} bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
+static const struct journal_key key = {
+        .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
+};
+static char directory[64], path[96], copy[96], said[512];
+static struct journal *ours;
+
+static inline struct journal_plan *add(struct journal *journal) {
+        return journal_add(journal, &key, MOST);
+}
+
+/* The measured values of a bucket: `value`, and one and two more of the ranks. The second rank has `count`
+ * values that are not finite. */
+static inline void keep(struct journal_plan *plan, uint32_t b, double value, uint64_t count,
+                        const uint8_t *unused) {
+        double squares[WORLD] = { value + 1, value + 2 };
+        uint64_t counts[WORLD] = { 0, count };
+        struct backend_result result = { .n_inputs = WORLD,
+                                         .sum_squares = value,
+                                         .input_sum_squares = squares,
+                                         .input_nonfinite = counts };
+
+        journal_done(plan, b, bucket[b].first, &result, unused, (bucket[b].n + 7) / 8);
+}
+
+static inline void copy_file(void) {
+        static char bytes[65536];
+        int from = open(path, O_RDONLY), to = open(copy, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        ssize_t n;
+
+        while ((n = read(from, bytes, sizeof(bytes))) > 0)
+                assert_int_equal(write(to, bytes, (size_t)n), n);
+        close(from);
+        close(to);
+}
+
+/* The journal as the next daemon opens it; NULL: it is of no use. */
+static inline struct journal *next_daemon(void) {
+        struct journal *next = NULL;
+
+        journal_open(copy, &next, said, sizeof(said));
+        return next;
+}
+
+/* What the next daemon would read of the step that this plan has opened last. */
+static inline struct trace left(const struct journal_key *which, uint32_t generation) {
+        copy_file();
+        struct journal *next = next_daemon();
+        struct trace trace = journal_trace(journal_add(next, which, MOST), generation, WORLD);
+
+        journal_close(next);
+        return trace;
+}
+
+static int set_up(void **state) {
+        snprintf(directory, sizeof(directory), "/tmp/gradsync-journal.XXXXXX");
+        assert_non_null(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/journal", directory);
+        snprintf(copy, sizeof(copy), "%s/copy", directory);
+        return journal_open(path, &ours, said, sizeof(said));
+}
+
+static int tear_down(void **state) {
+        ours = journal_close(ours);
+        unlink(path);
+        unlink(copy);
+        return rmdir(directory);
+}
+
+#define TEST(name) TEST_WITH(name, set_up, tear_down)
