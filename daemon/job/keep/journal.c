@@ -51,7 +51,6 @@ struct journal_plan {   /* the head of a slot; marks, numbers and maps follow */
         uint32_t used;
         uint64_t incarnation;
         uint32_t uid, plan, n_params, n_buckets, most_local;
-        uint32_t check; /* over what is between `used` and here, and the name */
         char job[LIMIT_NAME + 1];
 };
 
@@ -86,26 +85,6 @@ static uint8_t *row_of(const struct journal_plan *plan, uint32_t bucket) {
 
 static uint8_t *map_of(const struct journal_plan *plan, uint32_t bucket, uint32_t first) {
         return row_of(plan, plan->n_buckets) + first / 8 + bucket;
-}
-
-/* FNV-1a. */
-static uint32_t check_of(const struct journal_plan *plan) {
-        const uint32_t numbers[] = { plan->uid,
-                                     plan->plan,
-                                     plan->n_params,
-                                     plan->n_buckets,
-                                     plan->most_local,
-                                     (uint32_t)plan->incarnation,
-                                     (uint32_t)(plan->incarnation >> 32),
-                                     (uint32_t)plan->bytes };
-        const uint8_t *bytes = (const uint8_t *)numbers;
-        uint32_t hash = 2166136261u;
-
-        for (size_t i = 0; i < sizeof(numbers); i++)
-                hash = (hash ^ bytes[i]) * 16777619u;
-        for (size_t i = 0; i < sizeof(plan->job); i++)
-                hash = (hash ^ (uint8_t)plan->job[i]) * 16777619u;
-        return hash;
 }
 
 static struct header *header_of(const struct journal *journal) {
@@ -165,8 +144,8 @@ static int journal_grow(struct journal *journal, uint64_t bytes) {
 }
 
 static bool journal_is_whole(const struct journal_plan *slot) {
-        return slot->check == check_of(slot) && slot->n_buckets <= LIMIT_BUCKETS && slot->n_buckets > 0 &&
-               slot->n_params <= LIMIT_PARAMS && slot->most_local <= LIMIT_LOCAL && slot->current < 2 &&
+        return slot->n_buckets <= LIMIT_BUCKETS && slot->n_buckets > 0 && slot->n_params <= LIMIT_PARAMS &&
+               slot->most_local <= LIMIT_LOCAL && slot->current < 2 &&
                slot->turn[slot->current].n_local <= slot->most_local &&
                size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes &&
                memchr(slot->job, '\0', sizeof(slot->job)) != NULL;
@@ -342,7 +321,6 @@ struct journal_plan *journal_add(struct journal *journal, const struct journal_k
                 .most_local = most_local,
         };
         memcpy(plan->job, key->job, strlen(key->job) + 1);
-        plan->check = check_of(plan);
         __atomic_store_n(&plan->used, 1, __ATOMIC_RELEASE);
         return plan;
 }
