@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a library of kernels gives to the fake GPU, which finds kernels by name and runs them on the CPU: the
- * function fake_kernels(). Device addresses are ordinary pointers where kernels run.
+ * A library of kernels gives the function fake_kernels() to the fake GPU, which finds kernels by name and
+ * runs them on the CPU. Device addresses are ordinary pointers where kernels run.
  */
 #pragma once
 
@@ -24,5 +24,5 @@ struct fake_kernel {
 
 typedef const struct fake_kernel *(*fake_kernels_fn)(size_t *n);
 
-/* Of the context that runs a kernel: whether its client has gone, for kernels that take long. */
+/* Tells a kernel that takes long whether the client of its context has gone. */
 __attribute__((visibility("default"))) bool fake_client_is_gone(void);

@@ -53,7 +53,8 @@ typedef void actor_run(struct actor *actor);
 /* Plays the role that the options name, with `run`. */
 _Noreturn void actor_play(const struct options *options, actor_run *run);
 
-/* What this process is about to do, told if it hangs or crashes there; NULL: its own code again. */
+/* Notes what this process is about to do. If it hangs or crashes there, the answer says so. NULL: its own
+ * code again. */
 void actor_doing(struct actor *actor, const char *what);
 
 /* Adds to the fact's detail. */
@@ -89,8 +90,8 @@ void peer_kill(struct actor *actor, struct peer *peer);
 void channel_send(struct actor *actor, int channel, const struct message *message, int fd);
 void channel_say(struct actor *actor, int channel, const char *word);
 
-/* Wait for the message that begins with `word`, from whoever started this process, or from a peer. A
- * descriptor that comes along is the caller's (fd NULL: none may). Where the starter is gone a peer just
- * ends; a peer that is gone makes the fact a "crash". */
+/* Wait for the message that begins with `word`, from the process that started this one, or from a peer. A
+ * descriptor that comes along is the caller's (fd NULL: none may come). If the starter is gone, a peer just
+ * ends; if a peer is gone, the fact is a "crash". */
 struct message channel_receive(struct actor *actor, const char *word, int *fd);
 struct message peer_receive(struct actor *actor, struct peer *peer, const char *word, int *fd);

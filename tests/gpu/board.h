@@ -27,7 +27,7 @@ struct board_place {
 };
 
 struct board {
-        int32_t answered;          /* 0 nobody has, 1 somebody writes, 2 the answer is there */
+        int32_t answered;          /* 0 no answer, 1 a process writes one, 2 it is there */
         char answer[BOARD_ANSWER]; /* one word, or a figure with its unit */
         char detail[BOARD_DETAIL]; /* grows by notes, separated by "; " */
         struct board_place place[BOARD_PLACES];
@@ -41,15 +41,15 @@ struct board *board_new(int *fd);
 struct board *board_open(int fd);
 void board_free(struct board *board);
 
-/* What the process at this place does from now on; NULL: nothing that could hang. */
+/* Notes what the process at this place does from now on; NULL: nothing that could hang. */
 void board_doing(struct board *board, unsigned place, const char *what);
 
-/* Adds to the detail. What does not fit is cut off. */
+/* Adds to the detail. A text that does not fit is cut off. */
 void board_note(struct board *board, const char *format, va_list arguments);
 
 /* Sets the answer, unless there is one: the first one counts. Returns whether it was set. */
 bool board_answer(struct board *board, const char *format, va_list arguments);
 bool board_answered(const struct board *board);
 
-/* Who is where: "importer in cuMemMap for 3.0 s", for each process that is in something. */
+/* Lists the processes that are in a call or a wait, such as "importer in cuMemMap for 3.0 s". */
 void board_where(const struct board *board, char *text, size_t size);

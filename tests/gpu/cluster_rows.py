@@ -40,7 +40,7 @@ ONE_GPU = "both ranks are on one GPU, which they have by turns: no claim about r
 
 
 class Skipped(Exception):
-    """In one sentence."""
+    """The reason, in one sentence."""
 
 
 def settings_of(version, node):
@@ -67,7 +67,7 @@ class Machine:
         self.library = self.version = self.way = None
 
     def find(self):
-        """What it takes. Skipped: something is not there."""
+        """Finds the NCCL to use. Raises Skipped if a part is not there."""
         found = subprocess.run([self.build / INPROCESS, *self.options, "find"], text=True,
                                capture_output=True, check=False, stdin=subprocess.DEVNULL)
         if found.returncode:
@@ -120,7 +120,7 @@ class Pair:
         return made
 
     def start_member(self, *_arguments, **_options):
-        """For crew and Team: the next one is on the other daemon."""
+        """A member for crew and Team, on each of the two daemons in turn."""
         self.took.append(self.nodes[len(self.took) % 2])
         return self.machine.member(self.took[-1])
 
@@ -133,7 +133,7 @@ class Pair:
         return [node.job(name)["communicators"] for node in self.nodes]
 
     def connected(self, name):
-        """What the daemons say of the communicator of a job."""
+        """The daemons' own numbers about the communicator of a job."""
         told = []
         for node in self.nodes:
             job = node.job(name)
@@ -147,7 +147,7 @@ def ms_since(begin):
 
 
 def tell(fact, answer, detail, begin):
-    """Whether nothing is wrong."""
+    """Prints a row. Returns whether nothing is wrong."""
     print(json.dumps({"fact": fact, "answer": answer, "detail": detail, "ms": round(ms_since(begin), 1)}),
           flush=True)
     return answer != "no"
@@ -310,7 +310,7 @@ def compare(members, ranks, slot, size, buckets, seconds):
 
 
 def microseconds(steps, buckets):
-    """Of a bucket: the median, the least, the most."""
+    """The median, the least and the most time of a bucket."""
     return [measure(steps) / buckets * 1e3 for measure in (statistics.median, min, max)]
 
 
@@ -339,7 +339,7 @@ QUESTIONS = {"one-gpu": ("cluster one gpu", ask_one_gpu),
 
 
 def answer(name, machine):
-    """Exit status. What fails is a row, too."""
+    """Asks a question. Returns the exit status. A question that fails has a row, too."""
     fact, ask_it = QUESTIONS[name]
     begin = time.monotonic()
     try:

@@ -37,7 +37,7 @@ int device_present(const char *library, char *error, size_t size);
 int device_open(struct device *device, const char *library);
 void device_close(struct device *device);
 
-/* Makes the buffer at least so large; what was in it is lost. False without a failure: no memory left. */
+/* Makes the buffer at least so large; its old contents are lost. False without a failure: no memory left. */
 bool device_room(struct device *device, size_t bytes);
 
 /* Both wait. */
@@ -45,11 +45,11 @@ bool device_put(struct device *device, const void *from, size_t bytes);
 bool device_get(struct device *device, void *to, size_t bytes);
 /* The buffer's first `have` bytes again and again, until it holds `bytes` of them. Waits. */
 bool device_repeat(struct device *device, size_t have, size_t bytes);
-/* From offset to offset of the buffer; does not wait. */
+/* Copies from offset to offset of the buffer; does not wait. */
 bool device_copy(struct device *device, size_t to, size_t from, size_t bytes);
 
 /* Does not wait. */
 bool device_launch(struct device *device, struct launch *launch, unsigned cap);
 bool device_wait(struct device *device);
-/* As the daemon waits: records an event and asks for it. */
+/* Waits as the daemon does: records an event and asks for it. */
 bool device_wait_event(struct device *device);

@@ -143,7 +143,8 @@ struct page {
         CUdeviceptr device;
 };
 
-/* What KERNEL_COUNT counts in: a word of device memory, and the first one of a page, both 0. */
+/* The two words in which KERNEL_COUNT counts: one in device memory, and the first one of a page, both 0 at
+ * first. */
 struct counter {
         CUdeviceptr device;
         struct page page;

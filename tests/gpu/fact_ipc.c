@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Legacy CUDA IPC handles of cuMemAlloc memory: the way in which a trainer shares what it has allocated
- * itself. Who can open one, what it exposes, and what becomes of it when its exporter dies or frees first.
+ * Legacy CUDA IPC handles of cuMemAlloc memory, by which a trainer shares its own allocations. The facts tell
+ * which processes can open a handle, what it exposes, and what becomes of it when its exporter dies or frees
+ * first.
  */
 #include "facts.h"
 #include "vmm.h"
@@ -144,7 +145,7 @@ void fact_ipc_other_uid(struct actor *actor) {
         actor_answer(actor, out && in ? "yes" : out ? "only from root" : in ? "only to root" : "no");
 }
 
-/* What an exporter has sent, opened. */
+/* Opens the handle that an exporter has sent. */
 static CUdeviceptr opened_from(struct actor *actor, struct peer *exporter, struct message *message) {
         CUdeviceptr address = 0;
         CUresult result;
@@ -156,7 +157,7 @@ static CUdeviceptr opened_from(struct actor *actor, struct peer *exporter, struc
         return address;
 }
 
-/* Documented as undefined: so what does happen. */
+/* The documentation leaves this undefined, so the fact asks what the driver does. */
 void fact_ipc_exporter_frees_first(struct actor *actor) {
         struct peer exporter = peer_start(actor, "ipc.exporter", false);
         struct message message, reply;

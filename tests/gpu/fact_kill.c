@@ -55,7 +55,7 @@ struct watch {
         CUstream stream;
 };
 
-/* What both kinds of writer do: count in memory that the survivor sees, until they are killed. */
+/* A writer of either kind counts in memory that the survivor sees, until it is killed. */
 static _Noreturn void write_until_killed(struct actor *actor, const struct vmm *vmm, unsigned kernels,
                                          uint64_t ns) {
         CUdeviceptr counter = vmm->address;
@@ -191,7 +191,7 @@ static int64_t last_after(const struct watch *w, const struct sign *sign) {
         return watch_later(w->last_host > sign->seen ? w->last_host : -1, sign->last_device);
 }
 
-/* For how long writes went on after a sign; 0: they did not. */
+/* How long writes went on after a sign; 0: they did not. */
 static int64_t writes_after(const struct watch *w, const struct sign *sign) {
         int64_t last = last_after(w, sign);
 
@@ -306,7 +306,7 @@ void fact_kill_importer(struct actor *actor) {
         kill_several(actor, false, 1, long_ns);
 }
 
-/* Of many kernels that are enqueued, do those that have not begun begin? */
+/* Do kernels of a killed process begin that were only enqueued? */
 void fact_kill_queued(struct actor *actor) {
         kill_several(actor, true, QUEUED, queued_ns);
 }

@@ -119,8 +119,8 @@ void fact_machine(struct actor *actor) {
         actor_answer(actor, "%s", name);
 }
 
-/* What every process begins with, and its first kernel, which the driver compiles: all other facts have this
- * behind them. */
+/* The start of a process: the driver, a context, and the first kernel, which the driver compiles. All other
+ * facts do this before they measure. */
 void fact_driver_start(struct actor *actor) {
         int64_t begin = clock_ns(), opened, loaded;
         CUstream stream;

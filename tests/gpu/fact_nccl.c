@@ -253,7 +253,7 @@ void fact_nccl_two_ranks(struct actor *actor) {
         actor_answer(actor, "yes");
 }
 
-/* What was revoked touches no memory any more, and is freed later. */
+/* A revoked communicator touches no memory any more, and is freed later. */
 void fact_nccl_revoked(struct actor *actor) {
         static struct rank rank;
         struct peer peer = rank_begin_two(actor, &rank);

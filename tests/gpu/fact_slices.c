@@ -134,7 +134,7 @@ static size_t time_launches(struct actor *actor, CUstream stream, int64_t *sampl
         return n;
 }
 
-/* What another process' long kernel costs a short one. */
+/* Measures by how much a long kernel of another process delays a short one. */
 void fact_slices_launch(struct actor *actor) {
         static int64_t idle[LAUNCHES], busy[LAUNCHES];
         struct peer other = peer_start(actor, "slices.busy", false);

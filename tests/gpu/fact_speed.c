@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the card and the driver cost at least: a copy within the card, a launch, an event. One process, on
- * an otherwise idle card.
+ * The least costs of the card and the driver: a copy within the card, a launch, an event. One process, on an
+ * otherwise idle card.
  */
 #include "clock.h"
 #include "facts.h"
@@ -86,7 +86,7 @@ void fact_speed_launch(struct actor *actor) {
         actor_answer(actor, "%.1f us", median);
 }
 
-/* An event that is asked for until it is there, and one that is slept for behind a kernel of SHORT_NS. */
+/* The process asks for one event until it is there, and sleeps for another one after a kernel of SHORT_NS. */
 void fact_speed_event(struct actor *actor) {
         static int64_t spun[ROUNDS], slept[ROUNDS];
         CUevent plain, blocking;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the virtual memory management between processes: who can import the descriptor, what outlives
- * whom, and how much of the allocation can be told from the descriptor alone.
+ * Memory of the virtual memory management between processes: which process can import the descriptor, which
+ * of them the memory outlives, and how much of the allocation the descriptor alone shows.
  */
 #include "facts.h"
 #include "vmm.h"
@@ -142,8 +142,8 @@ void fact_vmm_fstat(struct actor *actor) {
         actor_answer(actor, first.st_dev == other.st_dev && first.st_ino == other.st_ino ? "no" : "yes");
 }
 
-/* Maps `size` bytes of an allocation that has another size, with access. What is reserved for it has room for
- * any of them. Returns the result of the last call, and its name. */
+/* Maps `size` bytes of an allocation that has another size, with access. The reserved range has room for any
+ * of the sizes. Returns the result of the last call, and its name. */
 static CUresult map_with(struct actor *actor, const struct vmm *vmm, CUdeviceptr address, size_t size,
                          const char **call) {
         CUmemAccessDesc access = {
@@ -194,7 +194,7 @@ void fact_vmm_wrong_size(struct actor *actor) {
         actor_answer(actor, larger == CUDA_SUCCESS ? "no" : "yes");
 }
 
-/* Where a mapping that is too large was allowed: what is behind the memory? */
+/* If a mapping that is too large was allowed: what lies after the memory? */
 void fact_vmm_touch_beyond(struct actor *actor) {
         CUdeviceptr address;
         const char *call;

@@ -149,7 +149,7 @@ static CUevent shared_event(struct actor *actor) {
         return event;
 }
 
-/* An event behind a wait that is over before it was released: there was no wait. */
+/* If an event after a wait is there before the release, the stream has not waited. */
 static void expect_pending(struct actor *actor, CUevent event, unsigned round) {
         for (int64_t until = look_until(round); clock_ns() < until;)
                 if (CU_TRY(actor, cuEventQuery, event) != CUDA_ERROR_NOT_READY) {
@@ -159,8 +159,7 @@ static void expect_pending(struct actor *actor, CUevent event, unsigned round) {
                 }
 }
 
-/* Releases by a store, and sees by asking for the event that the other process has recorded behind its wait.
- * */
+/* Releases the other process by a store, and asks for the event that it has recorded after its wait. */
 void role_wait_observer(struct actor *actor) {
         static int64_t samples[ROUNDS];
         struct message message;
@@ -217,7 +216,7 @@ void fact_wait_event_seen(struct actor *actor) {
         actor_answer(actor, "yes");
 }
 
-/* Records its event behind a wait for the word, so that a store fires it. */
+/* Records its event after a wait for the word, so that a store fires it. */
 void role_wait_recorder(struct actor *actor) {
         struct page page;
         CUstream stream;

@@ -7,7 +7,7 @@
 
 #include "actor.h"
 
-/* What a fact may do to the machine. Facts run in this order, the riskiest last. */
+/* The harm that a fact may do to the machine. Facts run in this order, the riskiest last. */
 enum risk {
         RISK_NONE,      /* looks at files */
         RISK_LOW,       /* what CUDA documents */

@@ -59,7 +59,7 @@ static void sure(const char *what, cuda_result r) {
                 die(what, cuda_error(&cuda, r, name, sizeof name));
 }
 
-/* What was begun on a communicator that does not block. */
+/* Waits for the end of a call on a communicator that does not block. */
 static void await(const char *what, nccl_comm comm, nccl_result result) {
         char text[512];
 

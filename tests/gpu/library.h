@@ -23,5 +23,5 @@ struct libraries {
  * such as "torch/version.py". */
 void library_in_python(struct libraries *found, const char *root, const char *inside);
 
-/* What the options name, then the loader's libnccl.so.2, then those that Python packages bring. */
+/* The libraries that the options name, then the loader's libnccl.so.2, then those of Python packages. */
 void library_nccl(struct libraries *found, const struct options *options);

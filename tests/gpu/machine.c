@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads what kernel, driver and container runtimes leave in files. Nothing of it is needed to go on: what
- * cannot be read is unknown.
+ * Reads what kernel, driver and container runtimes leave in files. The probe needs none of it to go on: facts
+ * that cannot be read are "unknown".
  */
 #include "machine.h"
 

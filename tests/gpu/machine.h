@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What files say about the machine: kernel, driver, container runtime. All paths lie below `root`, which is
- * "" but in tests.
+ * Facts about the machine from files: kernel, driver, container runtime. All paths lie below `root`, which is
+ * "" except in tests.
  */
 #pragma once
 

@@ -300,8 +300,8 @@ static int64_t median_of(struct member *m, struct gradsync_plan *plan, unsigned 
         return samples_percentile(m->samples, steps, 50);
 }
 
-/* What backward takes alone, gradsync alone, and both. What both take longer than backward is exposed: the
- * rest of gradsync is hidden, less what it slows the computation down. */
+/* Times backward alone, gradsync alone, and both together. Both take longer than backward alone by the part
+ * of gradsync that is exposed. The rest is hidden, less the time by which it slows the computation down. */
 static void ask_overlap(struct member *m) {
         uint64_t floats = (uint64_t)m->sizes.width * m->sizes.width;
         struct gradsync_plan *plan = make_plan(m, m->sizes.layers, floats);

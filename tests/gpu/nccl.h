@@ -57,7 +57,7 @@ struct nccl {
         int (*CommWindowDeregister)(struct nccl_comm *comm, void *window);
 };
 
-/* What a result means, and what the library adds. The text is valid until the next call. */
+/* Describes a result, with the library's own last error. The text is valid until the next call. */
 const char *nccl_why(struct nccl *nccl, struct nccl_comm *comm, int result);
 
 /* Loads a library. Returns NULL, or why it cannot be used; the text is valid until the next call. */

@@ -99,7 +99,7 @@ static const struct option table[] = {
         { 0 },
 };
 
-/* What a process of the probe is told by the one that starts it. */
+/* Options by which one process of the probe starts another. */
 static int options_take_role(struct options *o, int which, const char *value) {
         long number;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the probe is told on its command line. A person gives some of it; the rest is how one process of the
- * probe starts the next.
+ * The probe's command line. A person gives some of the options; by the others one process of the probe starts
+ * the next.
  */
 #pragma once
 

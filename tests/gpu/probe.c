@@ -89,7 +89,8 @@ static bool is_of_kernel(const struct fact *fact) {
         return fact->risk == RISK_KILL || fact->risk == RISK_UNDEFINED || fact->risk == RISK_FAULT;
 }
 
-/* A fact has its own deadline, and not more than its section has left; what is too little is not begun. */
+/* Runs a fact for its own deadline, and for no longer than its section has left. With too little left it is
+ * not begun. */
 static int probe_run_fact(struct probe *probe, const char *name, const struct section *section,
                           const struct fact *fact, int64_t until) {
         double deadline = deadline_of(probe, fact), left = seconds_until(until);
@@ -235,7 +236,7 @@ int main(int argc, char **argv) {
                 fprintf(stderr, "probe: --out %s: %s\n", probe.options.out, strerror(-r));
                 return STATUS_USAGE;
         }
-        setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on somebody's disk */
+        setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on the user's disk */
         status = probe_run(&probe);
         rows_close(&probe.rows);
         return status;

@@ -186,7 +186,7 @@ static int run_all(struct run *run) {
 
         for (unsigned i = 0; i < run->n_questions && going; i++) {
                 const struct question *question = &run->question[i];
-                /* What kernels were launched is known only if everything was asked. */
+                /* The kernels that were launched are known only if all questions were asked. */
                 bool wanted = question->ask == ask_kernels ? run->n_only == 0 && run->skipped == 0
                                                            : run_wants(run, question->name);
                 if (wanted)
@@ -202,7 +202,7 @@ static int run_main(struct run *run) {
         int r;
 
         run->begin = clock_ns();
-        setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on somebody's disk */
+        setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on the user's disk */
         r = device_open(&run->device, run->library);
         if (r == -ENODEV) {
                 fprintf(stderr, "reductions: no GPU here: %s\n", run->device.failed);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a GPU computes what the same kernels compute on the host: all bits of the results and of what lies
- * around them, and statistics that do not depend on the number of blocks.
+ * Compares a GPU with the host for the same kernels: all bits of the results and of the memory around them,
+ * and statistics that do not depend on the number of blocks.
  *
- * A trial is one launch. What it reads and writes lies in one buffer, which exists three times: as it was
- * before, as the host has left it, as the GPU has.
+ * A trial is one launch. All that it reads and writes lies in one buffer, which exists three times: as it was
+ * before, as the host has left it, as the GPU has left it.
  */
 #include <math.h>
 #include <stdlib.h>

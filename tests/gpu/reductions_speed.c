@@ -154,7 +154,7 @@ static bool latency_room(struct device *device, const struct question *question,
                device_repeat(device, sizeof pattern, (size_t)pieces * 2 * PIECE);
 }
 
-/* As many pieces in a launch as the question says. Returns whether they were launched. */
+/* Launches as many pieces as the question says. Returns whether they were launched. */
 static bool latency_launch(struct device *device, const struct question *question, unsigned from,
                            unsigned n) {
         for (unsigned i = 0; i < n; i++)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds what a run of run.sh has found on hardware to RESULTS.md.
+"""Adds the rows of a run of run.sh on hardware to RESULTS.md.
 
   results.py add ROWS [RESULTS]     the rows of a run: $OUT/rows.jsonl
   results.py check [RESULTS]        fails unless it has the form that add gives it, and nothing of a fake GPU
 
-What a fake GPU says is refused, and so are rows of which it is not known what card and driver they are of.
+Rows of a fake GPU are refused, and so are rows that do not name their card and driver.
 """
 import json
 import pathlib
@@ -19,7 +19,7 @@ FAKE = re.compile(r"fake GPU|fafafafa", re.I)
 
 
 class Refused(Exception):
-    """In one sentence."""
+    """The reason, in one sentence."""
 
 
 def find(rows, part, fact):
@@ -64,7 +64,7 @@ def add(rows, results):
 
 
 def check(results):
-    """What is wrong with it: a list of sentences."""
+    """Returns a list of sentences, each about a thing that is wrong with the results."""
     found = []
     sections = results.split("\n## ")[1:]
     if (NOTHING in results) == bool(sections):

@@ -102,7 +102,7 @@ static _Noreturn void spawn_begin(const struct options *o, const struct spawn *s
                 spawn_harden(s);
         if (s->other_uid)
                 spawn_become(s, o->other_uid);
-        /* Nobody else would end this process if its parent went, or has gone already. Becoming another user
+        /* No other process would end this one if its parent went, or has gone already. Becoming another user
          * resets this. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)

@@ -12,8 +12,9 @@ struct staging {
         void *registration; /* NULL: none */
 };
 
-/* At least so many bytes, of the current context's device. What fails is in `what`, which is constant. */
+/* Makes at least `bytes` bytes on the current context's device. On an error `what` names the operation that
+ * failed; the text is constant. */
 cuda_result staging_make(struct staging *staging, const struct cuda *cuda, const struct nccl *nccl,
                          nccl_comm comm, size_t bytes, const char **what);
-/* Nothing uses it. */
+/* The caller sees to it that no work uses the memory any more. */
 void staging_free(struct staging *staging, const struct cuda *cuda, const struct nccl *nccl);

@@ -46,7 +46,7 @@ static void step_await_child(int64_t until) {
         sigtimedwait(&child, NULL, &timeout);
 }
 
-/* Whether the process has ended; it stays a zombie, so that its group's number is nobody else's. */
+/* Returns whether the process has ended. It stays a zombie, so that no other group gets its number. */
 static bool step_await_end(pid_t pid, const struct board *board, int64_t until, siginfo_t *end) {
         bool answered = false;
 
@@ -98,7 +98,7 @@ static void step_set(struct step_result *result, const char *answer) {
         snprintf(result->answer, sizeof result->answer, "%s", answer);
 }
 
-/* What the board and the end of the fact's own process say together. */
+/* Makes the result from the board and from how the fact's own process has ended. */
 static void step_conclude(struct step_result *result, struct board *board, bool ended, const siginfo_t *end,
                           double seconds) {
         const char *doing = board->place[0].doing;

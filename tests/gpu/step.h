@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs one fact in processes of its own, for a limited time. Whatever happens there, an answer comes out, and
- * no process stays.
+ * Runs one fact in processes of its own, for a limited time. There is always an answer, and no process stays.
  */
 #pragma once
 

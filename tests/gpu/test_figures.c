@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the probe makes of samples and of kernels' records, on ones that were made by hand. */
+/* The probe's arithmetic on samples and on kernels' records, with ones that were made by hand. */
 #include "../unit/unit.h"
 
 #include "clock.h"

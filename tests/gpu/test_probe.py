@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cuda
 # How calls of the driver fail, see tests/fakes/gpu/gpu.h.
 HANGS, CRASHES, DOES_NOTHING = -1, -2, -3
 
-# What the fake GPU makes of each fact. A figure stands for an answer that is one.
+# The fake GPU's answer to each fact. A pattern stands for an answer that is a figure.
 FIGURE = re.compile(r"\d+(\.\d+)? (GB/s|us)")
 KILLED = re.compile(r"no|yes, (\d+\.\d\d ms)")
 TURNS = re.compile(r"at once|in turns( of \d+\.\d+ ms)?|one after the other")
@@ -49,7 +49,8 @@ def group(name):
 
 
 def no_write_exec(row):
-    """Whether this kernel has what the hardened facts are asked under. Linux before 6.3 has not, and the row says so."""
+    """Whether this kernel can harden processes as some facts ask. Linux before 6.3 cannot, and the row says
+    so."""
     if row["answer"] == "skipped" and "PR_SET_MDWE" in row["detail"]:
         return False
     return True
@@ -107,7 +108,7 @@ def test_a_library_that_is_no_driver(probe):
 
 
 def test_the_first_row_names_the_machine(probe):
-    """In a name there may be what a row has to escape."""
+    """The name has characters that a row must escape."""
     name = b'Fake "100"\t\xe9'
     done = probe.run("--only", "nothing", *PATIENT, env={"FAKE_GPU_NAME": os.fsdecode(name)})
     assert (done.status, done.facts) == (0, ["machine", "probe"])
@@ -176,7 +177,7 @@ def test_a_row_is_written_before_the_next_question(probe):
      r"vmm\.importer was killed by signal 6 \(Aborted\) in {}"),
 ], ids=["hang", "peer-hangs", "crash", "peer-crashes"])
 def test_a_call_that_does_not_return_is_an_answer(probe, call, how, answer, detail):
-    """Of whom, in what; and the next question is asked."""
+    """The answer names the process and the call, and the probe asks the next question."""
     done = probe.run(*(("--deadline", "8") if answer == "hang" else PATIENT), "--only", "vmm.same_uid",
                      "--only", "ipc.same_uid", fail=f"{call}:0:{how}")
     assert done.status == 0 and done.answer("vmm.same_uid") == answer and done.answer("ipc.same_uid") == "yes"
@@ -228,7 +229,7 @@ def test_writes_that_go_on_after_a_kill_are_seen(probe, fact):
 
 @pytest.mark.heavy
 def test_after_a_kill_nothing_is_written(probe):
-    """By a kernel that has time to be stopped before it writes again."""
+    """The kernel has time to be stopped before it writes again."""
     done = probe.run(*PATIENT, "--only", "kill.exporter",
                      env={"FAKE_PROBE_PACE": "3000", "FAKE_GPU_LATE": "0", "FAKE_GPU_MPS": "1"})
     assert done.answer("kill.exporter") == "no"

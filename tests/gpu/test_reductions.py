@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hardware is asked about the reduction kernels, on the fake GPU: the right kernels pass, and each way
-in which a kernel can be wrong is found."""
+"""The questions to hardware about the reduction kernels, on the fake GPU: the right kernels pass, and each
+wrong kernel is found."""
 import json
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine with a GPU is asked in one call (run.sh), on the fake GPU."""
+"""All questions to a machine with a GPU in one call (run.sh), on the fake GPU."""
 import json
 import os
 import pathlib

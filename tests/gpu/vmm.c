@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What facts do with memory of the virtual memory management, a step that must not fail each.
+ * The facts' operations on memory of the virtual memory management: each must not fail.
  */
 #include "vmm.h"
 

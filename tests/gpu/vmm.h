@@ -22,8 +22,7 @@ struct vmm vmm_new(struct actor *actor, unsigned granules);
 /* Another descriptor of it, the caller's. */
 int vmm_export(struct actor *actor, const struct vmm *vmm);
 
-/* Memory behind a descriptor, of which the sender has said the size; vmm_map() maps it for reading and
- * writing. */
+/* The memory of a descriptor whose sender has told the size; vmm_map() maps it for reading and writing. */
 struct vmm vmm_import(struct actor *actor, int fd, size_t size);
 CUresult vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size);
 void vmm_map(struct actor *actor, struct vmm *vmm);

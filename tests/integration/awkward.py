@@ -16,7 +16,8 @@ MNT_DETACH = 2
 
 
 class Lingering:
-    """A TCP socket with unsent data and a long SO_LINGER. Whoever closes it last waits until release()."""
+    """A TCP socket with unsent data and a long SO_LINGER. The process that closes it last waits until
+    release()."""
 
     def __init__(self):
         with socket.socket() as listener:
@@ -98,7 +99,7 @@ class Unanswering:
             if answer is not None:
                 error, data = answer
                 unique = self.HEAD.unpack_from(request)[2]
-                with contextlib.suppress(FileNotFoundError):    # nobody waits for it any more
+                with contextlib.suppress(FileNotFoundError):    # the caller waits no more
                     os.write(self.device, struct.pack("<IiQ", 16 + len(data), error, unique) + data)
 
     def sent(self):
@@ -109,7 +110,7 @@ class Unanswering:
         self.fd = None
 
     def release(self):
-        """Whoever waits gets an error."""
+        """Processes that wait get an error."""
         self.sent()
         libc.umount2(self.directory.encode(), 1 | MNT_DETACH)   # FORCE: ends what waits
         if self.thread is not None:
@@ -122,7 +123,7 @@ class Unanswering:
 
 
 def kinds():
-    """What there can be here: not everybody may mount."""
+    """The kinds that are possible here: not every user may mount."""
     try:
         Unanswering().release()
     except OSError:

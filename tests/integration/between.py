@@ -23,7 +23,7 @@ able = pytest.mark.skipif(shutil.which("nft") is None, reason="connections are l
 
 
 class Between:
-    """On both hosts."""
+    """The process between the hosts runs on both of them."""
 
     def __init__(self, it, processes):
         self.made = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between two hosts and writes to what passes: takes the TCP connections that nftables sends to
+"""Stands between two hosts and changes bytes that pass: takes the TCP connections that nftables sends to
 PORT, and leads each on to where it was to go.
 
     changer.py PORT UID

@@ -15,7 +15,7 @@ HELPER = "daemon/engine/gloo/gradsync-gloo"
 PATIENT = {"heartbeat": "100ms", "patience": "10s", "death": "20s", "abandon": "60s"}
 # For tests in which daemons are restarted: members have the time to come back, and steps to end.
 STAY = {"rejoin_grace": "60s", "drain_timeout": "60s"}
-# For tests in which somebody dies.
+# For tests in which a member or a node dies.
 SWIFT = {"heartbeat": "100ms", "patience": "2s", "death": "8s", "abandon": "20s"}
 
 
@@ -110,7 +110,7 @@ def opened(it, member, *places):
 
 
 def ended(members, *codes):
-    """The call that each of them is in ends with one of these codes. What is said with it."""
+    """The call that each member is in ends with one of these codes. Returns the texts that came with them."""
     said = []
     for each in members:
         code, _, rest = each.line().partition(" ")
@@ -158,7 +158,7 @@ class Gate:
         self.shut.touch()
 
     def open(self):
-        """Those that have come, which must be at least one, and all that come later."""
+        """Lets in the connections that have come, at least one, and all that come later."""
         self.shut.unlink()
         self.fifo.write_text("\n")
 

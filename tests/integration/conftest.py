@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the black-box tests: real daemons, real members, and the build they come from.
 
-Those that need no more than processes are in fixtures.py; what they are made of is in harness.py.
+Fixtures that need no more than processes are in fixtures.py; their parts are in harness.py.
 """
 import pytest
 
@@ -62,7 +62,7 @@ def runner(build, program, scratch):
 
 @pytest.fixture
 def group():
-    """A memory cgroup for a daemon. What needs it is marked so."""
+    """A memory cgroup for a daemon. Tests that need it have the mark `cgroup`."""
     made = MemoryGroup()
     if made.path is None:
         pytest.skip("no memory cgroup can be made here")

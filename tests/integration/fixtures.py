@@ -39,7 +39,7 @@ def scratch():
 
 @pytest.fixture
 def processes():
-    """Whatever a test starts and leaves running is killed when it ends."""
+    """Processes that a test adds to this list are killed when it ends."""
     started = []
     yield started
     for process in started:
@@ -71,7 +71,7 @@ def machine(build, scratch, monkeypatch):
 
 @pytest.fixture
 def nothing_left(machine, build):
-    """Looked at when members and daemons have ended: so it is asked for before them."""
+    """A test asks for this before members and daemons, since it looks when these have ended."""
     yield
     gpus.check_nothing_left(build)
 

@@ -10,7 +10,7 @@
 #include "proto/cuda.h"
 
 static struct cuda cuda;
-/* Of the GPU that is used at the moment. */
+/* A stream of the GPU that is used at the moment. */
 static cuda_stream stream;
 
 #define GPUS 4

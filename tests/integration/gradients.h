@@ -20,7 +20,7 @@ struct planned {
 
 /* A gradient where it can be read here, until the next call. */
 void *gradients_view(const struct planned *p, uint32_t i);
-/* Marks it, behind the work of the stream that has made it, if it is on a GPU. */
+/* Marks the parameter. If it is on a GPU, the mark comes after the work of the stream that has made it. */
 int gradients_ready(struct gradsync_plan *plan, uint32_t param);
 /* Marks it as absent, likewise. */
 int gradients_absent(struct gradsync_plan *plan, uint32_t param);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the black-box tests are built from: processes with deadlines, the daemon among them.
+"""The parts of black-box tests: processes with deadlines, the daemon among them.
 
 Nothing here sleeps to let something happen. A test waits for an event (a datagram, a line, the end of a
 process), or, where only a state can be looked at, in wait_until(), whose deadline is a bound and never a
@@ -76,8 +76,8 @@ PORTS = 50          # of each process of tests
 
 @functools.cache
 def own_ports():
-    """Ports that no other process of tests in this network namespace has, round and round, and what claims
-    them until this process ends. They lie below those that the kernel gives to whoever asks for any."""
+    """Ports that no other process of tests in this network namespace has, round and round, and the socket
+    that claims them until this process ends. They lie below the ports that the kernel chooses itself."""
     chosen_by_kernel, _ = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()
     for first in range(int(chosen_by_kernel) - PORTS, 1024, -PORTS):
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -91,7 +91,7 @@ def own_ports():
 
 
 def free_port():
-    """One on which nobody listens, and nobody will."""
+    """A port on which no process listens, and no other test will."""
     ports, _ = own_ports()
     for port in itertools.islice(ports, PORTS):
         with socket.socket() as probe:
@@ -238,7 +238,7 @@ class Program:
         """Exit status (negative: signal), with all output taken meanwhile."""
         end = time.monotonic() + deadline
         while any(fd not in self.ended for fd in self.buffers):
-            if self.process.poll() is not None:         # somebody else may hold the other end of the pipe
+            if self.process.poll() is not None:         # another process may hold the other end of the pipe
                 while self._pump(0):
                     pass
                 break
@@ -273,8 +273,8 @@ class Member(Program):
         super().__init__(build / binary, *arguments, socket=socket_path, **options)
 
 
-# A loss is the end, and tests connect as fast as they like, and speak as late as a slow machine lets them, without a
-# notice that somebody is late, unless they are about that.
+# Except in tests that are about these: a loss is the end, tests connect as fast as they like, and speak as
+# late as a slow machine lets them, without a notice of a late member.
 USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000, "handshake_timeout": "60s", "stall_notice": "1h"}
 
 
@@ -361,7 +361,8 @@ class Daemon:
 
     @contextlib.contextmanager
     def at_once(self):
-        """What is sent to it inside is all there when it looks at its sockets next: no time passes for it in between."""
+        """Messages to the daemon from inside are all there when it looks at its sockets next: no time passes
+        for it in between."""
         self.program.stop()
         try:
             yield
@@ -376,7 +377,7 @@ class Daemon:
         self.wait_notice(lambda told: "READY=1" in told.split("\n"))
 
     def change(self, **settings):
-        """Other settings than at the start; what is not named has its usual value."""
+        """Gives the daemon other settings than at its start; all others have their usual values."""
         self.reload(settings_text({**USUAL, **settings}))
 
     def ctl(self, *arguments, env=None, uid=None, code=0):
@@ -392,7 +393,7 @@ class Daemon:
             program.destroy()
 
     def status(self, **options):
-        """What `gradsyncctl status --json` says."""
+        """The document of `gradsyncctl status --json`."""
         return json.loads(self.ctl("status", "--json", **options))
 
     def job(self, name, **options):
@@ -402,7 +403,7 @@ class Daemon:
         return found[0] if found else None
 
     def fds(self):
-        """What the daemon's file descriptors refer to, sorted."""
+        """The targets of the daemon's file descriptors, sorted."""
         found = []
         for name in os.listdir(f"/proc/{self.pid}/fd"):
             try:

@@ -86,7 +86,7 @@ class Hostile:
 
     @staticmethod
     def say(sock, *packets, fds=()):
-        """What the daemon has hung up on by now is lost, and that is fine; False then."""
+        """Sends packets. Returns False if the daemon has hung up, which is fine."""
         try:
             for packet in packets:
                 ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []

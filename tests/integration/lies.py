@@ -20,7 +20,7 @@ CLASSES = {ARRIVAL: post.Arrival, ATTACH: post.Attach, ORDER: peer.Order, REPORT
 NUMBERS = [0, 1, 2, 3, 7, 63, 64, 255, 257, 4095, 4096, 65535, 65536, 3 << 30, 2 ** 31 - 1, 2 ** 32 - 1,
            2 ** 53, 2 ** 62, 2 ** 63 - 1, 2 ** 64 - 1]
 TEXTS = ["", "lied0", "lied1", "é" * 20, "x" * 64, "x" * 300]
-# Of what is changed at the top of a message these are mostly let be: with another one nobody takes it.
+# Fields of a message itself that are mostly left as they are: no node accepts it with other values.
 CLOSED = ("from", "to", "host", "major", "instance", "stamp")
 OLD = 400               # frames that may be said again
 
@@ -113,7 +113,7 @@ class Liar:
         """Changes a field, of it or of a message in it."""
         field = self.random.choice(message.DESCRIPTOR.fields)
         if field.name == "term" or field.name in closed and self.random.random() < .9:
-            return                                          # of a later term: nobody else is heard any more
+            return                                          # in a later term no other coordinator is heard
         if field.label == field.LABEL_REPEATED:
             self.scramble_list(field, getattr(message, field.name))
         elif field.message_type:

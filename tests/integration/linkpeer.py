@@ -71,7 +71,7 @@ class Plain:
                 return kind, payload
 
     def hello(self):
-        """What the other end says of itself."""
+        """The other end's Hello."""
         kind, payload = self.frame()
         assert kind == HELLO
         said = link.Hello()

@@ -488,7 +488,7 @@ static uint8_t pattern(uint32_t rank, uint64_t at) {
         return (uint8_t)(rank * 37 + at * 11 + at / 251);
 }
 
-/* What a repeated call must find unchanged, so it lives as long as the program. */
+/* A repeated call must find this memory unchanged, so it lives as long as the program. */
 static uint8_t *in_memory, *out_memory;
 static bool under_way;
 

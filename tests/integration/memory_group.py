@@ -38,7 +38,7 @@ class MemoryGroup:
         return int(self.usage.read_text())
 
     def limit(self, more):
-        """It may have so many bytes more than now; what needs more is killed."""
+        """The group may have so many bytes more than now; a process that needs more is killed."""
         self.most.write_text(str(self.used() + more))
 
     def shared(self):

@@ -56,7 +56,7 @@ class Hosts:
         ip("-n", name, "link", "set", "lo", "up")
 
     def begin(self):
-        """What joins them, before they are there."""
+        """Makes the bridge that joins the hosts, before they are there."""
         ip("-n", self.middle, "link", "add", "br0", "type", "bridge")
         ip("-n", self.middle, "link", "set", "br0", "up")
 
@@ -67,7 +67,7 @@ class Hosts:
         return f"10.78.0.{i + 1}"
 
     def inside(self, i):
-        """What a command line begins with there."""
+        """The words before a command that runs on that host."""
         return ("ip", "netns", "exec", self.names[i])
 
     def plug(self, i, up):
@@ -80,7 +80,7 @@ class Hosts:
 
 
 class Rules:
-    """What a router does to the packets of one host at the moment."""
+    """Rules of a router for the packets of one host."""
 
     def __init__(self, router, table):
         self.router, self.table = router, table
@@ -95,8 +95,8 @@ class Rules:
 class Routed(Hosts):
     """Each host in a network of its own, with the address 10.78.i.1; a router is in all of them.
 
-    What is done to packets is done to those of one host, on the way `in`, to the host, or `out`, or both; to
-    all of them, or `only` to those between daemons and the coordinator ("control", by its port), or to the
+    The rules are about the packets of one host, on the way `in`, to the host, or `out`, or both; about all
+    of them, or `only` about those between daemons and the coordinator ("control", by its port), or about the
     others ("data").
     """
 

@@ -100,7 +100,8 @@ class Arena:
 
 
 def memfd(size, seals=SEALS, fill=0, hidden=0, name="offered"):
-    """Shared memory with so many bytes of pages in it, and behind its end, which no seal takes away."""
+    """Shared memory with so many bytes of pages in it, and with pages after its end, which no seal takes
+    away."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     if fill:
@@ -121,7 +122,7 @@ class Own(Arena):
         super().__init__(self.fd, size)
 
     def place(self, plan, at=0):
-        """The plan's buckets are in this memory, one behind the other from `at`."""
+        """The plan's buckets are in this memory, one after the other from `at`."""
         shift = at
         for bucket, place in enumerate(plan.buckets):
             for param, (_, _, mine) in enumerate(plan.params):
@@ -243,7 +244,7 @@ class Peer:
         try:
             data, fds, _, _ = socket.recv_fds(self.sock, 1 << 17, 16)
         except ConnectionResetError:
-            # The daemon closed without having read all of ours; what it said first comes behind this.
+            # The daemon closed without having read all of ours; its own words come after this error.
             data, fds, _, _ = socket.recv_fds(self.sock, 1 << 17, 16)
         if not data:
             raise Hangup("closed")
@@ -384,7 +385,7 @@ class Peer:
         return self.send("PLAN_MAPPED", job=self.job, plan=plan.ordinal)
 
     def keep(self, plan):
-        """Whoever needs the descriptors of a plan's memory takes copies of them here."""
+        """A subclass that needs the descriptors of a plan's memory copies them here."""
 
     def write(self, plan, param, values):
         at, size = plan.places[param]

@@ -8,7 +8,7 @@ import wire
 
 
 class PlayedDaemon:
-    """Serves one member of a job of one as a daemon would, with `suffix` behind every message."""
+    """Serves one member of a job of one as a daemon would, with `suffix` after every message."""
 
     def __init__(self, path, minor=wire.MINOR, suffix=b"", major=wire.MAJOR):
         self.minor, self.suffix, self.major = minor, suffix, major

@@ -20,7 +20,8 @@ class Runner:
         self.ctl = build / harness.CTL
 
     def start(self, *arguments, env=None, prefix=(), **options):
-        """Signals that whoever runs the tests has ignored, as nohup(1) does, end it all the same."""
+        """Starts gradsyncctl run. Signals end it even if the caller of the tests ignores them, as nohup(1)
+        does."""
         return self.program(harness.CTL, "run", *arguments, env={**self.env, **(env or {})},
                             prefix=("env", "--default-signal=HUP,INT,QUIT", *prefix), **options)
 
@@ -57,12 +58,12 @@ class Runner:
 
 
 def lines_of(text, rank):
-    """What a rank has written, of relayed output."""
+    """The lines of a rank in relayed output."""
     return [line[len(f"[{rank}] "):] for line in text.splitlines() if line.startswith(f"[{rank}] ")]
 
 
 def said(err):
-    """What gradsyncctl itself has said, without where a log is."""
+    """gradsyncctl's own lines, except the one that says where a log is."""
     return [line for line in err.splitlines()
             if line.startswith("gradsyncctl: ") and "the log of the private daemon is in" not in line]
 

@@ -45,6 +45,6 @@ def ask(address, request):
 
 
 def get(address, accept=None, method="GET", path="/metrics", version="1.1"):
-    """What a collector gets."""
+    """The answer to a collector."""
     head = f"{method} {path} HTTP/{version}\r\nHost: {address}\r\n"
     return ask(address, (head + (f"Accept: {accept}\r\n" if accept else "") + "\r\n").encode())

@@ -18,7 +18,7 @@ struct second {
         bool finished;
 };
 
-/* In poll(), and not behind a lock that a sanitizer takes on the way there. */
+/* Whether the thread is in poll(), and not at a lock that a sanitizer takes on the way there. */
 static bool polls(pid_t thread) {
         char path[64], text[128] = "";
         FILE *file;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon with a healthy job on it: the witness that one client's trouble costs nobody else anything."""
+"""A daemon with a healthy job on it, which witnesses that one client's trouble costs no other client
+anything."""
 from harness import wait_until
 from peer import Child, Crew, Hangup, Peer, Refused, small_plan
 
@@ -62,13 +63,14 @@ class Served:
         self.healthy.go(steps)
 
     def holdings(self):
-        """What the daemon holds now: fds by kind, and its own account."""
+        """The daemon's holdings now: fds by kind, and its own account."""
         told = self.healthy.peers[0].status()["STATUS_DAEMON"][0]
         return {"fds": self.daemon.fds(), "clients": told.clients, "jobs": told.jobs, "arenas": told.arenas,
                 "bytes": told.arena_bytes, "own": told.own_bytes}
 
     def steady(self):
-        """What it holds, once it is the same twice: a datagram to the service manager takes a socket for a moment."""
+        """The daemon's holdings, once they are the same twice: a datagram to the service manager takes a
+        socket for a moment."""
         def same():
             first = self.holdings()
             return first if first == self.holdings() else None

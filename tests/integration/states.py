@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every state that a client can be in, and every request that it can send there: what test_states.py and test_walk.py are made of.
+"""Every state that a client can be in, and every request that it can send there, for test_states.py and
+test_walk.py.
 
-A Scene is one client, the actor, brought into a state, with those who are needed for it. requests() is what the actor can
-say there, right or wrong.
+A Scene is one client, the actor, brought into a state, with the others that it needs. requests() gives all
+that the actor can say there, right or wrong.
 """
 import itertools
 import os
@@ -15,7 +16,7 @@ MOST = (1 << 32) - 1
 LONGEST = (1 << 64) - 1
 NEXT_NAME = itertools.count()
 NEXT_PROBE = itertools.count(1 << 30)
-# What a request is answered with. Those of a plan that is still described, and those of a step, are silent if they are right.
+# The kind of answer to each request. A right request has none while a plan is described, or in a step.
 ANSWERS = {
     "HELLO": "WELCOME", "JOIN": "JOINED", "LEAVE": "LEFT", "PLAN_BEGIN": None, "PLAN_PARAMS": None, "PLAN_BUCKETS": None,
     "PLAN_COMMIT": "PLAN_ARENA", "PLAN_MAPPED": "PLAN_AGREED", "PLAN_DROP": "PLAN_DROPPED", "READY": None,
@@ -42,7 +43,8 @@ class Actor(Peer):
             self.ask("HELLO", "WELCOME", minor=self.minor, program="actor", library="peer", returns=returns)
 
     def say(self, kind, /, request=None, fds=(), raw=b"", **fields):
-        """Sends a request, with bytes behind its payload where the schema has no word for what it says, and keeps account of it."""
+        """Sends a request, with bytes after its payload where the schema has no word for it, and keeps
+        account of it."""
         if request is None:
             request = next(self.requests)
         if request != 0:
@@ -55,7 +57,7 @@ class Actor(Peer):
         return request
 
     def note(self, frame):
-        """One answer for one request, of the right kind, and never a word to what nobody has asked."""
+        """Checks that each request has one answer, of the right kind, and that each answer has a request."""
         for fd in frame.fds:
             os.close(fd)
         if frame.request == 0:
@@ -148,7 +150,7 @@ class Scene:
         return team
 
     def become(self, actor, other=None):
-        """Who acts; `other` is whose handle it says, if it has none."""
+        """Sets the client that acts. If it has no handle, it uses that of `other`."""
         self.actor = actor
         known = other or actor
         self.job, self.generation = known.job, known.generation
@@ -198,7 +200,7 @@ class Scene:
 
 
 def told_of_others(witness):
-    """What status says of clients, and of all jobs but the healthy one."""
+    """The status of clients, and of all jobs except the healthy one."""
     told = witness.status()
     healthy = {job.job for job in told["STATUS_JOB"] if job.name == "healthy"}
     kinds = ("STATUS_CLIENT", "STATUS_JOB", "STATUS_MEMBER", "STATUS_PLAN", "STATUS_WAIT")
@@ -207,7 +209,8 @@ def told_of_others(witness):
 
 
 def forget(served):
-    """Jobs that are waited for after a restart, in which nobody is: an operator need not wait. And nothing is held back."""
+    """Gives up the empty jobs that wait for members after a restart, as an operator may, and lets go what is
+    held back."""
     witness = served.healthy.peers[0]
 
     def order(**fields):
@@ -542,7 +545,7 @@ def handles(scene):
 
 
 def of_plans(scene):
-    """What names a plan: (kind, fields)."""
+    """Requests that name a plan: (kind, fields)."""
     actor = scene.actor
     plan = small_plan(2)
     begin = {"job": scene.job, "generation": scene.generation, "plan": 0, "params": 2, "buckets": 2, "arena_bytes": plan.bytes,
@@ -651,7 +654,7 @@ def of_others(scene):
 
 
 def of_nothing(scene):
-    """What is well-formed, as no field is required, and says nothing that holds."""
+    """Requests without any field. They are well-formed, as no field is required, but never right."""
     return [(kind, {}) for kind in ANSWERS if kind not in (PLAN, "HELLO", "STATUS", "TRACE", "CONTROL")]
 
 
@@ -661,13 +664,13 @@ def requests(scene):
     return [each for group in groups for each in group(scene)]
 
 
-# What a member that has just joined cannot ask for, as something else comes before it.
+# Requests that are wrong from a member that has just joined, as another one has to come first.
 LATER = {"PLAN_PARAMS", "PLAN_BUCKETS", "PLAN_COMMIT", "PLAN_MAPPED", "PLAN_DROP", "STAGING_MAPPED", "READY",
          "UNREGISTER", "REJOIN_PLAN", "REJOIN_STAGING", "REJOIN_END"}
 
 
 def must_be_refused(scene, state, kind, fields):
-    """Whether nobody may take it for right."""
+    """Whether the daemon must refuse the request."""
     if state == "before_hello" or kind == "HELLO":
         return state != "before_hello" or kind != "HELLO"
     if kind in ("STATUS", "TRACE", "CONTROL"):

@@ -65,7 +65,7 @@ class Target(Cluster):
         return over_unix(self.path), r"pid \d+ of uid \d+ on a Unix socket"
 
     def refuses(self, who, why):
-        """In its log; the job is not disturbed by that."""
+        """The coordinator's log says so; the job is not disturbed by that."""
         self.coordinator.wait_log(f"{who} was turned away: {why}")
         self.job.on()
 

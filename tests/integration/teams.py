@@ -19,7 +19,7 @@ class Team:
         self.start, self.served, self.world, self.state = member, served, world, state
         self.open_options = open_options
         self.options = f"name=team min={least or world} max={world}"
-        # In ms; all of those who come are there in the beginning.
+        # In ms; members that come at once are all there in the beginning.
         self.last_call = 1 if (come or world) < world else 600000
         self.ranks = ranks
         self.members = [self.fresh() for _ in range(come or world)]
@@ -100,7 +100,7 @@ def takes_state(new, others, step):
 
 
 def void_behind(members, rank, pid):
-    """Their finish() says who was lost, and that somebody new needs a state."""
+    """The members' finish() names the member that was lost, and says that a new one needs a state."""
     for each in members:
         name, _, rest = each.line().partition(" ")
         assert name == "VOID_BEHIND", (name, rest)
@@ -128,7 +128,8 @@ class Training:
         harness.wait_until(lambda: self.step_of(node) >= self.seen, f"step {self.seen}")
 
     def end(self):
-        """What the members say of it; no sum was wrong, and all have made as many steps."""
+        """Ends the training. Returns the members' results; no sum was wrong, and all have made as many
+        steps."""
         self.stop.touch()
         told = []
         for each in self.members:
@@ -148,7 +149,7 @@ def other_plan(members, slot, name):
 
 
 def leave_plans(members):
-    """Of five plans the first is left, and "left" and "late", in the slots 2 and 1."""
+    """Makes five plans and frees two: the first is left, and "left" and "late", in the slots 2 and 1."""
     def free(slot):
         for each in members:
             ask(each, f"slot {slot}")

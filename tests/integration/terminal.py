@@ -17,7 +17,7 @@ TOKEN = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
 
 class Shown:
-    """What was waited for, and what there is instead: a text for a failure."""
+    """The text of a failure: the lines that a test waited for, and those on the terminal."""
 
     def __init__(self, terminal, lines):
         self.terminal, self.lines = terminal, lines

@@ -76,7 +76,7 @@ def test_what_is_advised_works(program, build, scratch):
 
 
 def test_a_silent_daemon(daemon, program):
-    """Whoever may not end it is told whom to ask."""
+    """A user that may not end the daemon is told whom to ask."""
     served = daemon(settings={"socket_mode": "0666"})
     served.directory.chmod(0o755)
     served.directory.parent.chmod(0o755)

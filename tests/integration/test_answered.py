@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that have come before the daemon went, and whose calls are repeated after another one has taken the job back: members
-with a loop of their own, which take the answer in one call and learn of it in the next. What an answer has said is
-neither counted twice nor forgotten."""
+"""Answers that come before the daemon goes. Their calls are repeated after another daemon has taken the job
+back: members with a loop of their own take the answer in one call and learn of it in the next. Such an answer
+is neither counted twice nor forgotten."""
 import resource
 import signal
 import threading
@@ -21,15 +21,15 @@ def address_space(pid):
 
 
 def answered(served, member, command):
-    """What the daemon answers while the member is not in the call."""
+    """The daemon answers while the member is not in the call."""
     with served.at_once():
         ask(member, command, "AGAIN")
-    served.job("job")                   # who asks later is answered later
+    served.job("job")                   # the daemon answers this request after the member's
     ask(member, "dispatch")
 
 
 def back(served, members, world=1):
-    """Until their job goes on at the daemon that follows."""
+    """Waits until the members' job goes on at the next daemon."""
     before = [fields(ask(each, "place"))["generation"] for each in members]
     wait_until(lambda: [ask(each, "dispatch") for each in members] and
                all(fields(ask(each, "place"))["generation"] != was for each, was in zip(members, before)), "the job to go on")
@@ -63,7 +63,8 @@ def test_an_operation_is_counted_once(alone, orderly):
 
 @ENDS
 def test_registered_memory_is_told_of(alone, orderly):
-    """Its number is another one at the daemon that follows: what is registered there next does not get its place."""
+    """The memory has another number at the next daemon: memory that is registered there next does not get its
+    place."""
     served, made = alone
     answered(served, made, "register 0 65536")
     ask(made, "register 1 65536", "STATE")      # another file, though the first one's call has not returned
@@ -186,8 +187,8 @@ class Ending(Forming):
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_refused_for_a_loss(program, scratch, at_once):
-    """The call returns when the loss is known, also if that has come with the answer, and each one behind it says the same of its own
-    knowledge."""
+    """The call returns when the loss is known, also if that has come with the answer. Each call after it says
+    the same of its own knowledge."""
     ending = Ending(scratch / "ending")
     each = program(harness.MEMBER, socket=ending.path)
     ask(each, "open")
@@ -210,7 +211,8 @@ def test_refused_for_a_loss(program, scratch, at_once):
 
 @pytest.mark.parametrize("code", ["MEMBER_LOST", "VOID_RETRY"])
 def test_the_daemon_goes_before_the_loss_is_told(program, scratch, code):
-    """What follows is said by nobody then: the call returns all the same, and gives up no sooner than the connection."""
+    """No daemon tells the outcome: the call returns all the same, and gives up no sooner than the
+    connection."""
     ending = Ending(scratch / "ending", code, goes=True)
     ending.may_answer.set()
     each = program(harness.MEMBER, socket=ending.path)
@@ -223,7 +225,7 @@ def test_the_daemon_goes_before_the_loss_is_told(program, scratch, code):
 
 
 def test_the_daemon_goes_while_a_place_is_kept(daemon, member):
-    """The step is void, which it was before; what follows is said by nobody."""
+    """The step is void, as it was before. No daemon tells what follows."""
     served = daemon(settings={"rejoin_grace": "60s"})
     members = [member(served) for _ in range(2)]
     for each in members:
@@ -258,7 +260,7 @@ def test_staging_memory_that_could_not_be_mapped(daemon, member):
 
 
 class Refusing(Forming):
-    """Takes one client, goes at its first operation, and refuses whoever comes then."""
+    """Takes one client, goes at its first operation, and refuses all later clients."""
 
     def on(self, client, head, message):
         if self.refuse:
@@ -268,7 +270,7 @@ class Refusing(Forming):
 
 
 def test_the_daemon_that_follows_refuses(program, scratch):
-    """Nobody is told that no daemon has answered, where one did."""
+    """The text does not say that no daemon has answered, where one did."""
     refusing = Refusing(scratch / "refusing")
     each = program(harness.MEMBER, socket=refusing.path)
     ask(each, "open reconnect=1500")

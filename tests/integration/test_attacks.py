@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short runs of tests/attacks: the rows have what they should, attacks attack, and jobs survive. What attacks
-cost is measured there, and not asserted here."""
+"""Short runs of tests/attacks: the rows have what they should, attacks attack, and jobs survive. The cost of
+attacks is measured there, and not asserted here."""
 import json
 import os
 import pathlib
@@ -49,7 +49,7 @@ def test_holes_before_the_search_for_a_nan(build):
 
 
 def test_in_doubt_another_daemon_is_attacked(build):
-    """Whatever a step took, it took more than an hour less than without the attack."""
+    """With a doubt of minus one hour each step is in doubt, even if it was faster than without the attack."""
     made = run("run.sh", build, "--json", "--seconds", "1", "--only", "garbage", "--doubt", "-3600000")
     assert made.returncode == 0, made.stderr
     row = json.loads(made.stdout)
@@ -73,7 +73,7 @@ def test_the_table(build):
 
 
 def test_a_limit_that_is_exceeded(build):
-    """Whatever a step took, it took more than an hour less than without the attack."""
+    """Each step exceeds a limit of minus one hour, even if it was faster than without the attack."""
     made = run("run.sh", build, "--seconds", "1", "--only", "garbage", "--limit", "-3600000")
     assert made.returncode == 1 and "garbage: a step took" in made.stderr
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that are no frames, frames at the wrong moment, fds that nobody asked for, and peers that never
-listen.
+"""Bytes that are no frames, frames at the wrong moment, fds that the daemon did not ask for, and peers that
+never listen.
 
 In every case the offender gets a reason and a hang-up, a healthy job on the same daemon goes on, and nothing
 leaks (fixture `serve`).

@@ -10,7 +10,7 @@ import pytest
 import harness
 
 SAMPLE = pathlib.Path(__file__).resolve().parents[2] / "daemon/sample/gradsyncd.conf"
-# What depends on the machine.
+# Settings whose defaults depend on the machine.
 COMPUTED = {"fds_per_uid", "bytes_per_uid"}
 NODE = "[daemon]\ndevice = cpu\n[cluster]\ncoordinator = 127.0.0.1:7700\n"
 

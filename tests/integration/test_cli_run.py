@@ -260,7 +260,7 @@ def test_a_reader_that_goes_away_ends_the_job(runner):
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_stream_that_is_closed(runner, closed):
-    """Its number is not that of a descriptor of ours: what cannot be written ends the job."""
+    """The stream's number is not that of a descriptor of ours: output that cannot be written ends the job."""
     made = subprocess.run(["bash", "-c", f"{runner.ctl} run -n 2 sh -c 'echo out; echo err >&2' {closed}"], check=False,
                           env=harness.environment(runner.env), stdin=subprocess.DEVNULL, capture_output=True, timeout=harness.DEADLINE)
     assert made.returncode == 1
@@ -331,7 +331,8 @@ def test_a_private_daemon_that_ends_is_started_again(runner, build):
 
 @pytest.mark.parametrize("restart", [0, 1])
 def test_how_long_a_place_is_kept(runner, restart):
-    """Nobody comes without a restart; with one he may be slow. Whoever has set it knows better, also that the daemon is to say."""
+    """No process comes back without a restart; with one it may be slow. A value that is set is kept, also the
+    empty one, by which the daemon decides."""
     tell = 'echo "${GRADSYNC_REJOIN_GRACE-not set}"'
     for env, kept in (({}, "120" if restart else "0"), ({"GRADSYNC_REJOIN_GRACE": "7.5"}, "7.5"), ({"GRADSYNC_REJOIN_GRACE": ""}, "")):
         made = runner.run("--restart", restart, "-n", "1", "sh", "-c", tell, env=env)
@@ -350,7 +351,7 @@ def test_restarts_are_used_up(runner):
 
 
 def test_nobody_is_started_again_once_one_has_ended(runner):
-    """The job cannot have all its members any more: whoever came would wait for the one that has ended."""
+    """The job cannot have all its members any more: a new process would wait for the one that has ended."""
     fifo = runner.scratch / "go"
     os.mkfifo(fifo)
     script = f"echo $$; case $GRADSYNC_RANK in 0) exit 0;; 1) exec sleep 1000;; esac; read go < {fifo}; kill -9 $$"
@@ -367,7 +368,7 @@ def test_nobody_is_started_again_once_one_has_ended(runner):
 
 
 def test_a_failure_for_good_counts_as_an_end(runner):
-    """With --keep-going: rank 0 has used up its restarts, so rank 1 has nobody to come back to."""
+    """With --keep-going: rank 0 has used up its restarts, so rank 1 has no job to come back to."""
     fifo = runner.scratch / "go"
     os.mkfifo(fifo)
     script = f"if [ $GRADSYNC_RANK = 0 ]; then exit 3; fi; read go < {fifo}; exit 4"

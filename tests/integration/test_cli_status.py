@@ -110,7 +110,7 @@ def uneven_plan(ordinal=0):
 
 
 def test_the_document_of_a_daemon(daemon, peers, ctl):
-    """Of jobs that step, that wait, that have had non-finite values, and that have lost a member."""
+    """Its jobs make steps, or wait, have had non-finite values, or have lost a member."""
     served = daemon()
     stepping = peers(Crew(served.socket, "stepping", 3, uneven_plan))
     stepping.plan(lambda ordinal: small_plan(4, 64, ordinal))
@@ -384,14 +384,14 @@ def test_something_else_behind_the_socket(ctl, scratch):
 
 
 class Ending(FakeDaemon):
-    """Hangs up on whoever has said something."""
+    """Hangs up on a client as soon as it has said something."""
 
     def _talk(self, client):
         client.recv(wire.FRAME_MAX)
 
 
 def test_a_daemon_that_ends_meanwhile(fake, ctl, scratch):
-    """It is as if it had ended before: what watches it ends in the same way, whenever it looks."""
+    """It is as if the daemon had ended before: a watch ends in the same way, whenever it looks."""
     stopping = fake(refuse=("DAEMON_LOST", "gradsyncd is ending"))
     ending = Ending(scratch / "ending")
     try:
@@ -419,7 +419,7 @@ def test_every_daemon_of_the_user_is_found(fake, ctl, scratch):
     fake("run/gradsync/cpu:b/socket", device="cpu:b", answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="second"))])
     fake(f"gradsync-{os.geteuid()}.abcdef/socket", device="cpu:private")
     fake("gradsync-99.abcdef/socket", device="cpu:foreign")
-    if os.geteuid() == 0:               # else it cannot be made somebody else's
+    if os.geteuid() == 0:               # else it cannot be given to another user
         fake("gradsync-0.plante/socket", device="cpu:planted")
         os.chown(scratch / "gradsync-0.plante", 65534, 65534)
     env = {"XDG_RUNTIME_DIR": scratch / "run", "TMPDIR": scratch}
@@ -481,7 +481,7 @@ def test_a_silent_daemon_may_have_the_job(daemon, program, scratch):
 
 
 def test_options_in_front_of_the_command(fake, ctl, scratch):
-    """They mean what they mean behind it: no word that follows them is taken for a job."""
+    """Options mean the same before and after the command: no word that follows them is taken for a job."""
     served = fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="status", state="running", world=1))])
     for front, words, behind in ((["--json"], ["status"], ["--json"]), (["-j"], ["list", "jobs"], ["--json"]),
                                  (["--json"], ["list", "clients"], ["-j"]), (["--json", "-s", served.path], ["status", "status"], ["--json"]),

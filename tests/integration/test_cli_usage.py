@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradsyncctl says to words that it does not know, and what it ends with."""
+"""gradsyncctl's texts for words that it does not know, and its exit statuses."""
 import os
 import pathlib
 import re
@@ -78,14 +78,14 @@ def commands_of(ctl):
     ("--json run -n 1 true", "option --json is unknown"), ("--socket", "option --socket needs a value"),
 ])
 def test_wrong_usage(ctl, arguments, told):
-    """It is said what is wrong, and what may have been meant."""
+    """The error says what is wrong, and what the user may have meant."""
     made = ctl(*shlex.split(arguments), code=2)
     assert made.out == "" and made.err.startswith(f"gradsyncctl: {told}"), made.err
     assert re.search(r"^Try: gradsyncctl help( \w+)?$", made.err, re.M)
 
 
 def test_a_job_is_no_command(ctl, served):
-    """What to write for it is said, and works."""
+    """The error shows the right command, which works."""
     for front in ([], ["--watch"]):
         told = ctl(*front, "resnet", socket=served.path, code=2).err
         words = re.search(r'no command "resnet"; a job is shown by: gradsyncctl (.*)$', told, re.M)[1].split()

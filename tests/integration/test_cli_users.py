@@ -94,7 +94,7 @@ def test_a_name_drives_no_terminal(ctl, served):
 
 
 def test_a_name_in_front_of_a_job(ctl, served):
-    """It is a number for the daemon; what is a number already stays so, though a user is called by it."""
+    """The daemon gets a number for the name; a number stays as it is, though a user is called by it."""
     for words, asked in ((["status", "alice/same"], f"{ALICE}/same"), (["status", "bob/same"], f"{BOB}/same"),
                          (["status", f"{ALICE}/same"], f"{ALICE}/same"), (["status", "same"], "same"),
                          (["top", "-b", "-n", "1", "bob/same"], f"{BOB}/same"), (["status", "5/x"], "5/x"),

@@ -150,7 +150,7 @@ def test_reductions(daemon, member, reduce, wanted, dtype):
 
 
 def test_absent_and_unused(daemon, member):
-    """Of a bucket of more parameters than a byte has bits."""
+    """The bucket has more parameters than a byte has bits."""
     members = crew(member, daemon(), 2, params=[f"p{i} f32 2" for i in range(20)])
     for each, absent in zip(members, ((3, 10, 15), (10,))):
         ask(each, "fill 4")
@@ -266,7 +266,7 @@ def test_jobs_of_one_process(daemon, member):
     ask(shared, "finish", "VOID_RETRY")
     ask(shared, "job 1")
     ask(shared, "slot 1")
-    step([shared, others[1]])                       # the other job has lost nobody
+    step([shared, others[1]])                       # the other job has lost no member
 
 
 def test_addresses_stay_until_the_plan_is_freed(daemon, member):
@@ -470,7 +470,7 @@ def test_a_step_that_everybody_was_ready_in_is_committed(daemon, member):
 
 
 def test_daemon_killed(daemon, member):
-    """Every call says so, at once, and what to do."""
+    """Every call says at once that the daemon is gone, and what to do."""
     served = daemon()
     served.expect_clean = False
     members = crew(member, served, 2, open_options="reconnect=-1")
@@ -698,7 +698,7 @@ def test_no_permission(daemon, program):
 
 
 def test_status_shows_the_times_that_a_library_has_counted(daemon):
-    """They stand in the control memory of each plan, in nanoseconds: what was blocked, and all of it."""
+    """The control memory of each plan has the times, in nanoseconds: blocked, and as a whole."""
     served = daemon()
     crew = Crew(served.socket, "timed", 2, small_plan)
     crew.plan(small_plan)

@@ -114,8 +114,8 @@ def test_the_coordinator_is_away_for_a_moment(cluster, member):
 
 @pytest.mark.parametrize("world", [2, 9])
 def test_the_coordinator_is_killed_and_comes_back(cluster, member, world):
-    """What it had to know the daemons tell it, one after the other, and none of them gives its generation up.
-    Afterwards members are replaced as before."""
+    """The daemons tell the restarted coordinator, one after the other, all that it has to know, and none of
+    them gives its generation up. Afterwards members are replaced as before."""
     it = cluster(settings={"rejoin_grace": "60s"}, times={"abandon": "1h"})
     team = team_on(it, member, world=world)
     with reconnecting(*it.nodes):

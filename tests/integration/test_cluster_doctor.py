@@ -22,7 +22,7 @@ def key(scratch):
 
 @pytest.fixture
 def address():
-    """Of the coordinator."""
+    """The coordinator's address."""
     return f"127.0.0.1:{free_port()}"
 
 

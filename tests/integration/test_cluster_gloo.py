@@ -16,7 +16,8 @@ pytestmark = pytest.mark.host
 
 
 def all_go_on(team, beginning):
-    """Nobody was told of a sum, and nothing was written to what members gave: it is exchanged again."""
+    """No member was told a sum, and the memory of their inputs is unchanged, so the data are exchanged
+    again."""
     for each in team.members:
         line = each.line()
         assert line.startswith(f"OK {beginning}"), line

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a daemon of the cluster says, the others live, and their jobs go on with right averages; what it
-had there is given back."""
+"""One daemon of the cluster lies. The others live, and their jobs go on with right averages; all that the
+liar had there is given back."""
 import itertools
 import os
 import pathlib

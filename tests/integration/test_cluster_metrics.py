@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster counts: connections between daemons, those turned away, and communicators of jobs."""
+"""The counters of a cluster: connections between daemons, refused ones, and communicators of jobs."""
 import os
 import signal
 import socket

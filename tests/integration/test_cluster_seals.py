@@ -36,7 +36,8 @@ def test_they_are_right_on_one_node(cluster, member):
 
 
 def test_they_go_on_after_losses(cluster, member):
-    """Of a member, of the process that sends, and of the coordinator, whose successor has another key."""
+    """Seals go on after the loss of a member, of the process that sends, and of the coordinator, whose
+    successor has another key."""
     it = cluster(["a", "b"], settings=SETTINGS)
     team = team_on(it, member, [0, 1])
     sealed(team.members)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step reports in a job over several daemons, and what has to be the same on all of them."""
+"""The statistics of a step in a job over several daemons, and the parts that must be the same on all of
+them."""
 import math
 import re
 
@@ -61,8 +62,8 @@ def stats(each, bucket, rank):
 
 
 def check_statistics(start, reduce, dtype):
-    """Of 4 members: norms of each rank's input to each bucket and of the whole result, and whose values were
-    not finite."""
+    """Checks a job of 4 members: norms of each rank's input to each bucket and of the whole result, and the
+    ranks whose values were not finite."""
     params = [f"p{number} {dtype} {size}" for number, size in enumerate(SIZES)]
     members = crew(start, None, 4, params, options=f"reduce={reduce} first=8 bucket=16")
     bucket = [int(ask(members[0], f"bucket_of {param}")) for param in range(len(SIZES))]
@@ -116,7 +117,7 @@ def test_who_brought_what_is_not_finite_is_known_everywhere(cluster, member):
 
 
 def test_what_nobody_used_is_known_to_all(cluster, member):
-    """Of the parameters without a gradient: what one node has not used the other one may have."""
+    """A parameter is unused if it has no gradient on any node. A node alone cannot know that."""
     members = crew(members_of(cluster(), member), None, 2)
     for number, absent in enumerate((("0", "1"), ("0 1", "0"), ("0 1 2", "0 1 2"), ("", "2")), 1):
         for rank, (each, gone) in enumerate(zip(members, absent)):

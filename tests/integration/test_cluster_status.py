@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of a job over several daemons: all of it from each of them, and who is waited for where."""
+"""Status of a job over several daemons: each daemon shows all of it, and which members are waited for
+where."""
 import json
 import os
 import re
@@ -318,7 +319,7 @@ def by_host(served):
 
 
 def connected(served, *hosts):
-    """Those links, once each has been measured."""
+    """The links to these hosts, once each link has been measured."""
     def look():
         found = by_host(served)
         return sorted(found) == sorted(hosts) and \

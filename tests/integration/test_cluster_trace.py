@@ -35,7 +35,7 @@ def spread(cluster, member):
 
 
 def trace(served, job="job", **options):
-    """As gradsyncctl writes it when it is shown that daemon alone."""
+    """The trace that gradsyncctl writes when it is shown that daemon alone."""
     return check(json.loads(served.ctl("trace", job, "-o", "-", **options)))
 
 
@@ -84,8 +84,8 @@ def test_daemons_that_are_asked_themselves_are_not_asked_for(spread, scratch):
 @needs_root
 @pytest.mark.parametrize("sign", [1, -1])
 def test_times_are_on_the_clock_of_the_daemon_that_is_asked(cluster, member, sign):
-    """That of one host is far from the others', and not before 0, which a host that has just begun is near.
-    What all nodes commit they have open at the same time."""
+    """One host's clock is far from the others', and not before 0, which a host that has just begun is near.
+    All nodes have a step open at the same time before they commit it."""
     seconds = sign * min(1000, int(time.monotonic()) // 2)
     apart = ("unshare", "--time", "--monotonic", seconds)
     it = cluster(("alpha",))
@@ -126,7 +126,8 @@ def node_of(client, host):
 
 
 def test_a_user_has_a_few_questions_open_and_the_others_wait(spread, asker):
-    """Of two hundred at once some are refused, and the others are answered, each with the whole record."""
+    """A user asks two hundred questions at once. Some are refused, and the others are answered, each with
+    the whole record."""
     it, members = spread
     client = asker(it.nodes[0])
     gamma = node_of(client, "gamma")

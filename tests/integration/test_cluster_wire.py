@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes to the port or socket where daemons meet, and is no daemon of theirs: it is refused, and the log
-says what it did and where it came from, while a job of two daemons goes on."""
+"""Strangers at the port or socket where daemons meet: each is refused, and the log says what it did and where
+it came from, while a job of two daemons goes on."""
 import json
 import os
 import pathlib
@@ -76,7 +76,8 @@ FRAMES = [
 
 @pytest.mark.parametrize("tls, rows", [(False, FRAMES), (True, FRAMES[::3])], ids=["unix", "tls"])
 def test_frames_that_are_wrong(target, tls, rows):
-    """From an end that has proved itself: it loses its connection, and nobody else anything."""
+    """An end that has proved itself sends wrong frames: it loses its connection, and no other end loses
+    anything."""
     it = target()
     for number, (said, why) in enumerate(rows):
         stranger, who = it.stranger(tls, f"127.0.5.{number + 1}")
@@ -114,8 +115,8 @@ def test_an_earlier_run_of_a_daemon_is_refused(target):
 
 
 def test_two_hosts_with_one_state_directory(target, scratch):
-    """A host was copied: the copy hears why it is not let in, comes again later and later, and disturbs
-    nobody. Without its identity it is another node."""
+    """A host was copied: the copy hears why it is not let in, comes again later and later, and disturbs no
+    other node. Without its identity it is another node."""
     it = target()
     identity = scratch / "copy" / "identity"
     identity.parent.mkdir()
@@ -163,7 +164,7 @@ def test_jobs_of_users_that_the_key_does_not_name(target, member):
 
 
 def rewrite_keys(it, *lines):
-    """Of the coordinator, which reads them again."""
+    """Replaces the coordinator's keys, and waits until it has read them again."""
     it.key_file.write_text("\n".join(lines) + "\n")
     seen = it.coordinator.log.count("configuration reloaded")
     it.coordinator.program.signal(signal.SIGHUP)
@@ -171,7 +172,7 @@ def rewrite_keys(it, *lines):
 
 
 def ids_of(it):
-    """Of the daemons that the coordinator knows, by their addresses."""
+    """The ids of the daemons that the coordinator knows, by their addresses."""
     path = pathlib.Path(it.coordinator.socket + ".identity.nodes")
 
     def read():
@@ -216,7 +217,7 @@ def test_a_key_that_loses_a_uid_ends_its_jobs(target):
 
 
 def test_a_step_is_open_when_a_key_loses_a_uid(target):
-    """It ends with the job, at once: nobody is going to bring the rest of it."""
+    """The step ends with the job, at once: no member is going to bring the rest of it."""
     it = target()
     it.job.end()
     one = it.job.members[0]
@@ -229,8 +230,8 @@ def test_a_step_is_open_when_a_key_loses_a_uid(target):
 
 
 def test_one_key_takes_the_place_of_another(target):
-    """As the manual says: added behind, then first, then alone. Connections end with their key, and are made
-    anew with the other one; the job goes on."""
+    """The key is added last, then stands first, then alone, as the manual says. Connections end with their
+    key, and are made anew with the other one; the job goes on."""
     it = target()
     first, second = " ".join(it.key), f"second {'12' * 32}"
     everywhere = [it.coordinator, *it.nodes]
@@ -278,7 +279,7 @@ def test_without_a_key_it_is_said_what_that_means(daemon):
 
 @needed
 def test_a_connection_that_goes_quietly(daemon, scratch):
-    """Nobody says that it is gone, and nothing is heard of it: TCP gives it up, at both ends."""
+    """The connection breaks without a sign: TCP gives it up, at both ends."""
     net = Hosts(2)
     try:
         common = {**SWIFT, "key_file": write_key(scratch / "key")}

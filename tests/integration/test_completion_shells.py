@@ -20,7 +20,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "client/cli/completion"
 
 BASH = FOLDER / "gradsyncctl.bash"
 
-# What the shell would offer is written to $FOUND instead. The line editor runs once, on the line of the test.
+# The shell writes its offers to $FOUND instead. The line editor runs once, on the line of the test.
 ZSHRC = r"""
 fpath=($ZDOTDIR $fpath)
 autoload -U compinit && compinit -u -C
@@ -80,7 +80,7 @@ def broken(line):
 
 
 def in_bash(line, env, scratch, _):
-    """What replaces the last piece of the line, without its quotes."""
+    """The texts that replace the last piece of the line, without their quotes."""
     script = (f"source {BASH}\n" 'COMP_LINE=$1 COMP_POINT=${#1}\nshift\n'
               'COMP_WORDS=("$@")\nCOMP_CWORD=$(($# - 1))\n_gradsyncctl\nprintf "%s\\n" "${COMPREPLY[@]}"')
     made = subprocess.run(["bash", "--norc", "-c", script, "bash", line, *broken(line)], cwd=scratch,
@@ -213,7 +213,7 @@ echo ready >.line && mv .line line
 
 
 def test_bash_on_a_terminal(build, scratch, crowded):
-    """What a real bash makes of the line, and that these tests break lines as it does."""
+    """A real bash completes the line, and breaks it as these tests do."""
     (scratch / "rc").write_text(f"source {BASH}\n{WATCHED}")
     line = scratch / "line"
     with contextlib.closing(Controlled(["bash", "--noprofile", "--rcfile", "rc", "-i"], {

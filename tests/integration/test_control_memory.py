@@ -48,7 +48,8 @@ def controls(fds):
 
 
 def open_step(crew, done):
-    """Member 0 is ready; member 1 has done these parameters. What it is said to lack."""
+    """Member 0 is ready; member 1 has done these parameters. Returns the parameter that it lacks, by
+    status."""
     crew.peers[0].ready(crew.plans[0][0], 0)
     crew.peers[1].mark(crew.plans[0][1], done)
     return parameter(crew.peers[0])
@@ -122,7 +123,7 @@ def test_pages_are_never_the_daemons(serve, touch):
 
 
 def test_the_member_may_leave_it_untouched(serve):
-    """Of an arena every page must be there before the daemon maps it; this it does not map."""
+    """The daemon does not map this memory, so its pages need not be there, as those of an arena must be."""
     served = serve()
     crew = keepers(served, plan=None)
     plans = [ours() for _ in crew.peers]

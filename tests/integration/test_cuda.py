@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on one GPU, which is a fake one: real daemons and members, kernels that run on the CPU.
 
-What the members do is what those of other tests do; their gradients lie on the GPU, and are marked behind
-a stream's work.
+The members do as those of other tests do; their gradients lie on the GPU, and are marked after a stream's
+work.
 """
 import subprocess
 from random import Random
@@ -287,7 +287,7 @@ def test_killed_at_any_point(gpu, member):
 
 
 def settle_all(members):
-    """Who knows of a commit that another one missed hears of the kill with its next step."""
+    """A member that knows of a commit that another one missed hears of the kill with its next step."""
     for _ in range(3):
         for each in members:
             for command in ("fill 1", "ready", "finish"):

@@ -94,8 +94,8 @@ def test_memory_of_another_gpu_is_refused_before_anything_is_sent(places, pair):
     ("cuMemcpyDtoHAsync:5:719", 700_000), ("cuMemcpyHtoDAsync:3:719", 700_000),
 ], ids=["only_piece", "first_piece", "last_piece", "output"])
 def test_a_copy_that_fails_on_one_member_is_an_error_on_all(call, floats, pair):
-    """The text of the others names the member, and nobody takes what was not copied for data. The member's
-    own copies to and from its memory are counted, too."""
+    """The text of the others names the member, and no member takes bytes that were not copied for data. The
+    member's own copies to and from its memory are counted, too."""
     first, second = pair(call)
     second.say(f"allreduce_on_gpu {floats} 2")
     assert "a copy failed: CUDA_ERROR_LAUNCH_FAILED" in ask(first, f"allreduce_on_gpu {floats} 1", "SYSTEM")

@@ -12,8 +12,8 @@ from trainers import ask, crew, join, step
 
 
 def fault(build, monkeypatch, scratch):
-    """Another process faults on the GPU, where nobody is at work: it waits until its own work is all there
-    is."""
+    """Another process faults on the GPU while no other work is under way: it waits until its own work is all
+    there is."""
     done = subprocess.run([build / "tests/fakes/gpu/rules", "rule_unmap_before_use"], check=False,
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -103,7 +103,8 @@ call("cuDevicePrimaryCtxRelease", 11000, int(sys.argv[1]))
 @pytest.mark.heavy      # Python cannot load a driver that a sanitizer has instrumented
 @pytest.mark.parametrize("number, freed", [(0, False), (0, True), (1, False)], ids=["good", "freed", "other"])
 def test_handles_of_memory(number, freed, gpu, member, peers, processes, monkeypatch):  # noqa: F811
-    """One of memory that is gone, or another GPU's, is refused by name, and nobody else notices."""
+    """A handle of memory that is gone, or of another GPU's, is refused by name, and no other member
+    notices."""
     monkeypatch.setenv("FAKE_GPU_DEVICES", "2")
     served = gpu()
     members = crew(member, served, 2, params=FLOATS)

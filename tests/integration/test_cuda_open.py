@@ -93,8 +93,8 @@ def test_one_with_an_unlikely_name_is_found_after_a_silent_one(trainer, gpu, pla
 
 
 def test_many_that_do_not_answer_share_one_time(trainer, gpu, daemon, places):  # noqa: F811
-    """With 10 s for each the member would not answer within the time that a line has. The CPU's daemon is no
-    substitute."""
+    """If each daemon had 10 s, the member would not answer within the time that a line has. The CPU's daemon
+    is no substitute."""
     stopped = gpu()
     stopped.program.stop()
     for number in range(int(harness.DEADLINE // 10) + 6):

@@ -16,7 +16,7 @@ TAIL = ". All members have to make the same calls in the same order"
 
 
 def circle(*links, name="job"):
-    """The text; of each link: rank, pid, where it is, the next one's rank, and what that one has to do."""
+    """The text of an error. A link is: rank, pid, host, call, the next rank, and what that rank has to do."""
     said = [f"rank {rank} (pid {pid}){host} is {call}, for which rank {other} has to {due}"
             for rank, pid, host, call, other, due in links]
     return HEAD.format(name) + "; ".join(said) + TAIL
@@ -47,7 +47,7 @@ def end_another(served, member):
 
 
 def answers(members):
-    """Those of the calls that they are in: the code and the text are the same for all."""
+    """The answer to the members' calls: the code and the text are the same for all."""
     told = {each.line() for each in members}
     assert len(told) == 1, told
     code, _, text = told.pop().partition(" ")

@@ -35,12 +35,12 @@ def processes_of(folder):
 
 @pytest.fixture
 def temporary(scratch):
-    """$TMPDIR of the demo; in the end nothing may be in it, and nobody may know of it."""
+    """$TMPDIR of the demo; in the end nothing may be in it, and no process may know of it."""
     made = scratch / "tmp"
     made.mkdir()
     yield made
-    # ThreadSanitizer's runtime makes a file there as each process begins, and removes it at once; who is killed just then
-    # leaves it.
+    # ThreadSanitizer's runtime makes a file there as each process begins, and removes it at once; a process
+    # that is killed just then leaves it.
     assert [each for each in made.iterdir() if not each.name.startswith("tsan.rodata.")] == []
     wait_until(lambda: not processes_of(made), "the end of all processes")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that clients send and that are not theirs to offer, or whose close() waits, for hours if need be: the daemon goes on,
-whichever way they came, and they cost their senders alone. A socket lingers for the one who closes it last, so the daemon is stopped
-until that can be nobody else."""
+"""Descriptors that clients send although they are not theirs to offer, or whose close() waits, for hours if
+need be: the daemon goes on, whichever way they came, and they cost their senders alone. A socket lingers for
+the process that closes it last, so the daemon is stopped until no other process can be that one."""
 import array
 import contextlib
 import os
@@ -155,8 +155,8 @@ def test_what_lies_unread_is_not_released_by_the_event_thread(serve, way):
 
 @KINDS
 def test_a_user_with_too_many_is_heard_no_more(serve, thing):
-    """They stay on the account of whoever sent them; who sends more of them than that can take is told, on all connections, and
-    whoever else there is notices nothing."""
+    """The descriptors stay on their sender's account. A user that sends more of them than the account can
+    take is told, on all connections, and other users notice nothing."""
     served = serve("--socket-mode", "0666", settings={"fds_per_uid": 30})
     other = served.peer(uid=MALLORY)
     crew = served.crew("other", 1, uid=MALLORY)

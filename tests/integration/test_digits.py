@@ -92,7 +92,7 @@ def test_mpirun_starts_one_job(single, daemon, program, build, scratch):
 
 
 def test_mpirun_without_a_daemon_is_refused(program, build, scratch):
-    """Else there would be as many trainings as ranks."""
+    """Otherwise there would be as many trainings as ranks."""
     nowhere = {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"}
     status, found, text = mpirun(program, build, scratch, nowhere)
     assert status == 1 and found == [[], []], text

@@ -2,8 +2,8 @@
 """The training job with its model on a GPU, a fake one: it is the training that the CPU does, bit by bit.
 
 The fake GPU runs the kernels on the CPU, with the sums in the order of the CPU's own program, so nothing less
-than equal parameters after each epoch will do. Whoever is killed, and in the middle of whatever, the
-parameters at the end are those of the undisturbed run.
+than equal parameters after each epoch will do. A member may be killed at any moment: the parameters at the
+end are those of the undisturbed run.
 """
 import os
 import signal
@@ -26,7 +26,7 @@ def setting(epochs, batch=BATCH):
 
 
 def curve(found):
-    """What all members have told of each epoch, and of the end."""
+    """The losses and hashes of all members, by epoch, and their ends."""
     epochs = {(event["rank"], event["epoch"]): (event["loss"], event["hash"])
               for event in found if event["event"] == "epoch"}
     ends = {event["rank"]: (event["accuracy"], event["hash"]) for event in found if event["event"] == "end"}
@@ -108,7 +108,7 @@ def test_on_a_slow_gpu_nobody_reads_what_is_not_there_yet(on_cpu, daemon, start)
 # ---- losses ----
 
 LONGER = 12
-FREEZE = 2      # after this epoch, where somebody is to be killed
+FREEZE = 2      # after this epoch, where a member is to be killed
 
 
 def frozen(start, served, hold, run=()):

@@ -36,7 +36,7 @@ def one(path, **options):
 
 
 def ended(served, **options):
-    """What `list jobs --ended --json` says."""
+    """The jobs of `list jobs --ended --json`."""
     document = json.loads(served.ctl("list", "jobs", "--ended", "--json", **options))
     assert list(document) == ["schema_version", "ended_jobs"]
     return document["ended_jobs"]
@@ -130,7 +130,7 @@ def test_earlier_ones_of_that_name(daemon, peers, ctl):
 
 
 def test_a_member_that_was_lost(daemon, peers):
-    """Whatever the others do afterwards: the loss is why."""
+    """The loss is the reason, and the others' later acts are none."""
     served = daemon()
     made = peers(Crew(served.socket, "broken", 2, rejoin_grace_ms=0))
     made.go(2)
@@ -167,7 +167,7 @@ def test_all_went_while_a_place_was_kept(daemon, peers):
 
 
 def test_too_few_were_left_to_wait(daemon, peers):
-    """Somebody has come for a place, and the last one that had the job's state has gone."""
+    """A new member has come for a place, and the last one that had the job's state has gone."""
     served = daemon()
     made = peers(Crew(served.socket, "thin", 3, rejoin_grace_ms=600000))
     made.go(1)
@@ -268,7 +268,7 @@ def test_a_join_that_is_refused_is_no_job(daemon, peers):
 
 @needs_root
 def test_jobs_of_others_are_not_told(daemon, peers, ctl):
-    """As for jobs that live: to nobody but root and the admin group."""
+    """Ended jobs are shown as living ones are: to their user, root and the admin group."""
     served = daemon(settings=OPEN)
     for uid in (ALICE, BOB):
         for name in ("same", f"of-{uid}"):
@@ -317,7 +317,7 @@ def test_they_are_forgotten_with_the_daemon(daemon, peers):
 
 
 def test_only_who_asks_is_told(daemon, peers):
-    """Else a client gets the rows of what there is."""
+    """A client that does not ask gets the rows of living jobs only."""
     served = daemon()
     made = peers(Crew(served.socket, "past", 1, plan=None))
     made.leave()

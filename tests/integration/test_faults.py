@@ -15,7 +15,7 @@ FAULTS = pathlib.Path(__file__).resolve().parents[1] / "faults"
 
 
 def run(build, script, faults, members, seed, *arguments):
-    """The row of a run that found nothing. What fails names the seed."""
+    """The row of a run that found nothing. A failure names the seed."""
     seed = int(os.environ.get("GRADSYNC_TEST_SEED", seed))
     command = [sys.executable, FAULTS / script, "--build", build, "--json", "--faults", str(faults),
                "--members", str(members), "--seed", str(seed), "--hang", "60", *arguments]

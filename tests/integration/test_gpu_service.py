@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What status and doctor say of a daemon that serves a GPU, and the quota of its memory."""
+"""The parts of status and doctor about a daemon that serves a GPU, and the quota of its memory."""
 import json
 import os
 import pathlib
@@ -153,7 +153,7 @@ def gpu_uuid(text):
 
 
 def test_doctor_of_mps(gpu, doctor, scratch, monkeypatch):
-    """As the driver says. What a server that has ended has left in its directory says nothing."""
+    """doctor says what the driver says. Files that an ended MPS server has left do not count."""
     pipes = scratch / "pipes"
     pipes.mkdir()
     (pipes / "control").touch()
@@ -203,7 +203,7 @@ def test_doctor_of_device_nodes(missing, gpu, build, scratch):
 
 @mounts
 def test_doctor_where_nobody_uses_the_gpu(daemon, build, scratch):
-    """A driver that is too old, or in part, fails nothing for who works on CPUs."""
+    """A driver that is too old, or there in part, is no failure for a user that works on CPUs."""
     doctor = Elsewhere(build, scratch, "mount -t tmpfs tmpfs /dev && : > /dev/nvidiactl")
     doctor.socket = daemon().socket
     for row in ("gpu driver", "gpu nodes"):

@@ -121,7 +121,8 @@ def test_two_offenders_do_not_take_each_others_share(serve, attack):
 
 @needs_root
 def test_the_offender_is_named_once(daemon, peers, program):
-    """One line for each kind of offence; what follows is counted, and the count told when it is over: here, at the end."""
+    """Each kind of offence has one line. Later offences are counted, and the end, which is here, tells the
+    count."""
     made = daemon(settings=SERVED)
     counts = {"garbage": 400, "idle": 300, "churn": 100}
     hostile = program("/usr/bin/python3", "-B", SCRIPT, "--uid", MALLORY, made.socket,
@@ -129,7 +130,7 @@ def test_the_offender_is_named_once(daemon, peers, program):
     assert hostile.line(LONG) == "garbage"
     assert hostile.line(LONG) == "held"
     refusals = []
-    while len(refusals) < 3:            # whoever came while the first ones went has left room
+    while len(refusals) < 3:            # a client that came while the first ones went was let in
         reason = refusal_of(peers(Peer(made.socket, uid=MALLORY, hello=False)))
         refusals += [reason] if reason else []
     assert all(reason.code == "QUOTA" and "clients_per_uid" in reason.text for reason in refusals), refusals

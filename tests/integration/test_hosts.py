@@ -14,7 +14,7 @@ from teams import Team
 from trainers import ask, crew, step
 from trainings import digits, kind, same_training, single  # noqa: F401
 
-# Nobody passes for dead, whatever happens, and nobody is waited for that long.
+# No node passes for dead, whatever happens, and no node is waited for that long.
 BLUNT = {**PATIENT, "patience": "3s", "death": "300s", "abandon": "600s"}
 pytestmark = [pytest.mark.host, needed]
 
@@ -31,7 +31,7 @@ def test_any_number_of_hosts_is_the_same_training(hosts, program, single, n, mem
 
 
 def begin(members):
-    """A step of which nobody has heard the end."""
+    """Begins a step whose end no member has heard yet."""
     for rank, each in enumerate(members):
         ask(each, f"fill {rank + 1}")
         ask(each, "ready")
@@ -39,7 +39,7 @@ def begin(members):
 
 
 def goes_on(members):
-    """Which is right."""
+    """The step ends, and its result is right."""
     for each in members:
         assert each.line().startswith("OK step=")
         assert ask(each, "check 1.5") == "right"
@@ -52,7 +52,7 @@ def kill_helper(node):
 
 
 def wait_refused(it, more):
-    """Until so many more communicators could not be built."""
+    """Waits until so many more communicators could not be built."""
     def count():
         return sum(node.log.count("cannot be reached: [") for node in it.nodes)
 

@@ -22,7 +22,7 @@ def counted(member, daemon):
 
 
 def refused(it, rank, instance):
-    """What a process is told that comes for this rank, and has to go."""
+    """The error of a process that comes for this rank and has to go."""
     made = it.fresh()
     made.say(f"{Team.join_line(it, rank)} instance={instance}")
     name, _, text = made.line().partition(" ")

@@ -18,7 +18,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice
 # -- ranks
 
 def test_another_world_size_in_the_same_moment(serve):
-    """The first one is gone before the others come, or while they do: who met it may try again, and their wish counts."""
+    """The first member is gone before the others come, or while they do: one that met it may try again, and
+    their wish counts."""
     served = serve()
     for _ in range(5):
         first, others = served.peer(), [served.peer() for _ in range(4)]
@@ -62,7 +63,8 @@ def test_quota_of_clients(serve):
 
 @needs_root
 def test_limit_of_users(serve):
-    """Who is here may come again, and whoever looks after the daemon; root's healthy job counts as one."""
+    """A user with a connection may come again, and so may an administrator; root's healthy job counts as one
+    user."""
     served = serve(settings={"uids": 3, "socket_mode": "0666"})
     inside = [served.peer(uid=uid) for uid in (4001, 4002)]
     outside = served.peer(uid=4003, hello=False)
@@ -105,7 +107,7 @@ def test_quota_of_bytes(serve):
 
 
 def test_quota_of_file_descriptors_in_connections(serve):
-    """A socket and a pidfd each, and whoever comes when that is too much hears which key says so."""
+    """Each connection has a socket and a pidfd. A client beyond the quota hears which key limits it."""
     served = serve(settings={"fds_per_uid": 14, "clients_per_uid": 100})
     inside = []
     for _ in range(20):
@@ -125,7 +127,7 @@ def test_quota_of_file_descriptors_in_connections(serve):
 
 @needs_root
 def test_all_file_descriptors_are_charged(serve):
-    """What one user can make the daemon hold is what the limit says, by the kernel's own count."""
+    """The daemon holds at most as much for one user as the limit says, by the kernel's own count."""
     limit = 40
     served = serve(settings={"fds_per_uid": limit, "socket_mode": "0666"})
     before = len(served.before["fds"])

@@ -18,7 +18,7 @@ POSSIBLE = os.geteuid() == 0 and subprocess.run([*JOURNAL, "/tmp", "true"], chec
 
 
 class Journal:
-    """What the daemon sends to journald."""
+    """A journald that takes the daemon's records."""
 
     def __init__(self, folder):
         folder.mkdir()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon holds after many members and many steps, and who pays for the memory that it shares with
-them.
+"""The daemon's memory after many members and many steps, and the cgroups that pay for the memory that it
+shares with them.
 
 tests/leaks.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
 GRADSYNC_TEST_STEPS).
@@ -44,7 +44,7 @@ def cycle(served, number):
 
 
 def tidied(served, before):
-    """What the daemon holds for nobody goes back to the system a moment after it has become free."""
+    """The daemon gives free memory back to the system after a moment."""
     wait_until(lambda: served.daemon.anonymous() <= before + SLACK, "free memory to be given back")
 
 
@@ -228,7 +228,7 @@ def charged(group, program):
 @pytest.mark.heavy
 @pytest.mark.cgroup
 def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, program):
-    """As below, with members of the real library: parameters that nobody writes, and the outputs of all
+    """As below, with members of the real library: parameters that no member writes, and the outputs of all
     collectives."""
     served = serve(cgroup=group.path)
     charged(group, program)

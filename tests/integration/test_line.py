@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many users ask beside a job's steps stands in line: the steps go on before it is answered."""
+"""Requests of many users stand in line beside a job's steps: the steps go on before these are answered."""
 import os
 
 import pytest

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that are lost while something of theirs is under way, what the others are told, and the daemon's
-own end.
+"""Members that are lost while something of theirs is under way, the news to the others, and the daemon's own
+end.
 
-The law: a step is committed once every bucket of every member was READY, whoever dies later; otherwise it is
-void for all.
+The law: a step is committed once every bucket of every member was READY, also if a member dies later;
+otherwise it is void for all.
 """
 import signal
 

@@ -22,7 +22,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice
 
 
 def fetch(path, request=None):
-    """What a caller gets that says `request` and reads to the end; None: it shuts its side down without a word."""
+    """The answer to a caller that says `request` and reads to the end; None: it shuts its side down without a
+    word."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(harness.DEADLINE)
         caller.connect(str(path))
@@ -128,7 +129,8 @@ def test_void_steps_and_refusals(daemon, peers):
 
 @needs_root
 def test_refusals_are_told_to_operators_only(daemon, peers):
-    """Who is refused for its descriptors, its haste, or its token, is counted; others get no number instead of a wrong one."""
+    """Refusals for descriptors, haste or a token are counted for operators. Other users get no number instead
+    of a wrong one."""
     served = daemon(settings={"socket_mode": "0666"})
     peers(Crew(served.socket, "private", 1, uid=ALICE, plan=None, token="hers"))
     stranger = peers(Peer(served.socket, ALICE))
@@ -217,7 +219,8 @@ def test_the_socket_says_the_same(served, peers):
 
 
 def test_the_process(served):
-    """With the meanings that collectors know. The names are its own: a collector of files has the others."""
+    """Collectors know the meanings of these metrics. The names are the daemon's own: a collector of files has
+    the others."""
     found = parse(served.ctl("metrics"))
     words = pathlib.Path(f"/proc/{served.pid}/stat").read_text().rpartition(")")[2].split()
     boot = int(re.search(r"^btime (\d+)$", pathlib.Path("/proc/stat").read_text(), re.M)[1])

@@ -61,7 +61,7 @@ def test_what_cannot_be_written_leaves_the_old_file(daemon, program, scratch, br
 
 
 def test_what_does_not_fit_leaves_the_old_file(daemon, program, scratch):
-    """As on a disk that is full: the file may not grow to its size."""
+    """The file may not grow to its size, as on a full disk."""
     served = daemon()
     path = scratch / "gradsync.prom"
     path.write_text("old")

@@ -173,7 +173,8 @@ def test_the_next_daemon_gets_the_port(served, orderly):
 
 
 def test_a_port_that_is_taken_does_not_stop_the_start(served, daemon):
-    """Else whoever takes it while a daemon is restarted would keep the jobs from coming back."""
+    """Otherwise a process that takes the port while a daemon is restarted would keep the jobs from coming
+    back."""
     other = daemon(settings={"metrics_listen": served.metrics})
     other.wait_log(f"warning: metrics_listen: another process listens on {served.metrics}; where several .*"
                    "each a port of its own .*; it is tried again every second")

@@ -153,7 +153,7 @@ def test_min_of_floats_is_refused(cluster, member):
 
 
 def refusals(it, member, job="mixed"):
-    """One member comes to each of the daemons: the first one waits. What is said to the second."""
+    """One member comes to each of the daemons; the first one waits. Returns the answer to the second."""
     first, second = opened(it, member, 0, 1)
     first.say(f"join name={job} world=2 rank=0")
     wait_until(lambda: it.nodes[0].job(job), "the first member waits")
@@ -225,7 +225,7 @@ def waiting(it, member, job="team"):
 
 
 def steps_beside(it, member):
-    """Of a job of the first daemon alone: a function that does another one."""
+    """Makes a job of the first daemon alone. Returns a function that makes a step of it."""
     beside = crew(members_of(it, member, [0]), None, 1)
     numbers = itertools.count(1)
 
@@ -235,7 +235,8 @@ def steps_beside(it, member):
 
 
 def test_an_init_that_does_not_end_is_ended(cluster, member):
-    """It says so, is tried again, and other jobs go on; whoever serves the GPU next does it."""
+    """The daemon says so and tries again, and other jobs go on. The daemon that serves the GPU next
+    connects."""
     it = cluster(1, settings=STAY)
     stuck = it.add(env={"FAKE_NCCL_STUCK": "init"}, build="2s")
     it.nodes.append(stuck)
@@ -264,7 +265,7 @@ def test_what_the_host_does_not_give_is_named(cluster, member):
 
 
 def test_a_collective_that_does_not_end_is_given_up(cluster, member):
-    """What it was for is done again, with another communicator."""
+    """The step is done again, with another communicator."""
     it = cluster(2, common={"nccl_timeout": "5s"}, settings=STAY)
     members = crew(members_of(it, member), None, 2)
     assert step(members) == 1

@@ -22,7 +22,7 @@ def told(served):
 
 
 def step(crew, spoiled=()):
-    """One step of ones, but for `spoiled`: (rank, parameter, index, value)."""
+    """One step of ones, except for `spoiled`: (rank, parameter, index, value)."""
     plans = crew.plans[0]
     for peer, plan in zip(crew.peers, plans):
         for param, (_, shape, _) in enumerate(plan.params):

@@ -126,7 +126,7 @@ def test_a_manager_that_does_not_listen_stops_nobody(serve, scratch):
 
 
 def activated(build, processes, scratch, *flags):
-    """The daemon behind systemd-socket-activate, which execs it at the first connection: the pid stays."""
+    """The daemon under systemd-socket-activate, which execs it at the first connection: the pid stays."""
     path = str(scratch / "passed")
     (scratch / "empty.conf").write_text("")
     made = harness.Program("/usr/bin/systemd-socket-activate", "--seqpacket", "-l", path, build / harness.DAEMON, "--config",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators order: members evicted, jobs paused and resumed, the daemon drained; and who may give which order."""
+"""Orders of operators: members evicted, jobs paused and resumed, the daemon drained; and who may give which
+order."""
 import contextlib
 import grp
 import os
@@ -191,7 +192,7 @@ def test_collectives_wait_for_the_end_of_a_pause(serve):
 
 
 def test_the_end_of_the_daemon_ends_a_pause(daemon, peers):
-    """What is complete is committed before the daemon goes; a pause would only make it void."""
+    """A complete step is committed before the daemon goes; a pause would only make it void."""
     made = daemon(settings={"drain_timeout": "1h"})
     crew = peers(Crew(made.socket, "halted", 2))
     order(crew.peers[0], "PAUSE", job="halted")
@@ -403,7 +404,7 @@ def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(serve):
 
 
 def test_the_end_of_a_drain_is_for_all_jobs(serve):
-    """Of all users, with steps and with collectives.
+    """Jobs of all users go on, those with steps and those with collectives.
 
     Planted: only the first job on the list goes on (hold.c).
     """

@@ -87,8 +87,8 @@ def named(frames):
 
 @needs_root
 def test_an_operator_is_not_blinded(daemon, peers, scratch):
-    """What users took back after a restart, each as much as its quota allows, is shown whole by all
-    commands."""
+    """After a restart users took jobs back, each as much as its quota allows: all commands show them
+    whole."""
     served = daemon(settings={"socket_mode": "0666", "metrics_socket": scratch / "metrics"})
     for uid in USERS:
         crowd(served, peers, uid)
@@ -165,8 +165,8 @@ def test_own_jobs_come_first(daemon, peers):
 
 @needs_root
 def test_jobs_come_and_go_between_pieces(daemon, peers):
-    """Those that are there all the time are told once each. One that is told half goes on where it was left,
-    and those that begin meanwhile are left out, so that the walk ends."""
+    """Jobs that are there all the time are told once each. A job that is told in part goes on where it was
+    left, and jobs that begin meanwhile are left out, so that the walk ends."""
     served = daemon(settings={"socket_mode": "0666"})
     operator = peers(Peer(served.socket))
     stay = peers(Returning(served.socket, USERS[0]))
@@ -249,7 +249,7 @@ class Halving(FakeDaemon):
 
 @pytest.mark.parametrize("kind", [Cutting, Halving])
 def test_a_daemon_that_hangs_up_in_an_answer(kind, program, scratch):
-    """It is there, so nobody is told to start one."""
+    """The daemon is there, so no command advises to start one."""
     made = kind(scratch / "cutting")
     try:
         for words in (("status",), ("list", "jobs"), ("metrics",)):

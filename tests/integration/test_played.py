@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library beside a daemon that the test plays: what no real daemon says, or hardly ever."""
+"""The library beside a daemon that the test plays, which says what real daemons say never, or hardly ever."""
 import os
 import socket
 import threading
@@ -162,7 +162,8 @@ def test_what_makes_no_sense_ends_the_connection(against, scratch, what):
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_whoever_has_left_is_gone(against, scratch, answers):
-    """Whatever the daemon says: with STATE the job would still be there."""
+    """A member that leaves is gone even if the daemon refuses with STATE, which otherwise leaves a member in
+    its job."""
     fake = PlayedDaemon(scratch / "fake")
     fake.on_leave = lambda request, leave: fake.send("REFUSED", request if answers else 0, code=wire.pb.STATE,
                                                      text="no such moment")

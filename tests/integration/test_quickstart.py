@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first command of the README: it is run as it stands there, but that packages are there already and nothing is written into the
-source tree. What it builds, it builds from nothing: so nothing that it needs is missing from what it asks the build for.
+"""The first command of the README runs as it stands there, except that packages are there already and nothing
+is written into the source tree. It builds from nothing, so it has to ask the build for all that it needs.
 
 Here its Python has no PyTorch; tests/torch/test_examples.py has the other case."""
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README, the tour and the manual of the settings say about files, commands and settings is so."""
+"""The README, the tour and the manual of the settings are right about files, commands and settings."""
 import pathlib
 import re
 import shutil
@@ -54,7 +54,7 @@ def test_what_building_needs_is_one_line():
 
 
 def test_its_programs_are_found_in_the_build_tree(program, build):
-    """As it says: in the shell that meson opens."""
+    """The shell that meson opens finds them, as the README says."""
     shell = program(shutil.which("meson"), "devenv", "-C", build, "sh", "-c",
                     "gradsyncctl run --private -n 3 -- hello && gradsyncd --version && "
                     "/usr/bin/python3 -c 'import gradsync; print(gradsync.__file__)' && "

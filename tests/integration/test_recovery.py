@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of a loss after the fact: who it was, what it cost, how fast the job was back."""
+"""Status and metrics of a loss after the fact: the member, the cost, and the time until the job was back."""
 import os
 import re
 import time
@@ -92,7 +92,7 @@ def test_no_step_was_open(team):  # noqa: F811
 
 
 def test_a_job_that_cannot_go_on(daemon, peers):
-    """It has no grace: the loss stays on status for as long as somebody holds the job."""
+    """The job has no grace: the loss stays on status for as long as a client holds the job."""
     served = daemon()
     crew = peers(Crew(served.socket, "team", 2))
     crew.go()

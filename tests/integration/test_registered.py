@@ -88,7 +88,7 @@ WRONG_FILES = {
 
 
 def test_wrong_files(serve):
-    """Each is refused by name, and costs nobody anything."""
+    """Each file is refused by name, and the job goes on."""
     served = serve()
     crew = served.crew("wrong", 1)
     peer = crew.peers[0]
@@ -108,7 +108,7 @@ def test_wrong_files(serve):
 
 
 def test_another_users_plan_is_not_named(serve):
-    """Whose bytes they are already."""
+    """The bytes belong to another user's plan already, and the refusal does not name it."""
     served = serve(settings={"socket_mode": "0666"})
     own = served.adopt(Own(4 * PAGE))
     first, second = (served.crew(f"job{uid}", 1, plan=None, uid=uid).peers[0] for uid in (1001, 1002))
@@ -164,7 +164,7 @@ def test_quota(serve):
 
 
 def watch(peer, plans, own, others):
-    """What a member hears whose pages are gone, and the others of its job."""
+    """A member whose pages are gone hears why, and the others of its job hear of the loss."""
     refusal = peer.hangup()
     assert refusal is not None and "holes were punched" in refusal.text and f"rank {peer.rank}" in refusal.text, refusal
     for other, plan in zip(others, plans):

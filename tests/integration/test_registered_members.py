@@ -17,7 +17,8 @@ BYTES = {"f32": 4, "f64": 8, "bf16": 2}
 
 
 def layout():
-    """The places of parameters one behind the other by type, as a framework's flat buffer of each type has them."""
+    """The places of parameters one after the other by type, as a framework's flat buffer of each type has
+    them."""
     at, places = 0, [0] * len(TYPES)
     for dtype in ("f32", "f64", "bf16"):
         for number, (mine, elements) in enumerate(zip(TYPES, ELEMENTS)):
@@ -88,7 +89,7 @@ def test_gaps_and_neighbours_differ_by_name(daemon, member):
 
 
 def test_parameters_in_several_memories_and_in_the_arena(daemon, member):
-    """In one plan. The buckets of a memory end with it."""
+    """All are in one plan. The buckets of a memory end with it."""
     members = pair(member, daemon())
     for each in members:
         ask(each, "register 0 4096")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lost members and those who come in their place: what the others are told, who has which rank, and that nothing is averaged
-that should not be. Members are real trainers on the public API, driven line by line."""
+"""Lost members and their successors: the news to the others, the ranks, and that no wrong value is averaged.
+Members are real trainers on the public API, driven line by line."""
 import os
 
 import pytest
@@ -46,7 +46,7 @@ def test_killed_in_a_step_and_replaced(team):
 
 
 def test_synchronised_before_the_next_step(team):
-    """Who calls sync_state() by itself is not told of a void step it never began."""
+    """A member that calls sync_state() by itself is not told of a void step that it never began."""
     it = team()
     it.step()
     it.kill(2)
@@ -57,8 +57,9 @@ def test_synchronised_before_the_next_step(team):
 
 @pytest.mark.parametrize("finished", [False, True], ids=["by-nobody", "by-one"])
 def test_synchronised_before_a_committed_step_is_finished(team, finished):
-    """All have marked all, so the step is committed; who has not taken it by finish() when the state is synchronised must not
-    apply it to that state any more: the newcomer's is without it, or the state that came has it already."""
+    """All have marked all, so the step is committed. A member that has not taken it by finish() when the
+    state is synchronised must not apply it to that state any more: the newcomer's is without it, or the state
+    that came has it already."""
     it = team()
     it.step()
     it.bring()
@@ -84,8 +85,9 @@ def test_synchronised_before_a_committed_step_is_finished(team, finished):
 
 
 def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
-    """Marks of a step that is void already are dropped in silence. That is told by finish(), whenever the state was synchronised,
-    as it is to who had marked before the change: a trainer does not know when its library has heard."""
+    """Marks of a step that is void already are dropped in silence. finish() tells of that, whenever the state
+    was synchronised, as it tells a member that had marked before the change: a trainer does not know when its
+    library has heard."""
     it = team()
     it.step()
     stay = it.members[:2]
@@ -103,7 +105,7 @@ def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
 
 
 def test_lost_while_the_others_synchronise(team):
-    """A synchronisation that cannot end starts again with whoever comes."""
+    """A synchronisation that cannot end starts again with the next member that comes."""
     it = team()
     it.step()
     it.kill(1)
@@ -119,7 +121,8 @@ def test_lost_while_the_others_synchronise(team):
 
 
 def test_no_state_is_left(team):
-    """The last one who had the state dies before he could hand it on: nobody may begin anew under the same job."""
+    """The last member that had the state dies before it could hand it on: no member may begin anew under the
+    same job."""
     it = team(world=2)
     it.step()
     it.kill(1)
@@ -197,7 +200,8 @@ def test_one_leaves_and_the_others_go_on(team):
 
 
 def test_the_job_grows_between_steps(team):
-    """Who comes later waits for the end of the open step; nothing is void to the daemon, and the others hear of it."""
+    """A member that comes later waits for the end of the open step; nothing is void to the daemon, and the
+    others hear of it."""
     it = team(ranks=False, least=2, world=3, come=2)
     assert it.step() == [1, 1]
     it.bring([it.members[0]])                           # a step is open now
@@ -264,7 +268,8 @@ def test_a_plan_in_the_making_waits(member, daemon):
 
 
 def test_whoever_was_idle_hears_of_it_from_a_collective(team):
-    """Nobody was in a call when the generation changed: the first collective after it tells, and moves nothing."""
+    """No member was in a call when the generation changed: the first collective after it tells, and moves
+    nothing."""
     it = team()
     it.step()
     it.kill(1)
@@ -391,7 +396,8 @@ def test_whether_a_place_is_kept(member, daemon, setting, wish, kept):
 
 
 def test_a_broadcast_from_a_rank_that_is_no_more(team):
-    """Who did not know that the world has become smaller is told so, not that he asked for what does not exist."""
+    """A member that does not know yet that the world is smaller hears of that, not of a rank that does not
+    exist."""
     it = team(SHORT, ranks=False, least=2)
     it.kill(0)
     stay = it.members[1:]
@@ -448,7 +454,7 @@ def torn(member, served, options, history=False):
     for each, step in zip(members[:2], (7 if history else 0, 0)):
         each.say(f"poll sync {step}")
     while served.job("torn")["operations"] < before + 4:
-        with served.at_once():          # in each call rank 2 goes on by one operation, and so nobody goes further
+        with served.at_once():          # in each call rank 2 goes on by one operation, and so no rank goes further
             ask(members[2], "sync 0", "AGAIN")
     members[0].kill()
     members[2].say("poll sync 0")

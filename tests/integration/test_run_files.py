@@ -19,7 +19,8 @@ def of(directory, rank):
 
 
 def test_a_file_for_each_rank(runner):
-    """Both streams, without the ranks; what is relayed is what it was. The daemon's log is there, too."""
+    """A file has both streams of a rank, without the rank. Relayed output is as usual. The daemon's log is
+    there, too."""
     directory = runner.scratch / "logs"
     made = runner.run("--log-dir", directory, "-n", "2", "sh", "-c", BOTH)
     for rank in range(2):
@@ -32,7 +33,8 @@ def test_a_file_for_each_rank(runner):
 
 
 def test_files_are_continued(runner):
-    """By the next run, and by a process that is started again. What a daemon said before is no news."""
+    """The next run continues the files, and so does a process that is started again. A daemon's older lines
+    are no news."""
     directory = runner.scratch / "logs"
     directory.mkdir()
     (directory / "gradsyncd.log").write_text("2026-01-01 00:00:00.000 gradsyncd warning: long ago\n", "utf-8")
@@ -87,8 +89,8 @@ def test_a_file_that_takes_no_more(runner):
 # -- restarts
 
 def test_what_goes_on_writing_does_not_hold_up_a_restart(runner):
-    """A process in a session of its own that has the pipe of one that has failed, and writes without end:
-    what was written by then is relayed, and the signals are heard."""
+    """A process in a session of its own has the pipe of one that has failed, and writes without end: run
+    relays its output up to then, and hears signals."""
     script = ('setsid yes & until read name < /proc/$!/comm && [ "$name" = yes ]; do :; done; '
               'echo err >&2; exit 3')
     command = [runner.ctl, "run", "--private", "--restart", "1", "-n", "1", "sh", "-c", script]
@@ -125,7 +127,7 @@ def test_restarts_come_more_and_more_slowly(runner, grace, expected):
 
 
 def test_a_command_that_is_gone_at_a_restart(runner):
-    """The process that could not become the command is no member, and nobody waits for its end."""
+    """The process that could not become the command is no member, and no process waits for its end."""
     trainer = runner.scratch / "trainer"
     trainer.write_text('#!/bin/sh\nrm "$0"\nexit 3\n', "utf-8")
     trainer.chmod(0o755)
@@ -143,7 +145,7 @@ def paused(runner, *options):
 
 
 def test_a_pause_does_not_outlast_the_job(runner):
-    """Nobody is asked to end who does not run: there is no grace time to wait for."""
+    """A process that does not run is not asked to end: there is no grace time to wait for."""
     made = paused(runner, "--grace", "1000")
     made.signal(signal.SIGTERM)
     assert made.wait() == 128 + signal.SIGTERM

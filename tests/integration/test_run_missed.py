@@ -65,7 +65,7 @@ class Story:
         self.pids = [int(lines_of(text, rank)[0]) for rank in range(3)]
 
     def say(self, state, missing, doing, shift=0, uid=None):
-        """What there is to be said of the job: `doing` by rank; ranks are `shift` higher there."""
+        """Sets the daemon's answer about the job: `doing` by rank; ranks are `shift` higher there."""
         uid = os.geteuid() if uid is None else uid
         self.daemon.answer = [
             row("STATUS_JOB", name="told", uid=uid, state=state, world=3),
@@ -140,8 +140,7 @@ def test_a_daemon_that_cannot_be_asked(runner, story):
 
 
 class Held:
-    """Rank 0 has ended, rank 1 goes on until it is told to end, and the daemon does not answer whoever asks
-    it."""
+    """Rank 0 has ended, rank 1 goes on until it is told to end, and the daemon does not answer requests."""
 
     def __init__(self, runner):
         self.go = runner.scratch / "tmp" / "go"
@@ -174,7 +173,7 @@ class Held:
 
 
 def descriptors(pid):
-    """What the descriptors of a process are; nothing if it has ended."""
+    """The targets of a process' descriptors; nothing if it has ended."""
     try:
         return [os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
     except OSError:

@@ -35,7 +35,8 @@ def test_each_job_has_a_name_and_a_token_of_its_own(runner):
 
 
 def test_a_name_and_a_token_that_are_given(runner):
-    """Who names the job may have others join it, so it gets no token; one that is set is kept."""
+    """Other processes may join a job that the caller has named, so it gets no token; a token that is set is
+    kept."""
     tell = ("-n", "1", "--", "sh", "-c", TELL)
     assert lines_of(runner.run("--job", "mine", *tell).out, 0) == ["mine "]
     told, = lines_of(runner.run(*tell, env={"GRADSYNC_JOB_TOKEN": "known"}).out, 0)
@@ -68,7 +69,7 @@ def test_two_containers_on_one_daemon(daemon, program, scratch, build):
                                                 for rank in range(2)]
 
 
-#: Of a launcher: what its ranks are told, and the address of another one that runs beside it.
+#: The variables of a launcher's ranks, and the address of another launcher that runs beside it.
 LAUNCHERS = {
     "torchrun": ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500,
                   "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "RANK": 0}, {"MASTER_PORT": 29501}),
@@ -104,7 +105,7 @@ def test_a_launcher_of_another_container_has_chosen_the_same_name(daemon, member
 @as_root
 @pytest.mark.parametrize("launcher", [name for name, (_, other) in LAUNCHERS.items() if other])
 def test_each_rank_of_a_launcher_in_a_container_of_its_own(daemon, member, launcher):
-    """As `mpirun apptainer exec --pid` starts them: they are in one job."""
+    """The ranks are in one job if they are started as by `mpirun apptainer exec --pid`."""
     env, _ = LAUNCHERS[launcher]
     assert len(set(names_of(daemon(), member, [(env, ()), (env, CONTAINER), (env, CONTAINER)]))) == 1
 

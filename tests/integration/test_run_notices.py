@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the private daemon of gradsyncctl run reports reaches the terminal; its log stays if something
-failed."""
+"""Notices of the private daemon of gradsyncctl run reach the terminal; its log stays if something failed."""
 import os
 import re
 import signal
@@ -76,7 +75,8 @@ def test_a_loss(runner):
 
 
 def test_what_is_no_loss_is_not_held_back(runner):
-    """A job may be named like one. What the daemon says of a member is shown also if that ends at once."""
+    """A job may have a name that looks like a loss. A notice about a member is shown even if the member ends
+    at once."""
     trainers = Trainers(runner, "--job", "we lost rank 1 of it")
     trainers.begin()
     trainers.say(1, "fill nan")
@@ -100,7 +100,8 @@ def test_the_end_is_no_loss(runner):
 
 
 def test_a_failure_is_said_once(runner):
-    """Run has said which rank has failed, and ends the others: what the daemon says of that helps nobody."""
+    """run has said which rank has failed, and ends the others: the daemon's lines about that would not
+    help."""
     trainers = Trainers(runner, n=3)
     trainers.begin()
     os.kill(trainers.pids[1], signal.SIGKILL)

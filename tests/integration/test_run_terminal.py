@@ -71,7 +71,8 @@ def test_a_row_for_each_rank(runner, bars):
 
 
 def test_two_streams_have_one_row(bars):
-    """That of standard error, where bars usually are; the other one is there when that has gone."""
+    """The row is that of standard error, where bars usually are; the other stream has it when that one has
+    gone."""
     made = bars(1)
     made.say(0, r"out:\rout")
     made.terminal.shows("[0] out")

@@ -13,7 +13,7 @@ BYTES = 100000
 
 
 def pattern(rank, at):
-    """What a rank gives in a collective, from there on."""
+    """The bytes that a rank gives in a collective, from there on."""
     return bytes((rank * 37 + i * 11 + i // 251) % 256 for i in range(at, at + 32))
 
 
@@ -73,7 +73,7 @@ def test_a_part_of_a_call_is_not_taken_for_another(team):
 
 
 def test_a_state_that_was_changed_is_refused(team):
-    """In any language: this is the C library's. The next process takes it as it is."""
+    """The library refuses it in any language: this is C's. The next process takes the state as it is."""
     it, between = team
     stay = it.members[:1]
     begin(it, stay)

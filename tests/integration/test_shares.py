@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all users share, descriptors and the daemon's own memory: many users that take all they may leave room
-for whoever has a running job, and for root."""
+"""All users share descriptors and the daemon's own memory. Many users that take all they may leave room for a
+user with a running job, and for root."""
 import os
 
 import pytest

@@ -95,8 +95,8 @@ def test_two_daemons_beside_each_other(daemon):
 
 
 def test_nobody_is_taken_and_nothing_spins(daemon):
-    """Without even the spare descriptor nobody can be taken, and the socket stays readable: the event thread sleeps all the same,
-    and takes whoever waits when there is room again."""
+    """Without even the spare descriptor the daemon can take no client, and the socket stays readable: the
+    event thread sleeps all the same, and takes the waiting client when there is room again."""
     served = daemon()
     soft, hard = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
 

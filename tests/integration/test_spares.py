@@ -43,7 +43,7 @@ class Spared(Team):
         return answer
 
     def sync(self, new, step):
-        """Everybody takes the state of those who stayed; `new` comes with none."""
+        """All members take the state of those that stayed; `new` comes with none."""
         takes_state(new, [each for each in self.members if each is not new], step)
 
     def lose(self, rank, spare):

@@ -60,8 +60,8 @@ def go(peers, plans):
 
 
 def wait_for_the_child(served, peers, plans):
-    """As go(), for a step that stalls: it waits for the child and for nobody else, not even for a moment, and what
-    was told of a slow machine's own stalls has been heard."""
+    """As go(), for a step that stalls: it waits for the child alone, from the first moment on. Earlier
+    notices, of a slow machine's own stalls, have been heard."""
     for peer in peers:
         peer.silent()
     with served.daemon.at_once():
@@ -127,7 +127,7 @@ def go_on_without_the_main_thread(turn):
     """The kernel calls a process a zombie whose first thread has ended, though the others go on."""
     threading.Thread(target=turn).start()
     number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
-    ctypes.CDLL(None).syscall(number, 0)        # exit of one thread: nothing is unwound, nobody else ends
+    ctypes.CDLL(None).syscall(number, 0)        # exit of one thread: nothing is unwound, no other thread ends
 
 
 def stop(child):
@@ -143,7 +143,7 @@ def trace(child):
     ("running", compute, None), ("running", let_a_thread_compute, None), ("sleeping", halt, None), ("stopped", halt, stop), ("stopped", compute, stop),
     ("traced", halt, trace), ("zombie", go_on_without_the_main_thread, None)])
 def test_the_state_of_the_culprit(serve, state, how, act):
-    """Whatever its process does, it is named, with that state, by status and in the notice to the others."""
+    """Status names the culprit with the state of its process, and so does the notice to the others."""
     served = serve(settings={"stall_notice": "200ms"})
     child, peers, plans = stalling(served, how=how)
     if state == "zombie":
@@ -173,8 +173,8 @@ def test_the_state_of_the_culprit(serve, state, how, act):
 
 @needs_root
 def test_users_are_told_the_state_of_the_culprit(serve):
-    """As operators are: the parameter, and what a process does that leaves the work to its threads, though in another job nobody
-    waits for it."""
+    """Users are told what operators are told: the parameter, and the state of a process that leaves the work
+    to its threads, though in another job no member waits for it."""
     served = serve(settings={"socket_mode": "0666"})
     child, peers, plans = stalling(served, how=let_a_thread_compute, uid=ALICE, also="other")
     go(peers, plans)
@@ -254,8 +254,8 @@ def test_a_member_that_a_debugger_holds_has_no_deadline(serve):
 
 @needs_root
 def test_jobs_of_many_parameters_hide_no_one_elses(serve):
-    """There is a bound for what is looked at in one piece of an answer; for operators, who see everybody's jobs,
-    in each job."""
+    """The daemon looks at a bounded number of parameters for one piece of an answer; for operators, which see
+    the jobs of all users, in each job."""
     served = serve(settings={"socket_mode": "0666"})
     many = [(str(number), [1], 0) for number in range(65536)]
     hers = served.crew("many", 3, lambda ordinal: Plan(many), uid=ALICE), served.crew("few", uid=ALICE)
@@ -357,7 +357,7 @@ def test_the_patience_is_three_usual_steps(serve):
         commit(peers, plans)
     go(peers[:1], plans[:1])
     stall = peers[0].expect("STALL")
-    while stall.step != plans[0].step:          # of the first steps, when nobody knew how long they take
+    while stall.step != plans[0].step:          # of the first steps, before their usual time was known
         stall = peers[0].expect("STALL")
     assert stall.since_ms >= 3 * 200
     go(peers[1:], plans[1:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request in every state: whatever a client says, and whenever, it gets one answer, or goes with a reason, and nobody else
+"""Every request in every state: the client gets one answer, or goes with a reason, and no other client
 notices."""
 import pytest
 
@@ -37,7 +37,7 @@ class Stage:
         self.drop()
 
     def others_go(self, request, kind):
-        """What waits for others is answered when there are none any more."""
+        """A request that waits for others is answered when they are gone."""
         scene = self.scene
         for peer in scene.peers:
             if peer is not scene.actor:
@@ -89,8 +89,8 @@ def test_every_request(serve, name):
 
 
 def test_a_loss_in_a_larger_world_before(serve):
-    """The last rank of three was lost, and the others closed ranks; then one of them leaves, and somebody who waits takes his
-    place: he is not the successor of a rank that there is no more."""
+    """The last rank of three was lost, and the others closed ranks; then one of them leaves, and a waiting
+    client takes its place: it is not the successor of a rank that there is no more."""
     served = serve()
     scene = served.adopt(Scene(served))
     served.others.append(scene)

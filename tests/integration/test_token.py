@@ -24,7 +24,7 @@ def tenants(served, token=SECRET, world=2, **options):
 @pytest.mark.parametrize("mine, theirs", [(SECRET, None), (SECRET, "guess"), (None, SECRET), (SECRET, SECRET[:-1]),
                                           (SECRET, SECRET + "x"), ("x" * 255, "x" * 254)])
 def test_another_token_is_refused(serve, mine, theirs):
-    """Whatever a stranger asks for, it hears the same sentence: no rank, pid, size or state of the job."""
+    """A stranger hears the same sentence to each request: no rank, pid, size or state of the job."""
     served = serve()
     fields = {"token": mine} if mine else {}
     crew = served.crew("shared", 2, **fields)
@@ -42,7 +42,7 @@ def test_another_token_is_refused(serve, mine, theirs):
     assert len(texts) == 1, texts
     text, = texts
     assert str(os.getpid()) not in text and not re.search(r"\b(rank|world|members? of|pid)\b", text), text
-    crew.go(2)                          # a higher incarnation has superseded nobody
+    crew.go(2)                          # the stranger's higher incarnation has not superseded the job
 
 
 def test_the_name_is_free_when_the_job_is_over(serve):

@@ -84,7 +84,7 @@ def test_who_is_waited_for(daemon, program, peers):
 
 
 def on_terminal(build, arguments, path, lines):
-    """What top writes to a terminal of so many lines."""
+    """The output of top on a terminal of so many lines."""
     out = harness.on_terminal([build / harness.CTL, "top", *arguments], {"GRADSYNC_SOCKET": path}, lines)
     return out.replace("\r\n", "\n")
 

@@ -56,7 +56,8 @@ class Trace:
 
 
 def check(document):
-    """What must be so of every trace: known kinds, whole times, named tracks, and no two slices of a track overlap."""
+    """Checks the rules of every trace: known kinds, whole times, named tracks, and no two slices of a track
+    overlap."""
     assert document["displayTimeUnit"] == "ms"
     found = Trace(document["traceEvents"])
     assert set(found.kinds) <= {"M", "X", "i", "C"}
@@ -206,7 +207,7 @@ def test_a_large_record_comes_in_pieces(daemon, peers, trace):
 
 
 def test_a_piece_may_begin_anywhere(daemon, peers):
-    """What a client makes up is answered, and costs nobody anything."""
+    """A client may make up where a piece begins: it is answered, and no other client loses anything."""
     served = daemon()
     crew = peers(Crew(served.socket, "j", 1))
     crew.go(3)
@@ -265,7 +266,7 @@ def test_jobs_of_one_name_one_after_the_other(daemon, peers, trace):
 
 
 def test_who_asks_and_does_not_read(serve):
-    """Pieces that pile up unread cost the asker its connection, and nobody else anything."""
+    """Pieces that pile up unread cost the asker its connection, and no other client anything."""
     served = serve()
     crew = served.crew("large", 4, lambda ordinal: small_plan(300, elements=16, ordinal=ordinal))
     crew.go(20)

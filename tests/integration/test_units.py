@@ -112,7 +112,7 @@ def test_units_of_users_load_without_a_complaint(user_units, scratch):
 
 
 def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_factory):
-    """And in what only the system's manager can do."""
+    """Settings that only the system's manager can apply differ as well."""
     user_units = adapted(build, tmp_path_factory.mktemp("user"), "user")
     ours, theirs = keys(units / "gradsyncd@.service"), keys(user_units / "gradsyncd@.service")
     for key in ("Type", "ExecReload", "Restart", "RestartSec", "StartLimitIntervalSec", "StartLimitBurst", "WatchdogSec", "TimeoutStopSec", "NoNewPrivileges", "SystemCallFilter",

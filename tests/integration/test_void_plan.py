@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans that end with their generation (void_on_loss): a member is lost while others make one, or are about
-to, and who comes in its place knows nothing of it."""
+to, and its successor knows nothing of the plan."""
 import signal
 
 import pytest
@@ -93,7 +93,7 @@ def test_it_is_lost_again(team):
 
 
 def test_agreed_before_the_loss(team):
-    """It is not void then: who comes makes it, as any other."""
+    """The plan is not void then: the successor makes it, as any other plan."""
     it = team()
     it.step()
     on_slot(it.members, 1)
@@ -111,7 +111,7 @@ def test_agreed_before_the_loss(team):
 
 
 def test_members_that_differ_in_it(team):
-    """Nobody waits for a plan that others have given up."""
+    """No member waits for a plan that others have given up."""
     it = team()
     on_slot(it.members, 1)
     for each in it.members:
@@ -140,7 +140,7 @@ def test_nobody_comes(team):
 
 
 def test_the_daemon_is_restarted(team):
-    """In order: the plan goes on. That is no loss."""
+    """The restart is orderly: the plan goes on, since no member is lost."""
     it = team()
     it.step()
     on_slot(it.members, 1)

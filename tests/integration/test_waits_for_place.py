@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who waits in a job that lacks a member: members that have begun what cannot end without it, no others."""
+"""Waits in a job that lacks a member: a member waits if it has begun a call that cannot end without it."""
 import pytest
 
 from harness import wait_until
@@ -12,7 +12,7 @@ def member_that_ends_well(member):
 
 
 def states(served, name="job"):
-    """Of the members that are there, by rank, once one is lost."""
+    """The states of the members that are there, by rank, once one is lost."""
     job = served.job(name)
     if job is None or job["state"] != "replacing":
         return None
@@ -37,7 +37,8 @@ def begin(member, commands):
 @pytest.mark.parametrize("commands", BEGINNINGS.values(), ids=list(BEGINNINGS))
 @pytest.mark.parametrize("before", (True, False), ids=("before the loss", "after the loss"))
 def test_what_cannot_end_is_waited_for(daemon, member, before, commands):
-    """Rank 1 has begun it; rank 2 computes, and nobody knows that it will ever want something of the job."""
+    """Rank 1 has begun it; rank 2 computes, and the daemon does not know whether it will ever need the
+    job."""
     served = daemon(settings={"rejoin_grace": "1h"})
     members = crew(member, served, 3)
     if before:
@@ -55,7 +56,7 @@ def test_what_cannot_end_is_waited_for(daemon, member, before, commands):
 
 
 def test_a_new_generation_is_a_new_beginning(daemon, member):
-    """What was begun before a place was filled says nothing about the next loss."""
+    """A call that began before a place was filled does not count at the next loss."""
     served = daemon(settings={"rejoin_grace": "1h"})
     members = crew(member, served, 2)
     begin(members[1], BEGINNINGS["a step"])

@@ -142,7 +142,8 @@ def test_other_daemons_do_not_stand_for_that_of_the_job(daemon, program, peers, 
 
 
 def test_a_job_is_over_whatever_other_daemons_do(daemon, program, peers, scratch):
-    """Another daemon begins anew while nobody looks; that of the job is the same, and knows how it ended."""
+    """Another daemon begins anew while watch does not look; the job's daemon is the same, and knows how the
+    job ended."""
     with watch_among_others(daemon, program, peers, scratch) as (watching, _, crew, other):
         watching.stop()
         harness.kill(other)
@@ -252,7 +253,7 @@ def test_keys_of_top(build, scratch):
 
 
 def test_the_terminal_is_put_right(build, scratch):
-    """Whether a key or a signal ends it. Meanwhile keys are not echoed, and need no newline."""
+    """A key or a signal ends top. Meanwhile keys are not echoed, and need no newline."""
     served = FakeDaemon(scratch / "socket")
     script = 'before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo "the same, $code"'
     for end in (lambda top: top.key("q"), lambda top: top.key("\x03"), lambda top: top.key("\x1c")):

@@ -32,7 +32,7 @@ def difference(reference, other):
 
 @pytest.fixture(scope="module")
 def single(build):
-    """What one process alone does, without a daemon."""
+    """The events of one process alone, without a daemon."""
     program = harness.Program(build / harness.DIGITS, *SETTING)
     try:
         assert program.wait(harness.LONG) == 0, program.err
@@ -53,8 +53,8 @@ def digits(nodes, program, members, *arguments):
 
 
 def same_training(told, single):
-    """What the members of digits() have told is what a single process does, for as many epochs, and all end
-    with the same bits."""
+    """The members of digits() have the losses of a single process, for as many epochs, and all end with the
+    same bits."""
     for rank, each in enumerate(told):
         losses = curve(each, rank)
         assert losses and difference(curve(single)[:len(losses)], losses) < TOLERANCE

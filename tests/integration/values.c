@@ -32,7 +32,7 @@ unsigned reduce_of(const char *name) {
         return (unsigned)strtoul(name, NULL, 0);
 }
 
-/* Of numbers that are neither too small nor too large for it. */
+/* Converts numbers that are neither too small nor too large for it. */
 static uint16_t f16_of(double value) {
         int exponent;
         double fraction = frexp(fabs(value), &exponent);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What member.c reads from its commands and writes into gradients: types and reductions by their names, and
- * elements. */
+/* Types and reductions by the names that commands of member.c use, and elements of gradients. */
 #pragma once
 
 #include <stddef.h>

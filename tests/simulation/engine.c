@@ -26,7 +26,7 @@ static bool linked(uint32_t a, uint32_t b) {
         return reaches(a, b) && reaches(b, a) && (w.bad_link[a] >> b & 1) == 0;
 }
 
-/* Whom `proc` does not reach. */
+/* The nodes that `proc` does not reach. */
 static uint64_t unreachable(const struct comm *comm, uint32_t proc) {
         uint64_t nodes = 0;
 
@@ -153,7 +153,7 @@ void engine_done(const struct event *event) {
                 return;
         if (generation_equal(node->comm, comm->name) && event->c > node->lane[event->b].completed + 1) {
                 at(1, EVENT_DONE, event->proc, event->a, event->b,
-                   event->c); /* in order, also for who wakes */
+                   event->c); /* in order, also for a node that wakes */
                 return;
         }
         for (uint32_t i = 0; i < w.n_procs; i++) {

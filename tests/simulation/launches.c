@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What nodes that agree on launches promise: nobody launches what others are not ready for, and all launch in
- * one order, as long as each of them hears each word of the coordinator, in order. Fillers are no part of it.
+ * The promise of nodes that agree on launches: no node launches what another one is not ready for, and all
+ * launch in one order, as long as each of them hears each word of the coordinator, in order. Fillers are no
+ * part of it.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #define PLACES 64u           /* in the order of launches, likewise */
 #define MAX_TRAILS 128u
 
-/* What a node has been ready for: of the latest unit of each track. */
+/* The launches that a node has been ready for, in the latest unit of each track. */
 static struct given {
         struct generation generation;
         uint64_t number, offered[N_LANES];
@@ -33,13 +34,13 @@ static struct trail {
 } trail[MAX_TRAILS];
 static uint32_t n_trails;
 
-/* What a node has heard of it. */
+/* The words of a trail that a node has heard. */
 static struct {
         struct generation generation;
         uint64_t go[AGREED];
         uint32_t word; /* the latest one */
-        bool lost;     /* … if it is one of those that are kept */
-        uint64_t from; /* launches from there on come after each word since */
+        bool lost;     /* `word` is none of those that are kept */
+        uint64_t from; /* the node has heard each word about launches from there on */
 } follower[MAX_PROCS];
 
 void launches_reset(void) {
@@ -79,7 +80,7 @@ void launches_look(uint32_t proc) {
                         note_given(&given[proc][p->track_of[unit]], p, unit);
 }
 
-/* What it was in a generation that is over for it is not known any more. */
+/* A node that is past the action's unit counts as ready: its earlier state is not known any more. */
 static bool was_ready(uint32_t proc, const struct comm *comm, const struct action *action) {
         const struct given *g = &given[proc][action->track];
         int later = generation_compare(g->generation, action->generation);

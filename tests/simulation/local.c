@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies between trainers and the machine in a real daemon: reductions that read arenas, results that are
- * written into them, and what a node without members gives.
+ * The part between trainers and the machine in a real daemon: reductions that read arenas, results that are
+ * written into them, and the gradients of a node without members.
  */
 #include <string.h>
 
@@ -81,7 +81,7 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
         return local->active && track_on(p, track)->state != UNIT_VOIDING;
 }
 
-/* Whoever has no members gives zeros, at once. */
+/* A node without members gives zeros, at once. */
 void local_look(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 
@@ -110,7 +110,7 @@ void local_reduce(uint32_t proc, uint32_t track, uint32_t item) {
         at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
 }
 
-/* From now on data may be touched. */
+/* A unit is open: from now on its data may be touched. */
 void local_opened(uint32_t proc, uint32_t track) {
         struct local *local = &w.proc[proc].local[track];
 
@@ -120,7 +120,7 @@ void local_opened(uint32_t proc, uint32_t track) {
                         local_reduce(proc, track, item);
 }
 
-/* A member takes its memory with it: what is being written cannot be written everywhere. */
+/* A member takes its memory with it: results that are being written cannot be written everywhere. */
 void local_spoil(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainers: each synchronises first in a generation, then does steps of two plans, and operations, one behind
+ * Trainers: each synchronises first in a generation, then does steps of two plans, and operations, one after
  * or inside the other. Its state is a hash of all that it has applied.
  */
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "gradsync.pb-c.h"
 #include "sim.h"
 
-/* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT
- * is for its outcome, DROP gives a plan up, to bring it again. Each one opens what it opens in the same order
- * everywhere, except X, Y and Z, and needs nothing that another one could not give. */
+/* Each trainer runs a script, entry by entry: OPEN begins a unit, GIVE makes all that is left of it ready,
+ * WAIT is for its outcome, DROP gives a plan up, to bring it again. Each script opens its units in the same
+ * order everywhere, except X, Y and Z, and needs nothing that another one could not give. */
 enum { END, OPEN, GIVE, WAIT, DROP };
 /* X, Y and Z are A, B and C, in another order on each node. */
 enum { O = TRACK_OPERATION, A = TRACK_STEP, B, C, X, Y, Z };
@@ -241,7 +241,7 @@ bool member_twin(uint32_t proc, uint32_t index) {
         return false;
 }
 
-/* Now and then not everybody has called the same operation, which is seen when everybody has called one. */
+/* Now and then trainers have not all called the same operation, which shows when each has called one. */
 static bool differ(uint32_t proc, uint32_t track, uint32_t item, const struct trainer *trainer) {
         if (track != TRACK_OPERATION || item > 0 || rnd(40) > 0)
                 return false;
@@ -408,7 +408,7 @@ static void entered(uint32_t proc) {
                         at(rnd(10), EVENT_PLAN, proc, plan, 0, 0);
 }
 
-/* Its steps may begin: who has waited for that goes on. */
+/* A plan's steps may begin: trainers that have waited for that go on. */
 static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
         struct proc *p = &w.proc[proc];
 
@@ -449,7 +449,7 @@ static void committed_operation(struct trainer *trainer) {
         trainer->received = true;
 }
 
-/* What the daemon has said before it says anything else. */
+/* A trainer hears the news of a track, which the daemon tells before it tells anything else. */
 static void hear(uint32_t proc, uint32_t index, uint32_t track) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
         struct news *news = &trainer->news[track];
@@ -511,7 +511,7 @@ static void mismatched(uint32_t proc, uint32_t track) {
         }
 }
 
-/* Everybody of this node stops what he does, and waits. */
+/* Each trainer of this node stops and waits. */
 static void interrupt(uint32_t proc, enum trainer_state state) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A daemon that is restarted: its trainers live on, come back in any order, or not at all, and say what they
- * know. Beside their words there may be the trace that the former run has left. What the daemon makes of both
- * is the machine's own code; here is what a real one does around it.
+ * know. The former run may have left a trace as well. The machine's own code judges both; this file does the
+ * rest of a real daemon's work.
  */
 #include <string.h>
 
 #include "rendezvous/machine/words.h"
 #include "sim.h"
 
-#define PATIENCE 60u /* for those who have not come back */
+#define PATIENCE 60u /* for trainers that have not come back */
 
 void restart_note_open(uint32_t proc, uint32_t track, uint64_t number) {
         if (w.traced)
@@ -39,7 +39,7 @@ void restart_note_generation(uint32_t proc) {
                 restart_note_track(proc, unit);
 }
 
-/* Whether nothing of it is begun that is not at its end: an orderly end waits for that. */
+/* Whether all that the daemon has begun is at its end: an orderly end waits for that. */
 bool restart_is_quiet(uint32_t proc) {
         for (uint32_t track = 0; track < TRACKS; track++) {
                 const struct local *local = &w.proc[proc].local[track];
@@ -89,7 +89,7 @@ void restart_down(uint32_t proc, bool orderly) {
         }
 }
 
-/* Somebody new is faster than all of them: the daemon knows of nobody else when it first speaks. */
+/* A new trainer is faster than all former ones: the daemon knows of no other one when it first speaks. */
 static bool somebody_new_is_first(uint32_t proc) {
         for (uint32_t i = 0; i < w.size[proc] && w.n_procs > 1 && rnd(3) == 0; i++)
                 if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
@@ -99,7 +99,7 @@ static bool somebody_new_is_first(uint32_t proc) {
         return false;
 }
 
-/* The first of them has come: from now on the node waits for the others, as do those who came before. */
+/* The first trainer has come: from now on the node waits for the others, as do those that came before. */
 static void expect(uint32_t proc) {
         struct node *node = &w.proc[proc].node;
         struct node_config config = node->config;
@@ -158,7 +158,7 @@ static void speak(const struct trainer *trainer, struct word *word, struct word_
                                             .launched = trainer->done[track] ? 0 : trainer->item[track] };
 }
 
-/* The results of a step that others have heard of reach this one too, or it is behind. */
+/* A trainer gets the results of a step that others have heard of, or it is behind. */
 static void catch_up(uint32_t proc, struct trainer *trainer, const struct word *word,
                      const struct word_step about[TRACKS], uint32_t generation,
                      const struct words_unit unit[TRACKS]) {
@@ -229,8 +229,8 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
         }
 }
 
-/* Those who have told belong to the latest generation that one of them knows, the others ask for a place like
- * anybody who comes. */
+/* Trainers that have told belong to the latest generation that one of them knows. The others ask for a place,
+ * like any new one. */
 static void restore(uint32_t proc) {
         static struct report report;
         struct word word[MAX_PROCS * MAX_TRAINERS] = { 0 };
@@ -333,7 +333,7 @@ void restart_event(const struct event *event) {
         at(0, EVENT_RESTORE, event->proc, 0, 0, 0);
 }
 
-/* In the generation that follows. */
+/* Whether nothing is void in the generation that follows. */
 bool restart_resumes(uint32_t proc) {
         struct proc *p = &w.proc[proc];
         bool resumed = p->may_resume;

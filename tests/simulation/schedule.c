@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One schedule: a small world made from a seed, faults that strike when the coordinator is in a certain
- * phase, and the end, when everything has been repaired and everybody must have come on.
+ * phase, and the end, when everything has been repaired and each node must have come on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,11 +28,11 @@ const char *const fault_names[N_FAULTS] = { "member-kill",
 
 #define HEARTBEAT 20u
 #define GIVE_UP 900u /* by then a fault that waits for its phase strikes no more */
-#define GENTLE 40u   /* an absence that costs nobody his place: shorter than the grace */
+#define GENTLE 40u   /* an absence that costs no member its place: shorter than the grace */
 #define PAIRS (N_PHASES * N_FAULTS)
 #define CODED 32u /* each so-manieth world sends bytes: they cost more than everything else */
 #define SOME_BOOT (UINT64_C(1) << 32)
-#define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
+#define TOO_LONG 6000u /* all nodes must have come on this long after the last repair */
 
 static const struct machine_times times = {
         .heartbeat = HEARTBEAT, .patience = 130, .death = 200, .abandon = 320, .drain = 80, .build = 120
@@ -40,7 +40,8 @@ static const struct machine_times times = {
 
 static struct effects effects;
 
-/* Does what the machines want done. What it leads to may call them again, and comes behind what is left. */
+/* Does an effect that a machine asks for. It may call the machines again, whose new effects come after all
+ * that are left. */
 static void do_effect(const struct effect *effect) {
         uint32_t proc = (uint32_t)(uintptr_t)effect->owner;
 
@@ -146,7 +147,7 @@ static enum phase phase_of(const struct coordinator *c) {
         }
 }
 
-/* What the first members have read. */
+/* The tag of the file that a first member has read. */
 static struct tag file_of(uint32_t index) {
         uint64_t step = w.files == FILES_DIFFER && index % 2 == 1 ? 6 : 4;
 
@@ -366,7 +367,7 @@ void schedule_look(void) {
         }
 }
 
-/* On some node steps are open that share a lane. */
+/* Whether open steps share a lane on some node. */
 static bool is_shared(void) {
         bool shared = false;
 
@@ -464,7 +465,7 @@ void schedule_event(const struct event *event) {
         }
 }
 
-/* Which fault leads to the phase in which the one that is meant shall strike. */
+/* Plans the fault that leads to the phase in which the intended one shall strike. */
 static void plan_prelude(enum phase phase) {
         static const enum fault to_cut[] = { FAULT_MEMBER_KILL },
                                 to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
@@ -635,7 +636,7 @@ static bool spares_may_wait(void) {
         return in >= w.max_world || (others == 0 && spares < w.min_world);
 }
 
-/* Everybody who lives has come on since the last repair, or knows that it is over. */
+/* Whether each living trainer has come on since the last repair, or knows that the job is over. */
 static bool finished(void) {
         bool may_wait;
 

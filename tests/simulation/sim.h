@@ -24,7 +24,7 @@
 #define RING 16u     /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
 
-/* Where the coordinator is when a fault strikes; what strikes. Each pair of them is counted. OPEN: a step is
+/* The coordinator's phase when a fault strikes, and the fault. Each pair of them is counted. OPEN: a step is
  * open; DOUBT: and a node is prepared for it, but does not know the outcome. */
 enum phase {
         PHASE_FORM,
@@ -58,7 +58,7 @@ enum fault {
         N_FAULTS
 };
 
-/* What must always hold. */
+/* The rules that must always hold. */
 enum rule {
         RULE_NONE,
         RULE_SAME_STATE,
@@ -158,7 +158,7 @@ struct trainer {
 struct local {
         bool active, cancelled, told, empty;
         bool open;   /* data may be reduced */
-        bool spoilt; /* … but the results cannot be written */
+        bool spoilt; /* the results cannot be written */
         uint32_t serial;
         struct generation generation;
         uint64_t number, opened; /* opened: when */
@@ -173,25 +173,25 @@ struct proc {
         bool coordinates; /* the first one does */
         bool ending;      /* it will end when nothing is begun */
         bool expects;     /* started anew, with trainers on their way back */
-        bool awaits;      /* … and their words have not become a report */
-        bool late;        /* … and the node does not know that it is to wait for them */
+        bool awaits;      /* words of the trainers on their way back have not become a report */
+        bool late;        /* the node does not know that it is to wait for these trainers */
         bool may_resume;  /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
         struct generation whole; /* the latest one before which something was void for its members */
         bool torn, fresh;        /* members have heard of something void; some are new in the generation */
-        struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
-        uint32_t past_track[TRACKS];              /* … the tracks of its plans, */
-        uint64_t past_before[TRACKS];             /* … how many units these had before, */
-        uint64_t past_steps[TRACKS];              /* of tracks that are no plan's yet */
+        struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; left by the former one */
+        uint32_t past_track[TRACKS];              /* the tracks that the former run's plans had, */
+        uint64_t past_before[TRACKS];             /* how many units the tracks had before these plans, */
+        uint64_t past_steps[TRACKS];              /* and the steps of tracks that were no plan's yet */
         struct local former[TRACKS];
         uint32_t epoch; /* counts starts */
         uint64_t wakes;
-        uint64_t clock; /* what its own is ahead of the world's */
+        uint64_t clock; /* by so much its own is ahead of the world's */
         uint64_t terms; /* kept on disk: the highest that it has begun */
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */
-        uint64_t steps[TRACKS];    /* … that are committed, as the driver counts them */
+        uint64_t steps[TRACKS];    /* committed steps of each plan, as the driver counts them */
         uint32_t dropped[TRACKS];  /* trainers that have no use for that plan any more, others still have */
         struct node node;
         struct coordinator coordinator;
@@ -204,10 +204,10 @@ struct collective {
         uint64_t number;
         enum launch_kind kind;
         uint32_t track;
-        uint64_t index, value, payload; /* payload: nodes that have launched what they call a payload, */
-        uint32_t unit[MAX_PROCS], serial[MAX_PROCS]; /* … of which unit of theirs */
+        uint64_t index, value, payload;              /* payload: the nodes that have launched one */
+        uint32_t unit[MAX_PROCS], serial[MAX_PROCS]; /* a node's unit that its payload belongs to */
         uint32_t members;                            /* whose data is in it */
-        bool mixed; /* not the same thing on all nodes: no result that anybody may use */
+        bool mixed; /* not the same thing on all nodes: no node may use a result */
 };
 
 struct comm {
@@ -242,7 +242,7 @@ struct world {
         uint32_t n_procs, min_world, max_world;
         uint32_t items[TRACKS]; /* of each unit */
         bool grows, ranked;
-        bool crowded;     /* there are spares: who is slow finds his place taken */
+        bool crowded;     /* there are spares: a slow member finds its place taken */
         uint32_t program; /* which scripts are played when */
         enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
         struct proc proc[MAX_PROCS];
@@ -251,28 +251,28 @@ struct world {
         uint64_t next_member;
         uint32_t size[MAX_PROCS];               /* members at the beginning */
         uint32_t spares[MAX_PROCS];             /* trainers of it that wait for a place, one bit each */
-        uint64_t cut_off[MAX_PROCS];            /* whom nothing of this process reaches */
-        uint64_t bad_link[MAX_PROCS];           /* … in the engine */
+        uint64_t cut_off[MAX_PROCS];            /* processes that nothing of this one reaches */
+        uint64_t bad_link[MAX_PROCS];           /* processes that it does not reach in the engine */
         uint32_t lost[MAX_PROCS][MAX_PROCS];    /* kinds of messages of which the last one was, a bit each */
         uint64_t arrived[MAX_PROCS][MAX_PROCS]; /* wired: when the latest message does */
         struct plan_fault fault[MAX_FAULTS];
         uint32_t n_faults, n_done;
         uint32_t healing; /* restarts, wake-ups and repairs still to come */
-        bool gentle;      /* no fault so far can have cost anybody his place */
+        bool gentle;      /* no fault so far can have cost a member its place */
         bool upgraded;    /* the last fault was an orderly restart, all come back in time */
-        bool personal;    /* … can have cost anybody but single members their places */
+        bool personal;    /* no fault so far can have cost all members of a node their places */
         uint64_t healed;  /* when the last one came */
         enum rule violated;
 };
 
 extern struct world w;
 extern uint64_t hits[N_PHASES][N_FAULTS];
-extern uint64_t shared_hits[N_PHASES]; /* … while two plans wanted one lane */
+extern uint64_t shared_hits[N_PHASES]; /* those while two plans wanted one lane */
 extern const char *const rule_names[N_RULES];
 extern const char *const phase_names[N_PHASES];
 extern const char *const fault_names[N_FAULTS];
 
-/* What has become of that unit of the process. */
+/* The node's track on which that unit of the process is. */
 static inline const struct track *track_on(const struct proc *proc, uint32_t unit) {
         static const struct track none;
 
@@ -288,7 +288,7 @@ static inline uint32_t unit_on(const struct proc *proc, uint32_t track) {
         return unit;
 }
 
-/* On which lane an item goes. */
+/* The lane of an item. */
 static inline uint32_t lane_of(const struct proc *proc, uint32_t unit, uint32_t item) {
         if (unit == TRACK_OPERATION)
                 return N_LANES - 1;
@@ -388,7 +388,8 @@ void truth_hired(uint64_t member, uint64_t identity);
 void truth_gone(uint64_t member, uint32_t cause);                  /* the first cause counts */
 void truth_differs(struct generation generation, uint64_t number); /* members call different operations */
 void truth_loss(uint32_t proc, const struct action *action);
-/* What the words say by a rule of its own: `resumes` and what the node goes on from must agree with it. */
+/* Judges the words of a restarted node by a rule of its own: `resumes` and what the node goes on from must
+ * agree with it. */
 void truth_restored(uint32_t proc, const struct word *word,
                     struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes);
 void truth_restarted(uint32_t proc);

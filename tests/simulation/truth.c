@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What really happened, kept apart from what the machines say, and the rules that are judged by it. */
+/* The true history of a world, kept apart from the machines' words, and the rules that are judged by it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,25 +19,25 @@ struct fact {
         struct sha256 secret;
         uint32_t from, world;
         uint64_t member[MAX_PROCS * MAX_TRAINERS]; /* by rank */
-        bool known;                                /* what those who are not behind hold: */
+        bool known;                                /* the state of members that are not behind: */
         uint64_t hash;
         struct tag tag;
         struct generation before; /* where the survivors come from, and */
         uint64_t committed;       /* the last step that they were told there */
-        uint32_t plan[TRACKS];    /* whose track it is, */
-        uint64_t number[TRACKS];  /* … since which unit at the latest */
+        uint32_t plan[TRACKS];    /* the plan whose track it is */
+        uint64_t number[TRACKS];  /* it has been that plan's since this unit at the latest */
         uint32_t n_entered;
         struct generation whole; /* the latest one before which something is void for its members */
 };
 
-/* What the members of a process were told, as long as their node is a survivor of its generation. */
+/* The steps that members of a process were told, as long as their node is a survivor of its generation. */
 static struct {
         bool survivor;
         struct generation generation;
         uint64_t committed, number[TRACKS];
 } heard[MAX_PROCS];
 
-/* What a node that was restarted should go on from, and whether nothing is void then. */
+/* The steps that a restarted node should go on from, and whether nothing is void then. */
 static struct {
         bool resumes, come;
         uint64_t step[TRACKS];
@@ -66,7 +66,7 @@ static struct {
 } differs[MAX_VOIDS];
 static uint32_t n_differs;
 static uint64_t most_opened[TRACKS];             /* steps of each plan, on any node */
-static struct generation interrupted[MAX_PROCS]; /* what members know to have lost somebody */
+static struct generation interrupted[MAX_PROCS]; /* its members know that it has lost a member */
 static uint64_t judged_term, judged_round;
 static bool ended, refused;
 static struct node before;
@@ -255,7 +255,7 @@ uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
         return f->hash;
 }
 
-/* What is void for some is void for all, and whoever is new repeats nothing. */
+/* A unit that is void for some members is void for all, and a new member repeats nothing. */
 void truth_entered(uint32_t proc, const struct action *action) {
         struct fact *f = find(action->generation);
         struct proc *p = &w.proc[proc];
@@ -398,7 +398,7 @@ void truth_opened(uint32_t proc, const struct action *action) {
         f->number[action->track] = action->number;
 }
 
-/* What it comes to be after that has numbers of another track. */
+/* The unit may come to be another plan, whose numbers are those of another track. */
 void truth_dropped(uint32_t proc, uint32_t unit) {
         heard[proc].number[unit] = 0;
         most_opened[unit] = UINT64_MAX; /* others may count those of the former plan of that name */
@@ -410,8 +410,8 @@ void truth_write(uint32_t proc, const struct local *local) {
                         proc, (unsigned long long)local->number);
 }
 
-/* What comes from a coordinator whose term is over, or is meant for another run of the node, changes nothing.
- */
+/* An order must change nothing if its coordinator's term is over, or if it is meant for another run of the
+ * node. */
 void truth_before(uint32_t proc, const struct order *order) {
         const struct node *node = &w.proc[proc].node;
 
@@ -467,7 +467,7 @@ static bool has_successor(uint32_t member) {
         return false;
 }
 
-/* Whom members are told to have lost is gone, for that cause; unless its whole node is taken for gone. */
+/* A member that is reported as lost is gone, for that cause, unless its whole node is taken for gone. */
 static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
         uint32_t count = member_id_count(loss->member);
         uint32_t truly = count <= w.next_member ? person[count].cause : 0;
@@ -528,7 +528,7 @@ static bool goes_on(const struct word *word, const struct word_step *about, uint
                 (past->known && (past->step < step + 1 || (past->step == step + 1 && !past->begun))));
 }
 
-/* What the former run has said, and nobody who is back has heard, is not said. */
+/* Forgets the steps that the former run told but that no returned member has heard. */
 static void forget_unheard(uint32_t proc, uint32_t track, const struct word *word,
                            const struct word_step *about, uint32_t n) {
         uint64_t step = 0;

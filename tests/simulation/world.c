@@ -15,7 +15,7 @@
 
 struct world w;
 
-/* What is to come, by its time: each list holds the events of one moment, in their order. No delay is as long
+/* The events to come, by time: each list holds the events of one moment, in their order. No delay is as long
  * as the wheel. */
 struct queued {
         struct event event;
@@ -184,7 +184,7 @@ static uint64_t net_delay(void) {
         return kind == 0 ? 5 + rnd(11) : 1 + rnd(4);
 }
 
-/* A connection. What was sent first comes first. */
+/* Sends over a connection: messages arrive in the order in which they were sent. */
 static void send_wired(const struct message *message) {
         uint64_t *arrived = &w.arrived[message->from][message->to],
                  comes = w.now + (message->from == message->to ? 0 : net_delay());
@@ -203,7 +203,8 @@ static uint32_t kind_bit(const struct message *message) {
                                                       : (uint32_t)message->report->kind);
 }
 
-/* No two of a kind in a row are lost, so that nobody is taken for dead only because of the network. */
+/* Sends over a network that loses messages, but no two of a kind in a row: it takes more than that to be
+ * taken for dead. */
 static void send_unwired(const struct message *message) {
         uint32_t from = message->from, to = message->to, kind = kind_bit(message);
         uint32_t *lost = &w.lost[from][to];

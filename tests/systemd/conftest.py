@@ -30,7 +30,7 @@ INSTANCES = ("cpu", "cpu:two", *(f"cuda:{number}" for number in range(fakes.GPUS
 
 
 def pytest_collection_modifyitems(items):
-    """What the README's commands have left behind is looked at before a test changes it."""
+    """A test looks at the results of the README's commands before another test changes them."""
     items.sort(key=lambda item: "machine" in item.fixturenames)
 
 
@@ -44,7 +44,7 @@ def build():
 
 @pytest.fixture(scope="session")
 def staging(build, tmp_path_factory):
-    """What `meson install` puts into a staging directory."""
+    """The files that `meson install` puts into a staging directory."""
     return Staging(build, tmp_path_factory.mktemp("staging") / "root")
 
 
@@ -106,7 +106,7 @@ def bare(staging, shared):
 
 
 def install(made):
-    """What the README says; what the commands said is in `.said`."""
+    """Does what the README says. `.said` has the commands' outputs."""
     made.said = {line: made.run("sh", "-ec", line) for line in readme_commands()}
     return made
 

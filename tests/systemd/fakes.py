@@ -21,7 +21,7 @@ KillMode=process
 
 
 def install(machine, build):
-    """What a machine with GPUs has, and a drop-in by which services find it."""
+    """Installs the files of a machine with GPUs, and a drop-in by which services find them."""
     for name in FILES:
         target = machine.root / FOLDER.lstrip("/") / name
         target.parent.mkdir(parents=True, exist_ok=True)

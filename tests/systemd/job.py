@@ -8,7 +8,7 @@ from trainers import join, together
 
 #: While it is not there trainers go on, at the machine of rank 0.
 END = "/var/tmp/end-of-training"
-#: What systemctl is told, one after the other.
+#: The words for systemctl, one command after the other.
 RESTART, STOP_START = ("restart",), ("stop", "start")
 KILL = ("kill --kill-who=main --signal=KILL",)
 
@@ -39,19 +39,20 @@ def next_processes(machine, units, commands):
 
 
 def daemons_of(machine, *flags):
-    """What `gradsyncctl status` shows of each daemon; one that is just starting may be missing."""
+    """The status of each daemon, as `gradsyncctl status` shows it. A daemon that is just starting may be
+    missing."""
     told = machine.run("gradsyncctl", "status", "--json", *flags, user="alice", check=False).stdout
     told = json.loads(told or '{"daemons": []}')
     return told.get("daemons", [told])
 
 
 def step_of(daemon, name="spread"):
-    """How far the job is, as that daemon says. One that has just begun may not know of it yet."""
+    """The step of a job, as a daemon says. A daemon that has just started may not know the job yet."""
     return max((job["step"] for job in daemon["jobs"] if job["name"] == name), default=0)
 
 
 def go_on(steps, more=20):
-    """That many more steps, as all daemons say. steps(): what each says."""
+    """Waits for that many more steps on all daemons. steps() gives the step of each."""
     wanted = max(steps()) + more
     wait_until(lambda: min(steps()) >= wanted, f"step {wanted}")
 

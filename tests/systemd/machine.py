@@ -54,7 +54,7 @@ class Inside(harness.Program):
     """A program in the machine. The process here is nsenter's, which waits for it."""
 
     def destroy(self):
-        """Kills the program, not nsenter: nobody else would wait for it, and it would stay as a zombie."""
+        """Kills the program, not nsenter, which would leave it as a zombie: no other process waits for it."""
         children = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children")
         if self.process.poll() is None:
             for child in children.read_text("ascii").split():
@@ -66,7 +66,7 @@ class Inside(harness.Program):
 
 
 class Manager:
-    """What is asked of a service manager, through the systemctl() of whoever speaks to it."""
+    """Questions to a service manager, through the systemctl() of a subclass."""
 
     def show(self, unit, key):
         return self.systemctl("show", "--property", key, "--value", unit).stdout.strip()
@@ -137,7 +137,7 @@ class Machine(Manager):
         return self.console.read_text("utf-8", "replace")[-3000:]
 
     def prefix(self, user=None, env=None):
-        """What makes a command one of the machine, run by root or by the user of that name."""
+        """The words that make a command one of the machine, run by root or by the user of that name."""
         words = ["nsenter", "--target", self.leader, "--all", "--root", "--wd", "--", "env", "-i",
                  f"PATH={PATH}", "LC_ALL=C.UTF-8", "HOME=/root"]
         if user:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system that machines boot from: a minimal Debian of the release that runs here, with what gradsync
-needs at run time and nothing of gradsync itself.
+"""The file system that machines boot from: a minimal Debian of the release that runs here, with the packages
+that gradsync needs at run time and no part of gradsync itself.
 
 debootstrap runs here, outside of the new root, and all downloads are its own: mirror, keyring, proxy and the
 judgement of certificates are therefore what this system's apt is configured to, and the root needs no
-network. What comes out is kept as an archive; its name holds what it was made of.
+network. The result is kept as an archive; its name holds what it was made of.
 """
 import hashlib
 import os
@@ -115,7 +115,7 @@ def archive(cache, packages=PACKAGES):
 
 
 def unpack(cache, folder, packages=PACKAGES):
-    """A fresh root in `folder`, which nobody has booted yet: its first boot gives it its machine id."""
+    """A fresh root in `folder`, which has not been booted yet: its first boot gives it its machine id."""
     folder.mkdir()
     made = archive(cache, packages)
     subprocess.run(["tar", "--numeric-owner", "-xpf", str(made), "-C", str(folder)], check=True)

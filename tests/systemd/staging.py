@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meson install` puts into a staging directory, as a package is made from it."""
+"""The files that `meson install` puts into a staging directory, as for a package."""
 import json
 import os
 import shlex
@@ -8,7 +8,7 @@ import subprocess
 
 
 def output(*command, env=None):
-    """What a command writes, which must succeed."""
+    """The output of a command, which must succeed."""
     words = [*map(str, command)]
     done = subprocess.run(words, env={**os.environ, **(env or {})}, capture_output=True, text=True,
                           check=False)
@@ -38,7 +38,7 @@ class Staging:
         output("cp", "-a", "--no-preserve=ownership", f"{self.folder}/.", root)
 
     def flags(self, *wanted):
-        """What pkg-config says, looking at the staging directory alone."""
+        """The answer of pkg-config, which looks at the staging directory alone."""
         (config,) = self.folder.rglob("gradsync.pc")
         env = {"PKG_CONFIG_LIBDIR": str(config.parent), "PKG_CONFIG_SYSROOT_DIR": str(self.folder)}
         return output("pkg-config", *wanted, "gradsync", env=env).strip()

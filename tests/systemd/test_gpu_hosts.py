@@ -18,7 +18,7 @@ UNIT = "gradsyncd@cuda:{}.service"
 
 
 def commands(heading, interface, address, gpus):
-    """What the page says below this heading, for machines of our own."""
+    """The page's commands below this heading, for machines of our own."""
     page = PAGE.read_text("utf-8")
     text = re.search(rf"^## {re.escape(heading)}\n.*?^```sh\n(.*?)^```$", page, re.S | re.M)[1]
     for theirs, ours in (("eth1", interface), ("10.0.0.1", address), ("{0..7}", f"{{0..{gpus - 1}}}")):
@@ -67,7 +67,7 @@ def by_device(machine):
 
 
 def steps(hosts):
-    """What each daemon says."""
+    """The step of each daemon, as it says."""
     found = {machine: by_device(machine) for machine in hosts.machines}
     return [step_of(found[machine].get(f"cuda:{gpu}", {"jobs": []})) for machine, gpu in hosts.nodes]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is there after an administrator did what "Installing it" in the README says."""
+"""The state of a machine whose administrator did what "Installing it" in the README says."""
 import re
 
 HELLO = "/opt/trainers/hello"

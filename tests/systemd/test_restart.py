@@ -5,7 +5,7 @@ from machine import SERVICE
 
 
 def void_steps(machine, trainers, commands):
-    """Of each of two trainers, over these changes of daemons."""
+    """The number of void steps of each of two trainers, over these changes of daemons."""
     machine.systemctl("start", SERVICE)
     members = form(trainers("alice", 2), "loaded")
 

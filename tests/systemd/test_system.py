@@ -25,7 +25,7 @@ def status(machine, *flags, user="alice"):
 
 
 def member_of_rank(machine, rank):
-    """What status says about a member of the only job."""
+    """The only job's member of this rank, as status shows it."""
     (job,) = status(machine)["jobs"]
     (member,) = [member for member in job["members"] if member["rank"] == rank]
     return member
@@ -90,7 +90,7 @@ def test_restart(machine):
 
 
 def test_the_identity_lies_in_the_state_directory(machine):
-    """Of each instance in its own; it stays over restarts and crashes."""
+    """Each instance has an identity in a directory of its own. It stays over restarts and crashes."""
     for service, kept in ((SERVICE, "cpu"), ("gradsyncd@cpu:left.service", "cpu:left")):
         machine.systemctl("start", service)
         assert machine.stat(f"/var/lib/gradsync/{kept}", f"/var/lib/gradsync/{kept}/identity") == [
@@ -215,7 +215,7 @@ def test_two_instances_do_not_touch_each_other(machine, trainers):
     (SERVICE, {"sockets.target.wants/gradsyncd@cpu.socket", "multi-user.target.wants/gradsyncd@cpu.service"}),
 ])
 def test_enabled_it_is_there_after_a_boot(machine, unit, links):
-    """With everything below /run made anew."""
+    """A boot makes everything below /run anew."""
     machine.systemctl("enable", unit)
     folder = machine.root / "etc/systemd/system"
     assert {str(path.relative_to(folder)) for path in folder.glob("*.wants/gradsync*")} == links

@@ -33,7 +33,7 @@ def pair(machine, other_machine):
 
 
 def steps(pair):
-    """What each daemon says."""
+    """The step of each daemon, as it says."""
     return [max(map(step_of, daemons_of(machine)), default=0) for machine in pair]
 
 

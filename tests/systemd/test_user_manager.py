@@ -9,7 +9,7 @@ from machine import SERVICE, SOCKET, Manager
 
 
 class Bob(Manager):
-    """The user, and the manager of his that runs without his being logged in."""
+    """The user, and a service manager that runs for the user without a login."""
 
     def __init__(self, machine):
         self.machine = machine
@@ -27,7 +27,7 @@ class Bob(Manager):
         return self.run("systemctl", "--user", *words, **options)
 
     def hello(self):
-        """What a job of two says, which this user's daemon and no other serves."""
+        """The output of a job of two, which this user's daemon and no other serves."""
         done = self.run("gradsyncctl", "run", "--socket", self.path, "-n", "2", "--", "/opt/trainers/hello")
         return sorted(done.stdout.splitlines())
 

@@ -29,7 +29,7 @@ def loss_of(model, step=0):
 
 
 def train(model, optimiser, steps=3, first=0):
-    """As scripts do."""
+    """Makes steps as scripts do."""
     for step in range(first, first + steps):
         optimiser.zero_grad()
         loss_of(model, step).backward()
@@ -45,7 +45,7 @@ def hearing():
 
 
 def heard(function, *arguments, **named):
-    """What is said while a function runs, which raises nothing."""
+    """Returns what gradsync says on stderr while a function runs. The function must not raise."""
     with hearing() as told:
         function(*arguments, **named)
     return told.getvalue()
@@ -113,18 +113,18 @@ def normalised_later():
 
 
 class Act(nn.SyncBatchNorm):
-    """As timm's SyncBatchNormAct."""
+    """A layer such as timm's SyncBatchNormAct."""
 
 
 class Restorable(nn.Linear, Stateful):
-    """As for torch.distributed.checkpoint, which asks for that protocol."""
+    """A layer for torch.distributed.checkpoint, which asks for that protocol."""
 
     def __init__(self):
         super().__init__(2, 2)
 
 
 def layers_refused():
-    """By name; a layer that exchanges nothing is taken."""
+    """The error names the layer; a layer that exchanges nothing is taken."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     split = nn.Linear(16, 4)
     split.weight = nn.Parameter(DTensor.from_local(split.weight.data, init_device_mesh("cpu", (2,))))
@@ -537,7 +537,7 @@ def rightly():
 
 
 class Picky(torch.optim.SGD):
-    """Whose step takes something else than a closure, or a closure with arguments."""
+    """An optimiser whose step() takes a closure that needs an argument, or a dict with the closure."""
 
     def step(self, given=None):
         if callable(given):
@@ -627,7 +627,7 @@ def joined():
 
 
 def failed_backward():
-    """An exception has ended a step on this rank: what is said of that."""
+    """An exception ends a step on this rank. The error of the next forward pass tells of it."""
     class Boom(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -648,7 +648,7 @@ def failed_backward():
 # ---- scripts that ask torch.distributed
 
 def helpers():
-    """Those of torch.distributed take every rank for rank 0 where it is not initialised."""
+    """Helpers of torch.distributed take every rank for rank 0 where it is not initialised."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         wrap(models.mlp())

@@ -66,7 +66,7 @@ class Case:
         return kind(self.module(), **self.options, **options)
 
     def batches(self, share):
-        """Those of a share of the data, by default that of this rank."""
+        """The batches of a share of the data."""
         made = torch.Generator().manual_seed(1000 * self.seed + share)
         for _ in range(STEPS):
             yield torch.randn(self.shape, generator=made), torch.randint(0, CLASSES, (8,), generator=made)
@@ -77,7 +77,7 @@ def optimiser_of(model):
 
 
 def gradients(case):
-    """Of single steps."""
+    """Compares the gradients of single steps, all of which begin with the state of DDP's model."""
     local, theirs = case.module(), case.wrapped(nn.parallel.DistributedDataParallel)
     ours = case.wrapped(gradsync.torch.DistributedDataParallel)
     optimiser = optimiser_of(theirs)

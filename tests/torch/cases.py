@@ -20,7 +20,7 @@ FEW = 12
 
 
 def batch(side, step, rows=8, width=16):
-    """Of this rank: the same for both sides."""
+    """A batch of this rank; both sides of a comparison get the same one."""
     made = torch.Generator().manual_seed(1000 * step + side.rank)
     return torch.randn(rows, width, generator=made), torch.randint(0, 10, (rows,), generator=made)
 
@@ -254,7 +254,7 @@ def uneven(side, more=7, **options):
                 functional.cross_entropy(model(x), y).backward()
             optimiser.step()
     result = outcome(model)
-    del result["gradients"]  # those of a rank that has finished are nobody's business
+    del result["gradients"]  # those of a rank that has finished may differ
     return result
 
 
@@ -574,7 +574,7 @@ def kinds_of_inputs(side):
 
 
 def unused_not_cleared(side):
-    """Gradients that stay from step to step, of branches that nobody uses any more."""
+    """Gradients stay from step to step, also those of branches that no rank uses any more."""
     model = side.wrap(models.Branches(), find_unused_parameters=True)
     optimiser = sgd(model, lr=0.01)
     seen = []
@@ -627,7 +627,7 @@ def join_disabled(side):
 
 
 def join_that_raises(side):
-    """What the module raises comes out of join()."""
+    """join() passes on the exception that the module raises."""
     model = side.wrap(models.mlp())
     model.module[0].register_forward_hook(lambda *_: {}["nothing"])
     try:
@@ -682,13 +682,13 @@ def static_two_forwards(side):
 
 
 def static_unused_by_some(side):
-    """Each rank has a branch of its own, and one is nobody's."""
+    """Each rank uses a branch of its own; no rank uses the last branch."""
     model = side.wrap(models.Branches(side.world + 1), static_graph=True, find_unused_parameters=True)
     return trained(side, model, steps=FEW, forward=lambda model, x, _: model(x, [side.rank]))
 
 
 def static_checkpoints(side):
-    """Of both kinds, of blocks that share a weight, too."""
+    """Reentrant checkpoints and the others, also around blocks that share a weight with another layer."""
     return {name: trained(side, side.wrap(inner, static_graph=True), steps=FEW) for name, inner in (
         ("once", models.Checkpointed(True, 1)), ("twice", models.Checkpointed(False, 2)),
         ("shared", models.Shared(2, True)), ("both", models.Shared(2, False)))}
@@ -780,7 +780,7 @@ def saved_and_loaded(side):
 
 
 def ignored_replaced(side):
-    """What is left alone differs in shape between ranks, and is something else after the model was
+    """An ignored layer has another shape on each rank, and the script replaces it after the model was
     wrapped."""
     results = {}
     for static in (False, True):
@@ -823,7 +823,7 @@ def raised(side, wrap, work, steps=4):
 
 
 def raises_unused(side):
-    """A parameter without gradient, and nobody has said that there may be some."""
+    """A parameter gets no gradient, although the model was wrapped without find_unused_parameters."""
     return raised(side, lambda: side.wrap(models.Branches()), lambda model, x, step: model(x, [0, 1, 2]))
 
 
@@ -856,7 +856,7 @@ def raises_device_ids(side):
 
 
 def raises_hook(side):
-    """What is no hook, and a second one."""
+    """register_comm_hook() refuses an object that is no hook, and a second hook."""
     model, made = side.wrap(models.mlp()), []
     for hook in (1, default_hooks.allreduce_hook, default_hooks.allreduce_hook):
         try:
@@ -887,6 +887,6 @@ def raises_static_used(side):
 
 
 def raises_static_unused(side):
-    """And the other way round."""
+    """A branch that was used in the first step is not used in another one."""
     return raised(side, lambda: side.wrap(models.Branches(), static_graph=True),
                   lambda model, x, step: model(x, [0] if step == 2 else [0, 1, 2, 3]))

@@ -33,7 +33,8 @@ def backward(model, step, passes, rank):
 
 
 def average(job, params):
-    """Of all ranks' own gradients, in double precision, and the sum of the norms of what they contribute."""
+    """Returns, by parameter, the average of all ranks' own gradients in double precision, and the sum of the
+    norms of the shares that the ranks contribute."""
     made = []
     for param in params:
         if param.grad is None:

@@ -3,7 +3,7 @@
 process or in others.
 
 Most tests have all members of a job in this process, each over a connection of its own, driven by a thread of
-its own (Crew). What is about processes starts them (script).
+its own (Crew). Tests about processes start them (script).
 """
 import concurrent.futures
 import os
@@ -55,7 +55,7 @@ def script(processes):  # noqa: F811
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """What the ranks of a training end with in which nobody is lost: those with losses end with the same."""
+    """The results of a training in which no rank is lost. Trainings with losses must end with the same."""
     return launch.trained(tmp_path_factory.mktemp("lives"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon says of the job of this process."""
+"""The daemon's status of the job of this process."""
 import json
 import os
 import subprocess
@@ -9,8 +9,8 @@ from launch import CTL, DEADLINE
 
 
 def job():
-    """As `gradsyncctl status --json` has it; None if there is none. It gives up after 5 s, which a daemon on
-    a busy machine may need: then it is asked again."""
+    """The job as `gradsyncctl status --json` shows it; None if there is none. gradsyncctl gives up after 5
+    s; a daemon on a busy machine may need longer, so it is asked again."""
     end = time.monotonic() + DEADLINE
     while (made := subprocess.run([str(CTL), "status", "--json"], capture_output=True, text=True,
                                   timeout=DEADLINE, check=False)).returncode:

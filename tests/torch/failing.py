@@ -27,7 +27,7 @@ from ranks import FOLDER, RANK, batch, raised, wrap
 
 
 def say(error=None, **more):
-    """What the rank was told."""
+    """Tells the test which error the rank got."""
     if error is not None:
         more |= {"error": type(error).__name__, "text": str(error)}
     ranks.tell(**more)
@@ -35,7 +35,7 @@ def say(error=None, **more):
 
 @contextlib.contextmanager
 def told(**more):
-    """What the block raises is said; that it raises nothing, too."""
+    """Tells the test which exception the block raises, or that it raises none."""
     try:
         yield
     except Exception as error:
@@ -52,7 +52,7 @@ def work(model, step=0):
 # ---- mistakes after which the job goes on
 
 def models_that_differ():
-    """Each rank hears which parameter it is, and of whom."""
+    """The error of each rank names the parameter, and the rank that differs."""
     other = RANK == 1
     double = models.mlp()
     if other:
@@ -83,7 +83,7 @@ def model_changed():
 
 
 def backward_again():
-    """Twice through one graph: both passes are averaged if it was kept."""
+    """Two backward passes through one graph are averaged if the graph was kept."""
     model = wrap(models.mlp())
     loss = work(model)
     loss.backward(retain_graph=True)
@@ -112,7 +112,7 @@ def refused_arguments():
 
 
 def parameters_without_gradient():
-    """All of them are named with the next forward pass, and no others."""
+    """The next forward pass names all of them, and no others."""
     model = wrap(models.Branches())
     functional.cross_entropy(model(torch.randn(8, 16), [0, 2]), torch.zeros(8, dtype=torch.int64)).backward()
     kind, text, parameter = raised(model, torch.randn(8, 16), [0, 2])
@@ -148,7 +148,8 @@ class Failing(torch.autograd.Function):
 
 
 def exception_in_backward():
-    """On one rank; the script goes on, and is told with the next forward pass. The others lose that rank."""
+    """One rank raises in its backward pass and goes on. Its next forward pass raises; the others lose that
+    rank."""
     inner = models.mlp()
     model = wrap(inner)
     if RANK == 1:
@@ -163,12 +164,12 @@ def exception_in_backward():
 
 
 def uncaught():
-    """Nobody catches what is raised when models differ."""
+    """Models differ, and the script does not catch the exception."""
     wrap(models.mlp((16, 48 if RANK == 0 else 40, 32, 10)))
 
 
 def uncaught_in_backward():
-    """On one rank, whose process ends by it; the other one is told of the loss, and ends by that."""
+    """Rank 1 raises in its backward pass, and its process ends. Rank 0 hears of the loss, and ends."""
     inner = models.mlp()
     model = wrap(inner)
     if RANK == 1:
@@ -202,14 +203,14 @@ def member_gone():
 
 
 def daemon_pid():
-    """gradsyncctl has started it, as it has this process."""
+    """The daemon is a child of gradsyncctl, as this process is."""
     children = pathlib.Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()
     return next(int(pid) for pid in children
                 if pathlib.Path(f"/proc/{pid}/comm").read_text() == "gradsyncd\n")
 
 
 def daemon_gone():
-    """The daemon is killed for good; nobody waits for another one."""
+    """The daemon is killed for good; the ranks do not wait for another one."""
     with gradsync.Connection(reconnect_timeout=-1) as connection:
         job = connection.join()
         model = wrap(models.mlp(), process_group=job)
@@ -223,7 +224,7 @@ def daemon_gone():
 
 
 def wait_of(rank):
-    """Once the daemon says that the job waits for this rank: the processes, by rank."""
+    """Waits until the daemon says that the job waits for this rank. Returns the processes' ids, by rank."""
     found = counters.until(lambda job: any(wait["rank"] == rank for wait in job["waiting_for"]))
     return {each["rank"]: each["pid"] for each in found["members"]}
 

@@ -29,14 +29,14 @@ def environment(**more):
 
 
 def results_of(*outputs):
-    """What ranks have said, by rank. They may write to one pipe, where the end of a line may come after the
-    next one has begun."""
+    """The results that ranks have printed, by rank. Ranks may write to one pipe, where a line may end after
+    the next one has begun."""
     found = [json.JSONDecoder().raw_decode(said)[0] for out in outputs for said in out.split(TAG)[1:]]
     return sorted(found, key=lambda each: each["rank"])
 
 
 class Ended:
-    """What ranks have said, and how they ended."""
+    """The output of ranks, and their exit status."""
 
     def __init__(self, made):
         self.status, self.out, self.err = made.returncode, made.stdout, made.stderr
@@ -46,7 +46,7 @@ class Ended:
         return results_of(self.out)
 
     def text(self, rank):
-        """What a rank printed, errors too."""
+        """The lines that a rank printed, then its errors."""
         both = self.out.splitlines() + self.err.splitlines()
         return "\n".join(re.sub(r"^\[\d+\] ?", "", line) for line in both if line.startswith(f"[{rank}]"))
 
@@ -62,7 +62,7 @@ def run(ranks, script, *arguments, options=(), socket=None, **env):
 
 
 def passed(ranks, script, *arguments, **options):
-    """What the ranks have said in the end, which was a good one."""
+    """Runs a script that must succeed, and returns the results of its ranks."""
     ended = run(ranks, script, *arguments, **options)
     assert ended.status == 0, ended.told
     found = ended.results()
@@ -79,7 +79,7 @@ def check_cases(names, *outputs):
 
 
 def trained(folder, *more):
-    """What the two ranks of recovering.py say in the end if nobody is lost; their parameters are equal."""
+    """The results of the two ranks of recovering.py if none is lost. Their parameters are equal."""
     results = passed(2, "recovering.py", folder, -1, 2, *more)
     assert len(results) == 2 and results[0]["trained"] == results[1]["trained"]
     return results

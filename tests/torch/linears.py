@@ -101,7 +101,7 @@ def without_bias(side):
 
 
 def changed_in_place(side):
-    """What a layer gives is changed by the next one."""
+    """A layer changes the output of the layer before it in place."""
     return made_directly(train(side, side.wrap(Net(nn.ReLU(inplace=True)))), 2 * STEPS)
 
 
@@ -219,7 +219,7 @@ def wrong_width(side):
 
 
 def raised(function, *arguments):
-    """What it raises."""
+    """The text of the RuntimeError that a function raises."""
     try:
         function(*arguments)
     except RuntimeError as error:
@@ -339,8 +339,8 @@ def forward_of_the_user(side):
 
 
 def forward_put_around(side):
-    """The script puts a forward() around that of a layer within a step. What it keeps is like the layer's own
-    between steps."""
+    """Within a step the script puts a function around a layer's forward(). The forward() that it kept acts
+    like the layer's own between steps."""
     net = Net()
     model = side.wrap(net)
 
@@ -400,7 +400,7 @@ def autocast(side):
 
 
 def saved_elsewhere(side):
-    """What is kept for the backward pass goes through hooks."""
+    """Hooks see each tensor that is kept for the backward pass."""
     def loss_of(model, x, y):
         with torch.autograd.graph.saved_tensors_hooks(lambda each: each.clone(), lambda each: each):
             return functional.cross_entropy(model(x), y)

@@ -76,7 +76,7 @@ class Branches(nn.Module):
 
 
 def usual(x):
-    """In the default type."""
+    """The tensor in the default type."""
     return x.to(torch.get_default_dtype())
 
 
@@ -143,7 +143,7 @@ class Odd(nn.Module):
 
 @dataclasses.dataclass
 class Answer:
-    """What a model may return."""
+    """A dataclass that a model may return."""
 
     first: torch.Tensor | None
     rest: dict
@@ -208,7 +208,7 @@ class Shared(nn.Module):
 
 
 class Unused(nn.Module):
-    """Two names for one parameter, and nobody uses it."""
+    """The output does not depend on `first`. The bias of that layer has a second name."""
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's DDP cannot do here, or does not do, and the lives of wrappers, processes and jobs. Two
+"""Cases that PyTorch's DDP cannot do here, or does not do, and the lives of wrappers, processes and jobs. Two
 ranks, except for normalised_over_all().
 """
 import contextlib
@@ -78,7 +78,7 @@ def all_frozen():
 
 
 def log():
-    """What DDP reports."""
+    """The data that DDP reports."""
     model = wrap(models.mlp(), bucket_cap_mb=0.002)
     for step in range(3):
         loss_of(model, step).backward()
@@ -348,7 +348,7 @@ def accumulated_over_plans():
 
 
 def layers_dropped():
-    """Agreed by all: what nobody uses is not averaged, and stays as it is."""
+    """All ranks agree on the dropped layers. These are not averaged; their gradients stay as they are."""
     model = wrap(models.Branches(), find_unused_parameters=True)
     for step in range(6):
         model.zero_grad()
@@ -364,8 +364,8 @@ def layers_dropped():
 
 
 def dropped_layers_move_nothing():
-    """By its own account the daemon has moved nothing for a bucket of which no rank has used anything. Each
-    parameter has a bucket of its own."""
+    """The daemon counts no bytes for a bucket of which no rank has used anything. Each parameter has a bucket
+    of its own."""
     model = wrap(models.Branches(), find_unused_parameters=True, bucket_cap_mb=1e-6)
     always, before = BRANCH + 4 * (16 * 10 + 10), 0
     for used, many in (([0], 1), ([0, 1], 2), ([], 0), ([0, 1, 2, 3], 4), ([RANK], 2), ([2], 1), ([3], 1)):
@@ -517,7 +517,7 @@ def names():
 
 
 def length_of_sampler():
-    """In the course of an epoch it is that of PyTorch's."""
+    """In the course of an epoch the length is that of PyTorch's sampler."""
     rows = list(range(23))
     for drop in (False, True):
         ours = gradsync.torch.DistributedSampler(rows, batch_size=4, drop_last=drop)

@@ -102,14 +102,14 @@ class Made:
 
 
 def check(skeleton):
-    """Whether it was a state. Anything but that and the one refusal is raised."""
+    """Whether a skeleton was a state. ProtocolError is the one refusal; other exceptions are passed on."""
     try:
         state, tensors = payload.put_together(skeleton, CPU)
     except gradsync.ProtocolError:
         return False
     try:
         again, named = payload.take_apart(state)
-    except ValueError as problem:       # what takes apart needs more of the stack
+    except ValueError as problem:       # take_apart() needs more of the stack
         assert "nested too deeply" in str(problem), problem
         return True
     assert len(again) <= LARGER * len(skeleton) + 200, f"{len(again)} bytes of {len(skeleton)}"
@@ -118,7 +118,8 @@ def check(skeleton):
 
 
 def batch(seed, numbers, valid, at):
-    """What happens to a process that dies shows in `at`: the number of its input."""
+    """Checks inputs in a process that may die: `at` holds the number of the present input, and how many
+    inputs were states."""
     size = int(open("/proc/self/statm", encoding="ascii").read().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     warnings.simplefilter("ignore")

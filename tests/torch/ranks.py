@@ -43,7 +43,7 @@ def sgd(model, lr=0.1, **options):
 
 
 def raised(function, *arguments, **named):
-    """What it raises: the name of the class, the text, the parameter."""
+    """The exception that a function raises: the name of its class, its text, its parameter."""
     try:
         function(*arguments, **named)
     except Exception as error:

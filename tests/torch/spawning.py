@@ -9,7 +9,7 @@ from torch import multiprocessing, nn
 
 from launch import TAG
 
-#: What a rank says of itself, by the name of the case.
+#: The arguments by which a rank describes itself, by the name of the case.
 SAY = {
     "nothing": lambda rank, world: {},
     "rank": lambda rank, world: {"rank": rank, "world_size": world},

@@ -2,8 +2,8 @@
 """The path of a GPU on a machine without one: gradients are lent by DLPack and marked in the current stream,
 as gradsync.torch does it on a GPU, but they lie in memory of the host.
 
-What a CPU build of PyTorch cannot show is left out: tensors on a GPU, and work that is still under way when
-it is marked.
+A CPU build of PyTorch cannot show tensors on a GPU, and work that is still under way when it is marked: the
+tests leave these out.
 """
 import contextlib
 

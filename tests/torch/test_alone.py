@@ -35,7 +35,8 @@ def results(made):
 
 
 def check_refused(text, *more):
-    """It says who, what to pass, and what gives the ranks a daemon."""
+    """The error names the parent process, the arguments to pass, and the command that gives the ranks a
+    daemon."""
     for each in ("was started by multiprocessing in pid",
                  "DistributedDataParallel(model, rank=rank, world_size=n)",
                  "GRADSYNC_RANK", "world_size=1", "gradsyncctl run -n 1 -- python SCRIPT", *more):

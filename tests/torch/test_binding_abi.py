@@ -23,7 +23,7 @@ FUNCTIONS = {name: (result.strip(), [each.strip() for each in arguments.split(",
              re.findall(r"^([\w ]+[ *])(gradsync_\w+)\(([^()]*)\);", CODE, re.M)}
 
 OBJECTS = r"(const )?struct gradsync(_job|_plan|_memory)? ?\*"
-# What a type of the header is in ctypes; the first pattern that matches the whole.
+# The ctypes type of each type of the header. The first pattern that matches the whole text counts.
 TYPES = [
     (r"void", None), (r"int|enum gradsync_\w+", ctypes.c_int), (r"bool", ctypes.c_bool),
     (r"size_t", ctypes.c_size_t),
@@ -125,7 +125,7 @@ def initialiser(structure, **given):
 
 
 def test_the_defaults_of_join_are_those_of_the_header(ask_compiler, monkeypatch):
-    """What join() without options gives the library is GRADSYNC_JOIN_OPTIONS_INIT."""
+    """join() without options passes GRADSYNC_JOIN_OPTIONS_INIT to the library."""
     numbers = [field for field, kind in _native.JoinOptionsStruct._fields_ if kind is not ctypes.c_char_p]
     told = ask_compiler([f"o.{field}" for field in numbers],
                         "struct gradsync_join_options o = GRADSYNC_JOIN_OPTIONS_INIT;")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong is an exception of its own class that names what it is about."""
+"""Each kind of mistake raises an exception of its own class, which names the object that it is about."""
 import os
 import subprocess
 import sys

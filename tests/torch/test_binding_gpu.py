@@ -11,7 +11,7 @@ import harness
 from fixtures import machine, nothing_left  # noqa: F401
 from gradsync import DType, _dlpack
 
-#: What a script needs of the driver.
+#: The part of the driver's interface that a script needs.
 DRIVER = """
 import array, ctypes, os, sys
 import gradsync
@@ -251,7 +251,7 @@ with gradsync.Connection():
 
 
 class Lent:
-    """What gives its memory away."""
+    """An object that lends its memory by DLPack."""
 
     def __init__(self, buffer, dtype, elements):
         self.buffer, self.dtype, self.elements = buffer, dtype, elements
@@ -314,7 +314,8 @@ def test_an_export_gives_back_what_is_over():
 
 
 def test_an_exception_on_its_way_is_not_lost():
-    """What a consumer drops while it raises is given back, and the exception is that of the consumer."""
+    """A capsule that is dropped while its consumer raises is given back; the consumer's exception
+    arrives."""
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="has no len"):
         len(some_floats().__dlpack__())

@@ -160,7 +160,7 @@ def test_memory_that_others_have_mapped(joined):
 
 
 def test_padding_does_not_count(joined):
-    """What lay between parameters before: neither in the norm, nor as a value that is not finite."""
+    """Old bytes between parameters count neither for the norm nor as values that are not finite."""
     memory = joined.memory(4096)
     numpy.frombuffer(memory.buffer, "f4")[:] = numpy.nan
     params = [(name, DType.F32, (3,)) for name in "abc"]

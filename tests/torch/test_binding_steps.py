@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps and collectives through the package: what is computed, and what is told about it."""
+"""Steps and collectives through the package: their results, and the information about them."""
 import math
 import struct
 

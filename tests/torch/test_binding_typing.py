@@ -13,8 +13,8 @@ pytestmark = pytest.mark.xdist_group("mypy")
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory):
-    """check(paths) -> what the type checker says of them, and its exit status. What they import of torch is
-    not looked at, which takes most of the time, unless torch=True."""
+    """check(paths) -> the type checker's output for these files, and its exit status. It skips what they
+    import of torch, which takes most of the time, unless torch=True."""
     folder = tmp_path_factory.mktemp("mypy")
     skip = folder / "skip.ini"
     skip.write_text("[mypy]\n[mypy-torch.*,gradsync.torch.*]\nfollow_imports = skip\n")

@@ -85,7 +85,8 @@ def test_a_wait_lets_other_threads_run(crew):
 
 
 def in_a_thread_of_others(function):
-    """As autograd's for a GPU: nothing in Python has started it. What waits for its end."""
+    """Runs a function in a thread that Python has not started, such as autograd's for a GPU. Returns a
+    function that waits for the thread's end."""
     called = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: function() and None)
     thread, libc = ctypes.c_ulong(), ctypes.CDLL(None)
     assert libc.pthread_create(ctypes.byref(thread), None, called, None) == 0

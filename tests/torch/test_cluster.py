@@ -57,7 +57,8 @@ UNSET = [[True, True], [False, True], [False, False], [True, False], [True, True
 
 @pytest.fixture
 def ranks(daemon, build, scratch, processes):
-    """ranks(places, *command): the ranks of a job, each on the daemon that `places` says. What they print."""
+    """ranks(places, *command) runs the ranks of a job, each on the daemon that `places` names, and returns
+    their outputs."""
     def start(places, *command):
         cluster = Cluster(daemon, build, f"unix:{scratch}/link", max(places) + 1)
         started = [harness.Program(sys.executable, *command, socket=cluster.nodes[place].socket,

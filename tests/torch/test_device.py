@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gradsync.torch does about devices, with the device "meta" in the place of a GPU."""
+"""How gradsync.torch treats devices. The device "meta" takes the place of a GPU."""
 import collections
 
 import pytest
@@ -55,7 +55,7 @@ def test_inputs_keep_their_types():
 
 
 def test_a_state_arrives_where_it_was():
-    """What was on a GPU is on the receiver's, the rest on its CPU."""
+    """A tensor of a GPU arrives on the receiver's GPU, any other one on its CPU."""
     there, here = torch.ones(2, 3, device=THERE, dtype=torch.float16), torch.ones(4)
     skeleton, tensors = payload.take_apart({"there": [there], "here": here, "step": 7})
     state, empty = payload.put_together(skeleton, THERE)
@@ -68,7 +68,8 @@ def test_a_state_arrives_where_it_was():
 
 
 def test_a_job_that_was_joined_too_early_is_named():
-    """DistributedSampler before the GPU was used: the daemon of the CPU was found."""
+    """The script made a DistributedSampler before it used the GPU, so the job is that of the CPU's
+    daemon."""
     gpu = device.Gpu(1)
     with pytest.raises(gradsync.UnsupportedError) as raised:
         gpu.check(gradsync.Device("cpu", "", None))

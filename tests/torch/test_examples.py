@@ -53,7 +53,8 @@ def test_digits_by_torchrun(output, daemon, ddp):
 
 
 def test_the_quickstart_shows_it(output, scratch):
-    """Where there is PyTorch. What it builds is there; tests/integration/test_quickstart.py builds."""
+    """The quickstart runs the example where there is PyTorch. Its build is skipped here;
+    tests/integration/test_quickstart.py runs it."""
     tools = scratch / "tools"
     tools.mkdir()
     for name in ("meson", "ninja"):
@@ -68,6 +69,6 @@ def test_the_quickstart_shows_it(output, scratch):
     assert part.startswith(head), told
     accuracy = dict(re.findall(r"rank ([01]): accuracy (0\.\d+) on 297 held-out images", part))
     assert set(accuracy) == {"0", "1"} and all(float(each) > 0.9 for each in accuracy.values()), part
-    # Of the last batch the statistics of BatchNorm are each rank's own, as in DDP: they may differ in a few
-    # images.
+    # Each rank has its own BatchNorm statistics of the last batch, as in DDP: the ranks may differ in a few
+    # # images.
     assert abs(float(accuracy["0"]) - float(accuracy["1"])) < 0.02, part

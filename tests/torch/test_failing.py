@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training script is told when something is wrong: by name, and without a hang. After that all
-processes have ended as expected, and the daemon, which lives on, holds nothing of them."""
+"""Each error that a training script gets names what is wrong, and no script hangs. After that all processes
+have ended as expected, and the daemon, which lives on, holds nothing of them."""
 import json
 import pathlib
 

@@ -2,7 +2,7 @@
 """The example digits.py over two hosts with a daemon each, started on each host as a user would: the ranks of
 both hosts are one job, end with the same parameters, and with those of DDP.
 
-Hosts are network namespaces. What torchrun's agents agree on travels between them as well.
+Hosts are network namespaces. The messages of torchrun's agents travel between them as well.
 """
 import re
 import sys
@@ -76,15 +76,15 @@ def equal(some, others):
 
 
 def names(it):
-    """Of the jobs that either daemon has formed."""
+    """The names of the jobs that the daemons have formed."""
     return {name for node in it.nodes
             for name in re.findall(r"formed with \d+ members \[job=(\S+)", node.log)}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_as_ddp(train, ranks):
-    """With two ranks bit by bit. With more, additions have another order; the optimiser makes steps of a
-    parameter's gradient that is nothing but rounding, so those are left out."""
+    """Two ranks give DDP's bits. More ranks add in another order, and the optimiser makes steps of a
+    parameter's gradient that is nothing but rounding, so those parameters are left out."""
     it, ours = train(static, ranks)
     assert all(equal(ours[0], other) for other in ours[1:])
     assert names(it) == {f"{it.address(0)}:{PORT}"}

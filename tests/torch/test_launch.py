@@ -2,8 +2,9 @@
 """The recipes of docs/FROM_DDP.md (Launchers): a rank is killed in the middle of an epoch, its launcher
 starts it again, and the training ends as if nothing had happened.
 
-torchrun is the real one. Of Slurm and Kubernetes there is what a process sees of them: variables, and what
-starts it again. A daemon is there before, and keeps no place by itself: the recipes say for how long.
+torchrun is the real one. The tests imitate Slurm and Kubernetes: they set the variables that a process
+sees, and start it again. A daemon is there before, and keeps no place by itself: the recipes say for how
+long.
 """
 import os
 import pathlib
@@ -38,7 +39,7 @@ def start(daemon, processes):
 
 
 def results(*programs):
-    """What the ranks said at their end, by rank; all is well with all."""
+    """The last results of the ranks, by rank. Each program must succeed."""
     for each in programs:
         assert each.wait(LONG) == 0, each.told()
     return results_of(*(each.out for each in programs))

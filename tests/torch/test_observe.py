@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of a job of PyTorch: parameters have the names that they have in the model."""
+"""Status and errors of a PyTorch job name parameters as the model does."""
 import json
 import os
 import re
@@ -121,7 +121,7 @@ def test_a_batch_that_one_rank_skips(daemon, script):
 
 
 def test_a_rank_that_goes_on_alone(daemon, script):
-    """It needs one that has left: which one, and for what, it hears at once."""
+    """A rank needs one that has left. Its error says at once which one, and for what."""
     served = daemon()
     ranks = start(served, script, ALONE)
     ranks[1].say("")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's DDP cannot do here, or does not do, and the lives of wrappers, processes and jobs."""
+"""Cases that PyTorch's DDP cannot do here, or does not do, and the lives of wrappers, processes and
+jobs."""
 from launch import Group, cases
 
 GROUPS = [

@@ -45,12 +45,12 @@ def test_as_ddp(group, case):
 
 
 def text_of(file):
-    """Of a file of tests, and of the script in which their cases are."""
+    """The text of a file of tests, then that of the script with their cases."""
     return "".join((HERE / name).read_text() for name in (f"test_{file}.py", f"{file}.py"))
 
 
 def test_table():
-    """docs/DDP_TESTS.md names tests that there are, and says truly which of them run in double precision."""
+    """docs/DDP_TESTS.md names existing tests, and marks rightly which of them run in double precision."""
     rows = [line.split(" | ")[-1] for line in (ROOT / "docs/DDP_TESTS.md").read_text().splitlines()
             if line.startswith("| ")]
     names = {case for group in GROUPS for case in group.names}

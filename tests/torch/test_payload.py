@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a State sends to a member that lacks it: it arrives as it was, and nothing of it is code."""
+"""A State arrives unchanged at a member that lacks it, and no part of it runs as code."""
 import collections
 import json
 import os
@@ -50,7 +50,7 @@ def test_versions_of_modules_come_along():
 
 
 class Touch:
-    """What a pickle would run."""
+    """Its pickle would run a command."""
 
     def __init__(self, path):
         self.path = path
@@ -170,7 +170,7 @@ def test_a_state_says_at_once_what_it_cannot_send(monkeypatch):
 
 
 class Job:
-    """Of two members; the other one says `other`. Counts what is sealed."""
+    """A job of two members. The other member says `other`. `sealed` has an entry for each call."""
 
     name, world_size = "job", 2
     connection = types.SimpleNamespace(device=types.SimpleNamespace(ordinal=None))
@@ -211,7 +211,8 @@ STATE = {"a": torch.arange(6.), "b": torch.ones(3), "large": torch.ones(3 << 20)
 
 
 def test_all_of_an_exchange_is_sealed():
-    """Who has a state, the skeleton, and the tensors, whether several go in one message or one alone."""
+    """An exchange tells who has a state, then sends the skeleton and the tensors, several in a message or one
+    alone: all of these messages are sealed."""
     first = Job(0, WORD.pack(False, 0, 0))
     Plain(first, True, 7)._exchange()
     assert first.sealed == [True] * 4 and len(first.sent) == 3

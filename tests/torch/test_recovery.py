@@ -17,7 +17,7 @@ def turning(tmp_path_factory):
 
 
 def recovered(folder, killed, how, expected):
-    """What the ranks end with when `killed` has been lost: the parameters of the undisturbed training."""
+    """Runs a training that loses `killed`. All ranks end with the parameters of the undisturbed training."""
     results = passed(2, "recovering.py", folder, killed, 2, how, options=["--restart", "3"])
     assert [each["count"] for each in results] == [STEPS] * 2
     assert results[killed]["life"] == (2 if how in ("twice", "plans") else 1), "it was killed, and came again"
@@ -53,7 +53,7 @@ def test_killed_when_all_plan_for_a_hook(tmp_path, killed):
 
 @pytest.mark.parametrize("killed", [0, 1])
 def test_killed_after_layers_were_frozen(tmp_path, killed):
-    """Who comes plans for the layers that the others have planned for."""
+    """A rank that comes back plans for the layers for which the others have planned."""
     lives = tmp_path / "undisturbed"
     lives.mkdir()
     recovered(tmp_path, killed, "thaw", trained(lives, "thawing"))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts do with a wrapped model: as with PyTorch's DDP, bit by bit, where DDP does it; and ranks that
-end in the middle of a step."""
+"""Scripts that use a wrapped model in their own ways: results are those of PyTorch's DDP, bit by bit, where
+DDP can do it. Ranks that end in the middle of a step."""
 import re
 
 import pytest

@@ -72,7 +72,7 @@ class Bare:
 
 
 def libraries_of(wheel):
-    """Names of the libraries that the wheel brings: libjansson.so.4, …"""
+    """Names of the libraries that the wheel brings, such as libjansson.so.4."""
     with zipfile.ZipFile(wheel) as opened:
         names = map(pathlib.PurePath, opened.namelist())
         return {name.name for name in names if name.parent == pathlib.PurePath("gradsync/_bundle/lib")}

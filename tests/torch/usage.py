@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts do with a wrapped model: each case with PyTorch's DDP first, then with gradsync.
+"""Scripts that use a wrapped model in their own ways: each case with PyTorch's DDP first, then with
+gradsync.
 
     usage.py FOLDER CASE...
 """
@@ -63,7 +64,7 @@ def grad_data_assigned_in_hook(side):
 
 
 def many_dimensions(side):
-    """More than a plan knows."""
+    """A parameter has more dimensions than a plan can describe."""
     class Many(nn.Module):
         def __init__(self):
             super().__init__()
@@ -327,7 +328,8 @@ def in_thread(side):
 
 
 def vectors(side):
-    """Parameters are taken out as one vector, and put back: each is a part of it then."""
+    """A script takes parameters out as one vector, and puts them back: each is a part of the vector
+    then."""
     model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         train(side, model, optimiser, 1)

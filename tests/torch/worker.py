@@ -86,7 +86,8 @@ class Ours:
 
 
 def finish(reducer):
-    """Of each step: its bytes are those of all gradients, except where all ranks may have left some out."""
+    """Checks the bytes of each step: those of all gradients, except where all ranks may have left some
+    out."""
     do_finish(reducer)
     Ours.told += reducer.info.bytes
     size = sum(slot.nbytes for slot in reducer.slots)
@@ -157,7 +158,7 @@ def main(folder, *names):
         if told != DRIFTS.get(name.partition(".")[0], set()):
             found.append(f"warnings of drift: {sorted(told)}")
         ranks.tell(case=name, failed="\n".join(found))
-    # A case may end in the middle of a step; leaving the job would wait for nobody.
+    # The process exits without leaving the job: a case may end in the middle of a step.
     os._exit(0)
 
 

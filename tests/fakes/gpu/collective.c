@@ -103,7 +103,8 @@ static bool run_nothing_holds(const struct run *run) {
 
 /* ---- one collective ---- */
 
-/* The first rank says what is asked for; whoever differs from it logs it. All ranks find out. */
+/* Compares each rank's call with that of the first rank. A rank that differs logs it, and all ranks find out.
+ * */
 static bool run_is_same_everywhere(const struct run *run) {
         const struct board_call *first = &run->board->rank[0].call, *own = &run->own->call;
         bool same = true;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the project relies on in a CUDA driver, one function per fact: it shall hold on the fake GPU and on
- * hardware alike. Each fact has processes of its own, and nobody else may use the GPU meanwhile.
+ * The properties of a CUDA driver on which the project relies, one function per fact: each shall hold on the
+ * fake GPU and on hardware alike. Each fact has processes of its own, and no other program may use the GPU
+ * meanwhile.
  *
  *     conformance [--driver LIBRARY] [FACT …]
  *

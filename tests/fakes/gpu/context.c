@@ -6,8 +6,8 @@
  *     asynchronous concurrent execution; CUDA_DEVICE_MAX_CONNECTIONS)
  *   - without MPS kernels of different processes never run at the same time (MPS documentation, "When to
  *     use")
- *   - exported memory lives until the last handle and mapping anywhere is gone, whoever made it (cuda.h,
- *     cuMemRelease, cuMemExportToShareableHandle)
+ *   - exported memory lives until the last handle and mapping in any process is gone (cuda.h, cuMemRelease,
+ *     cuMemExportToShareableHandle)
  *   - an IPC handle is opened by other processes only, describes a whole allocation, and is counted
  *     (cuda.h, cuIpcGetMemHandle, cuIpcOpenMemHandle)
  *   - a copy from or to pinned memory is done later, too; others are over when the call returns ("API
@@ -80,7 +80,7 @@ static uint64_t seed;
 
 /* ---- mappings ---- */
 
-/* What a client waits for may never end, unless it has died. `lock` is held. */
+/* Sleeps for a moment in a wait, which may never end, and notes it if the client has died. `lock` is held. */
 static void wait_a_while(void) {
         struct pollfd socket = { .fd = client };
 
@@ -91,7 +91,7 @@ static void wait_a_while(void) {
         client_gone |= (socket.revents & POLLHUP) != 0;
 }
 
-/* Real drivers wait, or fault, or do nothing that one sees: so it is an error of the program. */
+/* Real drivers wait, or fault, or show no error at all, so the fake logs it as an error of the program. */
 static void mapping_empty(struct mapping *m) {
         char what[MACHINE_WHAT];
 
@@ -218,7 +218,8 @@ static bool is_kind(void) {
         return getenv("FAKE_GPU_KIND") != NULL;
 }
 
-/* Until the operation ends nobody can rely on what it writes. A collective has its result there. */
+/* Hides the output of an operation until its end, so that no other work can rely on it before. Its end shows
+ * the copy `after`, into which a collective puts its result. */
 static void operation_hide(struct uses *uses, bool collective) {
         if (is_kind() && !collective)
                 return;
@@ -249,7 +250,8 @@ static void fault(void) {
                 machine_fault(machine, device);
 }
 
-/* Those of other clients of the MPS server on this GPU since this one began. `lock` is held. */
+/* Takes over faults that other clients of the MPS server have had on this GPU since this one began. `lock` is
+ * held. */
 static void take_faults(void) {
         if (is_mps() && machine_faults(machine, device) != faults_before && sticky == 0)
                 sticky = CUDA_ILLEGAL_ADDRESS;
@@ -364,7 +366,7 @@ static void operation_run(struct operation *operation, unsigned number) {
         pthread_mutex_unlock(&lock);
 }
 
-/* `lock` is held. What a stream waits for: an event's record, or a word that is at least that. */
+/* Returns whether the event or the value that a stream waits for has still to come. `lock` is held. */
 static bool is_awaited(const struct operation *operation) {
         const uint64_t *arg = operation->arg;
 
@@ -373,7 +375,7 @@ static bool is_awaited(const struct operation *operation) {
                        : __atomic_load_n((uint64_t *)AT(arg[0]), __ATOMIC_ACQUIRE) < arg[1];
 }
 
-/* `lock` is held. What takes no turn of the card: false if it is other work. */
+/* Does an operation that takes no turn of the card. Returns false for any other operation. `lock` is held. */
 static bool operation_run_short(const struct operation *operation) {
         const uint64_t *arg = operation->arg;
 
@@ -894,7 +896,7 @@ static bool receive(struct gpu_request *request, void *payload, int *ret_fd) {
         return n >= (ssize_t)sizeof(*request) && (size_t)n == sizeof(*request) + request->bytes;
 }
 
-/* The client has gone: what has not begun is dropped, what runs ends late. */
+/* The client has gone: operations that have not begun are dropped, running ones end late. */
 static void finish(void) {
         pthread_mutex_lock(&lock);
         client_gone = true;

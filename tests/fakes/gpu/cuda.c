@@ -106,7 +106,7 @@ static int ask(struct gpu_request *request, uint64_t *value) {
 }
 
 #define TELL(what, ...) ask(&(struct gpu_request){ .call = what, .arg = { __VA_ARGS__ } }, NULL)
-/* What is answered, or zero. */
+/* Stores the answer in `ret`, or zero on an error. The value of the macro is the result. */
 #define ASK_FOR(ret, what, ...)                                                                              \
         ({                                                                                                   \
                 uint64_t told;                                                                               \
@@ -327,7 +327,7 @@ static cuda_result fake_cuCtxGetDevice(cuda_device *device) {
 
 /* ---- kernels ---- */
 
-/* As a driver does that writes machine code and runs it. */
+/* Tries to write machine code and to run it, as a driver does. */
 static bool may_write_code(void) {
         void *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         bool may = memory != MAP_FAILED && mprotect(memory, 4096, PROT_READ | PROT_EXEC) == 0;
@@ -730,7 +730,7 @@ static int wait_for(enum gpu_call call, uint64_t number) {
         return r;
 }
 
-/* To memory that is not pinned the call returns when the copy is done. */
+/* A copy to memory that is not pinned is done when the call returns. */
 static cuda_result fake_cuMemcpyDtoHAsync(void *to, cuda_address from, size_t bytes, cuda_stream stream) {
         BEGIN(cuMemcpyDtoHAsync);
         cuda_address pinned = pinned_at(to, bytes);
@@ -937,7 +937,7 @@ EXPORT cuda_result cuGetProcAddress_v2(const char *name, void **function, int ve
 #define OTHER(call, since) { #call, since, (void *)(uintptr_t)fake_##call }
 #define ROW(member, call, since, arguments) OTHER(call, since),
                 CUDA_CALLS(ROW)
-                /* What the product does not call, but trainers and the probe do. */
+                /* Calls that the product does not make, but trainers and the probe do. */
                 OTHER(cuCtxSynchronize, 2000),
                 OTHER(cuMemAllocManaged, 6000),
                 OTHER(cuMemAllocAsync, 11020),

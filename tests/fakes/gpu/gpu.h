@@ -2,8 +2,8 @@
 /*
  * The fake GPU. As a real one is, it is apart from the processes that use it: each client has a context
  * process, which holds the memory and does the work, and goes on for a while when its client is killed. The
- * client's libcuda (cuda.c) asks it over a socket. What all contexts of a machine share, who has how much
- * memory and which ranges are in use, is a file that all map (machine.c).
+ * client's libcuda (cuda.c) asks it over a socket. All contexts of a machine map one file (machine.c), which
+ * says how much memory each has and which ranges are in use.
  *
  * A device address is a number in a window where nothing is mapped in the client; in the context process the
  * memory lies at just that address, so kernels run there on plain pointers.
@@ -144,7 +144,7 @@ struct memory {
 
 /* Both have one use. NULL: no memory left. */
 struct memory *memory_new(struct machine *machine, uint32_t device, uint64_t bytes);
-/* What a descriptor, or a path below /proc, leads to. */
+/* Finds the memory behind a path, such as that of a descriptor below /proc. */
 struct memory *memory_find(struct machine *machine, const char *path);
 void memory_drop(struct machine *machine, struct memory *memory);
 
@@ -230,7 +230,7 @@ struct machine {
 /* Maps the state, and makes it if need be. NULL if FAKE_GPU names no folder. */
 struct machine *machine_open(void);
 void machine_enter(pthread_mutex_t *mutex);
-/* False: it was somebody else's for a millisecond. */
+/* Tries for a millisecond. False: another thread or process holds the lock. */
 bool machine_try(pthread_mutex_t *mutex);
 /* A line of the log: a rule was broken. */
 void machine_log(const char *format, ...) __attribute__((format(printf, 1, 2)));

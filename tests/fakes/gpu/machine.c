@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the contexts of one machine share. See gpu.h. */
+/* The state that the contexts of one machine share. See gpu.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static int machine_file(const char *name, int flags) {
         snprintf(path, sizeof(path), "%s/%s", folder, name);
         int fd = open(path, flags | O_CREAT | O_CLOEXEC, 0666);
         if (fd >= 0)
-                fchmod(fd, 0666); /* a GPU is for all users; whoever is not the first need not, and cannot */
+                fchmod(fd, 0666); /* all users may use a GPU; only the file's maker need do this, and can */
         return fd;
 }
 

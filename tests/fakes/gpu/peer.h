@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For programs that use a GPU from several processes: a peer is forked before this process loads the driver,
- * and both speak over a socket. What goes wrong ends the process, with a line that says where.
+ * Programs that use a GPU from several processes: a peer is forked before this process loads the driver, and
+ * both speak over a socket. An error ends the process, with a line that says where.
  */
 #pragma once
 
@@ -75,7 +75,8 @@ void peer_kill(struct peer *peer);
  */
 int cases_main(char **argv, size_t n, const char *(*name)(size_t i), void (*run)(size_t i));
 
-/* A case that uses the first GPU. What was not ended, killed or freed by it ends after it. */
+/* A case that uses the first GPU. gpu_case_run() ends the peer, frees the area and closes the GPU if the case
+ * has not. */
 struct gpu_case {
         const char *name;
         void (*run)(struct gpu *gpu, struct area *area, struct peer *peer);

@@ -24,13 +24,14 @@ static void hold(bool on) {
         CHECK(machine_hold("hold", on));
 }
 
-/* Until so many ranges are in use. */
+/* Waits until so many ranges are in use. */
 static void wait_for_uses(unsigned wanted) {
         while (machine_leases(machine) != wanted)
                 usleep(1000);
 }
 
-/* Imports what it is sent, and does to it what the word says, without waiting for anybody. */
+/* Imports the memory that it is sent, and does to it what the word says, without waiting for another
+ * process. */
 static void other_role(struct peer *other) {
         struct gpu gpu;
         struct area area, own;
@@ -112,7 +113,7 @@ CASE(rule_unmap_while_in_use) {
         wait_for_uses(1); /* the area is freed now */
 }
 
-/* What waits in a stream finds its memory gone: an error of the context, and it stays. */
+/* An operation that waits in a stream finds its memory gone: the context has an error, which stays. */
 CASE(rule_unmap_before_use) {
         struct area first, second;
         size_t bytes;
@@ -265,7 +266,7 @@ static void worker_role(struct peer *other) {
         peer_receive(other, "never", NULL);
 }
 
-/* What a killed process had begun goes on; who waits for it sees it end. */
+/* Work that a killed process has begun goes on, and a process that waits for it sees it end. */
 CASE(good_work_outlives_its_killed_process) {
         gpu_fill(gpu, area->address, SMALL, 0);
         int fd = area_export(gpu, area);

@@ -99,7 +99,7 @@ bool board_is_here(const struct board_rank *rank) {
         return rank->state == RANK_HERE && !board_is_dead(rank);
 }
 
-/* Nobody is left, or nobody but the process `killed`. */
+/* No rank is left, except those of the process `killed`. */
 static bool board_is_over(const struct board *board, pid_t killed) {
         for (unsigned i = 0; i < BOARD_RANKS; i++)
                 if (board_is_here(&board->rank[i]) && board->rank[i].pid != killed)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ranks of one communicator of the fake NCCL share: a file in the folder of the machine, which the
- * library (comm.c) maps in each rank's process, and the context process of each rank, which does the work.
- * The file goes when the last rank has left it; a rank whose process has died counts as gone.
+ * The state that the ranks of one communicator of the fake NCCL share: a file in the folder of the machine,
+ * which the library (comm.c) maps in each rank's process, and the context process of each rank, which does
+ * the work. The file goes when the last rank has left it; a rank whose process has died counts as gone.
  *
  * Each field of a rank has one writer: that rank.
  */
@@ -47,7 +47,7 @@ struct board_rank {
 };
 
 struct board {
-        _Atomic uint32_t ranks; /* 0: nobody has been here */
+        _Atomic uint32_t ranks; /* 0: no rank has been here */
         _Atomic uint32_t here, ready;
         struct board_rank rank[BOARD_RANKS];
 };
@@ -73,5 +73,5 @@ bool board_keeps(void);
 
 /* The process `pid` was killed: deletes the files of communicators that it was the last of. */
 void boards_sweep(pid_t pid);
-/* How many files there are that nobody is left to delete; prints them. */
+/* Counts and prints the files that no rank is left to delete. */
 unsigned boards_left_over(void);

@@ -25,11 +25,11 @@
                         return task_note(unusable);                                                          \
         } while (0)
 
-/* It is not gone. */
+/* The communicator is not gone. */
 nccl_result call_check_known(const struct ncclComm *comm, const char *call);
-/* And nothing is in progress, or has failed. */
+/* It is not gone, and no call of it is in progress or has failed. */
 nccl_result call_check_idle(const struct ncclComm *comm, const char *call);
-/* And it is neither finalized nor in the making. */
+/* As call_check_idle(), and it is neither finalized nor in the making. */
 nccl_result call_check_alive(const struct ncclComm *comm, const char *call);
 
 /* A call of a communicator that does not block has failed: so has the communicator. Returns `result`. */

@@ -52,14 +52,14 @@ struct ncclComm {
         bool has_grows;
 };
 
-/* Of `working` and `result` of all of them. */
+/* Guards `working` and `result` of all communicators. */
 extern pthread_mutex_t comm_lock;
 
-/* As ncclGetVersion() says. */
+/* The version that ncclGetVersion() gives. */
 int comm_version(void);
-/* For the current context's GPU. NULL: there is none. */
+/* Makes one for the current context's GPU. NULL: there is no context. */
 struct ncclComm *comm_new(const struct comm_config *config);
-/* It is one, though it may be gone. */
+/* Whether this is a communicator, though it may be gone. */
 bool comm_is(const struct ncclComm *comm);
 /* `config` may be NULL. */
 nccl_result comm_configure(const struct nccl_config *config, struct comm_config *ret);
@@ -72,15 +72,16 @@ void comm_id_take(struct ncclComm *comm, const struct nccl_id *id);
 /* An id for those that agree on all of this. */
 void comm_id_derive(struct ncclComm *child, const struct ncclComm *parent, uint64_t round, int64_t part);
 
-/* What ncclCommGetAsyncError() says. */
+/* The result that ncclCommGetAsyncError() gives. */
 nccl_result comm_result(const struct ncclComm *comm);
 bool comm_is_at_work(const struct ncclComm *comm);
-/* With FAKE_NCCL_NOTICE: a peer has died. */
+/* Returns whether a peer has died, which only shows with FAKE_NCCL_NOTICE. */
 bool comm_is_left_alone(const struct ncclComm *comm);
-/* Raises the flag that ends kernels and what waits for others; then, waits until nothing waits any more. */
+/* Raises the flag that ends kernels and waits for others. comm_settle() waits until no call is under way, and
+ * raises it again. */
 void comm_interrupt(struct ncclComm *comm);
 void comm_settle(struct ncclComm *comm);
-/* Waits until its kernels are over. */
+/* Waits until the communicator's kernels are over. */
 void comm_drain(const struct ncclComm *comm);
 /* Lowers the flag. */
 void comm_resume(struct ncclComm *comm);
@@ -88,5 +89,5 @@ void comm_resume(struct ncclComm *comm);
 void comm_await_interrupt(const struct ncclComm *comm);
 /* and until ncclCommAbort() is called. */
 void comm_await_abort(const struct ncclComm *comm);
-/* It is gone. */
+/* The communicator is gone. */
 void comm_leave(struct ncclComm *comm);

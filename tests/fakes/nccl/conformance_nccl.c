@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the project relies on in NCCL beyond that sums are right: when things happen, what ends what hangs,
- * and what a test can have fail. One function per fact, which runs in a process for each rank.
+ * The properties of NCCL on which the project relies, beyond right sums: when things happen, which call ends
+ * a hang, and which failures a test can ask for. One function per fact, which runs in a process for each
+ * rank.
  *
  *     conformance-nccl [--driver LIBRARY] [--nccl LIBRARY] [FACT …]
  */
@@ -57,7 +58,7 @@ static void role_wrong_group(struct rank *rank) {
         rank_expect(rank, rank->area.address, SMALL, 1);
 }
 
-/* What does not block tells later, too, that a call was wrong, and is of no use any more. */
+/* A communicator that does not block reports a wrong call later, too, and is of no use any more. */
 static void role_spoiled(struct rank *rank) {
         nccl_result result;
 
@@ -202,7 +203,7 @@ static void role_room(struct rank *rank) {
         rank_end(rank, other);
 }
 
-/* Other work goes on meanwhile, and nobody can rely on the output. */
+/* Other work goes on meanwhile, and cannot rely on the output. */
 static void role_held(struct rank *rank) {
         cuda_address from = rank->area.address, to;
         volatile unsigned char *pinned;
@@ -325,7 +326,7 @@ static void role_revoke(struct rank *rank) {
         rank_end(rank, part);
 }
 
-/* What a killed rank had begun never ends at the others, unless they abort. */
+/* A collective that a killed rank had begun never ends at the others, unless they abort. */
 static void role_killed(struct rank *rank) {
         const char *notices = getenv("FAKE_NCCL_NOTICE");
 
@@ -394,7 +395,7 @@ static void role_wrong(struct rank *rank) {
         IS(rank->nccl.init(&comm, 1, id, 0, NULL), NCCL_INVALID_ARGUMENT);
         CHECK(rank->nccl.last_error(NULL)[0] != '\0');
         IS(rank->nccl.init(&comm, 1, rank->id[0], 1, NULL), NCCL_INVALID_ARGUMENT);
-        config.min_ctas = 2; /* and at most as many as nobody said */
+        config.min_ctas = 2; /* without max_ctas */
         IS(rank->nccl.init(&comm, 1, rank->id[0], 0, &config), NCCL_INVALID_ARGUMENT);
         config.max_ctas = 1;
         IS(rank->nccl.init(&comm, 1, rank->id[0], 0, &config), NCCL_INVALID_ARGUMENT);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL writes. The lines are those of src/transport/p2p.cc, shm.cc, nvls.cc and net.cc of 2.28.9. */
+/* The lines that NCCL writes: those of src/transport/p2p.cc, shm.cc, nvls.cc and net.cc of 2.28.9. */
 #include "debug.h"
 
 #include <stdio.h>

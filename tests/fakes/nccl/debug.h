@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL writes of its own accord. */
+/* The lines that NCCL writes of its own accord. */
 #pragma once
 
 #include "comm.h"
 
-/* How each peer is reached, as NCCL_DEBUG=INFO asks for it, in the file that NCCL_DEBUG_FILE names. */
+/* Prints how each peer is reached, as NCCL_DEBUG=INFO does, into the file that NCCL_DEBUG_FILE names. */
 void debug_print_channels(const struct ncclComm *comm);

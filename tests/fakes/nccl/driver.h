@@ -6,5 +6,5 @@
 #include "tests/fakes/gpu/gpu.h"
 
 const struct cuda *driver(void);
-/* Of the fake driver (tests/fakes/gpu/cuda.c). */
+/* A call of the fake driver alone (tests/fakes/gpu/cuda.c). */
 cuda_result fake_gpu_collective(cuda_stream stream, const struct gpu_collective *collective, int board);

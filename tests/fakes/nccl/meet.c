@@ -57,7 +57,7 @@ static uint64_t meet_host(void) {
         return hash;
 }
 
-/* With the lock of the file held. */
+/* The caller holds the lock of the file. */
 static nccl_result meet_enter_locked(struct ncclComm *comm, struct board *board) {
         struct board_rank *own = &board->rank[comm->rank];
 
@@ -125,7 +125,7 @@ nccl_result meet(struct task *task) {
 
         while (trouble_sticks("init") && !meet_stops(task))
                 usleep(POLL);
-        if (meet_stops(task)) /* nobody hears of it any more */
+        if (meet_stops(task)) /* the caller does not wait for the result any more */
                 return trouble(NCCL_INTERNAL_ERROR, "the call was aborted");
         nccl_result result = meet_enter(comm);
         if (result == NCCL_OK)
@@ -162,7 +162,7 @@ static bool meet_all_have_heard(const struct ncclComm *comm, unsigned mask) {
         return true;
 }
 
-/* What was said stays until all have heard it. A round that is given up counts as heard. */
+/* A word stays until all ranks have read it. A round that is given up counts as read. */
 nccl_result meet_agree(struct task *task, struct ncclComm *comm, unsigned mask,
                        const int64_t word[BOARD_WORDS], int64_t ret[BOARD_RANKS][BOARD_WORDS]) {
         struct board_rank *own = &comm->board->rank[comm->rank];

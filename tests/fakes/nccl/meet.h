@@ -6,7 +6,7 @@
 
 /* Joins the others: `task->comm` has its id, its rank, and the number of ranks. */
 nccl_result meet(struct task *task);
-/* Tells the ranks of `mask`, who make the same call, and learns what they tell. */
+/* Exchanges words with the ranks of `mask`, which make the same call. */
 nccl_result meet_agree(struct task *task, struct ncclComm *comm, unsigned mask,
                        const int64_t word[BOARD_WORDS], int64_t ret[BOARD_RANKS][BOARD_WORDS]);
 /* Waits until the work of all ranks is over. */

@@ -31,7 +31,7 @@ static inline void *pointer(cuda_address address) {
 
 /* How a case begins: with nothing; or with `area`, and with `comm`, whose calls block, or are polled. */
 enum ranks_begin { APART, JOINED, POLLED };
-/* What becomes of `comm` in the end: it is destroyed in good order, or aborted, or is gone already. */
+/* The end of `comm`: it is destroyed in good order, or aborted, or gone already. */
 enum ranks_end { LEFT, ABORTED, GONE };
 
 /* `role` runs in a process for each rank. It has ended well when all that were not killed have. */
@@ -48,7 +48,7 @@ struct ranks_case {
 int ranks_main(char **argv, const struct ranks_case *cases, size_t n);
 /* Kills the process of another rank; it is gone when this returns. */
 void ranks_kill(unsigned number);
-/* Until all ranks are here. */
+/* Waits until all ranks are here. */
 void ranks_meet(void);
 /* Collectives begin and do not end; on one rank at most. */
 void ranks_hold(bool on);
@@ -77,7 +77,8 @@ nccl_result rank_reduce(const struct rank *rank, cuda_address at, size_t n, int 
 nccl_result rank_sum(const struct rank *rank, nccl_comm comm, cuda_address at, size_t n, cuda_stream stream);
 /* All `ranks` ranks of the communicator give a number of ones, and get as many times their number. */
 void rank_check(const struct rank *rank, nccl_comm comm, unsigned ranks);
-/* Many sums of another communicator, on a stream of their own: what could end meanwhile has ended. */
+/* Does many sums of another communicator, on a stream of their own: work that could end meanwhile has
+ * ended. */
 void rank_pass_time(const struct rank *rank, nccl_comm comm);
-/* What was aborted is there. */
+/* Expects the bytes of an output whose collective was aborted. */
 void rank_expect_garbage(const struct rank *rank, cuda_address at, size_t bytes);

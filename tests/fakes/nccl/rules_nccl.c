@@ -190,7 +190,7 @@ static void role_overlap(struct rank *rank) {
            NCCL_INVALID_ARGUMENT);
 }
 
-/* From the first bytes of the area to a place that no collective comes to be at by itself. */
+/* Sums the first bytes of the area into a place that no collective uses by itself. */
 static void launch(const struct rank *rank, cuda_address to) {
         OK(rank->nccl.allreduce(pointer(rank->area.address), pointer(to), SMALL, NCCL_UINT8, NCCL_SUM,
                                 rank->comm, NULL));
@@ -233,7 +233,7 @@ static void role_read_output(struct rank *rank) {
         conflict(rank, true, false);
 }
 
-/* Nobody writes. */
+/* Other work may read the input: no operation writes it. */
 static void role_read_input(struct rank *rank) {
         struct area to;
         cuda_stream stream;

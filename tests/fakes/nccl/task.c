@@ -48,7 +48,7 @@ static void *task_run(void *data) {
         return NULL;
 }
 
-/* What makes communicators, or ends them, may wait for what comes after it in the list. */
+/* A task that makes or ends a communicator has a thread: it may wait for a later task of the list. */
 static void task_run_all(struct task *list) {
         pthread_t thread[BOARD_RANKS * 4];
         unsigned n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong in the fake NCCL. See trouble.h. */
+/* Failures of the fake NCCL. See trouble.h. */
 #include "trouble.h"
 
 #include <pthread.h>

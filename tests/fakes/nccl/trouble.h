@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong in the fake NCCL: because a test asks for it, and how it is said. */
+/* Failures of the fake NCCL: those that a test asks for, and their texts. */
 #pragma once
 
 #include <stdbool.h>
