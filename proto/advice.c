@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this host and this user have, and the sentences that follow from it: see advice.h. */
+/* Facts about this host and this user, and the sentences that follow from them: see advice.h. */
 #include "proto/advice.h"
 
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #define CARD_MOST 40 /* a UUID */
 #define UNIT "gradsyncd@.service"
 
-/* ---- what there is ---- */
+/* ---- facts ---- */
 
 static bool advice_has(const char *root, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -63,7 +63,7 @@ static bool advice_is_program(const char *path) {
         return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
-/* The program as PATH finds it. */
+/* Looks for the program in PATH. */
 static bool advice_find_in_path(const char *name, char ret[PATH_MAX]) {
         const char *at = getenv("PATH");
 
@@ -92,8 +92,8 @@ static bool advice_find_in(const char *const *folders, size_t n, const char *bes
         return false;
 }
 
-/* What belongs to the program or library that asks, in a build tree or in an installation; else what
- * PATH finds; else what lies where users do not look. The bare name is enough where PATH has the same. */
+/* Prefers the program that belongs to the asking one, in a build tree or in an installation; then the one in
+ * PATH; then one in the usual folders. The bare name is enough if PATH has the same program. */
 static void advice_find_program(const char *name, const char *beside, char ret[PATH_MAX]) {
         static const char *const near[] = { "",        "/../../daemon/core", "/../cli",   "/../sbin",
                                             "/../bin", "/../../sbin",        "/../../bin" };
@@ -130,7 +130,7 @@ void advice_look(struct advice *advice, const char *root, const char *beside) {
         advice_find_program("gradsyncctl", beside, advice->ctl);
 }
 
-/* ---- what follows ---- */
+/* ---- advice ---- */
 
 bool advice_device_valid(const char *device) {
         static const char label[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";

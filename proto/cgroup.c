@@ -14,8 +14,8 @@ static bool cgroup_is_folder(const char *path) {
         return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* From `mount`/`path` up to `mount`. In a container the path may name a place outside of what is mounted:
- * then only the mount's root, which is the container's own group, can be asked. */
+/* Walks from `mount`/`path` up to `mount`. In a container the path may lie outside of the mounted tree: then
+ * only the root of the mount, which is the container's own group, can be read. */
 static void cgroup_walk_up(const char *mount, const char *path, bool unified, cgroup_look_fn look,
                            void *data) {
         char folder[PATH_MAX];
@@ -41,8 +41,8 @@ static bool cgroup_lists(const char *controllers, const char *name) {
         return false;
 }
 
-/* Where version 2 is mounted, also in a hybrid tree; and a hierarchy of version 1, under all its controllers
- * or under one of them. */
+/* Finds the mount of version 2, also in a hybrid tree; or of a hierarchy of version 1, under the names of all
+ * its controllers or of one. */
 static bool cgroup_find_mount(char mount[PATH_MAX], const char *sysfs_root, const char *first,
                               const char *second) {
         snprintf(mount, PATH_MAX, "%s/%s", sysfs_root, first);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the limits of a process's control groups are: version 1 or 2, the group itself and every ancestor
- * that can be seen. What is asked of a group is the caller's business.
+ * Finds the control groups that limit a process: version 1 or 2, the group itself and every visible ancestor.
+ * The caller reads the limits.
  */
 #pragma once
 
 #include <stdbool.h>
 
-/* Of one group; `unified`: of version 2. */
+/* Called for each group; `unified`: the group is of version 2. */
 typedef void (*cgroup_look_fn)(void *data, const char *folder, bool unified);
 
 /* Looks at all groups of that process which have the controller, or may have it. `sysfs_root` is

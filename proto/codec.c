@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * protobuf-c with bounds. Unpacking takes memory from one fixed block per codec, which forgets everything at
- * the next unpack. The size of each allocation is known (scratch.h), which is how a NUL inside a string is
- * found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one than was
+ * the next unpack. The block stores the size of each allocation (scratch.h), which shows a NUL inside a
+ * string: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one than was
  * sent.
  */
 #include "proto/codec.h"
@@ -76,7 +76,7 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__UNREGISTERED] = &wire__unregistered__descriptor,
 };
 
-/* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */
+/* How often a repeated field may occur. A repeated field without a row here may not occur at all. */
 static const struct {
         const ProtobufCMessageDescriptor *message;
         uint32_t field;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packing and unpacking of the protobuf-c payloads with bounded memory. A decoder allocates only from the
- * caller's fixed buffer, so a hostile payload can neither exhaust memory nor leave anything behind; after
- * unpacking, message specific limits (string lengths, repeated fields, UTF-8) are checked, so callers may
- * index without looking again.
+ * Packs and unpacks the payloads, with bounded memory. A decoder allocates only from the caller's fixed
+ * buffer, so a hostile payload can neither exhaust memory nor leave anything behind. After unpacking, the
+ * limits of the message (string lengths, repeated fields, UTF-8) are checked, so that callers may index
+ * without further checks.
  */
 #pragma once
 
@@ -19,8 +19,8 @@
 
 #define CODEC_SCRATCH (256u * 1024u) /* enough for any legal frame */
 
-/* A field of a message that is about to be packed, with its presence: always, or on a condition, without
- * which the value is not asked for. */
+/* Sets a field of a message before it is packed, and marks it as present. SET_IF evaluates the value only if
+ * the condition holds. */
 #define SET(message, field, value) ((message).has_##field = true, (message).field = (value))
 #define SET_IF(message, field, condition, value)                                                             \
         do {                                                                                                 \

@@ -15,7 +15,8 @@ typedef cuda_result (*cuda_find_fn)(const char *name, void **function, int versi
 
 #define CUDA_LEGACY_STREAM 1 /* the default stream is the one that older programs know */
 
-/* A mere name is looked for also where containers put drivers that their loader does not know. */
+/* A name without a path is also looked for in the folders where containers put drivers that their loader does
+ * not know. */
 static void *cuda_open_library(const char *path) {
         static const char *const folders[] = { "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
                                                "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA driver as both sides use it, loaded at run time: nothing here needs a CUDA toolkit to be built,
- * and programs that do not serve a GPU never load it. Types and constants are declared here again, under
- * names of our own; a test compares them with cuda.h and cudaTypedefs.h where these are.
+ * The CUDA driver as both sides use it, loaded at run time: no CUDA toolkit is needed to build this, and
+ * programs that do not serve a GPU never load it. Types and constants are declared again, under names of our
+ * own; a test compares them with cuda.h and cudaTypedefs.h where these exist.
  *
- * Each function is asked for by cuGetProcAddress_v2 at the version whose signature is declared, so a driver
- * that lacks one is refused by that function's name. All of them are there since CUDA 12; what is asked of
- * the driver as a whole is CUDA_DRIVER_LEAST, which the compiled kernels need.
+ * Each function is requested from cuGetProcAddress_v2 at the version whose signature is declared here, so a
+ * driver that lacks one is refused by that function's name. All functions exist since CUDA 12; the driver as
+ * a whole must be CUDA_DRIVER_LEAST, which the compiled kernels need.
  */
 #pragma once
 
@@ -29,7 +29,7 @@ typedef struct CUfunc_st *cuda_function;
 typedef struct CUstream_st *cuda_stream;
 typedef struct CUevent_st *cuda_event;
 
-/* CUresult: those that somebody looks at. */
+/* CUresult, the values in use */
 enum {
         CUDA_OK = 0,
         CUDA_INVALID_VALUE = 1,
@@ -229,7 +229,8 @@ struct cuda {
  */
 int cuda_load(struct cuda *cuda, const char *path, char *error, size_t size);
 
-/* The same of a library that is in this process already, and without initialising it; else false. */
+/* The same for a library that is in this process already, without initialising it; false if it is not
+ * there. */
 bool cuda_look(struct cuda *cuda, const char *path);
 
 /* "CUDA_ERROR_ILLEGAL_ADDRESS", or "CUDA error 700" if the driver has no name for it. `size` bytes of `text`
@@ -239,8 +240,8 @@ const char *cuda_error(const struct cuda *cuda, cuda_result result, char *text, 
 /* "GPU-8e0f…", as nvidia-smi prints it. */
 void cuda_uuid_text(const struct cuda_uuid *uuid, char text[CUDA_UUID_TEXT]);
 
-/* The GPU with this UUID, in the text's form, among those that this process sees: its number, and
- * *ret_device; -1: it is none of them. */
+/* The number of the GPU with this UUID (as text), among those that this process sees, and *ret_device; -1:
+ * none of them has it. */
 int cuda_find_gpu(const struct cuda *cuda, const char *uuid, cuda_device *ret_device);
 
 /* After such an error no call in this process works any more. */

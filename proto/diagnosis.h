@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The diagnosis pages of a member's plan. They are the contents of its control memory, a memfd that the
- * daemon makes and passes beside the arena. Written by libgradsync only; the daemon reads them to say what a
- * member is waiting for or has not done yet, to report times, and to find members that wait for each other.
- * Nothing else is decided by them: a member can write anything here at any moment, so the daemon reads each
- * value once, and believes none. A lie about `blocked` ends the member's own job. Little-endian, as the hosts
- * are.
+ * daemon makes and passes beside the arena. Only libgradsync writes them; the daemon reads them to say what a
+ * member waits for or has not done yet, to report times, and to find members that wait for each other. They
+ * decide nothing else: a member can write anything here at any moment, so the daemon reads each value once,
+ * and trusts none. A lie about `blocked` ends the member's own job. Little-endian, as the hosts are.
  */
 #pragma once
 
@@ -17,7 +16,7 @@
 
 #define DIAGNOSIS_VERSION 1u /* of the layout */
 #define DIAGNOSIS_BITMAP 64u /* offset of the bitmap */
-/* Bytes in use of the longest ones. */
+/* Bytes in use in the longest pages. */
 #define DIAGNOSIS_MOST (DIAGNOSIS_BITMAP + LIMIT_PARAMS / 8)
 
 struct diagnosis {
@@ -33,18 +32,18 @@ struct diagnosis {
         uint8_t ready[];
 };
 
-/* In `blocked`: what is waited for is that all members agree on the plan. */
+/* In `blocked`: the member waits for all members to agree on the plan. */
 #define DIAGNOSIS_AGREEMENT UINT64_MAX
 
 _Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-endian numbers");
 
-/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.control_bytes must be. */
+/* Bytes of the diagnosis pages for a plan of `params` parameters: PLAN_BEGIN.control_bytes must equal it. */
 static inline uint64_t diagnosis_bytes(uint32_t params) {
         return frame_round_up(DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8, ARENA_PAGE);
 }
 
-/* Any thread of the member. */
+/* Any thread of the member may call it. */
 static inline void diagnosis_mark(struct diagnosis *page, uint32_t param) {
         __atomic_fetch_or(&page->ready[param / 8], (uint8_t)(1u << param % 8), __ATOMIC_RELAXED);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller
- * in the packet it came with, or dropped here; which of both is decided in fdpass_take_control().
+ * in its packet, or dropped here; fdpass_take_control() decides that.
  */
 #include "proto/fdpass.h"
 
@@ -50,7 +50,7 @@ int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsign
         return (size_t)sent == size ? 0 : -EIO; /* a packet is sent whole or not at all */
 }
 
-/* Where fds go that nobody gets. */
+/* Takes the fds that are not handed to the caller. */
 struct bin {
         fdpass_drop_fn drop;
         void *data;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sendmsg/recvmsg of one SOCK_SEQPACKET packet with fds (SCM_RIGHTS). Every rule about received fds is kept
- * here: close-on-exec always; truncated control data or payload is an error and whatever arrived is closed;
- * more than FRAME_FDS_MAX fds is an error and all are closed. Ownership of the fds in `fds` passes to the
- * caller on success only.
+ * here: close-on-exec always; truncated control data or payload is an error, and all fds that arrived are
+ * closed; more than FRAME_FDS_MAX fds is an error, and all are closed. The caller owns the fds in `fds` on
+ * success only.
  */
 #pragma once
 
@@ -21,8 +21,8 @@ struct fdpass_packet {
         size_t size;   /* bytes received; 0: the peer has closed */
         int fds[FRAME_FDS_MAX];
         unsigned n_fds;
-        /* 0, or the code of what was wrong with this packet: -EMSGSIZE larger than FRAME_MAX, -EMFILE
-         * control data truncated, -E2BIG too many fds */
+        /* 0, or the error of this packet: -EMSGSIZE larger than FRAME_MAX, -EMFILE control data truncated,
+         * -E2BIG too many fds */
         int error;
 };
 
@@ -35,14 +35,15 @@ int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsign
  * of file. */
 int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n);
 
-/* The same, but fds that nobody gets are given to drop(), which takes them, instead of being closed. */
+/* The same, except that drop() takes the fds that are not handed to the caller, which are closed
+ * otherwise. */
 typedef void (*fdpass_drop_fn)(void *data, int fd);
 int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop,
                             void *data);
 
-/* Looks at the next packet, or at the next bytes of a stream, and leaves them where they are. Returns how
- * many bytes of it were put to `data`: so many can be received, and no fd comes with them. 0: end of file;
- * -EAGAIN: nothing is there; -EPROTO: fds come with it, and are not touched; other negative errno: fatal. */
+/* Reads the next packet, or the next bytes of a stream, without removing them. Returns the number of bytes in
+ * `data`: these can be received, and no fd comes with them. 0: end of file; -EAGAIN: nothing is there;
+ * -EPROTO: fds come with it, and are not touched; other negative errno: fatal. */
 ssize_t fdpass_peek(int sock, void *data, size_t size);
 
 /* Closes whatever fds the packet still owns and sets n_fds to 0. */

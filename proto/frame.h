@@ -31,7 +31,7 @@
 #define LIMIT_BUCKET_PARAMS 65536u /* parameters of one bucket: absent and unused maps have so many bits */
 #define LIMIT_RESULTS 128u         /* buckets in one STEP or TRACE_STEP; fewer where the frame is full */
 #define LIMIT_CLASSES 17u          /* of a histogram */
-#define LIMIT_RECOVERY_CLASSES 15u /* of the one of recoveries */
+#define LIMIT_RECOVERY_CLASSES 15u /* of the histogram of recoveries */
 #define LIMIT_CAUSES 16u           /* numbers of Cause, with room for more */
 #define LIMIT_LINK_REASONS 16u     /* for which connections are turned away, with room for more */
 #define LIMIT_TRACE_NODES 64u      /* of a job, in one TRACE_END */
@@ -53,7 +53,7 @@ static inline uint64_t frame_round_up(uint64_t bytes, uint64_t to) {
 
 struct frame_header {
         uint8_t major;
-        /* Wire__MessageType, not checked here: unknown ones are the receiver's business */
+        /* Wire__MessageType, not checked here: the receiver handles unknown ones */
         uint16_t type;
         uint16_t fds;     /* fds that travel with this packet */
         uint32_t length;  /* payload bytes */
@@ -79,8 +79,8 @@ void frame_encode(uint8_t out[FRAME_HEADER], const struct frame_header *header);
  * is untouched. */
 enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret);
 
-/* As the beginning of a byte stream: FRAME_HEADER bytes of a frame that may have so much payload, and the
- * payload follows. */
+/* Checks the header of a frame in a byte stream: FRAME_HEADER bytes, for a payload of at most `most` bytes,
+ * which follows. */
 enum frame_verdict frame_decode_header(const uint8_t header[FRAME_HEADER], uint32_t most,
                                        struct frame_header *ret);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seals are asked for first: only memfds and files of tmpfs and hugetlbfs have any, and all of those answer
- * at once. Anything else is named as the kernel names it.
+ * Seals are read first: only memfds and files of tmpfs and hugetlbfs have any, and all of those answer at
+ * once. Any other file is named as the kernel names it.
  */
 #include "proto/memfd.h"
 
@@ -28,7 +28,7 @@
 
 #define INVALID WIRE__CODE__INVALID
 
-/* What its link in /proc says, cut to `size`: that is known without asking the file. */
+/* Reads the link of the fd in /proc, cut to `size`: the kernel knows it without asking the file system. */
 static bool memfd_read_link(int fd, char *link, size_t size) {
         char path[40];
 
@@ -187,7 +187,7 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
         return INVALID;
 }
 
-/* Not compared with what was there at first: a huge page at the end may have been split since. */
+/* Does not compare with the first count: a huge page at the end may have been split since. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size) {
         uint64_t whole = frame_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
         int r = memfd_count_present(fd, &present);

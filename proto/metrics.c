@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The families of metrics, one table row each. Names follow the practice of Prometheus: base units, _total
- * on counters, and the daemon's device on each sample, so that what several daemons of a host give out can be
+/* The families of metrics, one table row each. Names follow the practice of Prometheus: base units, _total on
+ * counters, and the daemon's device on each sample, so that the samples of several daemons of a host can be
  * put together. */
 #include "proto/metrics.h"
 
@@ -38,7 +38,7 @@ static void metrics_write_seconds(const struct metrics_out *to, uint64_t us) {
         fprintf(to->file, "%" PRIu64 ".%06u\n", us / 1000000, (unsigned)(us % 1000000));
 }
 
-/* A reader of labels sees \\xNN for bytes of what could deceive it. */
+/* Labels show \\xNN for bytes that could deceive their reader. */
 static void metrics_write_escaped(const struct metrics_out *to, const char *text) {
         size_t left = text != NULL ? strlen(text) : 0, length;
         uint32_t point;
@@ -66,7 +66,7 @@ static void metrics_begin(const struct metrics_out *to, const char *name) {
         fputs("\"", to->file);
 }
 
-/* `name{device="…",job_name="…",uid="…"`; of all jobs together there is neither a name nor a uid. */
+/* `name{device="…",job_name="…",uid="…"`; the sum of all jobs has neither a name nor a uid. */
 static void metrics_begin_job(const struct metrics_out *to, const char *name,
                               const struct metrics_job *from) {
         metrics_begin(to, name);
@@ -153,7 +153,7 @@ static void metrics_write_recovery(const struct metrics_out *to, const struct me
                                 from->job->n_recovery_class, from->job->recovery_us);
 }
 
-/* All reasons, so that each series exists before it first counts. */
+/* Writes all reasons, so that each series exists before it first counts. */
 static void metrics_write_rebuilds(const struct metrics_out *to, const struct metrics_job *from) {
         uint64_t other = 0;
         char label[64];
@@ -176,7 +176,7 @@ static void metrics_write_bytes(const struct metrics_out *to, const struct metri
         metrics_job_count(to, "bytes_reduced_total", from, "", from->job->bytes_reduced);
 }
 
-/* As nccl-tests count it: what each of n members would have to move. */
+/* Counts as nccl-tests do: the bytes that each of n members would have to move. */
 static void metrics_write_bandwidth(const struct metrics_out *to, const struct metrics_job *from) {
         const Wire__StatusJob *job = from->job;
         double share = job->world > 0 ? 2.0 * (job->world - 1) / job->world : 0;
@@ -281,7 +281,7 @@ static void metrics_head(const struct metrics_out *to, const char *name, const c
         fprintf(to->file, "# TYPE gradsync_%s %s\n# HELP gradsync_%s %s\n", name, type, name, help);
 }
 
-/* One with a label at most: "", or `,name="value"`. */
+/* Writes a sample with at most one label: "", or `,name="value"`. */
 static void metrics_sample(const struct metrics_out *to, const char *name, const char *label,
                            uint64_t value) {
         metrics_begin(to, name);
@@ -300,7 +300,7 @@ static void metrics_gauge(const struct metrics_out *to, const char *name, const 
         metrics_sample(to, name, "", value);
 }
 
-/* A caller that may not know them gets no sample: a zero would be a lie. */
+/* A caller that may not know the refusals gets no sample: a zero would be a lie. */
 static void metrics_write_refusals(const struct metrics_out *to, const Wire__StatusDaemon *daemon) {
         const struct {
                 const char *resource;
@@ -339,7 +339,7 @@ static void metrics_counter(const struct metrics_out *to, const char *name, cons
         metrics_sample(to, name, "", value);
 }
 
-/* Of a daemon without a cluster there is nothing to say. */
+/* Called only for a daemon with a cluster. */
 static void metrics_write_links(const struct metrics_out *to, const Wire__StatusLinks *links) {
         static const char *const reasons[] = {
                 "key", "uid", "version", "identity", "protocol", "late", "many"
@@ -360,8 +360,8 @@ static void metrics_write_links(const struct metrics_out *to, const Wire__Status
         }
 }
 
-/* With the meanings that Prometheus has for processes of any kind. The names are gradsync's own: a collector
- * that reads files has the others for itself. */
+/* Metrics with the meanings that Prometheus has for processes of any kind. The names are gradsync's own: a
+ * collector that reads files has metrics of its own process with the usual names. */
 static void metrics_write_process(const struct metrics_out *to, const Wire__StatusDaemon *daemon) {
         const struct {
                 const char *name, *type, *help;

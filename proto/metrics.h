@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is shown by STATUS as metrics: what the daemon gives out at its metrics_socket and metrics_listen, and
- * `gradsyncctl metrics`, so that all say the same. The text is in the text format of Prometheus, version
- * 0.0.4: Prometheus scrapes it, node_exporter reads it from files, and promtool checks it. Pure: rows in,
- * text out. The samples of a family stand together, so whoever writes goes through all jobs once for each
- * family; the tool has them all, the daemon looks at one at a time.
+ * STATUS as metrics. The daemon gives them out at its metrics_socket and metrics_listen, and `gradsyncctl
+ * metrics` writes them; this code makes both, so that they are equal. The text is in the text format of
+ * Prometheus, version 0.0.4: Prometheus scrapes it, node_exporter reads it from files, and promtool checks
+ * it. Pure: rows in, text out. The samples of a family stand together, so the caller goes through all jobs
+ * once for each family; the tool has all jobs, the daemon looks at one at a time.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct metrics_out {
         const char *device; /* a label of all samples */
 };
 
-/* What a family shows of jobs beside totals. */
+/* The data of a job that a family needs besides totals. */
 enum metrics_need { METRICS_TOTALS, METRICS_STATE, METRICS_LATE, METRICS_EXPOSED };
 
 /* A rank that has a process: how late it was, or how long it was blocked. */
@@ -31,7 +31,7 @@ struct metrics_rank {
 
 struct metrics_job {
         bool together;              /* it stands for all jobs: see metrics_sum.h */
-        const Wire__StatusJob *job; /* `state` where that is needed */
+        const Wire__StatusJob *job; /* with `state` for METRICS_STATE */
         uint64_t n_members, n_spares;
         const struct metrics_rank *rank; /* for METRICS_LATE and METRICS_EXPOSED */
         size_t n_ranks;
@@ -40,8 +40,8 @@ struct metrics_job {
 #define METRICS_STATES 7u
 extern const char *const metrics_states[METRICS_STATES];
 
-/* First the daemon, then how many jobs are in each state, then each family and its jobs. Jobs are given once
- * for each uid and name; the ranks of one may be given in several calls. */
+/* The order of calls: the daemon, the number of jobs in each state, then each family with its jobs. Jobs are
+ * given once for each uid and name; the ranks of one may be given in several calls. */
 void metrics_write_daemon(const struct metrics_out *to, const Wire__StatusDaemon *daemon);
 void metrics_write_states(const struct metrics_out *to, const uint64_t *jobs); /* METRICS_STATES */
 extern const size_t metrics_n_families;
@@ -53,6 +53,6 @@ void metrics_write_job(const struct metrics_out *to, size_t family, const struct
 /* Upper bounds in seconds of the classes that StatusJob.reduce_class counts; "+Inf" is the last one. */
 extern const char *const metrics_classes[];
 extern const size_t metrics_n_classes;
-/* … and those that StatusJob.recovery_class counts. */
+/* The same for the classes that StatusJob.recovery_class counts. */
 extern const char *const metrics_recovery_classes[];
 extern const size_t metrics_n_recovery_classes;

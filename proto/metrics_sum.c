@@ -5,7 +5,7 @@
 
 #include "proto/cleanup.h"
 
-/* A row of another release may have more or fewer of them. */
+/* A row of another release may have more or fewer classes. */
 static void metrics_sum_list(uint64_t *to, size_t size, const uint64_t *from, size_t n) {
         for (size_t i = 0; i < n; i++)
                 to[i < size ? i : size - 1] += from[i];

@@ -41,7 +41,7 @@ static int nccl_resolve(struct nccl *nccl, char *error, size_t size) {
         return -ENOSYS;
 }
 
-/* The version comes first: functions that are missing have to do with it. */
+/* The version is checked first: it explains why functions are missing. */
 static int nccl_ask_version(struct nccl *nccl, char *error, size_t size) {
         char least[NCCL_VERSION_TEXT];
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * NCCL, loaded at run time as the driver is (cuda.h): nothing here needs its header, and a daemon without a
- * GPU never loads it. The functions declared here have had these signatures since NCCL_LEAST; those that came
- * later are NULL where the library has none, and what they would do is done without them. A test compares
- * names and numbers with nccl.h where that is.
+ * GPU never loads it. The functions declared here have had these signatures since NCCL_LEAST. Later functions
+ * are NULL if the library lacks them; the daemon then does without. A test compares names and numbers with
+ * nccl.h where that exists.
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 typedef int nccl_result; /* ncclResult_t */
 typedef struct ncclComm *nccl_comm;
 
-/* ncclResult_t: those that somebody looks at. */
+/* ncclResult_t, the values in use */
 enum {
         NCCL_OK = 0,
         NCCL_SYSTEM_ERROR = 2,
@@ -49,11 +49,11 @@ enum nccl_operation { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 };
 enum { NCCL_WINDOW_SYMMETRIC = 1 }; /* NCCL_WIN_COLL_SYMMETRIC: used at the same place by all ranks */
 enum { NCCL_SHRINK_IDLE = 0 };      /* NCCL_SHRINK_DEFAULT: nothing of the communicator is under way */
 
-struct nccl_id { /* ncclUniqueId: whoever knows it may be one of the ranks */
+struct nccl_id { /* ncclUniqueId: any process that knows it can be one of the ranks */
         char bytes[128];
 };
 
-/* ncclConfig_t as of 2.18: what newer libraries have beyond it gets their defaults. */
+/* ncclConfig_t as of 2.18: newer fields get the defaults of the library. */
 struct nccl_config {
         size_t size;
         unsigned magic, version;
@@ -111,7 +111,8 @@ struct nccl {
         char text[NCCL_VERSION_TEXT]; /* of it */
         char path[512];               /* of the file that was loaded */
         const char *(*result)(nccl_result result);
-        const char *(*last_error)(nccl_comm comm); /* what the library says of it, for NULL of all; or NULL */
+        /* The text of the last error of the communicator (NULL: of any). NULL: there is no such function. */
+        const char *(*last_error)(nccl_comm comm);
 #define NCCL_MEMBER(member, name, arguments) nccl_result(*member) arguments;
         NCCL_CALLS(NCCL_MEMBER)
 #undef NCCL_MEMBER
@@ -123,12 +124,12 @@ struct nccl {
 /*
  * Loads the library. `path` may be NULL: NCCL_LIBRARY, wherever the loader finds it. 0, or -ENOENT: there is
  * none; -ENOSYS: it is too old, of another major release, or lacks functions, which `error` names. `error` is
- * one sentence without its end. What was loaded is never unloaded: it leaves threads behind.
+ * one sentence without its end. A library that was loaded is never unloaded: it leaves threads behind.
  */
 int nccl_load(struct nccl *nccl, const char *path, char *error, size_t size);
 
 /* "2.28.9" */
 void nccl_version_text(int version, char text[NCCL_VERSION_TEXT]);
 
-/* "remote process exited or there was a network error: …", with what the library adds. Returns `text`. */
+/* "remote process exited or there was a network error: …", with the library's own text. Returns `text`. */
 const char *nccl_error(const struct nccl *nccl, nccl_comm comm, nccl_result result, char *text, size_t size);

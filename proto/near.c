@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word that was meant: see near.h. Nothing here allocates, logs or keeps state. */
+/* The likely meaning of an unknown word: see near.h. Nothing here allocates, logs or keeps state. */
 #include "proto/near.h"
 
 #include <stdbool.h>

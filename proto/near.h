@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which of the words that are known somebody most likely meant by one that is not. The distance of two words
- * is the least number of letters to leave out, add, replace, or swap with the next one, in order to turn one
- * into the other; upper and lower case are alike. Pure.
+ * Finds the known word that a user most likely meant by an unknown one. The distance of two words is the
+ * least number of letters to leave out, add, replace, or swap with the next one, in order to turn one into
+ * the other; upper and lower case are alike. Pure.
  *
  *      struct near near = { .word = text };
  *
@@ -24,6 +24,6 @@ struct near {
 };
 
 /* Takes the candidate if it is near enough (about one mistake in three letters), and nearer than the best
- * one. A word that goes on after all that was written, three letters or more, is one mistake away, however
- * long. */
+ * one. If three or more letters were written, a longer word that begins with them is one mistake away,
+ * whatever its length. */
 void near_try(struct near *near, const char *candidate);

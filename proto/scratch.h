@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of a decoder: one block of fixed size, from which protobuf-c takes what a message needs, and
- * which forgets everything at once. Before each allocation stands its size, because protobuf-c does not keep
- * the length of a string.
+ * The memory of a decoder: one block of fixed size, from which protobuf-c takes the memory for a message, and
+ * which forgets everything at once. The size of each allocation stands before it, because protobuf-c does not
+ * keep the length of a string.
  */
 #pragma once
 
@@ -38,7 +38,7 @@ static inline void *scratch_alloc(void *data, size_t size) {
 
 static inline void scratch_free(void *data, void *pointer) {}
 
-/* What was asked for. */
+/* The size that the allocation was made for. */
 static inline size_t scratch_size(const void *pointer) {
         size_t size;
 
@@ -46,7 +46,7 @@ static inline size_t scratch_size(const void *pointer) {
         return size;
 }
 
-/* Forgets what was taken. */
+/* Forgets all allocations. */
 static inline ProtobufCAllocator *scratch_begin(struct scratch *scratch) {
         scratch->used = 0;
         scratch->allocator = (ProtobufCAllocator){ scratch_alloc, scratch_free, scratch };

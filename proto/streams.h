@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* To be called before anything is opened: else the next descriptor would get the number of the stream that is
- * missing, and what is printed would be written to it. What takes its place here cannot be written to, like a
- * closed stream. */
+/* To be called before any file is opened: otherwise the next descriptor would get the number of the missing
+ * stream, and printed text would go into that file. The substitute for a missing stream cannot be written to,
+ * like a closed one. */
 static inline void streams_fill(void) {
         int fd;
 

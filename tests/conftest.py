@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all Python tests: a skipped test is a failed one, unless a marker names what the machine may
-lack.
+"""Rules for all Python tests: a skipped test counts as failed, unless it has a marker for something that the
+machine may lack.
 
 A GPU, or CUDA to build with, may be missing anywhere; a service manager, and the right to make a memory
-cgroup, only where it is not continuous integration that tests.
+cgroup, may not be missing in continuous integration.
 """
 import os
 import random

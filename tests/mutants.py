@@ -27,7 +27,7 @@ LISTS = TREE / "tests/mutants"
 BUILD = "build-test/gcc"
 VENV = TREE / "build-test/torch-venv"
 JOBS = int(os.environ.get("JOBS") or os.cpu_count())
-#: Folders of programs that a test of another folder has no use for.
+#: Folders of programs that no test of another folder needs.
 APART = ("tests/unit", "tests/fuzz", "tests/simulation", "tests/gpu", "tests/nccl", "tests/bench")
 GREEN, RED, LATE = "green", "red", "time-out"
 
@@ -49,7 +49,8 @@ def read_lists(folder=LISTS):
 
 
 def run(command, limit=None, cwd=None, log=subprocess.DEVNULL, **variables):
-    """How it ended. What does not end in time is interrupted, so that pytest stops what it has started."""
+    """Runs a command. Returns how it ended. After the time limit it is interrupted, so that pytest ends its
+    programs."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRADSYNC_")}
     environment.update(variables, LC_ALL="C.UTF-8", PYTHONDONTWRITEBYTECODE="1")
     process = subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -91,14 +92,14 @@ class Copy:
         self.look()
 
     def copy(self, other):
-        """The same as the other one, whose paths are in some of the commands."""
+        """Copies the other one, and replaces its paths in the commands."""
         shutil.copytree(other.tree, self.tree, symlinks=True)
         rules = self.build / "build.ninja"
         rules.write_text(rules.read_text("utf-8").replace(str(other.tree), str(self.tree)), "utf-8")
         self.programs, self.units = other.programs, other.units
 
     def look(self):
-        """Notes what there is to build, and what each unit test needs."""
+        """Reads the targets of the build, and the needs of each unit test."""
         info = self.build / "meson-info"
         files = {}
         for target in json.loads((info / "intro-targets.json").read_text("utf-8")):
@@ -117,7 +118,7 @@ class Copy:
             raise Mistake(f"{command[0]} fails:\n{self.tail()}")
 
     def tail(self):
-        """The end of what the last command has written."""
+        """The end of the last command's output."""
         return self.log.read_text("utf-8", "replace")[-3000:]
 
     def compile(self, tests, jobs):
@@ -151,7 +152,7 @@ class Copy:
                        CMOCKA_TEST_ABORT="1")       # unit tests stop at the first red, as pytest does by -x
 
     def plant(self, slip, limits):
-        """The first of its tests that sees the slip, and how; None if no test does."""
+        """The first test that sees the slip, and how it ends; None if no test does."""
         path = self.tree / slip.file
         text = path.read_text("utf-8")
         if text.count(slip.old) != 1:
@@ -165,7 +166,7 @@ class Copy:
                     return f"{test}{' does not end' if ended == LATE else ''}"
             return None
         finally:
-            path.write_text(text, "utf-8")      # newer than what was compiled of the slip
+            path.write_text(text, "utf-8")      # newer than the objects with the slip
 
 
 def at_once(copies, things, work):
@@ -198,7 +199,7 @@ class Trial:
         self.lock = threading.Lock()
 
     def first(self, copy, test):
-        """Without a slip. How long it may take with one, or why it cannot say anything."""
+        """Runs a test without a slip. Notes how long it may take with one, or why it is of no use."""
         begun = time.monotonic()
         ended = copy.ends(test, 1200)
         self.limits[test] = 30 + 5 * (time.monotonic() - begun) if ended == GREEN else None

@@ -10,5 +10,5 @@ const struct cli_command *commands_find(const char *name);
 const struct cli_command *commands_at(size_t index);
 /* The name of the command that was likely meant, or NULL. */
 const char *commands_near(const char *name);
-/* What `gradsyncctl help` shows. */
+/* Prints the overview of `gradsyncctl help`. */
 void commands_overview(void);

@@ -28,7 +28,7 @@ struct piece {
 struct explained {
         char letter; /* '\0': it has none */
         struct piece name, text;
-        struct piece wants; /* what its value is called; empty: it has none */
+        struct piece wants; /* the name of its value; empty: it has none */
         bool optional;      /* the value may be missing */
 };
 
@@ -38,12 +38,12 @@ struct typed {
         const struct cli_command *command; /* NULL: there is none yet */
         char *help;                        /* of it, or of what is done without a command */
         const char *word;                  /* at the cursor */
-        struct piece wants;                /* which value of an option that is; empty: it is none */
-        int lead;                          /* bytes of the word before the value */
-        const char *argument;              /* the first one of the command */
-        int arguments;                     /* before the cursor */
-        int program;                       /* where another program's name is; 0: nowhere */
-        bool over;                         /* no options are read any more */
+        struct piece wants;   /* the kind of value, if it is one of an option; empty: it is none */
+        int lead;             /* bytes of the word before the value */
+        const char *argument; /* the first one of the command */
+        int arguments;        /* before the cursor */
+        int program;          /* where another program's name is; 0: nowhere */
+        bool over;            /* no options are read any more */
 };
 
 static bool piece_is(struct piece piece, const char *text, size_t n) {
@@ -144,7 +144,7 @@ static bool typed_take_command(struct typed *typed, const char *name) {
         return fclose(to) == 0 && typed->help;
 }
 
-/* Whether what the command takes is another command. */
+/* Whether the command runs another program. */
 static bool typed_runs(const struct typed *typed) {
         return typed->command && strstr(typed->command->arguments, "-- CMD");
 }
@@ -211,7 +211,8 @@ static int complete_compare(const void *left, const void *right) {
         return names ? names : (a->uid > b->uid) - (a->uid < b->uid);
 }
 
-/* By name and user, each once, although several daemons may have a part of it. Returns how many. */
+/* Collects the jobs, each name and user once, although several daemons may have a part of a job. Returns the
+ * number. */
 static size_t complete_collect(const struct observation *seen, struct complete_job **ret) {
         size_t n = 0, kept = 0;
 
@@ -234,8 +235,8 @@ static size_t complete_collect(const struct observation *seen, struct complete_j
         return kept;
 }
 
-/* Its name, if that alone says which job is meant; otherwise, or if something has been typed, also with the
- * user in front of it. */
+/* Offers the name of the job, if that alone says which job is meant; otherwise, or if something has been
+ * typed, also with the user in front of it. */
 static void complete_job(const struct typed *typed, const struct complete_job *of, bool alone) {
         const Wire__StatusJob *job = of->job;
         char user[USER_SIZE];
@@ -312,7 +313,7 @@ static void complete_devices(const struct typed *typed) {
         observe_deinit(&seen);
 }
 
-/* The value of an option, of which the help gives the kind in capital letters. */
+/* Offers values of an option; the help gives their kind in capital letters. */
 static void complete_value(const struct typed *typed) {
         struct piece wants = typed->wants;
 
@@ -324,7 +325,8 @@ static void complete_value(const struct typed *typed) {
                 complete_devices(typed);
 }
 
-/* An argument of the command: capital letters are a kind of word, others the words themselves. */
+/* Offers arguments of the command: capital letters in its usage are a kind of word, others the words
+ * themselves. */
 static void complete_argument(struct typed *typed) {
         const char *at = typed->command->arguments;
 

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The story of `gradsyncctl demo`, which starts this program beside a private daemon.
 
-Trains twice with `gradsyncctl run`, and disturbs the second training. Everything that is told has been read
-from `gradsyncctl status --json` or from the trainers' own output, or is a time between two things that were
-seen to happen.
+Trains twice with `gradsyncctl run`, and disturbs the second training. All facts in the story come from
+`gradsyncctl status --json` or from the trainers' own output; times are those between two observed events.
 """
 import itertools
 import json
@@ -19,8 +18,8 @@ import time
 
 EPOCHS = 100  # about 3,000 steps: the first quarter passes before the stop, half of them before the kill
 LEAST_BATCH = 48  # rows of a step; each member takes as many
-PATIENCE_S = 60  # for what comes within two seconds on an idle machine
-STOPPED, KILLED = 1, 2  # the ranks that something happens to
+PATIENCE_S = 60  # for events that take less than two seconds on an idle machine
+STOPPED, KILLED = 1, 2  # the ranks that are disturbed
 HERE, THERE = "one", "two"
 BOLD, DIM, GOOD, WARN = 1, 2, 32, 33
 
@@ -30,16 +29,16 @@ def complain(text):
 
 
 def visible(line):
-    """What a trainer wrote, safe for a terminal."""
+    """A line of a trainer, made safe for a terminal."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\n")
     return "".join(c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
 
 
 class Cluster:
-    """Two daemons that take themselves for hosts of their own, and meet over a Unix socket.
+    """Two daemons that act as two hosts, and meet over a Unix socket.
 
-    They lie in the directory of the private daemon, which is removed with all that is in it, and die with
-    this program.
+    Their files are in the directory of the private daemon, which is removed at the end. They die with this
+    program.
     """
 
     def __init__(self, program, helper):
@@ -90,7 +89,7 @@ def show_log(log):
 
 
 class Training:
-    """One `gradsyncctl run`, and what it and the daemon say."""
+    """One `gradsyncctl run`, with the output of its trainers and the daemon's view of its job."""
 
     def __init__(self, demo, name):
         self.demo, self.name, self.events = demo, name, queue.Queue()
@@ -151,9 +150,9 @@ class Training:
             self.demo.tell("      " + self.demo.paint(DIM, visible(line)))
 
     def until(self, ready, missing=None, patience=PATIENCE_S):
-        """What ready() returns, once that is something; None if the training ends before.
+        """Waits until ready() returns something, and returns that; None if the training ends before.
 
-        What `missing` complains of always comes.
+        `missing` is the complaint if that takes too long, which is a failure of the demo.
         """
         deadline = time.monotonic() + patience
         while self.open:
@@ -179,13 +178,13 @@ class Training:
         return self.epoch_steps * EPOCHS
 
     def signal(self, rank, number):
-        """The process of that rank, and when the signal was sent."""
+        """Sends a signal. Returns the process of that rank, and the time just before."""
         sent = time.monotonic()
         os.kill(self.pids[rank], number)
         return self.pids[rank], sent
 
     def rest(self):
-        """Waits for the end; all that has come of it."""
+        """Waits for the end of the training. Returns its results."""
         self.looks.kill()
         while self.open:
             event = self.events.get()
@@ -210,7 +209,7 @@ class Demo:
             self.logs = [self.cluster.folder / f"{host}.log" for host in (HERE, THERE)]
 
     def where(self):
-        """What a trainer's command line begins with: what happens is on the other host."""
+        """The beginning of a trainer's command line, which puts the disturbed ranks on the other host."""
         if not self.cluster:
             return []
         script = f'case $GRADSYNC_RANK in {STOPPED}|{KILLED}) GRADSYNC_SOCKET=$0 ;; esac; exec "$@"'
@@ -242,22 +241,22 @@ class Demo:
         return json.loads(status.stdout)["daemon"]
 
     def stop_in_step(self, training):
-        """Stops a trainer until the daemon names it as the one that a step waits for.
+        """Stops a trainer, and waits until the daemon says that a step waits for it.
 
-        That wait, when the trainer was stopped, and how it is named.
+        Returns that wait, the time of the stop, and the text that names the trainer.
         """
         due = training.steps() // 4
         while training.until_step(due):
             pid, stopped = training.signal(STOPPED, signal.SIGSTOP)
             name = f"(pid {pid}, stopped)"
-            training.said.clear()  # some trainers may have spoken of an earlier attempt
+            training.said.clear()  # lines of an earlier attempt do not count
             wait = training.until(
                 lambda: next((wait for wait in training.job["waiting_for"]
                               if wait["rank"] == STOPPED and wait["process_state"] == "stopped"), None),
                 "the daemon has not named the stopped trainer")
             if wait and wait["what"] == "step":
                 return wait, stopped, name
-            if wait:  # it was about to compare parameters; what the demo shows is a step
+            if wait:  # it stopped while plans were compared; the demo shows a step
                 due = training.job["step"] + 1
                 os.kill(pid, signal.SIGCONT)
         return None, 0, ""
@@ -276,7 +275,7 @@ class Demo:
         self.tell("   The trainers that wait hear it too, and say it on their own terminals:")
 
     def stop(self, training):
-        """A trainer stops, is named by everybody, and goes on."""
+        """Stops a trainer, shows that all others name it, and lets it go on."""
         wait, stopped, name = self.stop_in_step(training)
         if not wait:
             return None
@@ -284,7 +283,7 @@ class Demo:
         self.tell_named(wait, (named - stopped) * 1e3)
 
         def heard():
-            """When the last of the others has said it. The stop lasts until the reader has had time, too."""
+            """The time at which the last trainer has named it; false before, and until the pause is over."""
             moments = [at for line, at in training.said
                        if name in line and not line.startswith(f"[{STOPPED}]")]
             waited = time.monotonic() >= named + self.pause_s
@@ -305,7 +304,7 @@ class Demo:
                 "resumed_ms": resumed_ms}
 
     def kill(self, training):
-        """A trainer dies, and another process takes its place. The daemon measures it, on the same clock."""
+        """Kills a trainer; another process takes its place. The daemon measures times on the same clock."""
         self.tell_act("3  A trainer dies")
         if not training.until_step(max(training.job["step"] + training.epoch_steps, training.steps() // 2)):
             return None
@@ -387,7 +386,7 @@ class Demo:
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started this program ends what it has started
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent, `gradsyncctl run`, ends all of its processes
     try:
         demo = Demo(*sys.argv[1:])
         try:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gradsyncctl: finds the command, runs it, and makes sure that its output has arrived. What a command does is
- * in cmd/; the table of commands with their help is in commands.c.
+ * gradsyncctl: finds the command, runs it, and makes sure that its output has arrived. The commands are in
+ * cmd/; their table, with the help, is in commands.c.
  */
 #include <errno.h>
 #include <locale.h>
@@ -105,7 +105,7 @@ int main(int argc, char **argv) {
                 return main_unknown_command(&cli, word, watch);
         if (!word)
                 return main_finish(&cli, cli.command->run(&cli, argc, argv));
-        /* The options before it follow it now. */
+        /* Moves the command in front of the options that stood before it. */
         memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
         argv[1] = word;
         return main_finish(&cli, cli.command->run(&cli, argc - 1, argv + 1));

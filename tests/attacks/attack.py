@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What every attack is made of. An attack is a class; each of its processes, which are of one or of several
-uids, has an object of it, calls prepare() once and round() until its time is over, and counts what it has
-done. Whatever a round adopts is closed when the round is over; what the daemon refuses in it, or hangs up, is
-counted and ends the round.
+The parts of every attack. An attack is a class. Its processes are of one or of several uids; each has an
+object of the class, calls prepare() once and round() until its time is over, and counts what it has done.
+Everything that a round adopts is closed when the round is over. A round ends when the daemon refuses a
+request or hangs up, which is counted.
 """
 import collections
 import contextlib
@@ -23,17 +23,17 @@ from rig import GIB, KIB, Server
 
 libc = ctypes.CDLL(None, use_errno=True)
 SMALL = 8 * KIB                         # of a step of the probe
-UNREAD_FOR_S = 0.005                    # what has not been read for so long will not be
+UNREAD_FOR_S = 0.005                    # bytes that stay unread for so long will stay so
 SPARE = 2 * GIB                         # of the machine's memory, which no attack takes
 PATIENCE_S = 10                         # with an answer
-LATE_S = 20                             # after its time, for an attack that has not begun by then
+LATE_S = 20                             # more time for an attack that has not begun within its own
 ENDS = (Hangup, ConnectionError, FileNotFoundError, PermissionError, TimeoutError, BlockingIOError)
 
 ATTACKS = {}
 
 
 class Impatient:
-    """Whoever is not answered goes."""
+    """A client that gives up if the daemon does not answer in time."""
 
     def _receive(self, deadline):
         if not select.select([self.sock], [], [], min(deadline, PATIENCE_S))[0]:
@@ -46,28 +46,28 @@ class Client(Impatient, Peer):
 
 
 class Latecomer(Impatient, Returning):
-    """It can come back after a restart, and keeps the descriptors of its arenas for that."""
+    """A client that can come back after a restart, and keeps the descriptors of its arenas for that."""
 
 
 class Keeping(Latecomer):
-    """The same, for a Crew, which says more of each peer."""
+    """The same, for a Crew, which passes more arguments for each peer."""
 
     def __init__(self, path, uid=None, **_):
         super().__init__(path, uid)
 
 
 class Attack:
-    """The docstring of an attack says what it does, in one sentence."""
+    """One kind of attack. The docstring of each says what it does, in one sentence, which --list shows."""
 
-    users = 1                           # uids that take part,
-    processes = 1                       # each with so many processes
+    users = 1                           # uids that take part
+    processes = 1                       # of each of these uids
     uid = None                          # in place of uids of their own
     probe_bytes = SMALL
     token = None                        # of the probe's job
     nofile = None                       # of the daemon; None: as of this process
-    needs_probe = False                 # it has something in mind with the probe's own job
-    server_kind = Server                # what is attacked
-    proof = ("rounds",)                 # what must have been counted at least once, or it did not attack
+    needs_probe = False                 # it attacks the probe's own job
+    server_kind = Server                # the target
+    proof = ("rounds",)                 # each must be counted at least once, or it did not attack
 
     def __init_subclass__(cls, name=None, **options):
         super().__init_subclass__(**options)
@@ -84,7 +84,7 @@ class Attack:
 
     @staticmethod
     def beside(server, counts):
-        """What root does meanwhile, in turns with what else it has to do; also in the quiet period."""
+        """Called by root again and again during the attack, and during the quiet period, too."""
 
     def prepare(self):
         pass
@@ -96,7 +96,7 @@ class Attack:
         return time.monotonic() >= self.end
 
     def is_late(self):
-        """The processors were busy with something else so far: it goes on until it has attacked."""
+        """Whether it goes on after its time, because it has not attacked yet: the processors were busy."""
         attacked = any(self.counts[what] for what in self.proof)
         return not attacked and time.monotonic() < self.end + LATE_S
 
@@ -113,7 +113,7 @@ class Attack:
             self.counts["unanswered"] += 1
         except ENDS:
             self.counts["hung_up"] += 1
-            time.sleep(0.001)           # the daemon is asked again, not this processor
+            time.sleep(0.001)           # the daemon is the target, not the processor
 
     def run(self, told):
         self.prepare()
@@ -128,7 +128,7 @@ class Attack:
     # -- what attacks have in common
 
     def adopt(self, thing):
-        """Closed with the round, or, in prepare(), at the end."""
+        """Has the thing closed at the end of the round; if prepare() adopts it, at the end of the attack."""
         self.stack.callback(thing.close)
         return thing
 
@@ -151,8 +151,7 @@ class Attack:
         return sock
 
     def deaf(self):
-        """A connection from which the daemon reads nothing any more, because nothing is read from it
-        either."""
+        """A connection from which the daemon has stopped reading, because its answers are not read."""
         sock = self.greeted()
         since = None
         while since is None or time.monotonic() - since < UNREAD_FOR_S:
@@ -164,24 +163,23 @@ class Attack:
         return sock
 
     def hand_over(self, sock, fds):
-        """Descriptors that are the daemon's to close from here on, as far as it did not refuse them
-        before."""
+        """Sends descriptors, which the daemon has to close unless it has refused them."""
         socket.send_fds(sock, [frame(STATUS)], fds)
         self.counts["descriptors"] += len(fds)
 
 
 def cpu_time():
-    """Of this process, and of those that it has started and waited for."""
+    """CPU seconds of this process, and of those that it has started and waited for."""
     return time.process_time() + sum(os.times()[2:4])
 
 
 def unread(sock):
-    """Whether something that was sent lies there unread: its bytes, as the kernel counts them."""
+    """How many bytes that were sent on it are unread, as the kernel counts them; 0: none."""
     return struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
 
 
 def wait_for_memory(size):
-    """What was given away before may not be released yet."""
+    """Waits until so much memory is free: the kernel may not have released earlier memory yet."""
     while available() < size + SPARE:
         time.sleep(0.01)
 
@@ -192,7 +190,7 @@ def available():
 
 
 def memfd(size):
-    """Memory all of whose pages are there."""
+    """A memfd that has all of its pages."""
     wait_for_memory(size)
     fd = os.memfd_create("attack", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.posix_fallocate(fd, 0, size)

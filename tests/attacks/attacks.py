@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Attacks on a real daemon, each beside a probe: what they cost a job of another uid. An attack is measured for
-some seconds, then another daemon for as long without it, and, if the attack took a processor, beside
-processes that are as busy and have nothing to do with the daemon. Those take it evenly, and attackers do not:
-where a step took long all the same, it is measured beside an attack on a daemon that the probe does not use.
+Attacks on a real daemon, each beside a probe: measures the cost for a job of another uid. The probe runs for
+some seconds beside the attack, then for as long on another daemon without it. If the attack took processor
+time, the probe also runs beside processes that are as busy and have nothing to do with the daemon. These take
+the processor evenly, and attackers do not: if a step still took long in comparison, the probe also runs
+beside an attack on a daemon that it does not use.
 """
 import argparse
 import collections
@@ -31,8 +32,8 @@ from attack import ATTACKS              # noqa: E402
 from report import progress, table      # noqa: E402
 from rig import MIB, Failed             # noqa: E402
 
-AFTERWARDS_S = 1                        # what is left of an attack may come after its processes have gone
-# By the names that they have in rows.
+AFTERWARDS_S = 1                        # effects of an attack may show after its processes have ended
+# The names of periods in the rows.
 PERIODS = {"probe": "attack", "baseline": "quiet", "busy": "busy", "elsewhere": "elsewhere"}
 LIKE = ("elsewhere", "busy", "quiet")   # periods, the one that is most like the attack first
 WHAT = ("Attacks a daemon, or a cluster, beside a job of another user, and measures what that costs the job. "
@@ -67,7 +68,7 @@ def arguments():
 
 
 class Measured:
-    """One attack, from the start of its daemon to the end of that without it."""
+    """One attack, from the start of its daemon to the end of the daemon of the quiet period."""
 
     def __init__(self, options, attack, directory):
         self.build, self.seconds, self.directory = options.build.resolve(), options.seconds, directory
@@ -92,7 +93,7 @@ class Measured:
 
     @contextlib.contextmanager
     def standing(self, name):
-        """A daemon of its own with the probe: what an attack leaves behind is not there without it."""
+        """A fresh daemon with the probe, so that nothing of an earlier attack is left in it."""
         directory = self.directory / name
         directory.mkdir(mode=0o755)
         self.server = self.attack.server_kind(self.build, directory, self.attack)
@@ -133,7 +134,7 @@ class Measured:
         return rig.Forked(uid, lambda told: self.attack(server, number, self.seconds).run(told))
 
     def attack_on(self, server, name, look):
-        """What the attackers of that daemon say, and how long they took; the probe's period has that name."""
+        """Attacks a daemon. Returns (the results of the attackers, seconds); names the probe's period."""
         processes = []
         try:
             for number in range(self.attack.users * self.attack.processes):
@@ -155,7 +156,7 @@ class Measured:
         self.add(results)
 
     def elsewhere(self):
-        """Another daemon is attacked, in the same way and on the same processors."""
+        """Measures the probe while another daemon is attacked, in the same way and on the same processors."""
         directory = self.directory / "elsewhere"
         directory.mkdir(mode=0o755)
         other = self.attack.server_kind(self.build, directory, self.attack)
@@ -180,7 +181,7 @@ class Measured:
                 self.counts[name] += count
 
     def beside(self, name, processes):
-        """As long as the attack, without it."""
+        """Measures the probe beside these processes, for as long as the attack took."""
         counts = collections.Counter()
         try:
             self.probe.period()

@@ -51,7 +51,7 @@ class UnreadInotify(Unread, name="unread-inotify-120"):
 
     def fds(self):
         made = []
-        with contextlib.suppress(OSError):      # those of the round before are not all released yet
+        with contextlib.suppress(OSError):      # not all of the round before are released yet
             while len(made) < MOST_INOTIFY:
                 made.append(inotify())
         if not made:
@@ -93,8 +93,8 @@ class LingerCrowd(UnreadLinger, name="linger-40-uids"):
 
 
 class TurnedAway(Attack, name="turned-away"):
-    """A client beyond clients_per_uid leaves 112 inotify descriptors and a memfd of 256 MiB where nobody
-    reads them."""
+    """A client beyond clients_per_uid sends 112 inotify descriptors and a memfd of 256 MiB, which the daemon
+    does not read."""
 
     proof = ("refused_QUOTA", "descriptors")
 
@@ -145,7 +145,7 @@ class ReadDescriptors(Attack, name="unwanted-descriptors"):
 
 
 class Garbage(Attack, name="sockets-in-sockets"):
-    """Sockets that hold each other and nobody else: each close of one makes the kernel look for such."""
+    """Sockets that only hold each other: each close of one makes the kernel search for such cycles."""
 
     users = 3
     proof = ("descriptors",)

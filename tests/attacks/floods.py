@@ -28,7 +28,7 @@ def timed(counts, what, call):
 
 
 def root_asks(server, counts):
-    """What an operator looks at: status, and the metrics."""
+    """Asks for status and for metrics, as an operator does, and times the answers."""
     command = [server.daemon.build / CTL, "status", "--json"]
 
     def status():
@@ -52,7 +52,7 @@ def scrape(path):
 
 
 class Asking(Attack):
-    """Connections that ask the same again and again, and read the answers."""
+    """Connections that ask the same question again and again, and read the answers."""
 
     connections, batch = 3, 10
     proof = ("questions", "answers")
@@ -75,7 +75,7 @@ class Asking(Attack):
 
     def read(self, sock):
         with contextlib.suppress(BlockingIOError):
-            for _ in range(1000):       # then it is the turn of others
+            for _ in range(1000):       # then other connections take their turn
                 if not sock.recv(1 << 17):
                     raise ConnectionResetError
                 self.counts["answers"] += 1
@@ -87,7 +87,7 @@ class Asking(Attack):
                 self.counts["questions"] += 1
 
     def round(self):
-        """Who has answers to read asks again: the attack is on the daemon, not on the processor."""
+        """Asks again on connections with answers: the target is the daemon, not the processor."""
         self.open()
         for fd, _ in self.answered.poll(WAIT_MS) or [(fd, 0) for fd in self.socks]:
             try:
@@ -164,7 +164,7 @@ class Dies(TraceFlood, name="dies-asking"):
         self.counts["died"] += 1
 
     def die(self, told):
-        """In a process of its own, which ends without closing anything."""
+        """Runs in a process of its own, which ends without closing anything."""
         try:
             self.open()
             for sock in self.socks.values():
@@ -217,7 +217,7 @@ class Churn(Garbage, name="jobs-come-and-go"):
 
 
 class Arenas(Garbage, name="arenas-16m"):
-    """Arenas of 16 MiB each, which nobody writes, and jobs that never form."""
+    """Arenas of 16 MiB each, which are never written, and jobs that never form."""
 
     way, batch = "hog", 60
 

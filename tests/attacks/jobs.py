@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attacks by members of jobs: of their own jobs, and of those of others, which they would like to have."""
+"""Attacks by members of jobs, within their own jobs, and on jobs of others that they try to take."""
 import contextlib
 import time
 
@@ -89,7 +89,7 @@ class ManyJobs(Attack, name="jobs-64-reduce"):
         self.number_of_step = 0
 
     def form(self, name):
-        """[(job, generation)] of both."""
+        """[(job, generation)] of both members."""
         requests = [peer.join_send(name, 2, rank) for rank, peer in enumerate(self.pair)]
         for peer, request in zip(self.pair, requests):
             peer.joined(request)
@@ -135,7 +135,7 @@ class ManyArenas(Attack, name="arenas-1000"):
 
 
 class Rejoins(Attack, name="rejoins-3-uids"):
-    """Three uids rejoin 64 jobs of 256 places each, which nobody else comes back to; root asks for status and
+    """Three uids rejoin 64 jobs of 256 places each, and no other member comes back; root asks for status and
     metrics."""
 
     users = 3
@@ -187,7 +187,7 @@ class Thieves(Attack, name="rejoin-without-token"):
         self.members = {member.rank: member.member for member in told["STATUS_MEMBER"]}
 
     def over(self):
-        """Not before it has claimed a place: all of its time may pass while the daemon is restarted."""
+        """Goes on until it has claimed a place: all of its time may pass while the daemon is restarted."""
         return super().over() and self.counts["claims"] > 0
 
     def round(self):

@@ -76,7 +76,7 @@ class Cluster:
         return made
 
     def late_helper(self):
-        """While it is awaited, ports of the others are open."""
+        """A helper that starts late: while the others wait for it, their ports are open."""
         program = self.directory / "late"
         program.write_text(f'#!/bin/sh\nsleep 1\nexec {self.build / HELPER} "$@"\n')
         program.chmod(0o755)
@@ -102,10 +102,10 @@ class Cluster:
 
 
 class Network(Attack):
-    """What it has of the cluster."""
+    """An attack on a cluster."""
 
     server_kind = Cluster
-    lies = False                        # what stands between the first daemon and the coordinator is its own
+    lies = False                        # it stands between the first daemon and the coordinator
     late = False                        # the first daemon's process of Gloo comes late
 
     def __init__(self, server, number, seconds):
@@ -115,7 +115,7 @@ class Network(Attack):
         self.serial = 0
 
     def source(self):
-        """An address of its own, mostly."""
+        """The next of 250 addresses of this process."""
         self.serial += 1
         return f"127.0.{20 + self.number}.{1 + self.serial % 250}"
 
@@ -132,7 +132,7 @@ class Network(Attack):
         return sock
 
     def start(self, job, sockets, **env):
-        """Members of a job of its own, one on each of these daemons."""
+        """Starts the members of a job of its own, one on each of these daemons."""
         members = []
         for rank, path in enumerate(sockets):
             members.append(harness.Program(
@@ -143,7 +143,7 @@ class Network(Attack):
         return members
 
     def began(self, members):
-        """Whether they take steps."""
+        """Whether these members take steps."""
         try:
             return all(member.line(PATIENCE_S) == "began" for member in members)
         except AssertionError:
@@ -158,7 +158,7 @@ class Restarts(Network, name="restarts-beside-stopped"):
 
     @staticmethod
     def beside(server, counts):
-        """Not so often that steps wait for the coordinator."""
+        """Restarts the coordinator, but not so often that steps wait for it."""
         if time.monotonic() - counts["restarted_at"] > RESTART_S:
             server.restart()
             counts["restarts"] += 1
@@ -174,7 +174,7 @@ class Restarts(Network, name="restarts-beside-stopped"):
 
 
 class NodeIds(Network, name="node-ids"):
-    """A daemon with a key for the uid of its own is ever another one."""
+    """A daemon with a key for its own uid comes with another node id each time."""
 
     processes = 4
     proof = ("placed",)
@@ -282,7 +282,7 @@ class Metrics(Network, name="metrics-network"):
 
 
 def lied(chance, message):
-    """A message some field of which, on whatever level, is another."""
+    """The message with one field changed, on any level."""
     field = chance.choice(message.DESCRIPTOR.fields)
     value = getattr(message, field.name)
     with contextlib.suppress(ValueError, TypeError):        # a number that it cannot hold
@@ -306,7 +306,7 @@ def lied(chance, message):
 
 
 class Liar(Network, name="lying-daemon"):
-    """What a daemon and its coordinator say to each other of jobs is changed, repeated, dropped, put off."""
+    """Messages about jobs between a daemon and its coordinator are changed, repeated, dropped, or delayed."""
 
     uid = 0                             # between root's daemons
     lies = True
@@ -362,14 +362,14 @@ class Liar(Network, name="lying-daemon"):
 
 
 class Gloo(Network, name="gloo-stranger"):
-    """A stranger is the first at ports of Gloo, where the job of a user begins, and sends messages of Gloo
-    without end."""
+    """A stranger is the first to connect to ports of Gloo when a user's job begins, and sends messages of
+    Gloo without end."""
 
     late = True
     proof = ("ports",)
 
     def ports(self):
-        """(address, port) of those that listen."""
+        """The sockets that listen, as /proc/net/tcp writes them: "address:port"."""
         rows = pathlib.Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]
         return {row.split()[1] for row in rows if row.split()[3] == LISTENS}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What attacks are measured with: a daemon with its usual limits, in a memory cgroup where there can be one; the
-probe, a job of another uid that takes steps as fast as they go (probe.c); and processes of other uids, which
-attack, or are only busy.
+The rig that measures attacks: a daemon with its usual limits, in a memory cgroup if possible; the probe, a
+job of another uid that takes steps as fast as it can (probe.c); and processes of other uids, which attack, or
+are only busy.
 """
 import contextlib
 import json
@@ -20,24 +20,24 @@ from memory_group import MemoryGroup
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PROBE_UID = 61900
-FIRST_UID = 62000                       # of the attackers, who come one after the other
+FIRST_UID = 62000                       # of the attackers; the next ones follow it
 NOFILE = 20000                          # of an attacker, as far as the machine lets it have so many
-LOOK_S = 0.05                           # between looks at what goes on
+LOOK_S = 0.05                           # between two looks at the processes
 PATIENCE_S = 60                         # with a process after the time at which it should have ended
-IDLE = 0.03                             # of a CPU: who takes less is not busy
+IDLE = 0.03                             # of a CPU: a process that takes less is not busy
 SLICE_S = 0.004                         # of a busy process at least: it works and sleeps in turns
 WAKES = 1000                            # of busy processes in a second, all together, at most
-# What the harness sets otherwise, so that tests may be fast or slow.
+# The defaults of the daemon, which the harness changes so that tests may be fast or slow.
 AS_INSTALLED = {"rejoin_grace": "10s", "connects_per_uid": 1000, "handshake_timeout": "5s",
                 "stall_notice": "1s"}
 
 
 class Failed(Exception):
-    """It does not hold, or could not be tried; the text says what."""
+    """A claim does not hold, or could not be tried; the text says which."""
 
 
 class Counted:
-    """The daemon's own memory, as far as the machine can tell it."""
+    """The daemon's own memory, as far as this machine can count it."""
 
     def __init__(self):
         self.group = MemoryGroup()
@@ -58,7 +58,7 @@ class Counted:
         self.before = self.most = self.used()
 
     def limit(self, more):
-        """It may grow by so many bytes, what it shares included, where that can be had."""
+        """Lets it grow by so many bytes at most, shared memory included, if there is a cgroup."""
         if self.group.path:
             self.group.limit(more)
 
@@ -90,7 +90,7 @@ class Server:
 
     @property
     def of_probe(self):
-        """The sockets of its members."""
+        """The sockets of the probe's members."""
         return [self.socket] * 2
 
     def start(self):
@@ -102,7 +102,7 @@ class Server:
         self.start()
 
     def finish(self):
-        """Raises AssertionError if it does not end as it should."""
+        """Ends the daemon. Raises AssertionError if it does not end as it should."""
         try:
             self.daemon.finish()
         finally:
@@ -111,7 +111,7 @@ class Server:
 
 
 class Period:
-    """What the members of the probe say of the steps of a period."""
+    """The steps of a period, from the answers of the probe's members."""
 
     def __init__(self, answers):
         rows = [[int(word) for word in answer.split()[1:]] for answer in answers]
@@ -123,7 +123,7 @@ class Period:
 
 
 class Probe:
-    """Two members in the steps of a job."""
+    """A job of two members that take steps."""
 
     def __init__(self, build, server, size, token=None):
         self.members = []
@@ -146,7 +146,7 @@ class Probe:
         return lines
 
     def period(self):
-        """Of the steps since the last time."""
+        """The Period since the last call."""
         try:
             for member in self.members:
                 member.say("period")
@@ -155,7 +155,7 @@ class Probe:
             raise Failed(f"the probe takes no steps any more: {problem}; {self.last_words()}") from problem
 
     def last_words(self):
-        """Of members that have ended, or say nothing."""
+        """The exit statuses and output of the members, after a short wait for their ends."""
         for member in self.members:
             with contextlib.suppress(AssertionError):
                 member.wait(1)
@@ -176,14 +176,14 @@ class Probe:
 
 
 def readable(fd, seconds):
-    """As select(), whatever the descriptor's number."""
+    """Like select(), for descriptors of any number."""
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
     return bool(waiting.poll(None if seconds is None else seconds * 1000))
 
 
 def close_others(*kept):
-    """What a forked process has no use for."""
+    """Closes all descriptors except the standard streams and these: a forked process needs no others."""
     start = 3
     for fd in sorted(kept):
         os.closerange(start, fd)
@@ -194,7 +194,7 @@ def close_others(*kept):
 class Forked:
     """
     A process of its own uid, forked from this one. body(told) runs in it: it calls told() when it is
-    prepared, which returns when go() is called here, and returns what it has to say, for JSON.
+    prepared, which returns when go() is called here. The result of body() travels back as JSON.
     """
 
     def __init__(self, uid, body):
@@ -232,7 +232,7 @@ class Forked:
         except BaseException:
             os.write(2, traceback.format_exc(limit=-2).encode())
         finally:
-            os._exit(status)            # not a second process that goes on with the script
+            os._exit(status)            # this process must not go on with the script
 
     def wait_began(self):
         while b"\n" not in self.said:
@@ -254,7 +254,7 @@ class Forked:
         return int(pathlib.Path(f"/proc/{self.pid}/schedstat").read_text("ascii").split()[0])
 
     def result(self):
-        """What it has returned; None if it has been killed, or has failed."""
+        """The result of body(); None if the process was killed, or has failed."""
         while part := os.read(self.out, 65536):
             self.said += part
         return json.loads(self.said) if self.said.strip() else None
@@ -273,7 +273,7 @@ def close_all(processes):
 
 
 def burn(told, share, turn, seconds):
-    """Busy and asleep in turns of that many seconds, to that share of a CPU."""
+    """Is busy and sleeps in turns of that many seconds, so that it takes that share of a CPU."""
     told()
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
@@ -285,7 +285,7 @@ def burn(told, share, turn, seconds):
 
 
 def busy_processes(cpus, count, seconds):
-    """So many that take that many CPUs together, and have nothing to do with the daemon."""
+    """So many processes, which take that many CPUs together, and have nothing to do with the daemon."""
     count = max(count, int(cpus) + 1)
     turn = max(SLICE_S, count / WAKES)
     made = []
@@ -296,7 +296,7 @@ def busy_processes(cpus, count, seconds):
 
 
 def begin_all(processes, before=lambda: None):
-    """All at once, when all are prepared, after before()."""
+    """Lets all processes begin at once, when all are prepared, after before()."""
     for process in processes:
         process.wait_began()
     before()
@@ -305,7 +305,7 @@ def begin_all(processes, before=lambda: None):
 
 
 def watch(processes, until, look):
-    """Looks now and then until all have ended, and that time has come; kills who does not end."""
+    """Calls look() now and then until all have ended, and until that time; kills those that do not end."""
     give_up = until + PATIENCE_S
     while (now := time.monotonic()) < until or not all(process.has_ended() for process in processes):
         if now > give_up:

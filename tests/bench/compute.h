@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trainer does between two gradients, reduced to a loop: products of matrices that stay in the core's
- * own cache. The amount of work is fixed, so that its time says what it lost to others.
+ * The work of a trainer between two gradients, reduced to a loop: products of matrices that stay in the
+ * core's own cache. The amount of work is fixed, so its time shows how much of the processor others took.
  */
 #pragma once
 
@@ -12,5 +12,5 @@ struct compute {
 };
 
 void compute_init(struct compute *compute);
-/* `units` products. The result depends on all of them. */
+/* Computes `units` products. The result depends on all of them. */
 float compute_run(struct compute *compute, unsigned int units);

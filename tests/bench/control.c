@@ -127,8 +127,8 @@ struct gate *gate_open(const char *path) {
 }
 
 /*
- * Who comes early sleeps. It must not spin: the contender's helper threads, its own or a daemon's, may still
- * be at work for members that are not here yet, and would find the processor taken.
+ * A member that comes early sleeps. It must not spin: helper threads of the contender, or of a daemon, may
+ * still work for members that have not come yet, and would find the processor taken.
  */
 void gate_meet(struct gate *g, unsigned int members) {
         uint32_t turn = __atomic_load_n(&g->turn, __ATOMIC_ACQUIRE);

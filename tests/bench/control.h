@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every process measured by the benchmark has in common: the line by which the driver commands it, the
- * gate at which the members of one contender meet before a batch, and the clock.
+ * The common part of all processes that the benchmark measures: the line by which the driver commands them,
+ * the gate at which the members of one contender meet before a batch, and the clock.
  *
  * The line is a Unix stream socket on which the driver listens. A contender that is not being measured sleeps
  * in control_read(), so that it takes no processor from the one that is.
  *
  * A batch is a number of allreduces one after the other; the operation itself keeps the members together.
  * Each member reports the instant at which it began and those at which it had each result. An allreduce is
- * over when the last member has its result; the time from there back to the end of the one before is what
- * counts.
+ * over when the last member has its result; its time counts from the end of the one before.
  */
 #pragma once
 
@@ -43,7 +42,7 @@ void control_reply(struct control *c, const char *format, ...) __attribute__((fo
 /* "stamps 123 456 …", nanoseconds of the system-wide monotonic clock. */
 void control_reply_stamps(struct control *c, const int64_t *ns, unsigned int n);
 
-/* A contender's process, as the driver commands it. Each command is answered. */
+/* A process of a contender, which the driver commands. It answers each command. */
 struct bench_peer {
         void *data;               /* for the functions */
         struct gate *gate;        /* NULL: it is the only process */
@@ -58,7 +57,7 @@ struct bench_peer {
 void bench_serve(const struct bench_peer *peer, struct control *c);
 
 struct gate *gate_open(const char *path);
-/* Nobody returns before all have come. */
+/* Returns when all members have come. */
 void gate_meet(struct gate *g, unsigned int members);
 
 /* Page-aligned memory, in huge pages if asked for and possible, every page touched. */

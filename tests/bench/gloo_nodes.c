@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How what Gloo takes grows with the nodes of a job: `gloo_nodes HELPER NODES...` makes communicators of so
- * many nodes on this machine, with the lanes of a job, through the table of functions of the engine. For each
- * number of nodes one line: until all reach all, descriptors, threads and resident memory of a helper, and
- * the time of a comparison and of an allreduce of 1 MiB of f32, all nodes together.
+ * Measures how the resources of Gloo grow with the nodes of a job: `gloo_nodes HELPER NODES...` makes
+ * communicators of so many nodes on this machine, with the lanes of a job, through the table of functions of
+ * the engine. It prints one line for each number of nodes: the time until all nodes reach each other;
+ * descriptors, threads and resident memory of a helper; and the time of a comparison and of an allreduce of 1
+ * MiB of f32, all nodes together.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,7 @@
 #define LANES 4u
 #define BYTES (1u << 20)
 #define ROUNDS 15
-#define DEADLINE 120000 /* ms without anything */
+#define DEADLINE 120000 /* ms without any event */
 
 struct site {
         struct engines engines;
@@ -167,7 +168,7 @@ static unsigned entries(int pid, const char *what) {
         return n;
 }
 
-/* Of the first helper: they are all alike. */
+/* Describes the first helper: all helpers are alike. */
 static void describe_helper(void) {
         char path[64], line[256];
         int pid = 0;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile user costs a training job: its step time beside one who attacks the daemon with all that a client can do,
-against that beside a process that burns as much CPU and never connects."""
+"""The cost of a hostile user for a training job: its step time beside a user that attacks the daemon in all
+ways open to a client, compared with its step time beside a process that burns as much CPU and never connects.
+"""
 
 import collections
 import json
@@ -14,10 +15,10 @@ from contender import Failed
 from peers import MIB, Quiet
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "integration", "hostile.py")
-STRANGER = 61666                # uid of the hostile one, where the benchmark may choose it
-# So many of each that every attack comes round several times a second.
+STRANGER = 61666                # uid of the hostile user, if the benchmark may choose it
+# The numbers let every attack come round several times a second.
 ATTACKS = ["garbage=200", "idle=400", "fds=40", "halves=100", "lies=20", "slow=5", "chatter=5", "hog=20", "churn=20"]
-# Busy and asleep in turns of 4 ms, to a share of a CPU that is given.
+# Is busy and sleeps in turns of 4 ms, so that it takes the given share of a CPU.
 BURN = """
 import sys, time
 share = float(sys.argv[1])
@@ -34,7 +35,7 @@ STEPS_MS = 1500                 # of a turn, undisturbed
 
 
 class Neighbour:
-    """A process beside the job, from the moment at which it has begun."""
+    """A process beside the job. It has begun when the constructor returns."""
 
     def __init__(self, arguments, prefix=()):
         self.process = subprocess.Popen([*prefix, sys.executable, "-B", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -43,7 +44,7 @@ class Neighbour:
             raise Failed("a neighbour did not start: " + self.process.communicate()[1])
 
     def end(self):
-        """What it says at its end."""
+        """Ends the process. Returns its output."""
         self.process.send_signal(signal.SIGTERM)
         out, error = self.process.communicate(timeout=60)
         if error:
@@ -57,7 +58,7 @@ class Hostile(Neighbour):
 
 
 def let_in(bench):
-    """Opens the daemon's door for another uid; whether there can be one."""
+    """Lets another uid reach the daemon. Returns whether this process may use another uid."""
     if os.geteuid() != 0:
         return False
     os.chmod(bench.directory, 0o711)
@@ -67,8 +68,8 @@ def let_in(bench):
 
 def in_trouble(rounds, say, step, trouble, cpu_s):
     """Each round takes a step alone, beside the process of trouble(), and beside one that burns as much CPU.
-    Returns what was measured, {name: values}, and how many rounds were disturbed. Among it are the last words
-    of the process, and by how much each of cpu_s() grew beside it."""
+    Returns the measurements, {name: values}, and the number of disturbed rounds. The measurements include the
+    last output of the process, and how much each of cpu_s() grew beside it."""
     found, quiet = collections.defaultdict(list), Quiet(say)
     for number in range(rounds):
         quiet.wait()

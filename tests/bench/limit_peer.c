@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What memory and cores allow: tight loops over the same kind of buffers (one memfd a member) with the same
- * number of threads as the daemon's workers, but without protocol, slices, statistics or hand-off. Commands:
+ * The limit that memory and cores set: tight loops over the same kind of buffers (one memfd a member) with
+ * the same number of threads as the daemon's workers, but without protocol, slices, statistics or hand-off.
+ * Commands:
  *
  *   prepare BYTES COUNT   COUNT sets of buffers that take turns, of BYTES for each member; pages are touched
  *   loop 0                reads k buffers, writes the scaled sum to all k: 2·k·bytes of traffic
@@ -10,8 +11,8 @@
  *   loop 2                copies k·bytes/2 from one half of the buffers to the other
  *   run N                 N iterations; stamps
  *
- * Within a run the threads meet in a spinning barrier before and after each iteration, so that no system call
- * is in what is measured; between runs they sleep.
+ * Within a run the threads meet in a spinning barrier before and after each iteration, so that the measured
+ * time contains no system call; between runs they sleep.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -111,7 +112,7 @@ static void run(struct limit *limit, struct control *c, unsigned n) {
         free(ns);
 }
 
-/* They live as long as the process. */
+/* Starts the threads, which live as long as the process. */
 static void threads_start(struct limit *limit) {
         int r = pthread_barrier_init(&limit->gate, NULL, limit->threads);
         for (unsigned i = 1; r == 0 && i < limit->threads; i++) {
@@ -126,9 +127,9 @@ static void threads_start(struct limit *limit) {
 }
 
 /*
- * Where one member's buffers go: each member's another page after a multiple of 256 MiB, because Zen
- * processors confuse lines whose addresses agree in a hash of bits 12 to 27 (arena.c tells more). The program
- * ends before address space gets short.
+ * Places one member's buffers: at another page after a multiple of 256 MiB for each member, because Zen
+ * processors confuse lines whose addresses agree in a hash of bits 12 to 27 (see arena.c). The program ends
+ * before address space gets short.
  */
 static void *place(size_t size, unsigned member) {
         size_t align = (size_t)256 << 20;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is measured and how each is started; the settings among which a peer's fastest is looked for."""
+"""The contenders: how each is started, and the settings among which its fastest one is looked for."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ from contender import Contender, Failed
 
 KIB, MIB = 1 << 10, 1 << 20
 POLLING_LIMIT = 64 * KIB     # a polling Gloo cannot send and receive at once: it gives up on larger messages
-SLOW = 4                     # a setting whose every warming-up takes so many times the best median is not measured further
-HOPELESS = 20                # and so many times at 1 MiB or more, not tried on larger sizes, where it takes minutes
+SLOW = 4                     # a setting is dropped if each warming-up takes so many times the best median
+HOPELESS = 20                # the same at 1 MiB or more: larger sizes, which take minutes, are not tried
 
 
 def processors():
@@ -30,7 +30,7 @@ def thread_times(pid):
 
 
 def idle_share(run):
-    """The share of all processors' time that nobody used while run() ran, and what that returned."""
+    """(the share of all processors' time that was idle while run() ran, the result of run())."""
     def read():
         with open("/proc/stat", encoding="ascii") as f:
             figures = [int(word) for word in f.readline().split()[1:9]]
@@ -42,7 +42,7 @@ def idle_share(run):
 
 
 class Quiet:
-    """Waits before each round until nobody else uses the machine, as far as patience lasts; counts where it did not."""
+    """Waits before each round until the machine is idle. Counts the rounds that began although it was not."""
 
     PATIENCE_S = 45
     LEAST_IDLE = 0.9
@@ -61,8 +61,8 @@ class Quiet:
 
 class Daemon:
     """
-    A private gradsyncd with its own settings, not those of the machine. `text` is its configuration file,
-    `prefix` what its command begins with.
+    A private gradsyncd with its own settings, not those of the machine. `text` is its configuration file;
+    its command begins with `prefix`.
     """
 
     def __init__(self, build, directory, name="gradsyncd", text="", prefix=()):
@@ -115,7 +115,7 @@ class Daemon:
 
 
 class Bench:
-    """What all measurements share: where the programs and scratch files are, the daemon, how thorough to be."""
+    """The common part of all measurements: folders of programs and scratch files, the daemon, the effort."""
 
     def __init__(self, build, directory, quick, say):
         self.build, self.directory, self.quick, self.say = build, directory, quick, say
@@ -133,7 +133,7 @@ class Bench:
         return self.part("gradsync", members, range(members), env)
 
     def replacement(self, members, rank):
-        """A process that takes this rank's place in the job that was begun last."""
+        """Starts a process that takes this rank's place in the job that was begun last."""
         return self.part("replacement", members, [rank], {})
 
     def part(self, name, members, ranks, env):
@@ -177,7 +177,7 @@ MPI_SETTINGS = [
 
 
 def fastest(candidates, iterations, give_up=lambda name, factor: None):
-    """The candidate with the least median of a short trial, after that median; a candidate is (name, use, run)."""
+    """(median, name, use, run): the candidate with the least median of a short trial, after that median."""
     best = None
     for name, use, run in candidates:
         use()

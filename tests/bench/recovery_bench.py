@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs a PyTorch training of two ranks on one host that one of them is killed (kill -9) in the
-middle of the backward pass of a step, with one thread in each rank.
+"""The cost of the loss of a rank, for a PyTorch training of two ranks on one host: one of them is killed
+(kill -9) in the middle of the backward pass of a step. Each rank has one thread.
 
 gradsync        `gradsyncctl run --restart`, gradsync.State
 gradsync-spare  the same with a spare: a process that waits for the place of a lost one
@@ -9,21 +9,21 @@ torchft         torchft 0.2.0 over its Gloo, min_replicas 1: the other rank goes
 torchft-all     the same with min_replicas 2: no step without both
 
 All train the same model on the same samples, and each kill is in the same training. A rank commits a step
-when its optimiser has made it; rank 0 of torchrun when the checkpoint is saved, too. Times are medians of all
-kills, in ms, and count from the kill, except for start_ms and rest_ms:
+when its optimiser has made it; rank 0 of torchrun has also saved the checkpoint by then. Times are medians of
+all kills, in ms, and count from the kill, except for start_ms and rest_ms:
 
 to_all_ms           until all ranks, the new process among them, have committed the same step
 to_all_min_ms, to_all_max_ms
 survivor_ms         until the other rank has committed a step, alone or not
-survivor_notice_ms  until the other rank was told, or was ended
-spawn_ms            until the new process exists; the later one where both ranks are new
-start_ms            what it takes from there until it has imported everything: Python's part
+survivor_notice_ms  until the other rank knows of it, or is ended
+spawn_ms            until the new process exists; the later one if both ranks are new
+start_ms            from there until it has imported everything: Python's part
 rest_ms             to_all_ms without start_ms: the contender's part
 steps_lost          steps that all had committed before and that were computed again, and steps without the
                     samples of one rank; the step in which the kill was is computed again by all contenders
 
-At the end the parameters of both ranks have to be equal. `undisturbed`: they are those of a training in which
-nobody was killed, bit by bit; that is demanded of all except torchft.
+At the end the parameters of both ranks have to be equal. `undisturbed`: they equal those of a training
+without a kill, bit by bit; all contenders except torchft have to reach that.
 """
 import argparse
 import functools
@@ -46,7 +46,7 @@ HEAD = ("contender", "ranks", "params", "kills", *TIMES, "undisturbed", "note")
 
 @functools.cache
 def undisturbed(width, steps):
-    """The digest of what a training has in the end in which nobody is killed."""
+    """The digest of the parameters at the end of a training without a kill."""
     command = [sys.executable, HERE / "recovery_undisturbed.py", width, RANKS, steps]
     told = subprocess.run(list(map(str, command)), env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True,
                           stdout=subprocess.PIPE, text=True)
@@ -61,7 +61,7 @@ def check(contender, digests, wanted):
 
 
 def train(contender, options):
-    """The row of a training in which a rank is killed so many times."""
+    """The row of a training in which a rank is killed options.kills times."""
     training = Training(contender.path, RANKS, contender.alive)
     try:
         contender.begin()
@@ -82,13 +82,13 @@ def train(contender, options):
 
 
 def why(failure, contender):
-    """What has failed, and what the processes have said of it."""
+    """The failure, with the first error in the output of the processes."""
     told = [line.strip() for line in contender.said().splitlines() if "Error" in line]
     return f"failed: {failure}" + (f": {told[0]}" if told else "")
 
 
 def measure(name, options):
-    """A row, and whether the contender has failed."""
+    """(the row, whether the contender has failed)."""
     row = dict.fromkeys(HEAD) | {"contender": name, "ranks": RANKS, "kills": 0}
     if name.startswith("torchft") and not (options.torchft / "bin/torchft_lighthouse").exists():
         return row | {"note": "not measured: torchft is not installed; --install installs it"}, False

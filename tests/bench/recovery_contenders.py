@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each contender of recovery_bench.py starts its ranks, and what brings a new one in the place of one
-that is killed. Each runs at the setting at which it is back soonest.
+"""The contenders of recovery_bench.py: how each starts its ranks, and how it replaces a rank that is killed.
+Each runs with the settings with which it is back soonest.
 """
 import json
 import os
@@ -23,7 +23,7 @@ class Contender:
     """One way to train, and to go on when a rank is lost.
 
     note   for the reader of the row
-    exact  whether the training has to end with the parameters of one that nobody disturbs
+    exact  whether the training has to end with the parameters of an undisturbed one
     """
 
     note, exact = "", True
@@ -38,17 +38,17 @@ class Contender:
         raise NotImplementedError
 
     def prepare(self, training):
-        """Before a rank is killed."""
+        """Called before a rank is killed."""
 
     def replace(self):
-        """Right after a rank was killed."""
+        """Called right after a rank was killed."""
 
     def told(self, training):
-        """When, in ns, the other rank has got to know of the last loss, where only others can say that."""
+        """The ns at which the other rank knew of the last loss; None: the rank reports it itself."""
         return None
 
     def statuses(self):
-        """Exit statuses of all processes that were started, when the training is over."""
+        """The expected exit statuses of all processes, after the training."""
         return [0] * len(self.processes)
 
     def start(self, command, **more):
@@ -72,7 +72,7 @@ class Contender:
                 raise Failed(f"{name} has ended with status {process.returncode}")
 
     def end(self):
-        """All processes end by themselves, as they should."""
+        """Waits until all processes have ended by themselves, as they should."""
         for process in self.processes:
             process.wait(STOP_S)
         self.alive()
@@ -108,19 +108,19 @@ class Gradsync(Contender):
         self.run("--restart", self.kills)
 
     def told(self, training):
-        """The daemon says it. The script hears of it within backward(), which waits for the new process."""
+        """From the daemon: the script itself notices within backward(), which waits for the new process."""
         loss = self.job(training)["last_loss"]
         return loss["void_ms"] and loss["noticed_us"] * 1000 + round(loss["void_ms"] * 1e6)
 
     def job(self, training):
-        """What `gradsyncctl status` shows of the job."""
+        """The job in the output of `gradsyncctl status`."""
         command = [self.built("client/cli/gradsyncctl"), "-s", self.environ(training)["GRADSYNC_SOCKET"],
                    "status", "--json"]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         return json.loads(told.stdout)["jobs"][0]
 
     def environ(self, training):
-        """How rank 0 finds the job: its daemon is a private one."""
+        """The variables by which rank 0 finds the job: its daemon is a private one."""
         text = pathlib.Path(f"/proc/{training.members[0].pid}/environ").read_text()
         env = dict(each.partition("=")[::2] for each in text.split("\0") if each)
         return {name: env[name] for name in ("GRADSYNC_JOB", "GRADSYNC_JOB_TOKEN", "GRADSYNC_WORLD_SIZE",
@@ -136,21 +136,21 @@ class Spare(Gradsync):
         self.run("--keep-going", GRADSYNC_REJOIN_GRACE="120")
 
     def prepare(self, training):
-        """The spare is there. It is of the same job as the ranks, and has none itself."""
+        """Starts a spare of the same job, without a rank, and waits until the daemon has it."""
         spare = self.start(self.member(), GRADSYNC_SPARE="1", **self.environ(training))
         while not any(member["pid"] == spare.pid and member["state"] == "spare"
                       for member in self.job(training)["members"]):
             training.next()
 
     def statuses(self):
-        """All spares are killed except the last one, and `run` tells that its rank 1 was."""
+        """All spares except the last one are killed. `run` ends with the status of its killed rank 1."""
         killed = len(self.processes) - 2
         return [128 + 9, *[-9] * killed, 0][:len(self.processes)]
 
 
 class Torchrun(Contender):
     """torchrun ends all ranks and starts all again; they read the last checkpoint. By default the new ranks
-    get the store of the old ones, and may find in it where those listened: then they do not find each other.
+    get the store of the old ones, and may find the old addresses in it: then they do not find each other.
     """
 
     def __init__(self, *arguments):
@@ -191,7 +191,7 @@ class Torchft(Contender):
         self.start_rank(VICTIM)
 
     def statuses(self):
-        """The lighthouse is ended at last; the new processes of the rank come last."""
+        """The lighthouse is terminated at the end; the new processes of the rank come last."""
         killed = len(self.processes) - 3
         return [-15, 0, *[-9] * killed, 0][:len(self.processes)]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of all contenders of recovery_bench.py share: the model, the samples of each step, and the
-line to the driver. A script of a contender imports everything that it needs, then makes a Driver.
+"""The common part of the ranks of all contenders of recovery_bench.py: the model, the samples of each step,
+and the line to the driver. A script of a contender imports everything that it needs, then makes a Driver.
 """
 import atexit
 import contextlib
@@ -17,7 +17,7 @@ BATCH, LEARNING_RATE = 8, 1e-3
 
 
 def model_of(width):
-    """The same in each process."""
+    """The model, equal in each process."""
     torch.manual_seed(0)
     return mlp(width)
 
@@ -27,7 +27,7 @@ def optimiser_of(module):
 
 
 def samples_of(width, rank, step):
-    """Of one rank in one step: the same ones, whoever computes the step, and however often."""
+    """The samples of a rank in a step: the same ones in each process, and each time."""
     return torch.randn(BATCH, width, generator=torch.Generator().manual_seed(1000 * step + rank))
 
 
@@ -43,22 +43,23 @@ def digest(module):
 
 
 def age_ns():
-    """For how long this process has been there."""
+    """The age of this process."""
     with open("/proc/self/stat") as stat:
         ticks = int(stat.read().rpartition(")")[2].split()[19])
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 class Driver:
-    """Hears how far this process is, with the time of each line, and says how far it may go, and where it is
-    to be killed. What it says waits in the socket until the process has gone as far as it might.
+    """The line to the driver. The process reports its progress, with the time of each line; the driver says
+    how far the process may go, and where it is killed. The driver's lines wait in the socket until the
+    process has gone as far as it might.
     """
 
     def __init__(self, path):
         torch.set_num_threads(1)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
-        # Last of all, so that the driver sees when this process has left.
+        # Runs last of all, so that the driver sees when this process has left.
         atexit.register(self._socket.close)
         self._lines = self._socket.makefile("r")
         self._limit, self._doom, self._over = 0, 0, False
@@ -69,7 +70,7 @@ class Driver:
         self._socket.sendall(f"{line}\n".encode())
 
     def allows(self, step):
-        """Whether the training has this step, as soon as that is known."""
+        """Waits until it is known whether the training has this step, and returns that."""
         while step > self._limit and not self._over:
             what, *numbers = self._lines.readline().split()
             self._limit, self._doom = map(int, numbers)
@@ -89,7 +90,7 @@ class Driver:
 
     @contextlib.contextmanager
     def noticing(self, error, rank, step):
-        """Around what fails when another rank is gone."""
+        """Around calls that fail when another rank is gone."""
         try:
             yield
         except error:

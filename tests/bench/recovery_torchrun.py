@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def save(checkpoint, step, module, opt):
-    """Whoever reads finds this one, or the one before, whole."""
+    """Saves a checkpoint. A reader finds this one or the one before it, as a whole."""
     torch.save({"step": step, "model": module.state_dict(), "opt": opt.state_dict()}, f"{checkpoint}.new")
     os.replace(f"{checkpoint}.new", checkpoint)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver of recovery_bench.py sees of a training: a line for whatever a rank has come to, with its
-time. All times are those of CLOCK_MONOTONIC, which is one clock for all processes. It lets ranks go on, some
-steps ahead of where they are, so that they never wait for it before the end.
+"""A training, as the driver of recovery_bench.py sees it: a line, with its time, for each event of a rank.
+All times are those of CLOCK_MONOTONIC, which is one clock for all processes. The driver lets the ranks go on
+some steps in advance, so that they never wait for it before the end.
 """
 import contextlib
 import os
@@ -17,7 +17,7 @@ AHEAD, POLL_S, ANSWER_S = 10, 2, 180
 
 
 class Failed(Exception):
-    """A contender cannot go on: why."""
+    """A contender cannot go on; the text says why."""
 
 
 class Process:
@@ -28,7 +28,7 @@ class Process:
         self.pid, self.spawned, self.started, self.gone = 0, 0, 0, False
 
     def tell(self, line):
-        """One that is gone hears nothing."""
+        """Sends a line to the process, unless it is gone."""
         with contextlib.suppress(OSError):
             self.connection.sendall(f"{line}\n".encode())
 
@@ -45,13 +45,13 @@ class Commit:
 class Training:
     """All processes of a contender, also those that come later.
 
-    alive    called now and then; raises Failed where nothing is to be expected any more
-    members  rank → the process that has said something as this rank last
+    alive    called now and then; raises Failed if no more events can come
+    members  rank → the process that has committed as this rank last
     inside   rank → the step in the middle of whose backward pass it waits to be killed
     done     rank → the last step that it has committed
     commits  (rank, step) → the last Commit
-    noticed  (process, ns): it has noticed that another one is gone, or is gone itself
-    started  processes, in the order in which they have come
+    noticed  (process, ns): the process has noticed that another one is gone, or is gone itself
+    started  processes, in the order of their starts
     """
 
     def __init__(self, path, ranks, alive):
@@ -82,10 +82,10 @@ class Training:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    # ---- what they say
+    # ---- events of the processes
 
     def next(self):
-        """Waits until something has happened."""
+        """Waits for an event, and takes it."""
         event, deadline = None, time.monotonic() + ANSWER_S
         while event is None:
             with contextlib.suppress(queue.Empty):
@@ -124,29 +124,29 @@ class Training:
         process.gone = True
         self.noticed.append((process, ns))
 
-    # ---- what they are told
+    # ---- orders to the processes
 
     def _order(self, doom=0):
         return f"{'end' if self._over else 'limit'} {self._limit} {doom}"
 
     def _go_on(self):
-        """A bit further. The process that is to be killed is so in the first step that nobody was allowed
-        yet."""
+        """Lets the ranks go on a bit further. A doomed process is killed in the first step that was not
+        allowed before."""
         doom, doomed = self._limit + 1, self._doomed
         self._limit, self._doomed = self._limit + AHEAD, None
         for process in self.started:
             process.tell(self._order(doom if process is doomed else 0))
 
     def doom(self, rank):
-        """Waits until this process is in the middle of a backward pass, where it stays, and all others are in
-        the same step."""
+        """Waits until the rank's process is in the middle of a backward pass, where it stays, and all others
+        are in the same step."""
         self.inside.pop(rank, None)
         self._doomed = self.members[rank]
         while rank not in self.inside or min(self.done.values()) < self.inside[rank] - 1:
             self.next()
 
     def settle(self, steps):
-        """All ranks have committed so many steps more."""
+        """Waits until all ranks have committed so many more steps."""
         aim = max(self.done.values()) + steps
         while min(self.done.values()) < aim:
             self.next()
@@ -170,7 +170,7 @@ class Training:
 
 
 class Loss:
-    """A rank is killed, and what follows from it.
+    """Kills a rank, and watches the recovery.
 
     times  in ms since the kill; see recovery_bench.py
     """
@@ -187,7 +187,7 @@ class Loss:
         self.times = self._found()
 
     def _wait_for_all(self):
-        """The first step that the new process commits, when all have committed it."""
+        """Waits until all ranks have committed the first step of the new process."""
         it, first = self._training, None
         while True:
             it.next()
@@ -230,7 +230,7 @@ class Loss:
 
 
 def medians(losses):
-    """Of each figure, over all losses: None where there was none."""
+    """The median of each figure over all losses; None if no loss has the figure."""
     rows = [loss.times for loss in losses]
     found = {key: [row[key] for row in rows if row[key] is not None] for key in rows[0]}
     made = {key: round(statistics.median(values), 1) if values else None for key, values in found.items()}

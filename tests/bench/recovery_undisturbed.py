@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training of recovery_bench.py in one process, which nobody disturbs: prints the digest of its
-parameters. Gradients are averaged as all contenders average those of two ranks: halved, then added, or the
-other way round, which is the same number.
+"""The training of recovery_bench.py in one process, without a kill: prints the digest of its parameters.
+Gradients are averaged as all contenders average those of two ranks: halved, then added, or the other way
+round, which gives the same number.
 
     recovery_undisturbed.py WIDTH RANKS STEPS
 """

@@ -8,7 +8,7 @@ import time
 
 
 def progress(text):
-    """To whoever looks on, in place of what was there."""
+    """Shows the text on a terminal, in place of the one before it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

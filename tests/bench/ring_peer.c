@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the network between hosts allows: each process of a ring sends a number of bytes to the next one while
- * it receives as many from the one before, over one TCP connection each. No arithmetic, no service. Commands:
+ * The limit that the network between hosts sets: each process of a ring sends a number of bytes to the next
+ * one while it receives as many from the one before, over one TCP connection each. No arithmetic, no service.
+ * Commands:
  *
- *   prepare BYTES COUNT   that each sends in an iteration; COUNT says nothing here
+ *   prepare BYTES COUNT   BYTES are sent by each in an iteration; COUNT means nothing here
  *   run N                 N iterations; stamps
  */
 #include <arpa/inet.h>
@@ -50,7 +51,7 @@ static int listen_at(const char *text) {
         return fd;
 }
 
-/* Until the next one listens. */
+/* Connects as soon as the next process listens. */
 static int connect_to(const char *text) {
         struct sockaddr_in address = address_of(text);
         int64_t end = bench_now_ns() + PATIENCE_NS;

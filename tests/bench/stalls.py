@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long until somebody who looks at status sees whom a step waits for, and in what state that process is."""
+"""The time until status shows the process that a step waits for, and its state."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PATIENCE_S = 10
 
 
 def named(bench, victim):
-    """The wait that names the stopped process, as gradsyncctl status tells it now; None: it does not."""
+    """The wait that names the stopped process, from gradsyncctl status; None: there is none yet."""
     told = subprocess.run([os.path.join(bench.build, "client/cli/gradsyncctl"), "status", "--json", "--socket", bench.daemon.socket],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if told.returncode:

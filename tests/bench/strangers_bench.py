@@ -2,7 +2,7 @@
 """
 A step over two hosts while strangers flood the port on which the coordinator listens, from four addresses
 of a third host, in all ways that tests/integration/strangers.py knows; and the same step while a process
-uses as much of a processor as the strangers' process does, and connects to nobody.
+uses as much of a processor as the strangers' process does, without any connection.
 """
 
 import os
@@ -47,7 +47,7 @@ class Attacked(Cluster):
                          self.network.inside(2))
 
     def coordinator_s(self):
-        """CPU seconds of its event thread, and of its door."""
+        """CPU seconds of the coordinator's event thread, and of its door."""
         pid = self.daemons[0].pid
         times = thread_times(pid)
         door = sum(spent for tid, spent in times.items() if self.daemons[0].thread_name(tid) == "gs-door")

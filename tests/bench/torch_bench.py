@@ -8,8 +8,8 @@ bare       the module alone in as many processes, without any synchronisation
 All three train in the same run and take turns; a figure is the median of all rounds. All keep what they free
 of large blocks (KEEPING below): by itself the C library gives gradients of more than 32 MiB back to the
 system in each step, and new pages cost bare processes a third of their time or more. --malloc default leaves
-that as it is. Peak memory is that of all ranks and the daemon together, without what is mapped from files:
-each page counts once, however many map it.
+that as it is. Peak memory is that of all ranks and the daemon together, without mapped files: each page
+counts once, however many processes map it.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ HEAD = ("model", "params", "batch", "ranks", "ddp_ms", "gradsync_ms", "bare_ms",
 
 
 class Training(Contender):
-    """All ranks of one way to train."""
+    """All ranks of a contender."""
 
     start_s, answer_s = 180, 600
 
@@ -58,7 +58,7 @@ class Training(Contender):
         return statistics.mean(map(float, self.command(f"steps {steps}")))
 
     def pids(self):
-        """Of the ranks, and of the daemon."""
+        """The pids of the ranks, and of the daemon."""
         found = {member.pid for member in self.members}
         for process in self.processes:
             try:
@@ -69,7 +69,7 @@ class Training(Contender):
         return found
 
     def peak(self, steps):
-        """MiB, while it trains; not timed."""
+        """Peak memory in MiB while it trains; not timed."""
         over, seen = threading.Event(), []
 
         def look():
@@ -118,7 +118,7 @@ def measure(options, model, batch, ranks):
 
 
 def shown(row):
-    """What follows from a row, for people."""
+    """A sentence about a row, for people."""
     added = row["ddp_ms"] - row["bare_ms"]
     part = f"{(row['gradsync_ms'] - row['bare_ms']) / added:.2f}" if added > 0 else "-"
     return f"{row['ddp_ms'] / row['gradsync_ms']:.2f} times as fast, adds {part} of what DDP adds"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Faults against a training job over several hosts: what faults.py does, and beside it daemons, their
+Faults against a training job over several hosts: those of faults.py, and faults of daemons, their
 coordinator, the processes of Gloo and the network between them.
 
 Hosts are network namespaces with a daemon in each, and a router between them, which loses, refuses and delays
-packets; the coordinator has a host of its own. The oracle is that of faults.py. Where a host's daemon was
-killed or passed for dead, its trainers may end, and are started again. Where the coordinator's state
-directory is empty or old, jobs may end by name, and begin anew.
+packets; the coordinator has a host of its own. The oracle is that of faults.py. If a host's daemon was killed
+or passed for dead, its trainers may end, and are started again. If the coordinator's state directory is empty
+or old, jobs may end by name, and begin anew.
 """
 
 import os
@@ -29,9 +29,9 @@ from namespaces import BOTH, DROP, RESET, Routed  # noqa: E402
 PORT = Routed.port
 TIMES = {"heartbeat": "100ms", "patience": "2s", "death": "5s", "abandon": "12s"}
 DEATH_S, ABANDON_S = 5, 12
-PATIENCE_S = 60         # with what comes sooner or later
+PATIENCE_S = 60         # with events that come sooner or later
 KNOWN, CONNECTED = "knows this gradsyncd as node", "connected to the coordinator"
-# What the router does to the packets of a host: with what, on which ways, to which of them.
+# How the router treats packets of a host: (rule, directions, which packets).
 CUTS = {
     "cut": (DROP, BOTH, None),
     "cut_in": (DROP, ["in"], None),
@@ -81,7 +81,7 @@ class Daemon:
         self.away = False
 
     def said(self, words):
-        """How often its log has them."""
+        """How often its log has these words."""
         return self.log.read_text().count(words)
 
     def helpers(self):
@@ -94,7 +94,7 @@ class Daemon:
         return [int(word) for word in text.split()]
 
     def holdings(self):
-        """What jobs may leave behind: not sockets, as connections between daemons come and go."""
+        """Resources that jobs may leave behind: not sockets, as connections between daemons come and go."""
         found = open_files(self.process.pid)
         return {"fds": [name for name in found["fds"] if name != "socket"], "arenas": found["arenas"],
                 "helpers": len(self.helpers())}
@@ -107,7 +107,7 @@ class ClusterRig(Rig):
 
     def start_daemon(self):
         self.n_hosts, self.daemons = self.options.hosts, []
-        self.old = self.directory / "old"       # the coordinator's state when nobody had come yet
+        self.old = self.directory / "old"       # the coordinator's state before any job
         self.others = []                        # trainers of jobs that come and go
         self.hosts = self.make_hosts()
         try:
@@ -142,12 +142,12 @@ class ClusterRig(Rig):
         return self.daemons[-1]
 
     def settle_down(self):
-        """Until each daemon has found the coordinator: what it opens on its way is none of its holdings."""
+        """Waits until each daemon has found the coordinator: files that it opens before do not count."""
         self.wait_said(KNOWN, dict.fromkeys(self.nodes, 0), lambda: time.sleep(0.01))
         shutil.copytree(self.coordinator.state, self.old)
 
     def wait_said(self, words, before, between):
-        """Until the log of each has these words once more."""
+        """Waits until the log of each has these words once more."""
         end = now() + PATIENCE_S
         while not all(node.said(words) > count for node, count in before.items()):
             if now() > end:
@@ -165,7 +165,7 @@ class ClusterRig(Rig):
         return trainer.expelled
 
     def extras(self, trainer):
-        """Of a job that comes and goes: a member on each host, none of whose places is kept."""
+        """The environment of a job that comes and goes: a member on each host, and no place is kept."""
         if trainer.training in self.trainings:
             return {}
         return {"GRADSYNC_SOCKET": self.nodes[trainer.rank].socket, "GRADSYNC_WORLD_SIZE": str(self.n_hosts),
@@ -215,8 +215,8 @@ class ClusterRig(Rig):
     # --- faults
 
     def expel(self, but=None):
-        """A host, another than this one, without which somebody is left whose state is whole, and its
-        members, which may end now."""
+        """Chooses a host, another one than `but`, without which each job keeps a member whose state is whole.
+        Returns it with its members, which may end now."""
         whole = [{self.node_of(trainer.rank) for trainer in self.whole(training)}
                  for training in self.trainings]
         able = [i for i in range(self.n_hosts) if i != but and all(hosts - {i} for hosts in whole)]
@@ -229,13 +229,13 @@ class ClusterRig(Rig):
         return host, hit
 
     def readmit(self, hit):
-        """From now on they may come back."""
+        """Lets these members come back from now on."""
         for trainer in hit:
             trainer.back = now()
         return hit
 
     def rest(self, seconds):
-        """A time that is nobody's fault but ours."""
+        """Waits. The time does not count as a hang, because this driver causes it."""
         self.pause(seconds)
         self.excuse()
 
@@ -250,7 +250,7 @@ class ClusterRig(Rig):
         return []
 
     def stop_helper(self):
-        """For good: its daemon ends it after `death`, and the job goes on."""
+        """Stops a helper for good: its daemon ends it after `death`, and the job goes on."""
         return self.kill_helper(signal.SIGSTOP)
 
     def kill_coordinator(self):
@@ -286,7 +286,7 @@ class ClusterRig(Rig):
         return []
 
     def upgrade(self):
-        """One daemon after the other, the coordinator's too."""
+        """Restarts one daemon after the other, the coordinator's too."""
         for daemon in self.random.sample(self.daemons, len(self.daemons)):
             self.end(daemon)
             daemon.start()
@@ -301,18 +301,18 @@ class ClusterRig(Rig):
         return []
 
     def cut(self, host, kind, seconds):
-        """For so long a time."""
+        """Cuts a host off in that way, for so many seconds."""
         with self.hosts.filtered(host, *CUTS[kind]):
             self.rest(seconds)
 
     def network(self, kind):
-        """For less than `patience`: TCP repeats what was lost."""
+        """Disturbs the network for less than `patience`: TCP repeats lost packets."""
         seconds = 0.05 if kind.startswith("reset") else self.random.choice([0.1, 0.4, 1.2])
         self.cut(self.random.randrange(self.n_hosts), kind, seconds)
         return []
 
     def worse(self, seconds, lost):
-        """A host whose packets take longer for a while, or of which some are lost."""
+        """Delays the packets of a host for a while, or loses some of them."""
         host = self.random.randrange(self.n_hosts)
         with self.hosts.slow(host, seconds, lost=lost, seed=self.random.randrange(1000)):
             self.rest(self.random.choice([0.4, 1.2, 2.0]))
@@ -325,18 +325,18 @@ class ClusterRig(Rig):
         return self.worse(0.002, 0.1)
 
     def cut_off(self, seconds=DEATH_S + 2):
-        """For so long that the host passes for dead."""
+        """Cuts a host off for so long that it passes for dead."""
         host, hit = self.expel()
         if hit:
             self.cut(host, "cut", seconds)
         return self.readmit(hit)
 
     def cut_off_long(self):
-        """For so long that the host has given its jobs up, too."""
+        """Cuts a host off for so long that it has given its jobs up, too."""
         return self.cut_off(ABANDON_S + 2)
 
     def next_coordinator(self, between=lambda: None):
-        """The coordinator starts again, and all daemons are back."""
+        """Starts the coordinator again, and waits until all daemons are back."""
         before = {node: node.said(CONNECTED) for node in self.nodes}
         self.random.choice([self.coordinator.kill, lambda: self.end(self.coordinator)])()
         between()
@@ -344,7 +344,7 @@ class ClusterRig(Rig):
         self.wait_said(CONNECTED, before, lambda: self.pause(0.01))
 
     def coordinate_anew(self, saved=None):
-        """The next coordinator has an empty state directory, or what was saved of one. Its jobs go on, or are
+        """Starts a coordinator with an empty state directory, or with a saved one. Its jobs go on, or are
         lost by name."""
         def change():
             shutil.rmtree(self.coordinator.state)
@@ -363,15 +363,15 @@ class ClusterRig(Rig):
         return []
 
     def old_state(self):
-        """One that does not know what was since, with and without another in between."""
+        """Starts a coordinator with an old state, with or without an empty one in between."""
         if self.random.random() < 0.5:
             self.coordinate_anew()
         self.coordinate_anew(self.old)
         return []
 
     def again(self):
-        """A job is lost of which one process is stopped, and is started again under its name. The coordinator
-        may be, too, before the process wakes, or is killed."""
+        """Loses a job while one of its processes is stopped, and starts it again under the same name. The
+        coordinator may be restarted, too, before the process wakes, or is killed."""
         job = f"again{self.done}"
         first = self.begin(job, "first")
         self.wait_steps(first)
@@ -408,7 +408,7 @@ class ClusterRig(Rig):
         self.others = [trainer for trainer in self.others if trainer not in those]
 
     def wait_steps(self, those, retry=False):
-        """Until each has committed some more. With `retry` those that fail try again."""
+        """Waits until each has committed some more. With `retry` those that fail try again."""
         until, end = {trainer: min(trainer.steps) + 5 for trainer in those}, now() + PATIENCE_S
         while not all(min(trainer.steps) >= until[trainer] for trainer in those):
             self.pause(0.01)
@@ -424,7 +424,7 @@ class ClusterRig(Rig):
             trainer.expelled = False
 
     def wait_ended(self, trainer):
-        """By itself, as its job is over."""
+        """Waits until the trainer ends by itself, as its job is over."""
         end = now() + PATIENCE_S
         while trainer.process.poll() is None:
             self.pause(0.01)

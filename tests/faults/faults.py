@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Faults against a training job, in an order that a seed decides, and a checker that trusts nobody's word.
+Faults against a training job, in an order that a seed decides, and a checker that trusts no process.
 
-The trainers (trainer.c) train two plans, know each sum beforehand and log what they commit. This driver starts them again when
-they die, makes the faults, and in the end compares: every plan's step that anybody committed was right, and every member's state
-is, for each plan, what applying each step number exactly once gives. A step is committed when both plans' are, and void when
-one of them was, or the collective in it. A hang is a time of more than 2 s (--hang) without a committed step in which nobody was stopped by us.
+The trainers (trainer.c) train two plans, know each sum beforehand and log what they commit. This driver
+starts them again when they die, makes the faults, and checks in the end: each step of a plan that any
+trainer committed was right, and the state of each member is, for each plan, the result of applying each step
+number exactly once. A step is committed when both plans' are, and void when one of them was, or the
+collective in it. A hang is a time of more than 2 s (--hang) without a committed step while this driver
+stopped no process.
 """
 
 import argparse
@@ -31,7 +33,7 @@ FLOODER, HOG = 65533, 65532         # uids of the hostile clients: not the train
 
 
 class Fault(Exception):
-    """Something that must not happen has happened."""
+    """Something has happened that must not happen."""
 
 
 def now():
@@ -39,7 +41,7 @@ def now():
 
 
 def chained(chain, step):
-    """What trainer.c does with its state."""
+    """The next state, as trainer.c computes it."""
     mask = (1 << 64) - 1
     chain ^= (step + 0x9e3779b97f4a7c15 + (chain << 6 & mask) + (chain >> 2)) & mask
     chain = chain * 0xbf58476d1ce4e5b9 & mask
@@ -47,7 +49,7 @@ def chained(chain, step):
 
 
 def parsed(line):
-    """(seconds, word, arguments, line); None for a line that its writer did not live to end."""
+    """(seconds, word, arguments, line); None for a line whose writer died before its end."""
     words = line.split(" ")
     if len(words) < 3 or not words[0].isdigit() or (words[1] in ("commit", "state") and len(words[-1]) != 16):
         return None
@@ -55,7 +57,7 @@ def parsed(line):
 
 
 def open_files(pid):
-    """What kinds of files a process has open, and how many arenas it maps."""
+    """The kinds of files that a process has open, and how many arenas it maps."""
     names = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -67,15 +69,15 @@ def open_files(pid):
 
 
 class Made:
-    """A fault that was made, until the job has recovered: until whoever it hit has committed a step again, the dead in their
-    next life, or, if it hit no member, until anybody has."""
+    """A fault that was made, until the job has recovered: until each member that it hit has committed a step
+    again (a dead one in its next life), or, if it hit no member, until any member has."""
 
     def __init__(self, kind, victims):
         self.kind, self.when, self.met, self.alone = kind, now(), False, True
         self.without = {trainer: trainer.lives + trainer.doomed for trainer in victims}
 
     def commit(self, trainer, stamp):
-        """Whether that was it."""
+        """Takes a commit. Returns whether the job has recovered with it."""
         if stamp > self.when:
             self.met = True
             if trainer.lives >= self.without.get(trainer, MOST):
@@ -90,8 +92,8 @@ class Training:
         self.job, self.log = job, log or job
         self.commits, self.newest = 0, 0.0      # the newest step, and when it was
         self.former, self.begun = 0, 0.0        # steps of its former lives, and when this one began
-        self.may_end = False                    # and begin anew: what was done to it is a reason
-        self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
+        self.may_end = False                    # and begin anew: a fault is a reason for it
+        self.last = now()                       # the last commit, or the last delay of our own
         self.stuck = 0                          # hangs since the newest step
 
 
@@ -103,11 +105,11 @@ class Trainer:
         self.log = rig.directory / f"{training.log}{rank}.log"
         self.at = 0                     # how much of the log has been read
         self.rest = ""
-        self.steps = [0] * PLANS        # that its state has, by plan
+        self.steps = [0] * PLANS        # in its state, by plan
         self.open, self.whole = set(), False
         self.result = None
         self.lives = 0
-        self.committed = 0.0            # when it last was
+        self.committed = 0.0            # when it last committed
         self.start()
 
     def start(self):
@@ -117,14 +119,14 @@ class Trainer:
                                         env=env, stdin=subprocess.DEVNULL)
         self.whole = self.doomed = self.expelled = False
         self.back = MOST                # if it is expelled: when it could come back without ending
-        self.open = set()               # plans of which something is marked
+        self.open = set()               # plans with a marked gradient
         self.lives += 1
 
     def __str__(self):
         return f"job {self.training.job}, rank {self.rank}"
 
     def read(self):
-        """Takes what the log has to say since the last time."""
+        """Takes the new lines of the log."""
         if not self.log.exists():
             return
         with open(self.log, encoding="utf-8") as f:
@@ -160,7 +162,7 @@ class Trainer:
 
 
 class Rig:
-    """The daemon, the trainers, and what has been seen of them."""
+    """The daemon and the trainers, and all observations of them."""
 
     jobs = ["faults"]
     glance = 0.001                      # seconds between two looks at the trainers
@@ -198,16 +200,16 @@ class Rig:
         return self.socket
 
     def extras(self, trainer):
-        """More for its environment."""
+        """More variables for its environment."""
         return {}
 
     @property
     def commits(self):
-        """The newest step, of the job that has come least far."""
+        """The newest step of the job that has come least far."""
         return min(training.commits for training in self.trainings)
 
     def may_fail(self, trainer, line):
-        """Whether that trainer may give up, to be started again: nothing that is done to one host is a reason."""
+        """Whether the trainer may give up, to be started again: no fault on a single host is a reason."""
         return False
 
     def listens(self, path=None):
@@ -219,7 +221,7 @@ class Rig:
             return True
 
     def holdings(self):
-        """fds and memory files of the daemon."""
+        """The fds and memory files of the daemon."""
         return open_files(self.daemon.pid)
 
     def status(self):
@@ -228,7 +230,7 @@ class Rig:
         return json.loads(made.stdout)
 
     def refusals(self):
-        """How often this daemon has refused somebody more than its quota."""
+        """How often this daemon has refused requests beyond a quota."""
         made = subprocess.run([self.build / "client/cli/gradsyncctl", "metrics", "--socket", self.socket], check=True,
                               capture_output=True, text=True, timeout=30)
         return sum(int(line.split()[1]) for line in made.stdout.splitlines() if line.startswith("gradsync_quota_rejections_total{"))
@@ -253,7 +255,7 @@ class Rig:
             it.stuck = 0
 
     def look(self):
-        """Reads the logs, starts the dead again, notices hangs."""
+        """Reads the logs, starts dead trainers again, notices hangs."""
         for trainer in self.trainers:
             trainer.read()
         for trainer in self.trainers:
@@ -279,7 +281,7 @@ class Rig:
             raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
 
     def job_of(self, training):
-        """What the daemon says of it."""
+        """The job in the status of the daemon."""
         return next((job for job in self.status()["jobs"] if job["name"] == training.job), {})
 
     def tell_hang(self, training):
@@ -311,18 +313,18 @@ class Rig:
     # --- faults
 
     def excuse(self):
-        """The time until now was nobody's fault but ours."""
+        """Excuses the time until now: this driver has caused it, so it is no hang."""
         for training in self.trainings:
             training.last = max(training.last, now() - self.options.hang / 2)
 
     def whole(self, training):
-        """Those whose state is whole, and who live on."""
+        """The members whose state is whole, and which live on."""
         return [t for t in self.members(training)
                 if t.whole and not (t.doomed or t.expelled) and t.process.poll() is None]
 
     def victims(self, most):
-        """Of one job, and not the last of those whose state is whole: with it the job would end, and rightly
-        so."""
+        """Chooses members of one job, but never the last one whose state is whole: without it the job would
+        rightly end."""
         training = self.random.choice(self.trainings) if len(self.trainings) > 1 else self.trainings[0]
         whole = self.whole(training)
         keeper = self.random.choice(whole) if whole else None
@@ -348,7 +350,7 @@ class Rig:
         return chosen
 
     def stop(self):
-        """Stopped and continued; the time in between is not the daemon's."""
+        """Stops a trainer, and continues it; the time in between does not count as a hang."""
         trainer = self.random.choice(self.trainers)
         length = self.random.choice([0.01, 0.05, 0.3])
         if trainer.process.poll() is not None:
@@ -360,25 +362,25 @@ class Rig:
         return [trainer]
 
     def hostile(self, uid, *attacks):
-        """A stranger without manners. What it holds open it holds until it is killed."""
+        """Starts a hostile client. It holds its connections and files open until it is killed."""
         return subprocess.Popen([sys.executable, "-B", HOSTILE, "--uid", str(uid), self.socket, *attacks], stdin=subprocess.PIPE,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def flood(self):
-        """Connections with garbage, half frames, lying sizes and fds that nobody asked for."""
+        """Connections with garbage, half frames, lying sizes and unwanted fds."""
         self.floods = [other for other in self.floods if other.poll() is None]
         attack = self.random.choice(["garbage=300", "halves=100", "lies=100", "fds=100", "churn=100"])
         self.floods.append(self.hostile(FLOODER, attack))
         return []
 
     def exhaust(self):
-        """Takes all that a uid may have of connections, jobs and arenas, and is killed with it at the next time."""
+        """Starts a process that takes all connections, jobs and arenas of a uid; the next call kills it."""
         self.end_hogs()
         self.hogs.append(self.hostile(HOG, *self.random.choice([("hog=400",), ("idle=1100",)])))
         return []
 
     def restart(self, end):
-        """Another daemon follows this one, whose members are all hit."""
+        """Ends the daemon, and starts another one. All members are hit."""
         self.refused += self.refusals()
         end()
         status = self.daemon.wait(30)
@@ -400,13 +402,14 @@ class Rig:
         self.hogs = []
 
     def kinds(self):
-        """(those that hit members, the others); None, or of the former nobody: nothing could be done."""
+        """(faults that hit members, the others). One that could not be made returns None, or no member if it
+        hits members."""
         members = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
         members += [self.kill_daemon, self.restart_daemon]
         return members, [self.flood, self.exhaust] if os.geteuid() == 0 else []
 
     def chosen(self, able):
-        """One of these kinds, each as often as it is there; those that are due come in time."""
+        """One of these kinds at random; kinds that are due come in time."""
         if self.random.random() * (self.options.faults - self.done) >= len(self.due):
             return self.random.choice(able)
         name = self.random.choice(self.due)
@@ -416,7 +419,7 @@ class Rig:
         members, others = self.kinds()
         kind = self.chosen(members + others)
         self.look()
-        if self.random.random() < 0.9:  # most are to meet an open step
+        if self.random.random() < 0.9:  # most faults should meet an open step
             while not any(trainer.open for trainer in self.trainers):
                 self.pause(0.001)
         in_open = any(trainer.open for trainer in self.trainers)
@@ -466,15 +469,15 @@ class Rig:
         return generations, self.settled(before)
 
     def at_rest(self):
-        """What the daemon holds before anybody has come."""
-        # It listens before it has begun; what it opens on its way is none of its holdings.
+        """The holdings of the daemon before any client."""
+        # It listens before it has begun; files that it opens meanwhile do not count.
         self.status()
         while (before := self.holdings())["fds"].count("socket") > 1 or before != self.holdings():
-            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone, or did while it was looked at
+            time.sleep(0.01)            # it has just noticed the end of a client, or has not yet
         return before
 
     def settled(self, before):
-        """Whether the daemon comes to hold what it held at first."""
+        """Waits until the daemon holds the same as before. Returns [problem]; []: it does."""
         end = now() + 20
         while self.holdings() != before:
             if now() > end:
@@ -483,11 +486,11 @@ class Rig:
         return []
 
     def left_over(self):
-        """What there is still when all processes have ended, and ought not to be."""
+        """Problems with resources that are left when all processes have ended."""
         return []
 
     def figures(self):
-        """More that was measured."""
+        """More measurements."""
         return {}
 
     def stop_daemon(self):
@@ -495,17 +498,17 @@ class Rig:
         return self.daemon.wait(30)
 
     def kill_all(self):
-        """Whatever is left of it."""
+        """Kills all processes that are left."""
         for trainer in getattr(self, "trainers", []):
             trainer.process.kill()
         self.daemon.kill()
 
     def latest(self):
-        """The faults."""
+        """The latest faults."""
         return [f"{when:.3f} {kind}" for when, kind in self.begun[-6:]]
 
     def last_steps(self):
-        """What each trainer has logged last, and the latest faults."""
+        """The last lines of each trainer's log, and the latest faults."""
         return [f"{trainer}: {trainer.log.read_text(encoding='utf-8').splitlines()[-8:]}"
                 for trainer in self.trainers] + self.latest()
 
@@ -514,10 +517,10 @@ class Rig:
 
 
 def replay(rig):
-    """Members that lost nobody else's state have applied each step once: their chains are the replay's, for each plan."""
+    """Whether each member has applied each step once: its chain equals the replay's, for each plan. [problem]"""
     problems = []
     for trainer in rig.trainers:
-        at = [None] * PLANS             # the steps that its state is of
+        at = [None] * PLANS             # the latest step in its state
         for _, word, arguments, _ in filter(None, map(parsed, trainer.log.read_text(encoding="utf-8").splitlines())):
             if word == "begin":
                 at = [None] * PLANS
@@ -533,14 +536,14 @@ def replay(rig):
 
 
 def stamps(trainer, word):
-    """(when, first argument) of each such line that it has logged."""
+    """(time, first argument) of each line with this word in its log."""
     lines = trainer.log.read_text(encoding="utf-8").splitlines()
     return [(stamp, arguments[0]) for stamp, each, arguments, _ in filter(None, map(parsed, lines)) if each == word]
 
 
 def void_steps(rig):
-    """When they were void, by what those who lived to hear of it have logged: a step as often as any of
-    them says."""
+    """The times of void steps, from the logs of all trainers that noticed: a step counts as often as in the log
+    that has it most often."""
     most = {}
     for trainer in rig.trainers:
         heard = {}
@@ -553,8 +556,8 @@ def void_steps(rig):
 
 
 def by_kind(rig, void):
-    """What is known of each kind. A void step is put down to the fault that was made last before. A time from
-    a fault to the step after it holds further faults, too; `alone` are those without."""
+    """A row for each kind of fault. A void step is put down to the last fault before it. The time from a fault
+    to the step after it may contain further faults; `alone` are times without any."""
     rows = {}
     for kind in sorted({kind for _, kind in rig.begun}):
         times = rig.recovery.get(kind, [])

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-Faults against jobs whose gradients are on GPUs: what cluster.py does, and beside it NCCL and the GPU.
+Faults against jobs whose gradients are on GPUs: those of cluster.py, and faults of NCCL and the GPU.
 
-Each daemon serves a GPU of its own, which is fake, and they exchange by NCCL, which is fake, too. Two jobs
-have members on all of them; their buckets become ready in opposite order, so that collectives block each
-other unless all daemons launch them in one order. All is on this machine: a host is a daemon. The oracle is
-that of faults.py, and no process may break a rule of the GPU or of NCCL, or leave something on a GPU.
+Each daemon serves a fake GPU of its own, and they exchange by a fake NCCL. Two jobs have members on all
+daemons; their buckets become ready in opposite order, so that collectives block each other unless all daemons
+launch them in one order. All run on this machine: a host is a daemon. The oracle is that of faults.py, and no
+process may break a rule of the GPU or of NCCL, or leave something on a GPU.
 
-Some faults are settings of the fakes, which a daemon finds in its environment: so it is restarted in good
-order, and the next one has them.
+Some faults are settings of the fakes, which a daemon reads from its environment: so it is restarted in good
+order, and the next daemon has them.
 """
 
 import collections
@@ -31,15 +31,15 @@ import gpus  # noqa: E402
 
 DEVICE_FAILED, ENGINE_FAILED = 70, 71   # exit status of a daemon that a new one is to follow
 STICKY = 719
-ENDING_S = 10                           # for which a daemon waits for NCCL to end a communicator
-PATIENCE_S = 60                         # … and for which a daemon is waited for that is to end by itself
-# Calls that are made again and again, and how often at least before they may fail.
+ENDING_S = 10                           # a daemon waits so long for NCCL to end a communicator
+PATIENCE_S = 60                         # a daemon has so long to end by itself
+# Calls that are made again and again, and the number of calls before one may fail.
 NCCL_CALLS = {"ncclCommInitRankConfig": 1, "ncclCommSplit": 1, "ncclAllReduce": 120}
 CUDA_CALLS = {"cuLaunchKernel": 40, "cuEventRecord": 80, "cuEventQuery": 400, "cuMemcpyHtoDAsync": 40}
 
 
 def spread(times):
-    """How many milliseconds these took."""
+    """The spread of these times, in milliseconds."""
     times = sorted(times)
     row = {"count": len(times)}
     if times:
@@ -49,7 +49,7 @@ def spread(times):
 
 
 class Machine:
-    """What cluster.py has hosts for."""
+    """Stands in for the hosts of cluster.py: all daemons run on this machine."""
 
     def inside(self, host):
         return []
@@ -59,7 +59,7 @@ class Machine:
 
 
 class Daemon(cluster.Daemon):
-    """It may be told to end by itself, with one of the statuses in `ends`; the next one is not."""
+    """A daemon that may end by itself, with one of the statuses in `ends`; the next one may not."""
 
     ends = ()
 
@@ -78,9 +78,9 @@ class NcclRig(ClusterRig):
     def start_daemon(self):
         os.environ.update(gpus.settings(self.build, self.directory), MEMBER_CUDA="1",
                           FAKE_GPU_DEVICES=str(self.options.hosts))
-        self.losses = []                # (when, job, members that were killed) where nothing else happened
+        self.losses = []                # (time, job, killed members) of faults without another one nearby
         self.changes = collections.defaultdict(collections.Counter)
-        self.looked_at = None           # (what asked() said before, kind, jobs that were hit)
+        self.looked_at = None           # (result of asked() before, kind, jobs that were hit)
         return super().start_daemon()
 
     def make_hosts(self):
@@ -142,7 +142,7 @@ class NcclRig(ClusterRig):
     # --- what is measured
 
     def asked(self):
-        """(job, node, daemon's pid): what status says of the job there."""
+        """{(job, node, daemon's pid): the job in the status there}"""
         jobs = {}
         for host, node in enumerate(self.nodes):
             made = subprocess.run([self.build / "client/cli/gradsyncctl", "status", "--json", "--socket",
@@ -198,7 +198,7 @@ class NcclRig(ClusterRig):
     # --- faults
 
     def wait_for(self, condition, seconds):
-        """Whether it comes true in time. Whatever takes long by design is nobody's fault but ours."""
+        """Waits for the condition; returns whether it holds in time. The wait does not count as a hang."""
         end = now() + seconds
         while not condition() and now() < end:
             self.pause(0.01)
@@ -206,8 +206,8 @@ class NcclRig(ClusterRig):
         return condition()
 
     def replace(self, env, ends=()):
-        """Restarts a daemon in good order, so that nothing is void; the next one finds that in its
-        environment. (host, members)"""
+        """Restarts a daemon in good order, so that nothing is void, with `env` for the next one. Returns
+        (host, members)."""
         host, hit = self.expel()
         if hit:
             self.end(self.nodes[host])
@@ -216,7 +216,7 @@ class NcclRig(ClusterRig):
         return host, hit
 
     def wait_for_commits(self, hit):
-        """Of each of them, or of whoever comes in its place."""
+        """Waits until each member, or its successor, has committed a step."""
         since = now()
         self.wait_for(lambda: all(trainer.committed > since for trainer in hit), PATIENCE_S)
 
@@ -229,7 +229,7 @@ class NcclRig(ClusterRig):
         return hit
 
     def fail_nccl(self):
-        """A call has an error, once."""
+        """Lets a call of NCCL fail, once."""
         call, least = self.random.choice(sorted(NCCL_CALLS.items()))
         number = self.random.randint(least, 2 * least)
         host, hit = self.replace({"FAKE_NCCL_FAIL": f"{call}:{number}:{self.random.randint(1, 6)}"})
@@ -242,7 +242,7 @@ class NcclRig(ClusterRig):
             raise Fault(f"{node.name} does not end, though {what}")
 
     def fail_gpu(self):
-        """A call has an error after which the GPU can do nothing more for that process."""
+        """Lets a call fail with an error after which the GPU can do nothing more for that process."""
         call, least = self.random.choice(sorted(CUDA_CALLS.items()))
         number = self.random.randint(least, 2 * least)
         host, hit = self.replace({"FAKE_GPU_FAIL": f"{call}:{number}:{STICKY}"},
@@ -269,7 +269,7 @@ class NcclRig(ClusterRig):
         return hit + more
 
     def silence_node(self):
-        """For so long that it passes for dead."""
+        """Stops a node for so long that it passes for dead."""
         host, hit = self.expel()
         if hit:
             self.nodes[host].process.send_signal(signal.SIGSTOP)
@@ -278,7 +278,7 @@ class NcclRig(ClusterRig):
         return self.readmit(hit)
 
     def hold(self):
-        """Collectives take a moment more."""
+        """Lets collectives take a moment longer."""
         file = self.directory / "gpu/nccl-hold"
         file.touch()
         self.rest(self.random.choice([0.05, 0.3, 1]))

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member that checks what it is given: every rank's gradients are whole numbers that all members know, so
- * each sum is known beforehand, exactly, whoever dies meanwhile. Written against the public header alone.
+ * A member that checks its results: every rank's gradients are whole numbers that all members know, so each
+ * sum is known beforehand, exactly, whichever member dies meanwhile. Uses the public header alone.
  *
  *     trainer STEPS LOG
  *
  * It trains two plans, whose steps are both part of each step of the training, in an order that changes from
- * step to step, with a collective in the middle of some: so it hears of a loss from either plan, or from the
- * collective, while the other plan has marked nothing, or something, or all, and is committed already.
+ * step to step, with a collective in the middle of some: so either plan, or the collective, reports a loss,
+ * while the other plan has marked nothing, some or all of its gradients, or is committed already.
  *
  * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP PLAN" when the
  * first gradient of a plan's step is marked, "commit STEP PLAN HASH", "void STEP REASON" when some of the
  * step was void, "state STEP PLAN HASH" for each plan when the state was synchronised, "wrong STEP …", "end
  * STEP". Its state is a chain of hashes for each plan, over the steps that it has applied, so that a step
  * applied twice, or not at all, shows in the end. On SIGUSR1 it leaves a child behind, which holds copies of
- * all it has open, and dies. Without a daemon it ends with 3.
+ * all its open files, and dies. Without a daemon it ends with 3.
  *
- * With TRAINER_REVERSED everything is marked and finished in the opposite order. With MEMBER_CUDA gradients
- * lie on a GPU (see tests/integration/gpu.h).
+ * With TRAINER_REVERSED all gradients are marked and finished in the opposite order. With MEMBER_CUDA
+ * gradients lie on a GPU (see tests/integration/gpu.h).
  */
 #include <gradsync/gradsync.h>
 
@@ -45,21 +45,20 @@ static const struct model {
         { 3, { 64, 70000, 3 }, { "norm", "dense", "bias" } },
 };
 
-/* What a step consists of, by its number: "a" marks all of the first plan, "A" finishes it, "b" and "B" are
- * the second one's,
- * "*" is a collective. */
+/* The parts of a step, by its number: "a" marks all gradients of the first plan, "A" finishes it, "b" and "B"
+ * do the same for the second plan, "*" is a collective. */
 static const char *const orders[] = { "abAB", "aA*bB", "a*bBA", "ba*AB", "bBaA", "b*aA*B", "ab*BA" };
 
 enum { ALLREDUCE, BROADCAST, BARRIER, COLLECTIVES };
 
 struct learner {
         struct gradsync_plan *plan;
-        uint64_t marked; /* number of the step of which something is marked; 0: none */
+        uint64_t marked; /* number of the step with a marked gradient; 0: none */
 };
 
 struct progress { /* of one plan: the state */
         uint64_t step;
-        uint64_t chain; /* of what has been applied */
+        uint64_t chain; /* over the applied steps */
 };
 
 struct trainer {
@@ -208,7 +207,7 @@ static void mark(struct trainer *t, unsigned plan, uint64_t step) {
         }
 }
 
-/* The outcome of what is marked. OK: it is in the state now. */
+/* Finishes the step of which gradients are marked. OK: it is in the state now. */
 static int finish(struct trainer *t, unsigned plan) {
         struct progress *progress = &t->progress[plan];
         struct learner *learner = &t->learner[plan];
@@ -226,7 +225,7 @@ static int finish(struct trainer *t, unsigned plan) {
         return r;
 }
 
-/* Something that all members can tell the result of. */
+/* Runs a collective with a result that all members know. */
 static int talk(struct trainer *t, uint64_t step) {
         uint32_t rank = gradsync_rank(t->job), world = gradsync_world_size(t->job),
                  root = (uint32_t)(step % world);
@@ -255,7 +254,7 @@ static int talk(struct trainer *t, uint64_t step) {
         return r;
 }
 
-/* What is missing of a step: after a void one, a plan may have its part already. */
+/* Does the missing parts of a step: after a void one, a plan may have its part already. */
 static int train_step(struct trainer *t, uint64_t step) {
         const char *order = orders[step % (sizeof(orders) / sizeof(*orders))];
         int r = GRADSYNC_OK;
@@ -288,9 +287,9 @@ static void synchronise(struct trainer *t) {
                 note(t, "wrong %" PRIu64 " state of it is said to be of step %" PRIu64, done(t), step);
 }
 
-/* A call has told of a change of the members. Each plan of which something is marked has an outcome of its
- * own, before the state is synchronised (what is committed counts) or after that (it does not): both are
- * right, if all members do the same. */
+/* A call has reported a change of the members. Each plan with a marked gradient has an outcome of its own,
+ * before the state is synchronised (a commit counts) or after that (it does not): both are right, if all
+ * members do the same. */
 static void settle(struct trainer *t, uint64_t step, int r) {
         bool behind = r == GRADSYNC_VOID_BEHIND;
 

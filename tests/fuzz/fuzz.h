@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every fuzz target shares. A target reads its input, checks what must hold whatever the input is,
+/* The base of all fuzz targets. A target reads its input, checks the properties that must hold for any input,
  * and keeps nothing. */
 #pragma once
 

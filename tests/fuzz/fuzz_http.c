@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a caller of the metrics sends, to the socket file and to the address on the network: whatever comes,
- * and in whatever pieces, it is answered alike, and the answer is whole. A caller that has not said enough is
- * hung up, or gets the text alone, when its time is over.
+ * The bytes from a caller of the metrics, at the socket file and at the address on the network. The answer is
+ * whole, and does not depend on the pieces in which the bytes come. A caller that has not sent enough when
+ * its time is over is hung up, or gets the text alone.
  */
 #include "fuzz.h"
 
@@ -16,7 +16,7 @@
 
 #define TEXT "one 1\ntwo 2\n"
 
-static int listener; /* of what is made next */
+static int listener; /* of the next exporter */
 
 /* ---- in place of scrape.c, closer.c, port.c and listener.c ---- */
 
@@ -57,7 +57,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
 
 /* ---- callers ---- */
 
-/* One caller, from its beginning to its end. */
+/* Handles one caller, from its beginning to its end. */
 static void call(int at, const uint8_t *data, size_t size, size_t piece, struct fuzz_answer *answer) {
         unsigned sources = fuzz_sources();
 
@@ -68,7 +68,7 @@ static void call(int at, const uint8_t *data, size_t size, size_t piece, struct 
         must(!fuzz_is_open() && fuzz_sources() == sources);
 }
 
-/* Each chunk, and then the end. */
+/* Checks each chunk, and then the end. */
 static void check_chunks(const char *text) {
         char whole[sizeof(TEXT)] = "";
         unsigned size;

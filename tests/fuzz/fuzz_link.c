@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts that decide who may connect: key files, and addresses. What is accepted keeps its bounds. And the
- * stream of a connection between daemons: whatever comes, and in whatever pieces, the owner hears the same
- * frames.
+ * Texts that decide who may connect: key files, and addresses. Accepted values keep their bounds. And the
+ * stream of a connection between daemons: the owner gets the same frames, whatever the pieces in which the
+ * bytes come.
  */
 #include "fuzz.h"
 
@@ -58,7 +58,7 @@ static void hear_header(const uint8_t *data, size_t size) {
                 must(header.length <= 1000 && header.fds <= FRAME_FDS_MAX && header.major == FRAME_MAJOR);
 }
 
-/* What the owner has heard, in short. */
+/* A summary of the calls to the owner. */
 struct heard {
         unsigned ups, frames, downs;
         uint64_t digest;
@@ -96,7 +96,7 @@ static void on_down(void *owner, struct peer *peer, const char *why) {
         digest(why, strlen(why));
 }
 
-/* One connection, from its beginning to its end. */
+/* Handles one connection, from its beginning to its end. */
 static struct heard hear_pieces(int listener, const uint8_t *data, size_t size, size_t piece) {
         static struct fuzz_answer answer;
         unsigned sources = fuzz_sources();

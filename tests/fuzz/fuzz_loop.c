@@ -14,7 +14,7 @@
 #include "fuzz.h"
 
 #define SOURCES 16u
-#define ROUNDS 100000u /* in which all that was sent is done with */
+#define ROUNDS 100000u /* enough to deal with all bytes that were sent */
 
 struct loop {
         struct loop_deferred *first, **last;
@@ -43,7 +43,7 @@ static unsigned n_sources;
 #define SOCK 1000 /* its descriptor, which the kernel does not know */
 
 static struct {
-        const uint8_t *in; /* what has been sent and not been read */
+        const uint8_t *in; /* bytes that were sent and not read yet */
         size_t n_in;
         bool waits, is_open, has_ended; /* not accepted yet; not closed; nothing more is sent */
 } connection;
@@ -70,7 +70,7 @@ int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *length, int flag
         return waits ? SOCK : -1;
 }
 
-/* Whose process it is: the same user's. */
+/* The other end is a process of the same user. */
 int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *length) {
         must(fd == SOCK && connection.is_open && option == SO_PEERCRED);
         *(struct ucred *)value = (struct ucred){ 1, geteuid(), 1 };
@@ -131,7 +131,7 @@ struct loop *loop_free(struct loop *loop) {
         return NULL;
 }
 
-/* A place in a table of pointers that is free, or has this one. */
+/* A place in a table of pointers that is free, or that has this value. */
 static void **place_of(void *table, const void *value) {
         void **at = table;
 
@@ -226,7 +226,7 @@ static bool is_ready(const struct loop_io *source) {
                (source->events & LOOP_READ && (connection.n_in > 0 || connection.has_ended));
 }
 
-/* Until there is nothing more to do. */
+/* Runs the loop until there is nothing more to do. */
 static void pass(void) {
         run_deferred();
         for (unsigned i = 0, rounds = 0; i < SOURCES; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What stands for base/loop.c and the kernel in targets that hear a socket, so that nothing takes time: one
- * connection, which is there as soon as the target connects, and whose other end is accepted, read and
+ * Takes the place of base/loop.c and of the kernel in targets that read a socket, so that nothing takes time.
+ * There is one connection. It exists as soon as the target connects, and its other end is accepted, read and
  * written at once. Timers run out when the target says so. The log is not written.
  */
 #pragma once
@@ -15,15 +15,15 @@ struct fuzz_answer {
         char text[1u << 20]; /* with a 0 at its end */
 };
 
-/* A socket that listens, as far as its owner can see. */
+/* A socket that listens, as its owner sees it. */
 int fuzz_listener(void);
-/* Connects to it. What is sent back goes to `answer`. */
+/* Connects to the listener. `answer` gets the bytes that are sent back. */
 void fuzz_connect(int listener, struct fuzz_answer *answer);
 void fuzz_send(const uint8_t *data, size_t size);
 void fuzz_hang_up(void);
-/* Whether the other end has not closed it. */
+/* Whether the other end has not closed the connection. */
 bool fuzz_is_open(void);
-/* All timers that are armed have run out. */
+/* Lets all armed timers run out. */
 void fuzz_time_out(void);
-/* Sources of the loop, listeners too. */
+/* The number of sources of the loop, listeners included. */
 unsigned fuzz_sources(void);

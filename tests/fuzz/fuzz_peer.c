@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages between daemons. The bytes are read as an order and as a report: each that is decoded is valid,
- * and the same after it was encoded and decoded again. Then a coordinator and the two nodes of its job hear
- * it, as it is and as one of theirs: whatever it says, they say nothing that is not valid, and no assertion
- * fails.
+ * Messages between daemons. The bytes are read as an order and as a report: each message that is decoded is
+ * valid, and the same after it was encoded and decoded again. Then a coordinator and the two nodes of its job
+ * receive it, as it is, and changed so that it fits their job: whatever it says, they send only valid
+ * messages, and no assertion fails.
  */
 #include "fuzz.h"
 
@@ -17,11 +17,11 @@
 #define ROOM_NODES 4u
 #define ROOM_MEMBERS 6u
 #define ROOM_TRACKS 4u
-#define LETTERS 64u /* that are delivered after one cause: what is more is lost */
+#define LETTERS 64u /* that are delivered after one cause; further ones are lost */
 #define ROUNDS 12u
 #define HEARTBEAT 100u
 
-/* What has happened before the message comes. */
+/* The state of the job when the message comes. */
 enum scene { FORMING, STEPPING, HOLDING, FROZEN, SCENES };
 
 static const struct machine_times times = { HEARTBEAT, 300, 500, 900, 400, 400 };
@@ -56,7 +56,7 @@ static void send_report(const struct report *report) {
         report_copy(&letter[n_letters++].report, report);
 }
 
-/* The engine and the members do at once what they are asked for. */
+/* Carries actions of the engine and of the members out at once. */
 static void act(struct node *of, const struct action *action) {
         if (action->kind == ACTION_BUILD)
                 node_built(of, now, action->comm, (struct nodeset){ 0 });
@@ -90,7 +90,7 @@ static void deliver_report(const struct report *report) {
 
 static void pump(void) {
         for (unsigned i = 0; i < n_letters;
-             i++) /* what comes of it goes after it, as long as there is room */
+             i++) /* its effects go to the end of the list, as long as there is room */
                 if (letter[i].reports)
                         deliver_report(&letter[i].report);
                 else
@@ -124,7 +124,7 @@ static void join(uint32_t n) {
         effects_drain(&effects, carry_out);
 }
 
-/* Of a job whose nodes agree on launches, or not. */
+/* Begins a job whose nodes agree on launches, or one whose nodes do not. */
 static void begin(bool agreed) {
         struct room room = { .members = ROOM_MEMBERS, .tracks = ROOM_TRACKS, .nodes = ROOM_NODES };
         struct coordinator_config config = { .nonce = 7,
@@ -179,7 +179,7 @@ static void reach(enum scene scene) {
         must(node[0].phase == NODE_RUNNING && node[1].phase == NODE_RUNNING && node[1].plan[0].open);
         step(0, true);
         step(1, false);
-        if (scene == HOLDING) { /* somebody waits for a place */
+        if (scene == HOLDING) { /* a spare waits for a place */
                 struct membership_request late = { .member = member_id(1, 5, 2),
                                                    .min_world = NODES,
                                                    .max_world = NODES,
@@ -194,7 +194,7 @@ static void reach(enum scene scene) {
         pass(1);
 }
 
-/* As the coordinator of this job would say it now. */
+/* Changes the order so that the coordinator of this job could send it now. */
 static void fit_order(struct order *order) {
         const struct node *of = &node[order->to % NODES];
 
@@ -212,7 +212,7 @@ static void fit_order(struct order *order) {
                         member_id(of->config.address, 5, member_id_count(order->member_of[i].member));
 }
 
-/* As one of its nodes would. */
+/* Changes the report so that a node of this job could send it now. */
 static void fit_report(struct report *report) {
         const struct node *of = &node[report->from % NODES];
 

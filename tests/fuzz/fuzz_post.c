@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What daemons say to each other beside the messages of jobs: the first byte says which it is. What is
- * decoded is within its bounds, and the same after it was encoded and decoded again.
+ * Messages between daemons other than those of jobs; the first byte is the type. Decoded values are within
+ * their bounds, and the same after they were encoded and decoded again.
  */
 #include "fuzz.h"
 
@@ -20,7 +20,7 @@ static void same(ssize_t n, ssize_t m) {
         must(n >= 0 && n <= (ssize_t)POST_MAX && n == m && memcmp(bytes, again, (size_t)n) == 0);
 }
 
-/* Defines hear_NAME(): what is decoded holds to its bounds, and is the same after it was sent on. */
+/* Defines hear_NAME(): decoded values are within their bounds, and the same after they were sent on. */
 #define HEAR(name, type, condition)                                                                          \
         static void hear_##name(const uint8_t *data, size_t size) {                                          \
                 struct type is, back;                                                                        \

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls whom among the files of the product, and which static functions share a name.
+"""The calls among the files of the product, and the static functions that share a name.
 
-A file is what its .c and its .h are together. It calls another one if it mentions an external function of
-it, or a static inline function of its header, anywhere except in a comment, a string or a declaration: a
-function that is handed over counts as called, and a macro calls where it is used. A function that is assigned
-to a member of a structure counts as called by each file that calls this member, if the program assigns no
-other function to a member of that name. One exception: a layer hands such pointers to a layer below it, to be
-called back (layers.py says which is below). These are listed, and counted by themselves.
+A .c and its .h are one file. A file calls another one if it mentions an external function of that one, or a
+static inline function of its header, anywhere except in a comment, a string or a declaration: a function that
+is handed over counts as called, and a macro calls where it is used. A function that is assigned to a member
+of a structure counts as called by each file that calls this member, if the program assigns no other function
+to a member of that name. One exception: a layer hands such pointers to a layer below it, to be called back
+(layers.py says which is below). These are listed, and counted by themselves.
 
 A cycle is a strongly connected component of more than one file; cycles of folders likewise, where a folder
 and the folder that it lies in are two.
@@ -23,7 +23,7 @@ import csource
 import layers
 
 TOP = ("daemon", "client", "proto")
-# Cycles of files are counted in each of these by itself; what lies in none of them belongs to its top folder.
+# Cycles of files are counted in each of these by itself; any other file belongs to its top folder.
 TREES = ("daemon", "client/lib", "client/cli", "client", "proto")
 
 
@@ -117,8 +117,8 @@ def used_names(source, macros):
 
 
 def nearest(user, definers):
-    """Of several files with an external function of that name, those that a file means: of its folder, or
-    else of its program, or else all."""
+    """Chooses among files with an external function of one name: those in the folder of the user, or else in
+    its program, or else all."""
     for near in (folder, tree_of):
         found = {file for file in definers if near(file) == near(user)}
         if found:
@@ -196,7 +196,7 @@ def read(tree):
 
 
 def inner_edges(edges, cycle):
-    """The lines of a cycle: who calls what of whom in it."""
+    """The lines of a cycle: (file, other file, functions of it that the file calls)."""
     for user in cycle:
         for other in sorted(set(edges.get(user, ())) & set(cycle)):
             yield user, other, edges[user][other]

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What of the tree is not formatted: C files that clang-format would change, and long lines in all code.
+"""Finds code that is not formatted: C files that clang-format would change, and long lines in all code.
 
 Prints "PATH LONG CHANGES" of each file that has any: its lines of more than 110 columns, and the places that
-clang-format would change. With --lower it writes what is left of the figures in unformatted.txt, beside it.
+clang-format would change. With --lower it writes figures that have fallen into unformatted.txt, beside it.
 
     python3 tests/lint/formatting.py [--lower]
 """
@@ -18,7 +18,7 @@ import tree
 COLUMNS = 110
 C = (".c", ".h", ".cc", ".cu")
 CODE = (*C, ".py", ".sh")
-# Versions of the formatter differ in what they do, so there is one for all.
+# Versions of the formatter differ in their results, so there is one for all.
 FORMATTER, VERSION = "clang-format-14", "version 14."
 LEFT = pathlib.Path(__file__).with_name("unformatted.txt")
 
@@ -49,13 +49,13 @@ def unformatted():
 
 
 def left():
-    """What may still be there: {path: (long lines, changes)}."""
+    """The figures that are allowed: {path: (long lines, changes)}."""
     rows = [line.split() for line in LEFT.read_text().split("\n") if line and not line.startswith("#")]
     return {path: (int(long), int(changed)) for path, long, changed in rows}
 
 
 def lower(now, before):
-    """What may be there from now on: never more than before."""
+    """The figures that are allowed from now on: never more than before."""
     both = {path: tuple(map(min, now[path], before[path])) for path in now if path in before}
     return {path: counts for path, counts in both.items() if any(counts)}
 

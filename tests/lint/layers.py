@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket", "link"},
 }
 # Folder of daemon/job/ -> the others there whose headers it may include, and whose functions it may call. All
-# share the structs of JOB_DATA, and none calls the job that they lie in, which may call all of them.
+# share the structs of JOB_DATA. None calls daemon/job/ itself, which may call all of them.
 JOB_MAY_USE = {
     "event": set(),
     "keep": set(),
@@ -35,16 +35,16 @@ JOB_MAY_USE = {
     "watch": {"event", "restart", "op", "plan", "machine"},
 }
 JOB_DATA = "daemon/job/data.h"
-# Room of daemon/rendezvous/ -> likewise. The door that they lie behind, RENDEZVOUS_DOOR, is for all but the
-# machine.
+# Room of daemon/rendezvous/ -> likewise. Every room except the machine may use the door of the layer,
+# RENDEZVOUS_DOOR.
 RENDEZVOUS_MAY_USE = {
     "machine": set(),
     "wire": {"machine"},
     "service": {"wire", "machine"},
 }
 RENDEZVOUS_DOOR = "daemon/rendezvous/hub.h"
-# Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/
-# itself may include all of them.
+# Layer of client/cli/ -> the layers whose headers it may include besides its own. Files in client/cli/ itself
+# may include all of them.
 CLI_MAY_INCLUDE = {
     "base": set(),
     "ask": {"base"},
@@ -62,7 +62,7 @@ TOP = {
     "proto": set(),
     "include": set(),
 }
-# Headers that belong to one place: pattern of the header, pattern of the files that may include it, what for.
+# Headers for one place only: pattern of the header, pattern of the files that may include it, the reason.
 RESERVED = [
     (re.compile(r"^(event2/|event\.h$|ev.*\.h$)"), re.compile(r"^daemon/base/loop\.c$"),
      "libevent is used by daemon/base/loop.c alone"),
@@ -81,7 +81,7 @@ RESERVED = [
      "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
 ]
-# What only some layers may name: pattern in the text, pattern of the files that may not, what for.
+# Names for some layers only: pattern in the text, pattern of the files that may not have it, the reason.
 NAMES = [
     (re.compile(r"\bWire__\w+"), re.compile(r"^daemon/(base|backend|engine|rendezvous|job)/"),
      "messages of the protocol end in daemon/session; below it only numbers of its enums are known"),
@@ -142,7 +142,7 @@ def judge(user, used):
 
 
 def judge_job(folder, used):
-    """The same of a folder of daemon/job and a header of that layer."""
+    """The same for a folder of daemon/job and a header of that layer."""
     below = used.parts[2] if len(used.parts) > 3 else str(used)
     if folder not in JOB_MAY_USE:
         return f"daemon/job/{folder} is not a folder that this check knows"
@@ -152,7 +152,7 @@ def judge_job(folder, used):
 
 
 def judge_rendezvous(room, used):
-    """The same of a room of daemon/rendezvous and a header of that layer."""
+    """The same for a room of daemon/rendezvous and a header of that layer."""
     below = used.parts[2] if len(used.parts) > 3 else str(used)
     if room not in RENDEZVOUS_MAY_USE:
         return f"daemon/rendezvous/{room} is not a room that this check knows"

@@ -9,7 +9,7 @@ import csource
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
-# The most that this tree may have; each change may only lower a figure. The rule: no cycle between folders,
+# The highest figures that this tree may have; a change may only lower them. Rule: no cycle between folders,
 # no cycle of more than 3 files, and at most 5 names of static functions in more than one file.
 LONGEST_CYCLE = {
     "daemon": 2,
@@ -140,7 +140,7 @@ def test_inline_functions_belong_to_their_header(tmp_path):
 
 
 def test_programs_do_not_call_each_other(tmp_path):
-    """Of two programs with a function of one name, each means its own; proto/ belongs to all."""
+    """If two programs have a function of one name, each calls its own; proto/ belongs to all programs."""
     end = "void end(void) {\n}\n"
     found = tree_of(tmp_path, {"daemon/core/a.c": "void a(void) {\n        end();\n        pack();\n}\n",
                                "daemon/base/b.c": end, "client/cli/c.c": end,

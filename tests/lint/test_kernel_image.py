@@ -46,7 +46,7 @@ def test_the_compiler_makes_the_same_ptx_again(source):
 
 
 def registers(source, card, tmp_path):
-    """What ptxas says of each kernel."""
+    """The report of ptxas on each kernel."""
     command = [tool("ptxas"), "-v", f"-arch=sm_{card}", str(kernel_image.carried(source)), "-o",
                str(tmp_path / "out")]
     return subprocess.run(command, stderr=subprocess.PIPE, check=True, text=True).stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tree's Markdown points to is there: files, folders, headings."""
+"""The targets of links in the tree's Markdown exist: files, folders, headings."""
 import re
 
 import pytest
@@ -56,7 +56,7 @@ def test_quoted_files(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TREE)))
 def test_prose_is_wrapped(page):
-    """At 120 columns, except for tables, code, and what cannot be broken."""
+    """At 120 columns, except for tables, code, and words that cannot be broken."""
     prose = FENCED.sub("", page.read_text("utf-8")).split("\n")
     assert [line for line in prose
             if len(line) > 120 and not line.startswith("|") and " " in line.strip()] == []

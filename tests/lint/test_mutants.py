@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists of planted slips (tests/mutants/) fit the tree: what each replaces is there once, and the tests
-that it names exist."""
+"""The lists of planted slips (tests/mutants/) fit the tree: the text that each replaces occurs once, and the
+tests that it names exist."""
 import functools
 import re
 import shlex
@@ -19,7 +19,7 @@ SLIPS = mutants.read_lists()
 
 
 def unit_programs():
-    """Those with a line in meson.build, and those that are made of a script."""
+    """The unit tests with a line in meson.build, and those that are made of a script."""
     text = (TREE / "tests/unit/meson.build").read_text("utf-8")
     scripts = (TREE / "tests/unit/scripts").glob("*.txt")
     return {*re.findall(r"'(test_\w+)': *\[", text), *(f"test_{path.stem}" for path in scripts)}
@@ -53,14 +53,14 @@ def wanted(arguments):
 
 @functools.cache
 def words_of(path):
-    """The text of a file of tests and of what it imports from beside it, where parameters may stand."""
+    """The text of a file of tests, and of modules beside it that it imports, which may have parameters."""
     text = path.read_text("utf-8")
     beside = [path.with_name(f"{name}.py") for name in re.findall(r"^(?:import|from) (\w+)", text, re.M)]
     return text + "".join(each.read_text("utf-8") for each in beside if each.is_file())
 
 
 def missing(test, programs):
-    """What is wrong with the name of a test."""
+    """The parts of a test's name that do not exist."""
     kind, *rest = shlex.split(test)
     if kind == "simulation":
         return [] if len(rest) == 1 and rest[0].isdigit() else ["simulation and a number of schedules"]

@@ -9,23 +9,12 @@ import prose
 from tree import TREE, tracked
 
 LEFT = {
-    "client/cli": 95,
     "daemon/backend": 3,
     "daemon/core": 36,
     "daemon/job": 158,
     "daemon/rendezvous": 181,
     "daemon/session": 56,
-    "proto": 50,
-    "tests": 13,
-    "tests/attacks": 22,
-    "tests/bench": 33,
-    "tests/faults": 35,
-    "tests/fuzz": 12,
     "tests/integration": 18,
-    "tests/lint": 13,
-    "tests/nccl": 5,
-    "tests/prometheus": 4,
-    "tests/runner": 5,
     "tests/unit": 231,
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/run.sh makes of results: how many there are, which lines of a failure it shows, what it runs
-once more; and that its suites are listed."""
+"""tests/run.sh and results: it counts them, shows lines of a failure, and runs some tests once more. And its
+suites are listed."""
 import json
 import pathlib
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who writes the states of the daemon's objects.
+"""The writers of the states of the daemon's objects.
 
 A state is a member of a structure named `state` whose type is `enum …_state`, or one of OTHERS. It has one
 writer, a function whose name ends in _set_state, which checks and records each change. A first value that
@@ -68,7 +68,7 @@ def opening(tokens, at):
 
 
 def holders(item, at, types):
-    """The structures whose member stands at a place of a function's body; None if that is not to be seen."""
+    """The structures whose member stands at a place of a function's body; None if that is not visible."""
     place = at - 2
     while place >= 0 and item.body[place].text in ("]", ")"):
         place = opening(item.body, place) - 1

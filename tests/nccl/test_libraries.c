@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * NCCL as NVIDIA ships it, on a machine whose GPU is not used: that it is what proto/nccl.h says, and reads
- * of the environment what environment.h leaves of it. It reads that once in a process, so each case has one
- * of its own. GRADSYNC_TEST_NCCL is the library, GRADSYNC_TEST_NCCL_VERSION what it is, such as 2.28.9. See
- * test_nccl_wheels.py, which runs this.
+ * NCCL as NVIDIA ships it, without use of a GPU: checks that it is as proto/nccl.h says, and reads no more of
+ * the environment than environment.h leaves. It reads the environment once in a process, so each case has a
+ * process of its own. GRADSYNC_TEST_NCCL is the library, GRADSYNC_TEST_NCCL_VERSION its version, such as
+ * 2.28.9. See test_nccl_wheels.py, which runs this.
  */
 #include <pwd.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@
 #define PATIENCE 50 /* seconds, after which a case hangs */
 #define SET " set by environment"
 
-/* In the process of a case. */
+/* For the process of a case. */
 #define CHECK(what)                                                                                          \
         do {                                                                                                 \
                 if (!(what))                                                                                 \
@@ -39,7 +39,7 @@ _Noreturn static void give_up(int line, const char *what) {
         _exit(1);
 }
 
-/* Where NCCL looks for the home folder, some releases in this way, others by HOME. */
+/* Some releases of NCCL find the home folder by this function, others by HOME. */
 __attribute__((visibility("default"))) struct passwd *getpwuid(uid_t uid) {
         static struct passwd self;
 
@@ -49,7 +49,7 @@ __attribute__((visibility("default"))) struct passwd *getpwuid(uid_t uid) {
 
 /* ---- a case ---- */
 
-/* Nothing is in the environment, and no GPU is to be seen. */
+/* Clears the environment, and hides all GPUs. */
 static void prepare(void) {
         clearenv();
         setenv("PATH", "/usr/bin:/bin", 1);
@@ -162,7 +162,7 @@ static void errors_have_texts(void **state) {
 
 /* ---- a communicator ---- */
 
-/* What comes of asking for one, and why in `text`. */
+/* Asks for a communicator. Returns the result, with its reason in `text`. */
 static nccl_result make_communicator(const struct nccl *nccl, bool blocking, char *text, size_t size) {
         struct nccl_config config = NCCL_CONFIG;
         struct nccl_id id;
@@ -208,7 +208,7 @@ static void write_file(const char *path, const char *text) {
         CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
 }
 
-/* What somebody has set where NCCL looks for it, in the environment and in the home folder. */
+/* Settings of the user, in the environment and in the home folder, where NCCL looks for them. */
 static void set_foreign(void) {
         char path[96];
 
@@ -234,7 +234,7 @@ static bool log_has(const char *name) {
         return strstr(read_log(), words) != NULL;
 }
 
-/* Whatever of NCCL reads the environment without a GPU. */
+/* Uses all parts of NCCL that read the environment without a GPU. */
 static void use_library(const char *library) {
         struct nccl nccl;
         char text[512];
@@ -243,7 +243,7 @@ static void use_library(const char *library) {
         make_communicator(&nccl, false, text, sizeof(text));
 }
 
-/* So that the next case has something to find. */
+/* Shows that NCCL reads such settings by itself, so that the next case proves something. */
 static void foreign_role(const char *library, const char *version) {
         set_foreign();
         setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
@@ -260,7 +260,7 @@ static void what_anybody_sets_counts_by_itself(void **state) {
         run_with_library(foreign_role);
 }
 
-/* All of the names that the log calls set are among those, words with something between them. */
+/* The log calls no variable set that `allowed` does not contain. */
 static void check_names(const char *allowed) {
         const char *at = read_log(), *found;
         char name[128];
@@ -300,7 +300,7 @@ static void only_the_configuration_counts(void **state) {
         run_with_library(configured_role);
 }
 
-/* NCCL takes the name of a file that has none in any folder, as long as this process lives. */
+/* NCCL writes its log to a file without a name, which exists as long as this process lives. */
 static void own_log_role(const char *library, const char *version) {
         char ignored[512];
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the project takes for granted of NCCL is so in the libraries that NVIDIA ships, as far as that shows
-without a GPU: they are loaded and asked (test_libraries.c), and their header is compared with ours
-(types.cc)."""
+"""The libraries that NVIDIA ships are as the project takes for granted of NCCL, as far as that shows without
+a GPU: they are loaded and called (test_libraries.c), and their header is compared with ours (types.cc)."""
 import os
 import pathlib
 import subprocess
@@ -23,7 +22,7 @@ def release(request):
 
 @pytest.fixture(scope="session", name="toolkit")
 def headers_of_cuda():
-    """nccl.h includes some."""
+    """The folder of the headers of CUDA, some of which nccl.h includes."""
     found = [folder for folder in TOOLKITS if os.path.exists(f"{folder}/cuda_runtime.h")]
     if not found:
         pytest.skip(f"types are not compared with nccl.h: no cuda_runtime.h in {' or '.join(TOOLKITS)}")
@@ -40,7 +39,7 @@ def test_the_library_does_what_it_is_used_for(release):
 
 
 def compare(release, toolkit, tree):
-    """types.cc with the proto/nccl.h of that tree: what the compiler complains of."""
+    """Compiles types.cc with the proto/nccl.h of that tree. Returns the complaints of the compiler."""
     done = subprocess.run([os.environ.get("CXX", "g++"), "-std=gnu++17", "-Wall", "-Wextra", "-Werror",
                            "-fsyntax-only", "-I", tree, "-isystem", release.headers, "-isystem", toolkit,
                            TREE / "tests/nccl/types.cc"], capture_output=True, text=True, check=False)
@@ -83,7 +82,7 @@ def keep(folder, version):
 
 
 def python_of(folder, script):
-    """Stands for the interpreter, whose pip is called."""
+    """Makes a script that takes the place of the Python whose pip is called."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)

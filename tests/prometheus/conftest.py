@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the tests with Prometheus' own programs: these, and what daemons of all kinds give out."""
+"""Fixtures of the tests with Prometheus' own programs: the programs, and metrics of daemons of all kinds."""
 import pathlib
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def tools():
 
 @pytest.fixture(scope="session")
 def promtool(tools):
-    """promtool(*arguments, input=None) -> what it says; it must be content."""
+    """promtool(*arguments, input=None) -> its output; it must succeed."""
     def run(*arguments, **options):
         done = subprocess.run([tools.promtool, *map(str, arguments)], stdout=subprocess.PIPE, text=True,
                               stderr=subprocess.STDOUT, check=False, timeout=harness.DEADLINE,
@@ -44,7 +44,7 @@ def member(build, processes):  # noqa: F811
 
 @pytest.fixture
 def texts(build, machine, member, request, scratch):  # noqa: F811
-    """What daemons give out: of a cluster with a job, its coordinator, one with a GPU."""
+    """The metrics of three daemons: one of a cluster with a job, its coordinator, and one with a GPU."""
     daemon = request.getfixturevalue("daemon")  # noqa: F811  it starts in that machine
     cluster = Cluster(daemon, build, f"unix:{scratch}/link", settings=STAY, nodes=1)
     gpu = daemon(device="cuda:0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/monitoring holds, taken apart: rules for alerts, and the dashboard."""
+"""Reads docs/monitoring: the rules for alerts, and the dashboard."""
 import json
 import pathlib
 import re
@@ -8,7 +8,7 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 RULES = TREE / "docs/monitoring/gradsync.rules.yml"
 DASHBOARD = TREE / "docs/monitoring/gradsync-dashboard.json"
 
-#: What Grafana puts into expressions.
+#: Grafana replaces these in expressions.
 GRAFANA = {"$__rate_interval": "5m", "$__range": "1h", "$datasource": "prometheus"}
 LEFT = re.compile(r"\$\w+|\$\{|\[\[")
 METRIC = re.compile(r"\bgradsync_[a-z0-9_]+")
@@ -19,7 +19,7 @@ def dashboard():
 
 
 def panels(parts):
-    """Those in rows, too."""
+    """All panels, those in rows too."""
     for part in parts:
         yield part
         yield from panels(part.get("panels", []))
@@ -45,7 +45,7 @@ def queries_of_variables():
 
 
 def metrics_of(text):
-    """Names of samples, without labels of that name and what is quoted."""
+    """The names of samples in an expression, without labels and quoted texts."""
     text = re.sub(r'"[^"]*"', '""', text)
     text = re.sub(r"(?<=[{,])\s*\w+\s*(?==|!)", "", text)
     text = re.sub(r"\b(by|on|without|ignoring)\s*\([^)]*\)", "", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What daemons give out, in the hands of Prometheus' own programs."""
+"""Prometheus' own programs read the metrics of daemons."""
 import json
 import os
 import shutil
@@ -30,14 +30,14 @@ def is_there(address, path):
 
 
 def test_promtool_is_content(texts, promtool):
-    """Names, types, units and help included: it says nothing."""
+    """promtool finds no fault with names, types, units and help."""
     for text in texts:
         assert promtool("check", "metrics", input=text) == ""
 
 
 @pytest.fixture
 def collector(tools, program, scratch):
-    """collector() -> what node_exporter says of the files in scratch/files. It reads them each time."""
+    """collector() -> the metrics of node_exporter, which reads the files in scratch/files each time."""
     folder, address = scratch / "files", own_address()
     folder.mkdir()
     program(tools.node_exporter, "--collector.disable-defaults", "--collector.textfile",
@@ -70,7 +70,7 @@ def test_the_files_of_two_daemons_are_read_together(daemon, peers, collector, sc
 
 
 class Prometheus:
-    """One that scrapes an address each second, and evaluates the rules of docs/monitoring."""
+    """A Prometheus that scrapes an address each second, and evaluates the rules of docs/monitoring."""
 
     def __init__(self, tools, program, scratch, target):
         self.address = own_address()
@@ -98,7 +98,7 @@ class Prometheus:
 
 @pytest.mark.parametrize("jobs", ["no", "yes"])
 def test_prometheus_scrapes_a_daemon(daemon, peers, program, scratch, tools, jobs):
-    """Then what docs/monitoring has works on what it got: each rule, and each panel."""
+    """Then each rule and each panel of docs/monitoring works on the samples."""
     target = own_address()
     served = daemon(settings={"metrics_listen": target, "metrics_listen_jobs": jobs})
     peers(Crew(served.socket, "job", 2)).go(3)

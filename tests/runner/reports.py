@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs that run tests leave behind, as cases; and of a failed one the lines that say why."""
+"""Reads the reports of the programs that run tests: the cases, and why a failed one has failed."""
 import dataclasses
 import itertools
 import json
@@ -20,8 +20,8 @@ AROUND, MOST = 6, 60
 class Case:
     name: str
     outcome: str                        # "passed", "failed" or "skipped"
-    why: str = ""                       # of a failed one: the assertion, and the lines around it
-    alone: str | None = None            # by which its runner knows it: a node id of pytest, a test of meson
+    why: str = ""                       # it failed: the assertion, and the lines around it
+    alone: str | None = None            # its name for its runner: a node id of pytest, a test of meson
 
 
 def shortened(lines):
@@ -53,8 +53,8 @@ def of_log(path):
 
 
 def why_pytest(text):
-    """Of what pytest prints of a failure: the statement that failed, the lines before it, and the values. Of
-    an exception that was raised further down, the test's own line, too."""
+    """From pytest's text about a failure: the statement that failed, the lines before it, and the values. If
+    an exception was raised further down, the test's own line, too."""
     sections = re.split(r"\n(?:_ )+_?\n", text)
     told = []
     for section in sections if len(sections) < 3 else [sections[0], sections[-1]]:
@@ -65,7 +65,7 @@ def why_pytest(text):
 
 
 def of_pytest(path, folder):
-    """The cases of a JUnit file that pytest wrote in its xunit1 form; folder: what its paths begin at."""
+    """The cases of a JUnit file that pytest wrote in its xunit1 form; its paths are relative to `folder`."""
     cases = []
     for made in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
         # Where tests of a group stay together, pytest-xdist writes "test[parameters]@group".
@@ -82,7 +82,7 @@ def of_pytest(path, folder):
 
 
 def why_cmocka(errors, at):
-    """Of what a unit test wrote to stderr: a sanitizer's report, or each failed assertion and its source."""
+    """From the stderr of a unit test: a sanitizer's report, or each failed assertion and its source."""
     lines = errors.splitlines()
     for i, line in enumerate(lines):
         if SANITIZER.search(line):
@@ -106,7 +106,7 @@ NUMBERS = tuple("0123456789")
 
 
 def of_meson(path, build):
-    """The cases of meson's testlog.json: those of a program that uses cmocka one by one, others as one."""
+    """The cases of meson's testlog.json: each one of a program that uses cmocka; any other program is one."""
     cases = []
     for made in map(json.loads, path.read_text(errors="replace").splitlines()):
         program = made["name"].rpartition(" / ")[2]

@@ -27,13 +27,13 @@ class Suite:
     function: object
 
 
-# What members do is the same wherever their gradients are, so a part of it is tried again on a fake GPU.
+# Members do the same wherever their gradients are, so a part of their tests runs again on a fake GPU.
 ON_GPU = ["client_again", "restart", "void_plan", "replace"]
-# Where bytes, memory and descriptors come from others: again under ASan and UBSan.
+# Tests in which bytes, memory and descriptors come from others run again under ASan and UBSan.
 OUTSIDE = ["bad_frames", "bad_operations", "bad_plans", "client", "cluster_wire", "control_memory", "cuda",
            "cuda_corners", "descriptors", "jobs", "metrics_listen", "pieces", "played", "proof",
            "protocol_version", "registered", "rejoin", "restart", "state", "states", "token", "trace", "walk"]
-# Where a process has several threads at work: again under TSan.
+# Tests in which a process has several threads at work run again under TSan.
 THREADED = ["answered", "client", "client_again", "cluster", "cluster_gloo", "collectives", "deadlock",
             "descriptors", "loss", "metrics", "nonfinite", "registered", "registered_restart", "replace",
             "restart", "walk"]
@@ -46,7 +46,7 @@ HEAVY = ("-m", "heavy")
 
 
 def suite(tier, seconds, what, build="gcc"):
-    """A function that runs tests, after the build has been made."""
+    """Adds a suite: the function runs its tests, after the build has been made."""
     def enter(function):
         SUITES[function.__name__.strip("_").replace("_", "-")] = Suite(tier, seconds, what, build, function)
         return function
@@ -97,7 +97,7 @@ def _integration(run):
 
 @suite("default", 30, "the probe and the fake GPU, except for what takes long")
 def gpu(run):
-    # Most of it waits for programs that hang on purpose.
+    # Most tests wait for programs that hang on purpose.
     run.pytest("gpu", "gcc", *QUICK, "tests/gpu", workers=4 * run.jobs)
 
 
@@ -107,7 +107,7 @@ def torch(run):
 
 
 def with_torch(run, name, *arguments):
-    """In an environment of its own, see tests/torch/run.sh."""
+    """Runs tests in a Python environment of their own, see tests/torch/run.sh."""
     run.pytest(name, "gcc", *arguments, "tests/torch", runner=["sh", "tests/torch/run.sh"],
                workers=run.jobs)
 
@@ -275,7 +275,7 @@ the suite systemd boots.""")
     chosen = [name for tier in TIERS if tier in tiers for name, entry in SUITES.items() if entry.tier == tier]
     chosen += [name for name in options.suite if name not in chosen]
 
-    # A shell ignores SIGINT for what it starts in the background. Tests send it to programs that expect it.
+    # A shell ignores SIGINT for programs in the background. Tests send it to programs that expect it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(steps.TREE)
     seed = int(os.environ.get("SEED", "0"))

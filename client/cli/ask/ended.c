@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What daemons remember of jobs that have ended: see ended.h. */
+/* Jobs that have ended, as daemons remember them: see ended.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
 
-/* Takes the row. It goes before the first one that ended earlier. 0 or -1: out of memory. */
+/* Takes the row and puts it in front of the first one that ended earlier. 0, or -1 if memory is short. */
 static int ended_insert(struct ended_jobs *jobs, Wire__StatusEnded *row, const char *device) {
         struct ended_job *grown = realloc(jobs->job, (jobs->n + 1) * sizeof *grown);
         char *where = strdup(device ? device : "");
@@ -31,7 +31,7 @@ static int ended_insert(struct ended_jobs *jobs, Wire__StatusEnded *row, const c
         return 0;
 }
 
-/* A row lives until the next one is received, so what is kept of it is unpacked anew. */
+/* The row lives only until the next one is received, so a copy of it is unpacked. */
 static enum talk_result ended_take(struct talk *talk, const struct talk_reply *reply,
                                    struct ended_jobs *jobs) {
         ProtobufCMessage *row = protobuf_c_message_unpack(&wire__status_ended__descriptor, NULL,

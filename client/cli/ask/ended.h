@@ -19,11 +19,11 @@ struct ended_jobs { /* zero-initialised: empty */
         size_t n;
 };
 
-/* Asks a greeted daemon, and adds what it remembers of this job; NULL: of all. The text of a failure is in
- * talk->error. */
+/* Asks a greeted daemon, and adds the ended jobs of that name that it remembers; NULL: all of them. The text
+ * of a failure is in talk->error. */
 enum talk_result ended_fetch(struct talk *talk, const char *job, struct ended_jobs *jobs);
 void ended_deinit(struct ended_jobs *jobs);
 
-/* Says on stderr how the first of these ended, which is the one that was asked for by that name, and where
- * there is more about it. */
+/* Says on stderr how the first job of the list ended, under the name that the user asked for, and where to
+ * read more about it. */
 void ended_tell(const struct ended_jobs *jobs, const char *asked);

@@ -45,9 +45,11 @@ static int lookout_remember_homes(struct lookout *lookout, const struct observat
         return 0;
 }
 
-/* Who answers where the job was. `why` gets a line if nobody does. */
+/* The daemon that answers at a place where the job was seen. */
 enum lookout_found { LOOKOUT_NOBODY, LOOKOUT_ANOTHER, LOOKOUT_THE_SAME };
 
+/* Asks at `home`. If no daemon answers, `why` gets a line about that. */
+/* Asks at `home`. If no daemon answers, `why` gets a line about that. */
 static enum lookout_found lookout_visit(const struct lookout *lookout, const struct lookout_home *home,
                                         FILE *why) {
         enum lookout_found found = LOOKOUT_NOBODY;
@@ -67,8 +69,8 @@ static enum lookout_found lookout_visit(const struct lookout *lookout, const str
         return found;
 }
 
-/* No daemon has the job that was there. One that had it, and is still the same, knows that it is over; one
- * that is new may get it back from its members. */
+/* No daemon has the job any more. If a daemon that had it still runs, the job is over; a daemon that took its
+ * place may get the job back from its members. */
 static int lookout_seek(struct lookout *lookout, const struct cli *cli) {
         enum lookout_found best = LOOKOUT_NOBODY;
         char *text = NULL;

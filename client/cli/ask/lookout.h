@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Looking at daemons again and again, while one of them may end and another one take its place. What has been
- * seen once is waited for; what was never there is an error at the first look, as for those that look only
- * once.
+ * Looks at daemons again and again, while one of them may end and another one take its place. A daemon or a
+ * job that is missing at the first look is an error, as for commands that look only once; if it was seen
+ * before, the caller waits for its return.
  */
 #pragma once
 
@@ -13,23 +13,23 @@
 
 struct lookout {
         const char *job;      /* NULL: all jobs */
-        const char *asked;    /* the same as it was typed */
-        bool waiting;         /* what was seen before is not there now */
-        bool seen;            /* it has been there */
+        const char *asked;    /* the same, as the user typed it */
+        bool waiting;         /* it was seen before, and is missing now */
+        bool seen;            /* it was there at least once */
         struct lookout_home { /* a daemon that had the job when it was seen last */
                 char *path;
                 uint64_t instance;
         } * home;
         size_t homes;
-        int64_t since_ms; /* when it was missing first */
-        unsigned missed;  /* looks since then */
-        char *why; /* lines for people: what came of asking where. NULL: a daemon that is new lacks the job */
+        int64_t since_ms; /* when it was first missing */
+        unsigned missed;  /* looks without it since then */
+        char *why;        /* lines for people: the failure at each place; NULL: a new daemon lacks the job */
 };
 
-/* As observe(). If there is no daemon any more, or it does not answer, or the job is not back at one that is
- * new, CLI_OK and `waiting`: there is nothing in the observation then, and nothing was said. Of a job, only
- * the daemons that had it when it was seen last count, whatever others there are. */
+/* Like observe(), except for a daemon or a job that was seen before. If the daemon has ended or does not
+ * answer, or if a new daemon does not have the job yet, it sets `waiting` and returns CLI_OK, with an empty
+ * observation and no complaint. A job is looked for only at the daemons that had it when it was last seen. */
 int lookout_look(struct lookout *lookout, const struct cli *cli, struct observation *ret);
-/* Lines about what is waited for, since when, and why. */
+/* Writes lines that say what is missing, since when, and why. */
 void lookout_explain(const struct lookout *lookout, FILE *to);
 void lookout_deinit(struct lookout *lookout);

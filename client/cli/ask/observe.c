@@ -46,7 +46,7 @@ void observe_write_attempt(FILE *to, const char *path, const char *error) {
         fprintf(to, "  tried %s: %s\n", where ? where : "?", what ? what : "?");
 }
 
-/* What came of asking where, in lines. NULL only if memory is short. */
+/* Lists the places that were asked, each with its error, in lines for people. NULL if memory is short. */
 static char *observe_why(const struct sockets *sockets) {
         char *text = NULL;
         size_t size;
@@ -75,7 +75,7 @@ int observe_nobody(const struct cli *cli, const struct sockets *sockets, const c
         return CLI_NO_DAEMON;
 }
 
-/* Whether the daemon has answered. One that does not know, or has gone meanwhile, adds nothing. */
+/* Adds the job, if the daemon remembers it as ended. Returns whether the daemon answered. */
 static bool observe_ask_ended(const struct cli *cli, const struct attempt *at, const char *job,
                               struct ended_jobs *ended) {
         struct talk talk;
@@ -114,8 +114,8 @@ int observe_over(const struct cli *cli, const char *job) {
         return code;
 }
 
-/* Whether a failure is reported although other daemons answered. A daemon that ends while it is asked is like
- * one that had ended before. `again`: one was there, and the next one may come. */
+/* Whether a failure is reported although other daemons answered. A daemon that ends while it is asked counts
+ * like one that had ended before. `again`: a daemon was seen before, and the next one may come. */
 static bool observe_notable(enum talk_result result, bool again) {
         if (again && (result == TALK_SILENT || result == TALK_CUT))
                 return false;

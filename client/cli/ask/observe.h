@@ -12,8 +12,8 @@ struct observation {
         size_t n;
 };
 
-/* Something that each daemon is asked after the greeting. `ask` stores whether the daemon has the job; on
- * failure the text is in talk->error. */
+/* A request that each daemon gets after the greeting. `ask` stores whether the daemon has the job; on failure
+ * the text is in talk->error. */
 struct inquiry {
         const char *job; /* NULL: all jobs */
         enum talk_result (*ask)(struct talk *talk, const char *path, const char *job, void *data,
@@ -26,21 +26,21 @@ struct inquiry {
 int observe_each(const struct cli *cli, const struct inquiry *inquiry);
 
 /* `job` NULL: all jobs; else only the daemons that have it are kept. Returns an exit code. There may be
- * snapshots although it is CLI_ERROR: one daemon has answered, another has not. */
+ * snapshots with CLI_ERROR, too: one daemon has answered, another one has failed. */
 int observe(const struct cli *cli, const char *job, struct observation *ret);
-/* The same. If `gone` is not NULL, a daemon that is not there (any more), or does not answer, is nothing to
- * complain of: of CLI_NO_DAEMON and CLI_UNKNOWN_JOB nothing is said, and of the first one *gone tells why, in
- * lines for people that the caller frees. */
+/* The same. If `gone` is not NULL, a daemon that has ended or does not answer causes no complaint, and
+ * neither do CLI_NO_DAEMON and CLI_UNKNOWN_JOB. With CLI_NO_DAEMON, *gone says why in lines for people; the
+ * caller frees it. */
 int observe_again(const struct cli *cli, const char *job, char **gone, struct observation *ret);
 void observe_deinit(struct observation *observation);
 
-/* A line for people: where somebody was asked for, and what came of it. */
+/* Writes a line for people: the path that was tried, and the error. */
 void observe_write_attempt(FILE *to, const char *path, const char *error);
-/* Says on stderr that no daemon has answered, why each has not, and how to start one; or `denied`, if there
- * is one that does not serve this user. Returns the exit code. */
+/* Says on stderr that no daemon has answered, why, and how to start one; or `denied`, if a daemon is there
+ * but does not serve this user. Returns the exit code. */
 int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied);
-/* Says on stderr that no daemon has the job; or how it ended, if one of these remembers that. Returns the
- * exit code. */
+/* Says on stderr that no daemon has the job; or how the job ended, if one of these daemons remembers it.
+ * Returns the exit code. */
 int observe_no_job(const struct cli *cli, const struct sockets *sockets, const char *job);
-/* The same, of all daemons that can be found now. */
+/* The same for all daemons that can be found now. */
 int observe_over(const struct cli *cli, const char *job);

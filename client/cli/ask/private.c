@@ -25,7 +25,7 @@ static bool private_is_named_like_ours(const char *name) {
         return strncmp(name, prefix, (size_t)length) == 0 && strlen(name) == (size_t)length + 6;
 }
 
-/* The pid can belong to another process by now: it counts only if the process was started for this very
+/* Another process can have the pid by now: the pid counts only if its process was started for this very
  * directory. */
 static bool private_serves(pid_t pid, const char *directory) {
         char path[64], line[8192];

@@ -29,7 +29,7 @@ struct private_list {
 
 const char *private_parent(void); /* $TMPDIR, else "/tmp" */
 
-/* All of the calling user, in the order of their names. 0 or a negative errno; a missing parent is an empty
- * list. */
+/* Lists all private daemons of the calling user, in the order of their names. 0 or a negative errno; a
+ * missing parent directory gives an empty list. */
 int private_scan(struct private_list *ret);
 void private_list_deinit(struct private_list *list);

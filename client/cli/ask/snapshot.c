@@ -57,7 +57,7 @@ static bool snapshot_in_order(const struct snapshot *snapshot, uint16_t type) {
         }
 }
 
-/* The row, with a number that is `by` more than its own. */
+/* Copies a row, with its rank and member numbers increased by `by`. */
 static ProtobufCMessage *snapshot_copy(const ProtobufCMessage *message, uint32_t by) {
         size_t size = protobuf_c_message_get_packed_size(message);
         _cleanup_(freep) uint8_t *bytes = malloc(size + 1);
@@ -76,7 +76,7 @@ static ProtobufCMessage *snapshot_copy(const ProtobufCMessage *message, uint32_t
         return copy;
 }
 
-/* A row that stands for `n`. */
+/* Appends `n` rows for a row that stands for as many. */
 static int snapshot_push_alike(void *array, size_t *n_array, ProtobufCMessage *message, uint32_t n) {
         const size_t first = *n_array;
         int r = n > LIMIT_WORLD ? -EPROTO : 0;
@@ -187,7 +187,7 @@ void snapshot_deinit(struct snapshot *snapshot) {
         *snapshot = (struct snapshot){ 0 };
 }
 
-/* One piece, from where the one before has ended. */
+/* Fetches one piece of the answer; it begins where the piece before it has ended. */
 static enum talk_result snapshot_fetch_piece(struct talk *talk, const char *job, struct snapshot *snapshot) {
         Wire__Status request = WIRE__STATUS__INIT;
         struct talk_reply reply;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one daemon answered to STATUS, put together from its frames. The messages belong to the snapshot. Only
+ * One daemon's answer to STATUS, put together from its frames. The snapshot owns the messages. Only
  * snapshot_fetch() talks to the daemon; everything else is pure except for memory.
  */
 #pragma once
@@ -30,8 +30,8 @@ struct snapshot {
         bool found;           /* the job asked for is there; true if none was asked for */
 };
 
-/* Takes one reply: 0 more to come, 1 that was the last of a piece, -EPROTO out of order or not a reply to
- * STATUS, -ENOMEM. Where a row stands for several places or waits, there are as many here. */
+/* Takes one reply. 0: more replies follow; 1: this was the last one of a piece; -EPROTO: it is out of order
+ * or no reply to STATUS; -ENOMEM. A row that stands for several places or waits is repeated as often. */
 int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload, size_t length);
 void snapshot_deinit(struct snapshot *snapshot);
 

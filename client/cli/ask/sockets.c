@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where daemons may be: see sockets.h. */
+/* Places where daemons may listen: see sockets.h. */
 #include <errno.h>
 #include <glob.h>
 #include <string.h>

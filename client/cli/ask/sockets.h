@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where daemons may be. The first of these that says something decides: --socket, --device, GRADSYNC_SOCKET,
- * GRADSYNC_DEVICE. If none does, every device's default place and the user's private daemons are candidates.
+ * Places where daemons may listen. The first of these that is set decides: --socket, --device,
+ * GRADSYNC_SOCKET, GRADSYNC_DEVICE. If none is set, the default place of every device and the private daemons
+ * of the user are candidates.
  */
 #pragma once
 
@@ -22,8 +23,8 @@ enum sockets_source {
 struct sockets {
         struct attempt {
                 char *path;
-                /* What came of asking there (TALK_OK also if nobody has), and the error of the talk if it
-                 * failed. */
+                /* The result of the request there, and the talk's error text if it failed. TALK_OK also
+                 * before any request. */
                 enum talk_result result;
                 char error[1280];
         } * at;

@@ -94,8 +94,8 @@ enum talk_result talk_send(struct talk *talk, uint16_t type, const ProtobufCMess
                 int sent = fdpass_send(talk->fd, talk->buffer, (size_t)size, NULL, 0);
                 if (sent == 0)
                         return TALK_OK;
-                /* A daemon that refuses a newcomer hangs up before it has read anything: its reason is still
-                 * to be read. */
+                /* A daemon that refuses a connection hangs up before it has read anything. Its reason can
+                 * still be read. */
                 if (sent == -EPIPE || sent == -ECONNRESET)
                         return TALK_OK;
                 if (sent != -EAGAIN)
@@ -115,7 +115,7 @@ static enum talk_result talk_refused(struct talk *talk, const Wire__Refused *ref
         return talk_fail(talk, refusal->code == WIRE__CODE__DENIED ? TALK_DENIED : TALK_REFUSED, "%s", text);
 }
 
-/* Nobody but the daemon's log knows why. */
+/* The daemon gives no reason to the client; its log has it. */
 static enum talk_result talk_hung_up(struct talk *talk) {
         if (!talk->answered)
                 return talk_fail(talk, TALK_GONE, "the daemon has hung up");

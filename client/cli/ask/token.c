@@ -12,9 +12,9 @@ static void token_close(FILE **file) {
                 fclose(*file);
 }
 
-/* The process was started with an environment that has a token, and the name of that job or of none. The
- * process with that number may be another one, where the member is on another host or in another PID
- * namespace. */
+/* Takes the token from the environment with which the process was started. An environment that names another
+ * job is refused: if the member is on another host or in another PID namespace, its pid may be that of some
+ * other process here. */
 static bool token_of_process(int pid, const char *job, char ret[LIMIT_TOKEN + 1]) {
         static const char token[] = TOKEN_VARIABLE "=", name[] = "GRADSYNC_JOB=";
         _cleanup_(token_close) FILE *file = NULL;

@@ -7,7 +7,7 @@
 #include "proto/advice.h"
 
 /* The path that `pattern` means: its one "%s" stands for the folder of the running program. NULL if memory is
- * short or the folder is unknown. Whether there is such a file is for the caller to see. */
+ * short or the folder is unknown. The file need not exist. */
 char *beside_path(const char *pattern);
 /* The first of these paths at which an executable file is, or NULL. */
 char *beside_executable(const char *const *patterns, size_t n);
@@ -17,5 +17,5 @@ char *beside_daemon(void);
 /* The example program of that name, installed or in a build tree: NULL if there is none. A name with a "/" is
  * none. */
 char *beside_example(const char *name);
-/* What this host has for whom this program advises. */
+/* Finds out what advice depends on: this user, this host, and the programs beside this one. */
 void beside_advice(struct advice *ret);

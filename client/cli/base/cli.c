@@ -13,7 +13,7 @@
 #include "client/cli/base/meant.h"
 #include "client/cli/base/user.h"
 
-/* Options without a letter have values from here on, which are clear of all letters. */
+/* Options without a letter get values from here on, above those of all letters. */
 #define OPT_OWN 1000
 
 const char cli_common_help[] =
@@ -38,7 +38,7 @@ void cli_command_help(const struct cli_command *command, FILE *to) {
         if (*command->help)
                 fprintf(to, "%s%s", command->help[0] == ' ' ? "\n" : "", command->help);
         fputs(strstr(command->help, "  -") ? "" : "\n", to);
-        /* A command that explains --help itself also explains which of the others mean something to it. */
+        /* A command whose help explains --help also explains the other common options that it takes. */
         if (!strstr(command->help, "--help"))
                 fputs(cli_common_help, to);
 }
@@ -47,7 +47,7 @@ void cli_show_version(void) {
         printf("gradsyncctl %s\n", GRADSYNC_RELEASE);
 }
 
-/* A letter that is none of the options. In "-keep-going" all of the word may be meant. */
+/* Complains about an unknown letter. In "-keep-going" the user may mean the whole word. */
 static int cli_unknown_letter(const struct cli *cli, char **argv, const struct option *longs) {
         const char *word = argv[optind], *best = NULL;
 
@@ -67,7 +67,8 @@ int cli_common_option(struct cli *cli, int option, char **argv, const struct opt
         case CLI_OPT_VERSION: cli_show_version(); return 1 + CLI_OK;
         case ':': return cli_refuse_option(cli, "option %s needs a value", argv[optind - 1]);
         default:
-                /* A long option with a value that it does not take has its letter in optopt. */
+                /* getopt_long() leaves the letter of a long option in optopt if the option has a value that
+                 * it does not take. */
                 if (optopt && strchr(argv[optind - 1], '='))
                         return cli_refuse_option(cli, "option %s takes no value", argv[optind - 1]);
                 if (optopt && optopt < OPT_OWN)
@@ -84,7 +85,7 @@ bool cli_period_follows(int argc, char **argv) {
         return !optarg && optind < argc && cli_is_period(argv[optind]);
 }
 
-/* "0", however many digits of it. */
+/* "0", with any number of digits. */
 static bool cli_is_no_time(const char *text) {
         const char *rest = text + strspn(text, "0");
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every command of gradsyncctl shares: exit codes, the description of a command, the options common to
- * all, and how mistakes are reported. Data goes to stdout, everything else to stderr. Which commands there
- * are is known in commands.c alone.
+ * The base of all commands of gradsyncctl: exit codes, the description of a command, common options, and
+ * reports of mistakes. Data goes to stdout, everything else to stderr. Only commands.c knows which commands
+ * there are.
  */
 #pragma once
 
@@ -22,7 +22,8 @@ enum cli_exit {
         CLI_DENIED = 5,
 };
 
-/* What each of them means. The table ends with an entry without a text; the man page has the same one. */
+/* The meaning of each exit code. The table ends with an entry without a text; the man page has the same
+ * table. */
 extern const struct cli_exit_meaning {
         enum cli_exit code;
         const char *text;
@@ -58,18 +59,18 @@ enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_V
                 "version", no_argument, NULL, CLI_OPT_VERSION                                                \
         }
 
-/* The explanation of the options that all commands have. */
+/* The help text about the options that all commands have. */
 extern const char cli_common_help[];
 
-/* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with.
- * `longs`: all options that it takes, with an end of zeros. */
+/* Takes an option that the command itself does not know: 0 to go on, else 1 + the exit code to end with.
+ * `longs`: all options of the command, ended by zeros. */
 int cli_common_option(struct cli *cli, int option, char **argv, const struct option *longs);
 
 void cli_show_version(void);
 
-/* Whether the word is the number of an option that may stand without one: "-w 2". */
+/* Whether the word is a number such as the 2 in "-w 2", for an option whose value may be left out. */
 bool cli_is_period(const char *word);
-/* Whether the next word is that, and belongs to the option. */
+/* Whether the next word is such a number, and belongs to the option. */
 bool cli_period_follows(int argc, char **argv);
 
 /* Texts of an option that may be repeated. */
@@ -88,30 +89,30 @@ struct cli_option {
                 CLI_TEXTS,   /* struct cli_list: one more */
                 CLI_NUMBER,  /* unsigned long: min to max */
                 CLI_SECONDS, /* unsigned long, in milliseconds */
-                CLI_DELAY,   /* the same; or none, 0 */
-                CLI_PERIOD,  /* the same as SECONDS; a second if it is left out */
+                CLI_DELAY,   /* the same; may be 0 */
+                CLI_PERIOD,  /* the same as SECONDS; 1 s if it is left out */
         } kind;
         void *value;
-        const char *wants; /* NUMBER: the complaint about another text */
+        const char *wants; /* NUMBER: the complaint about any other text */
         unsigned long min, max;
 };
 
 #define CLI_OPTIONS_MOST 8u /* of a command's own */
 
-/* Reads all options of a command and leaves `optind` at the first word that is none; `lead`: those before the
- * first such word only. The result is that of cli_common_option(). */
+/* Reads all options of a command and leaves `optind` at the first word that is no option; `lead`: stops at
+ * that word. The result is that of cli_common_option(). */
 int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct cli_option *own, size_t n);
-/* The same for a command that has no option of its own except, where `ret_json` is given, --json. */
+/* The same for a command without options of its own, except --json if `ret_json` is given. */
 int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json);
 
-/* The name of a job as daemons know it: USER/NAME becomes UID/NAME. Of one user that is not known it says so.
- * The name lives until cli_deinit(), and one command has one job. The result is that of cli_common_option().
- */
+/* Gives the name of a job as daemons know it: USER/NAME becomes UID/NAME. Complains about a user that this
+ * host does not know. The name lives until cli_deinit(); a command has one job. The result is that of
+ * cli_common_option(). */
 int cli_job(struct cli *cli, const char *word, const char **ret);
-/* The one word that may follow the options is the name of a job. The result is that of cli_common_option().
- * */
+/* Takes the one word that may follow the options as the name of a job. The result is that of
+ * cli_common_option(). */
 int cli_one_job(struct cli *cli, int argc, char **argv, const char **ret);
-/* The name of a job as it was typed, for people, if it is the one that the command is about. */
+/* The name of a job as the user typed it, for people; `job` itself if the command is about another one. */
 const char *cli_job_typed(const struct cli *cli, const char *job);
 void cli_deinit(struct cli *cli);
 
@@ -121,12 +122,12 @@ void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 int cli_usage_error(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int cli_out_of_memory(void); /* says so, and returns CLI_ERROR */
 
-/* Calls what was set with cli_clear_with() (NULL: nothing): it takes away what stands on the terminal only
- * for the moment. Complaints do it by themselves. */
+/* Calls the function that was set with cli_clear_with() (NULL: none), which removes temporary output from the
+ * terminal. Complaints call it by themselves. */
 void cli_clear(void);
 void cli_clear_with(void (*fn)(void *data), void *data);
 
-/* The same for parsers of options, which return 1 + the exit code. */
+/* cli_usage_error() for parsers of options, which return 1 + the exit code. */
 #define cli_refuse_option(...) (1 + cli_usage_error(__VA_ARGS__))
 
 /* A number of an option: decimal, min..max. */

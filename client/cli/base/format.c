@@ -15,7 +15,7 @@ char *format_bytes(char out[FORMAT_SIZE], uint64_t bytes) {
                 snprintf(out, FORMAT_SIZE, "%" PRIu64 " B", bytes);
                 return out;
         }
-        /* What would be shown as 1024.0 belongs to the next unit. */
+        /* A value that would be shown as 1024.0 belongs to the next unit. */
         while (value >= 1023.95 && unit < 5) {
                 value /= 1024;
                 unit++;

@@ -24,7 +24,7 @@ char *meant_word(char out[MEANT_SIZE], const char *written, const char *const *w
         return meant_question(out, near.best);
 }
 
-/* The name alone. False if it is longer than any. */
+/* Extracts the name. False if it is longer than any option. */
 static bool meant_name(char out[OPTION_MOST], const char *written) {
         written += strspn(written, "-");
         size_t length = strcspn(written, "=");

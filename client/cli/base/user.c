@@ -11,7 +11,7 @@
 #include "client/cli/base/user.h"
 #include "proto/cleanup.h"
 
-/* A list may have a thousand rows of one user, and each question may go over the network. */
+/* A list may have a thousand rows of one user, and each lookup may go over the network. */
 #define USERS_KEPT 64u
 
 static struct user_known {
@@ -20,7 +20,7 @@ static struct user_known {
         char name[USER_SIZE]; /* "": it has none */
 } users_known[USERS_KEPT];
 
-/* "" if the user has none, or one that does not fit. */
+/* "" if the user has no name, or a longer one. */
 static const char *user_name(uint32_t uid) {
         struct user_known *known = &users_known[uid % USERS_KEPT];
 
@@ -68,7 +68,8 @@ int user_resolve_job(const char *job, char **ret) {
         const struct passwd *entry = name ? getpwnam(name) : NULL;
         if (!name)
                 return -ENOMEM;
-        /* What else getpwnam() says of a name that nobody has differs between the sources of names. */
+        /* For an unknown name, other errors of getpwnam() depend on the source of the names: they count as
+         * "no such user". */
         if (!entry)
                 return errno == EIO || errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -errno
                                                                                              : -ENOENT;

@@ -17,5 +17,5 @@ int cmd_run(struct cli *cli, int argc, char **argv);
 /* evict, pause, resume and drain: cli->command says which. */
 int cmd_control(struct cli *cli, int argc, char **argv);
 
-/* What `run` does once its options are known. An exit code. */
+/* The part of `run` after its options: starts the processes, and waits for their end. An exit code. */
 int cmd_run_with(const struct cli *cli, const struct run_options *options);

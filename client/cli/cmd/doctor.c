@@ -11,7 +11,7 @@
 
 static const char *const verdict_names[] = { "ok", "warn", "fail" };
 
-/* Of several failures, one of a place where something is says more than one of a place where nothing is. */
+/* Whether the fresh failure says more than the known one: the least is said by a place without a daemon. */
 static bool cmd_doctor_tells_more(enum talk_result fresh, enum talk_result known) {
         return known == TALK_ABSENT && fresh != TALK_ABSENT;
 }

@@ -25,7 +25,7 @@ static const struct list_kind *cmd_list_find(const char *name) {
         return NULL;
 }
 
-/* Nothing, or something else. */
+/* Complains about a missing or an unknown word. */
 static int cmd_list_refuse(const struct cli *cli, const char *word) {
         const char *words[array_size(lists) + 1] = { NULL };
         char question[MEANT_SIZE] = "";

@@ -14,8 +14,8 @@
 #include "client/cli/cmd/cmd.h"
 #include "proto/metrics_sum.h"
 
-/* Of several jobs with one name and uid, the last one is meant: earlier ones are ending, and names must be
- * unique. */
+/* Whether a later job has the same name and uid. Only the last one is shown: earlier ones are ending, and
+ * names must be unique. */
 static bool cmd_metrics_superseded(const struct snapshot *from, size_t index) {
         const Wire__StatusJob *job = from->job[index].job;
 
@@ -78,8 +78,8 @@ static int cmd_metrics_show(const struct metrics_out *to, const struct snapshot 
         return r;
 }
 
-/* Whoever reads the file sees the old text or the new one, and a failure leaves the old one. The name of what
- * is not complete does not end like those that collectors look for. */
+/* Replaces the file as a whole: a reader sees the old text or the new one, and a failure leaves the old one.
+ * Collectors do not look for files that end like the draft. */
 static bool cmd_metrics_replace(const char *path, const char *text, size_t size) {
         _cleanup_(freep) char *draft = format_new("%s.XXXXXX", path);
         int fd = draft ? mkostemp(draft, O_CLOEXEC) : -1;
@@ -121,7 +121,7 @@ static int cmd_metrics_write_out(const char *path, const char *text, size_t size
         return CLI_ERROR;
 }
 
-/* Not before all of it is there. */
+/* Writes nothing until the whole text is there. */
 static int cmd_metrics_give_out(const char *path, const struct snapshot *from) {
         _cleanup_(freep) char *text = NULL;
         size_t size = 0;

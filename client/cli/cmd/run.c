@@ -117,8 +117,8 @@ static int cmd_run_job(struct run *run, const struct cli *cli) {
         return code;
 }
 
-/* A job without a name of the caller's: no other `run` may get into it, whatever PID namespace, host or boot
- * it belongs to. */
+/* Makes up a name and a token for a job to which the user gave no name. No other `run` may get into the job,
+ * whatever PID namespace, host or boot it belongs to. */
 static int cmd_run_name_job(struct run *run, char name[RUN_NAME], char token[RUN_TOKEN]) {
         strcpy(name, RUN_PREFIX);
         if (chance_hex(name + strlen(RUN_PREFIX), RUN_NAME_BYTES) < 0 ||

@@ -64,7 +64,8 @@ static void tracing_deinit(struct tracing *tracing) {
         free(tracing->node);
 }
 
-/* A job may have had other members under the same name. 0 or -ENOMEM. */
+/* Notes the job of the step if it is alive. Several records may be of one job: it is noted once. 0 or
+ * -ENOMEM. */
 static int tracing_add_live(struct tracing *tracing, const Wire__TraceStep *step) {
         _cleanup_(freep) char *job =
                 step->name && !step->ended_job ? format_new("%u/%s", step->uid, step->name) : NULL;
@@ -147,7 +148,7 @@ static enum talk_result cmd_trace_list_nodes(struct talk *talk, const char *path
         return TALK_OK;
 }
 
-/* What one daemon has recorded itself, and which other nodes there are. */
+/* Fetches the records of one daemon, and a list of the other nodes. */
 static enum talk_result cmd_trace_fetch(struct talk *talk, const char *path, const char *job, void *data,
                                         bool *ret_found) {
         struct tracing *tracing = data;
@@ -177,7 +178,7 @@ static enum talk_result cmd_trace_fetch(struct talk *talk, const char *path, con
         return r;
 }
 
-/* Its daemon has been asked itself, or another one about it. */
+/* Whether the record of the node is there: its own daemon has sent it, or another one has fetched it. */
 static bool traced_node_is_known(const struct tracing *tracing, const struct traced_node *node) {
         for (size_t i = 0; i < tracing->n; i++) {
                 const struct traced_node *other = &tracing->node[i];
@@ -215,7 +216,7 @@ static enum talk_result cmd_trace_fetch_node(struct talk *talk, struct tracing *
         return r;
 }
 
-/* What the other nodes have recorded whose daemons this host does not have. */
+/* Fetches the records of nodes whose daemons are not on this host. */
 static enum talk_result cmd_trace_fetch_others(struct talk *talk, const char *path, const char *job,
                                                void *data, bool *ret_found) {
         struct tracing *tracing = data;

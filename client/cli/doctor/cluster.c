@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Checks of a daemon that belongs to a cluster. gradsyncd makes them itself (gradsyncd --check), because it
- * has the keys and knows how daemons meet; here it is run once more, with the arguments of the daemon that
- * answers. For another user's daemon, whose key is none of the caller's business, there is what that daemon
- * says.
+ * has the keys and knows how daemons meet; the doctor runs it once more, with the arguments of the daemon
+ * that answers. If another user runs the daemon, the caller may not read its key: the doctor repeats what
+ * that daemon says of its connections.
  */
 #include <errno.h>
 #include <fcntl.h>

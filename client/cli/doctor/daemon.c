@@ -39,7 +39,7 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
 
 /* ---- permissions ---- */
 
-/* Names are copied: the lists of users and groups are read into one place each. */
+/* Copies the name, because getgrgid() uses its buffer again. */
 static const char *doctor_daemon_group_name(gid_t gid, char buffer[static NAME_SIZE]) {
         const struct group *group = getgrgid(gid);
 
@@ -92,7 +92,7 @@ static bool doctor_daemon_finds_closed_directory(const char *path, char ret[PATH
         return false;
 }
 
-/* The socket belongs to root's group, which is nothing to join: so it goes to the users' group first. */
+/* The socket belongs to root's group, which users must not join: the remedy gives it to the users' group. */
 static char *doctor_daemon_root_group_fix(const struct checkup *checkup, const struct stat *info) {
         const struct group *group = getgrnam(SOCKET_GROUP);
         const char *path = checkup->path;
@@ -180,7 +180,7 @@ static bool doctor_daemon_read_version(const char *text, struct version *ret) {
         return text && sscanf(text, "%u.%u", &ret->major, &ret->minor) == 2;
 }
 
-/* One minor version apart is promised to work. */
+/* Versions that are one minor version apart are promised to work together. */
 static enum verdict doctor_daemon_compare(const char *ours, const char *theirs) {
         struct version a, b;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The checks of gradsyncctl doctor. A checkup is what was found out about daemons before any check; each
- * group of checks adds its findings.
+ * The checks of gradsyncctl doctor. A checkup holds the facts about daemons that are found out before any
+ * check; each group of checks adds its findings.
  */
 #pragma once
 
@@ -22,17 +22,17 @@ struct checkup {
 
 /* Whether the daemon answers, whether this user may ask it, and whether the versions fit. */
 void doctor_daemon(const struct checkup *checkup, struct findings *findings);
-/* What to do about a daemon that does not answer at the checkup's path. */
+/* The remedy for a daemon that does not answer at the checkup's path. */
 char *doctor_remedy(const struct checkup *checkup);
 /* Whether a daemon that belongs to a cluster can reach it. */
 void doctor_cluster(const struct checkup *checkup, struct findings *findings);
 /* The limits under which this user and the daemon run. */
 void doctor_limits(const struct checkup *checkup, struct findings *findings);
-/* What a GPU needs of this host, and of both sides. */
+/* Whether this host, the trainers and the daemon have all that a GPU needs. */
 void doctor_gpu(const struct checkup *checkup, struct findings *findings);
 /* Whether the daemon of a GPU has NCCL, and which one it could have. */
 void doctor_nccl(const struct checkup *checkup, struct findings *findings);
-/* What the environment says about jobs and sockets. */
+/* Whether the variables that name jobs and sockets are sound. */
 void doctor_environment(struct findings *findings);
-/* What earlier runs left behind. */
+/* Whether earlier runs left anything behind. */
 void doctor_leftovers(struct findings *findings);

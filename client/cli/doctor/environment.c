@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks of what the environment says about jobs and sockets. */
+/* Checks of the environment variables that name jobs and sockets. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ struct launcher {
         const char *job;  /* NULL: not needed */
         const char *sign; /* a variable that only this launcher sets; NULL: any of the others is */
         bool lends_job;   /* another launcher may have set `job`, so it is no sign */
-        bool follows;     /* says nothing where another launcher has said all: srun speaks PMI, too */
+        bool follows;     /* ignored if another launcher has set everything: srun sets PMI_*, too */
 };
 
 static const struct launcher launchers[] = {
@@ -60,13 +60,13 @@ static bool doctor_environment_has_pmi(void) {
         return cli_variable("PMI_SIZE") || cli_variable("PMI_RANK");
 }
 
-/* An mpirun within a step of Slurm: what Slurm says is about the processes that start the ranks. */
+/* An mpirun within a step of Slurm: Slurm's variables are about the processes that start the ranks. */
 static bool doctor_environment_is_mpirun_in_a_step(const struct launcher *launcher) {
         return strcmp(launcher->name, "slurm") == 0 &&
                (cli_variable("OMPI_COMM_WORLD_RANK") || cli_variable("MPI_LOCALRANKID"));
 }
 
-/* Whether the launcher has spoken at all. */
+/* Whether the launcher has set any of its variables. */
 static bool doctor_environment_present(const struct launcher *launcher) {
         if (doctor_environment_is_mpirun_in_a_step(launcher))
                 return false;
@@ -77,7 +77,7 @@ static bool doctor_environment_present(const struct launcher *launcher) {
                (launcher->job && !lends && cli_variable(launcher->job));
 }
 
-/* A value that is no number, or a rank that the world has no room for. */
+/* Reports a value that is no number, or a rank that is too large for the world. */
 static bool doctor_environment_numbers_fit(const struct launcher *launcher, const char *rank_name,
                                            struct findings *findings) {
         const char *names[] = { launcher->world, rank_name };
@@ -108,7 +108,7 @@ static bool doctor_environment_numbers_fit(const struct launcher *launcher, cons
         return true;
 }
 
-/* Whether one of the launchers before this one has said all. */
+/* Whether a launcher earlier in the table has set all of its variables. */
 static bool doctor_environment_comes_late(const struct launcher *launcher) {
         for (const struct launcher *l = launchers; l < launcher; l++)
                 if (doctor_environment_present(l) && cli_variable(l->world) && cli_variable(l->job) &&
@@ -117,7 +117,7 @@ static bool doctor_environment_comes_late(const struct launcher *launcher) {
         return false;
 }
 
-/* True if nothing is wrong with what this launcher says. */
+/* Reports what is wrong with the variables of this launcher. True if nothing is. */
 static bool doctor_environment_launcher_fits(const struct launcher *launcher, struct findings *findings) {
         const char *rank = doctor_environment_rank_variable(launcher);
         const char *needed[] = { launcher->job, launcher->world, rank };
@@ -139,7 +139,7 @@ static bool doctor_environment_launcher_fits(const struct launcher *launcher, st
         return whole && doctor_environment_numbers_fit(launcher, rank, findings);
 }
 
-/* Two launchers that both say everything: the first counts, which may surprise. */
+/* Reports two launchers that both set everything: the first one counts, which may surprise. */
 static bool doctor_environment_launchers_agree(struct findings *findings) {
         const struct launcher *first = NULL;
         bool agree = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the doctor has found: one line a finding, with the repair where one is needed. */
+/* The findings of the doctor: one line each, with the repair where one is needed. */
 #pragma once
 
 #include <stdbool.h>

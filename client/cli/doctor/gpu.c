@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks for a host with GPUs: the driver, what it needs of the host, and what trainers and the daemon must
- * have in common. None where nothing is about a GPU. */
+/* Checks for a host with GPUs: the driver, its needs, and what trainers and the daemon must have in common. A
+ * host where nothing is about a GPU gets none of them. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,13 +23,14 @@ static bool doctor_gpu_matters(const struct checkup *checkup) {
                access(CONTROL_NODE, F_OK) == 0;
 }
 
-/* Somebody is at work on a GPU, or means to be. On any other host with one nothing fails for want of it. */
+/* A lack is a failure if the daemon serves a GPU or the user asks for one; else nothing fails because of
+ * it. */
 static enum verdict doctor_gpu_verdict(const struct checkup *checkup) {
         return doctor_gpu_of(checkup) || strncmp(sockets_device(checkup->cli), "cuda", 4) == 0 ? VERDICT_FAIL
                                                                                                : VERDICT_WARN;
 }
 
-/* Whether both sides of an MPS server can meet. */
+/* Whether the daemon and programs here use the same MPS server, or none. */
 static void doctor_gpu_mps(const struct checkup *checkup, const struct cuda *cuda, cuda_device device,
                            struct findings *findings) {
         const char *mode = doctor_gpu_of(checkup)->mode;
@@ -132,7 +133,8 @@ static void doctor_gpu_sharing(const struct checkup *checkup, struct findings *f
                 NULL);
 }
 
-/* NCCL's processes on one host find each other there; if they cannot, it uses the network without a word. */
+/* NCCL's processes on one host meet in /dev/shm; if they cannot, NCCL uses the network and reports
+ * nothing. */
 static void doctor_gpu_shared_files(const struct checkup *checkup, struct findings *findings) {
         struct stat ours, theirs;
         char path[64];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The check of what earlier runs left behind. */
+/* The check for leftovers of earlier runs. */
 #include <string.h>
 
 #include "client/cli/ask/private.h"

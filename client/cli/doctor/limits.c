@@ -127,7 +127,8 @@ static void doctor_limits_memory(struct findings *findings) {
                      verdict ? format_new("end something, or add memory") : NULL);
 }
 
-/* The steps that share gradients, on a small scale: the name of the one that fails, or NULL. */
+/* Tries the steps by which gradients are shared, on a small scale. Returns the name of the one that fails, or
+ * NULL. */
 static const char *doctor_limits_probe(int *ret_error) {
         _cleanup_(closep) int fd = memfd_create("gradsync-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         const char *failed = NULL;

@@ -26,7 +26,7 @@ static const struct {
         { NULL, "/opt/*/lib/python3*/site-packages/" },
 };
 
-/* The first one that is good enough. Each is loaded to be asked. */
+/* Loads the libraries that match, until one is good enough. */
 static bool nccl_look_in(const char *pattern, struct nccl *ret) {
         char error[512];
         bool found = false;

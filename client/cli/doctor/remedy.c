@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What to do about a daemon that is absent, silent or breaks off, for whom asks, where it is asked. */
+/* The remedy for a daemon that is absent, silent or breaks off; it depends on the user and on this host. */
 #include <sys/stat.h>
 
 #include "client/cli/base/format.h"
 #include "client/cli/doctor/doctor.h"
 
-/* The device of the place that was asked: several may have been. */
+/* The device that the checkup's path names; if it names none, the device that the user asks for. */
 static const char *remedy_device(const struct checkup *checkup, char buffer[static ADVICE_DEVICE]) {
         return advice_device_at(checkup->path, sockets_device(checkup->cli), buffer);
 }
 
-/* Where a daemon has to listen, or NULL: where daemons of its device do. */
+/* The path where a daemon has to listen; NULL: the usual place of its device. */
 static const char *remedy_place(const struct checkup *checkup) {
         enum sockets_source source = checkup->sockets.source;
 

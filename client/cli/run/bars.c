@@ -13,8 +13,8 @@
 
 static const char bars_plain[] = "\033[0m";
 
-/* Ends with a byte from '@' to '~'; before it stand parameters. Returns its length, also of one that is cut
- * off. */
+/* A control sequence ends with a byte from '@' to '~', after its parameters. Returns its length, also if it
+ * is cut off. */
 static size_t bars_skip_control(const char *text, size_t length, bool *ret_colour) {
         bool numbers = true;
         size_t i = 2;
@@ -36,7 +36,7 @@ static size_t bars_skip_string(const char *text, size_t length) {
         return length;
 }
 
-/* Of what begins with ESC. */
+/* Returns the length of an escape sequence of any kind. */
 static size_t bars_skip_escape(const char *text, size_t length, bool *ret_colour) {
         *ret_colour = false;
         if (length < 2)

@@ -46,7 +46,7 @@ static int run_daemon_no_directory(const char *what, const char *where) {
         return -error;
 }
 
-/* A file of --log-dir may have lines of former daemons in it. */
+/* The file in --log-dir may have lines of earlier daemons in it. */
 static int run_daemon_place_log(struct run_daemon *daemon, const char *log_dir) {
         struct stat info;
 
@@ -120,7 +120,7 @@ _Noreturn static void run_daemon_become(const struct run_daemon *daemon, const c
         run_daemon_point(log, STDERR_FILENO);
         snprintf(path, sizeof path, "%s/" NOTIFY_NAME, daemon->directory);
         setenv("NOTIFY_SOCKET", path, 1);
-        /* What a service manager said to this program is not meant for the daemon. */
+        /* A service manager meant these for this program, not for the daemon. */
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
         unsetenv("LISTEN_FDS");
@@ -312,7 +312,7 @@ void run_daemon_show_log(const struct run_daemon *daemon) {
         fclose(log);
 }
 
-/* Asks it to end, then insists. */
+/* Asks the daemon to end, and kills it if it does not. */
 static void run_daemon_end(const struct run_daemon *daemon) {
         struct pollfd ended = { .fd = daemon->pidfd, .events = POLLIN };
         int64_t deadline = moment_ms() + STOP_MS;
@@ -329,7 +329,7 @@ static void run_daemon_end(const struct run_daemon *daemon) {
         waitpid(daemon->pid, &status, 0);
 }
 
-/* That of --log-dir stays where it is. */
+/* Keeps the log when the directory is removed; a log in --log-dir stays where it is. */
 static void run_daemon_keep_log(const struct run_daemon *daemon) {
         size_t length = strlen(daemon->directory);
         bool inside = strncmp(daemon->log, daemon->directory, length) == 0 && daemon->log[length] == '/';

@@ -181,7 +181,7 @@ static int run_member_led_by(const struct run *run, pid_t pid) {
         return -1;
 }
 
-/* Its group tells in nearly all cases, and takes one call. */
+/* The process group is enough in nearly all cases, and costs one call. */
 int run_member_of(const struct run *run, pid_t pid) {
         int rank = run_member_led_by(run, getpgid(pid));
 
@@ -192,8 +192,8 @@ int run_member_of(const struct run *run, pid_t pid) {
         return rank;
 }
 
-/* Kills and reaps each child except the daemon, and returns how many there were. What those leave becomes a
- * child of this process in turn, because it is a subreaper. */
+/* Kills and reaps each child except the daemon, and returns their number. This process is a subreaper: the
+ * children of those become its own. */
 static unsigned run_member_kill_children(pid_t spared) {
         DIR *proc = opendir("/proc");
         const struct dirent *entry;

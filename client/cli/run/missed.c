@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who is waited for in vain: see missed.h. */
+/* Ranks that others wait for in vain: see missed.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -28,15 +28,15 @@ void missed_begin(struct missed *missed) {
                 missed->at = moment_ms() + FIRST_MS;
 }
 
-/* A member that cannot go on before all are there. One that joins a job which has lost a member comes for a
- * place if it was started again; else it is on its way back to a daemon that was. */
+/* Whether the member waits for others. One that joins a job which has lost a member waits for a place if it
+ * was started again; otherwise it returns to a daemon that was started again, and does not count. */
 static bool missed_waits(const struct run *run, bool forming, unsigned rank, const char *state) {
         if (strcmp(state, "joining") == 0)
                 return forming || run->member[rank].restarts > 0;
         return !forming && strcmp(state, "waiting") == 0;
 }
 
-/* False: its ranks are not ours, and nothing is known. */
+/* False: the job has members of another program, so nothing is known. */
 static bool missed_judge_members(const struct run *run, const struct snapshot_job *job, bool forming,
                                  struct verdict *verdict) {
         for (size_t i = 0; i < job->n_members; i++) {
@@ -88,7 +88,7 @@ static void missed_judge(const struct run *run, const struct snapshot_job *job, 
                          : "Every rank has to take part in each step and collective until the last one");
 }
 
-/* In the child. A daemon that does not answer is asked again later. */
+/* Runs in the child. A daemon that does not answer is asked again later. */
 static void missed_find(const struct run *run, char text[MISSED_TEXT]) {
         struct snapshot snapshot;
         struct talk talk;
@@ -103,9 +103,9 @@ static void missed_find(const struct run *run, char text[MISSED_TEXT]) {
         talk_close(&talk);
 }
 
-/* This process is of the same program as its parent, and has all that it has: as long as a pidfd or a pipe is
- * open here, it stays in the parent's epoll, and a lock of the parent's is held. Only `to` and the standard
- * streams are needed. Returns where `to` is now. */
+/* A forked child has all descriptors of its parent: as long as it keeps a pidfd or a pipe open, that one
+ * stays in the parent's epoll, and a lock of the parent stays held. The child needs only `to` and the
+ * standard streams. Returns the new number of `to`. */
 static int missed_keep_only(int to) {
         const int kept = STDERR_FILENO + 1;
 

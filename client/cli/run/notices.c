@@ -11,7 +11,7 @@
 #include "proto/cleanup.h"
 
 #define NAME "gradsyncd "
-#define LINE_MOST 8192u /* of a line of the log; what is longer is none of the daemon's */
+#define LINE_MOST 8192u /* of a line of the log; the daemon writes no longer ones */
 
 int notices_open(struct notices *notices, const char *path, off_t from) {
         int r = lines_init(&notices->lines);
@@ -61,8 +61,8 @@ static const char *notices_parse_stamp(const char *line, int *ret_level) {
         return line;
 }
 
-/* " [job=… rank=…]" repeats, for those who search the log, what the sentence says. Returns it, cut off; "" if
- * there is none. */
+/* Cuts off " [job=… rank=…]", which repeats the facts of the sentence for searches in the log. Returns it; ""
+ * if there is none. */
 static const char *notices_cut_context(char *text) {
         static const char *const words[] = { "job=", "generation=", "rank=",   "pid=",
                                              "uid=", "step=",       "bucket=", "parameter=" };
@@ -122,7 +122,7 @@ void notices_read(struct notices *notices, notices_fn give, void *data) {
 
         if (notices->inotify < 0)
                 return;
-        /* What is written from here on is read now, or makes another event. */
+        /* Lines that are written after this are read below, or cause another event. */
         while (read(notices->inotify, bytes, sizeof bytes) > 0)
                 continue;
         while ((n = read(notices->fd, bytes, sizeof bytes)) > 0)

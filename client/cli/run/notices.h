@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Follows the log of a private daemon, and picks what a person at the terminal should read: whatever is a
- * notice or more urgent, such as a stall, a loss, or a value that is not finite. The daemon writes the file;
- * inotify says when it has.
+ * Follows the log of a private daemon, and picks the lines that a person at the terminal should read: notices
+ * and anything more urgent, such as a stall, a loss, or a value that is not finite. inotify reports when the
+ * daemon has written to the file.
  */
 #pragma once
 
@@ -22,17 +22,17 @@ struct notices {
 
 struct notice {
         const char *text; /* without time, name and context */
-        int level;        /* how urgent it is (LOG_NOTICE, …); -1: it is none of the daemon's */
-        pid_t pid;        /* the process that it is about; 0: none */
+        int level;        /* LOG_NOTICE or another one; -1: it is no line of the daemon */
+        pid_t pid;        /* the process that the notice is about; 0: none */
 };
 
 typedef void (*notices_fn)(void *data, const struct notice *notice);
 
 /* Follows the file from `from` on. 0 or a negative errno. */
 int notices_open(struct notices *notices, const char *path, off_t from);
-/* Gives all that is new. */
+/* Gives all new notices. */
 void notices_read(struct notices *notices, notices_fn give, void *data);
 void notices_close(struct notices *notices);
 
-/* What a line of the log says; the text is a part of it, and ends where the context began. Pure. */
+/* Parses a line of the log. The text is a part of the line, and ends where the context begins. Pure. */
 struct notice notices_parse(char *line);

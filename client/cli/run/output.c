@@ -80,7 +80,7 @@ static struct winsize output_window(const struct run *run) {
         return window;
 }
 
-/* The bar of the rank, if it has one; standard error is where they usually are. */
+/* The bar of the rank, or NULL. Most programs draw bars on standard error. */
 static const struct lines *output_bar(const struct run *run, unsigned rank) {
         for (int k = RUN_STREAMS - 1; k >= 0; k--)
                 if (run->terminal[k] && lines_is_bar(&run->member[rank].lines[k]))
@@ -164,7 +164,7 @@ static int output_open_file(const struct run *run, unsigned rank) {
         return CLI_ERROR;
 }
 
-/* A progress bar is there as it was last. */
+/* The file gets only the last state of a progress bar. */
 static void output_log(struct run *run, unsigned rank, const char *line, size_t length, enum lines_end end) {
         int *fd = &run->member[rank].log;
         struct iovec parts[] = { { (void *)(uintptr_t)line, length },
@@ -246,7 +246,7 @@ void output_notice(struct run *run, const char *text) {
         output_write(run, RUN_STDERR, out, length + 1);
 }
 
-/* How many bytes there were; 0: none, or the stream has ended. */
+/* Relays the bytes that can be read. Returns their number; 0: there are none, or the stream has ended. */
 static size_t output_take(struct run *run, unsigned rank, int stream) {
         struct run_member *member = &run->member[rank];
         struct giving giving = { run, rank, stream };
@@ -260,7 +260,7 @@ static size_t output_take(struct run *run, unsigned rank, int stream) {
         if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
                 return n > 0 ? (size_t)n : 0;
         lines_flush(&member->lines[stream], output_line, &giving);
-        /* A process that was forked and has not executed anything yet may have it, too. */
+        /* A process that was forked and has not executed a program yet may have the pipe open, too. */
         epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, member->pipe[stream], NULL);
         member->pipe[stream] = fd_close(member->pipe[stream]);
         return 0;
@@ -277,8 +277,8 @@ void output_flush(struct run *run, unsigned rank) {
         }
 }
 
-/* What the pipe holds now. A process out of reach may have it, too, and write for ever: what comes from now
- * on is not the member's. Signals are heard in between. */
+/* Relays the bytes that the pipe holds now. A process that cannot be killed may hold the pipe open and write
+ * for ever: later bytes are not the member's. Signals are handled meanwhile. */
 static void output_rest_of(struct run *run, unsigned rank, int stream) {
         int fd = run->member[rank].pipe[stream], held;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the members write, relayed line by line with their ranks in front; in files too, if that is wanted. On
- * a terminal a progress bar (a line that ends with a carriage return, and is written anew) has one row for
- * each rank, below all other output, in which it changes.
+ * Relays the output of the members line by line, with the rank in front of each line, and writes it into
+ * files, too, if that is wanted. On a terminal a progress bar (a line that ends with a carriage return, and
+ * is written anew) has one row for each rank, below all other output, in which it changes.
  */
 #pragma once
 
@@ -12,15 +12,15 @@
 int output_open(struct run *run);
 void output_close(struct run *run);
 
-/* One line of the private daemon's. */
+/* Shows one line of the private daemon. */
 void output_notice(struct run *run, const char *text);
 
-/* One chunk of a member's stream; at its end the unfinished line too. */
+/* Relays one chunk of a member's stream, and the unfinished line at the end of the stream. */
 void output_chunk(struct run *run, unsigned rank, int stream);
-/* What is left of a line, also of a pipe that a process out of reach keeps open. */
+/* Relays the unfinished lines of a member, also if another process keeps its pipes open. */
 void output_flush(struct run *run, unsigned rank);
-/* What the member has written before its end, and no more. Signals are served meanwhile: the job may be ended
- * afterwards. */
+/* Relays everything that the member has written before its end, and no more. Signals are handled meanwhile:
+ * they may end the job. */
 void output_rest(struct run *run, unsigned rank);
 
 /* Shows the bars as they are now, and takes them away before something else is written. */

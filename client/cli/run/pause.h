@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* A member that fails as soon as it runs gets more and more time, in which what it lacks may come back. One
- * that has worked for a while is missed by the others, and begins anew. `quick`: how often in a row it has
- * ended soon after a start. All times are in milliseconds. */
+/* A member that fails right after each start gets longer and longer pauses, in which the thing that it lacks
+ * may return. A member that has worked for a while starts again at once, because the others miss it. `quick`:
+ * how often in a row it has ended soon after a start. All times are in milliseconds. */
 int64_t pause_before_start(unsigned long *quick, int64_t lived, int64_t most);

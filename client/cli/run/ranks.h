@@ -6,5 +6,6 @@
 
 #define RANKS_TEXT 160u
 
-/* "rank 3", "ranks 0, 1", "ranks 0 to 3, 7": those below `n` that `of` has. Returns `out`. */
+/* Writes "rank 3", "ranks 0, 1" or "ranks 0 to 3, 7": the ranks below `n` for which `of` is true. Returns
+ * `out`. */
 char *ranks_text(const bool *of, unsigned n, char out[RANKS_TEXT]);

@@ -18,15 +18,15 @@
 #include "client/cli/run/pause.h"
 #include "client/cli/run/stop.h"
 
-#define DRAIN_MS 2000 /* for what the members left running, once all of them have ended */
-#define LOSS_MS 1000  /* from a loss to the end of the process, if that has done its part */
+#define DRAIN_MS 2000 /* for processes that the members left running */
+#define LOSS_MS 1000  /* from the notice of a loss to the end of a process that has succeeded */
 
-/* What an epoll entry is about. The entry also has the rank and the stream. */
+/* The kinds of entries in epoll. An entry also has the rank and the stream. */
 enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT, ABOUT_MISSED, ABOUT_NOTICES };
 #define ABOUT(kind, rank, stream) ((uint64_t)(rank) << 8 | (uint64_t)(stream) << 4 | (uint64_t)(kind))
 
-/* Blocks what the loop reads from the signalfd. Signals that this program was told to ignore stay ignored,
- * here and in the members. */
+/* Blocks the signals that the loop reads from the signalfd. A signal that this program was told to ignore
+ * stays ignored, here and in the members. */
 int relay_prepare(struct run *run) {
         static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD };
         sigset_t set;
@@ -43,7 +43,8 @@ int relay_prepare(struct run *run) {
         sigprocmask(SIG_BLOCK, &set, &run->mask);
         run->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
         run->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-        /* What members leave becomes a child of this process instead of init's, and so can be ended. */
+        /* Orphans of the members become children of this process instead of init's, so that it can end
+         * them. */
         prctl(PR_SET_CHILD_SUBREAPER, 1);
         return run->signal_fd < 0 || run->epoll_fd < 0 ? -errno : 0;
 }
@@ -54,8 +55,8 @@ static int relay_follow(const struct run *run, int fd, uint64_t about) {
         return epoll_ctl(run->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-/* Before it is closed: a process that was forked and has not executed anything yet has it, too, and then
- * closing it here does not take it out of epoll. */
+/* To be called before the descriptor is closed: a process that was forked and has not executed a program yet
+ * has it open, too, and then close() does not take it out of epoll. */
 static void relay_unfollow(const struct run *run, int fd) {
         if (fd >= 0)
                 epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -100,7 +101,8 @@ static void relay_give_up(struct run *run, const struct run_member *member, int 
                 stop_begin(run, SIGTERM, member->result);
 }
 
-/* It has not become the command, or cannot be followed. Nobody would notice its end, or waits for it. */
+/* Forgets a process that did not become the command or cannot be followed. The loop would not notice its end,
+ * so it must not wait for it. */
 static void relay_forget_member(const struct run *run, struct run_member *member) {
         relay_unfollow(run, member->pidfd);
         member->pidfd = fd_close(member->pidfd);
@@ -128,7 +130,7 @@ static void relay_restart(struct run *run, unsigned rank) {
         }
 }
 
-/* What it has left behind is killed now. Its place, and what it has written, keep until it is due. */
+/* Kills the processes that the member has left behind. Its place and its output are kept until it is due. */
 static void relay_plan_restart(struct run *run, struct run_member *member) {
         int64_t now = moment_ms();
         int64_t pause = pause_before_start(&member->quick, now - member->started, run->pause_most_ms);
@@ -190,7 +192,7 @@ static void relay_member_ended(struct run *run, unsigned rank) {
         member->loss = NULL;
 }
 
-/* The members wait for the daemon that is started in its place. */
+/* Starts another daemon in its place, for which the members wait. */
 static void relay_daemon_ended(struct run *run) {
         pid_t pid = run->daemon.pid;
         char how[96];
@@ -211,7 +213,8 @@ static void relay_daemon_ended(struct run *run) {
         stop_begin(run, SIGTERM, CLI_ERROR);
 }
 
-/* Asks whether the others wait for one that has ended well. */
+/* Starts a question to the daemon, if one is due: whether members wait for a rank that has ended with status
+ * 0. */
 static void relay_ask_missed(struct run *run) {
         int before = run->missed.pipe;
         int r = run->stopping || run->options->bare ? 0 : missed_ask(&run->missed, run);
@@ -233,7 +236,7 @@ static void relay_take_missed(struct run *run) {
         stop_begin(run, SIGTERM, CLI_ERROR);
 }
 
-/* Also one that has ended. */
+/* The member to which the process belongs, also one that has ended; NULL: none. */
 static struct run_member *relay_member_of(const struct run *run, pid_t pid) {
         int rank;
 
@@ -250,8 +253,8 @@ static void relay_show_loss(struct run *run, struct run_member *member) {
         member->loss = NULL;
 }
 
-/* To the daemon a member is lost that does not leave the job, also one that has done its part: such a process
- * ends a moment later. */
+/* Keeps the daemon's notice of a loss for a moment. The daemon reports any disconnect without LEAVE as a
+ * loss, even after success; the process then ends with status 0 a moment later, and its notice is dropped. */
 static void relay_keep_loss(struct run *run, struct run_member *member, const char *text) {
         if (member->done)
                 return;
@@ -263,7 +266,7 @@ static void relay_keep_loss(struct run *run, struct run_member *member, const ch
                 relay_show_loss(run, member);
 }
 
-/* The name of a job may have any words in it. */
+/* Compares the job's name as well, because a name may contain any words. */
 static bool relay_is_loss(const struct run *run, const char *text) {
         char head[320];
         int n = snprintf(head, sizeof head, "job '%s' lost rank ", run->job);
@@ -276,7 +279,8 @@ static void relay_show_notice(void *data, const struct notice *notice) {
         struct run_member *member =
                 notice->pid && relay_is_loss(run, notice->text) ? relay_member_of(run, notice->pid) : NULL;
 
-        /* What follows from the end of the members is no news, and nothing to act upon. */
+        /* While the members are ended, only errors are news: lesser notices are expected, and need no
+         * action. */
         if (run->stopping && notice->level > LOG_ERR)
                 return;
         if (member)
@@ -341,7 +345,7 @@ static bool relay_has_output(const struct run *run) {
         return false;
 }
 
-/* For how long the loop may sleep. */
+/* Milliseconds for which the loop may sleep. */
 static int relay_sleep(const struct run *run) {
         int64_t next = run->options->bare ? 0 : run->missed.at;
         int stop = stop_time_left(run);
@@ -359,7 +363,7 @@ static int relay_sleep(const struct run *run) {
         return left > 0 ? (int)left : 0;
 }
 
-/* What is due now, whatever has happened. */
+/* Does everything that is due now, whatever woke the loop. */
 static void relay_look_around(struct run *run) {
         stop_check(run);
         relay_start_due(run);
@@ -377,8 +381,8 @@ static void relay_loop(struct run *run) {
                 for (int i = 0; i < n; i++)
                         relay_dispatch(run, events[i].data.u64);
                 relay_look_around(run);
-                /* All have ended, but something that they started still holds the pipes: it is asked to end
-                 * too. */
+                /* All members have ended, but processes that they started still hold the pipes: these are
+                 * asked to end, too. */
                 if (!relay_alive(run) && !draining) {
                         draining = true;
                         run->deadline = moment_ms() + DRAIN_MS;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
- * variables.c knows what they find in their environment; missed.c finds out whether they wait for one that
- * has ended; output.c relays what they write; notices.c follows the daemon's log; stop.c ends things; relay.c
- * is the loop. There is one thread; all signals of interest are blocked and read from a signalfd.
- * What the command's options mean and what comes first is decided in cmd/run.c.
+ * variables.c sets their environment; missed.c finds out whether they wait for one that has ended; output.c
+ * relays their output; notices.c follows the daemon's log; stop.c ends the members; relay.c is the loop.
+ * There is one thread; all signals of interest are blocked and read from a signalfd. cmd/run.c reads the
+ * options of the command, and decides the order in which things start and end.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ struct run_options {
         bool always_private;
         bool keep_going;
         const char *log_dir; /* NULL: none */
-        bool bare; /* the one member belongs to this program: it writes to this one's streams itself, and says
+        bool bare; /* the only member is a part of this program: it writes to the streams itself, and says
                       why it fails */
         unsigned long restarts; /* of each member */
         struct cli_list daemon_args;
@@ -38,7 +38,7 @@ struct run_daemon {
         char *directory; /* NULL: there is none */
         char *socket;
         char *log;      /* its file */
-        off_t log_from; /* where what this daemon writes begins in it */
+        off_t log_from; /* the offset at which the lines of this daemon begin */
         pid_t pid;
         int pidfd;
         int lock; /* daemon.pid, locked for as long as this program lives */
@@ -57,14 +57,14 @@ struct run_daemon {
 int run_daemon_start(struct run_daemon *daemon, const char *device, const struct run_options *options,
                      int signal_fd, const sigset_t *mask);
 /* The daemon has ended: reaps it and starts another one in its place, which the members find by themselves.
- * `ret_how` becomes a text about the end. False if a new one could not be started, or if that has happened
- * too often. One that has not ended stays, and the text is empty. */
+ * `ret_how` becomes a text about the end. False if no new daemon could be started, or if daemons have ended
+ * too often. A daemon that has not ended stays, and the text is empty. */
 bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *options, const sigset_t *mask,
                         char *ret_how, size_t size);
 /* Writes the last lines of its log to stderr. */
 void run_daemon_show_log(const struct run_daemon *daemon);
-/* Ends the daemon and removes the directory; nothing if there is none. `keep`: its log stays, in a file
- * beside the directory, and people are told where. */
+/* Ends the daemon and removes the directory; does nothing if there is none. `keep`: the log stays, in a file
+ * beside the directory, and its path is shown. */
 void run_daemon_stop(struct run_daemon *daemon, bool keep);
 
 /* ---- members ---- */
@@ -77,13 +77,13 @@ struct run_member {
         pid_t pid;             /* also its process group; reaped last, so that the number is not used again */
         int pidfd;             /* -1 once it has ended */
         bool done;             /* with status 0 */
-        int result;            /* if it has failed: the exit status that this means, */
-        char how[96];          /* and what has happened */
+        int result;            /* exit status that its failure means */
+        char how[96];          /* the same in words */
         int64_t started;       /* CLOCK_MONOTONIC ms */
-        int64_t due;           /* it is started again then; 0: not at all */
-        char *loss;            /* what the daemon says of its loss, not shown yet; NULL: nothing */
-        int64_t loss_due;      /* when it is, if its process goes on */
-        unsigned long quick;   /* ends soon after a start, in a row */
+        int64_t due;           /* when it is started again; 0: not at all */
+        char *loss;            /* the daemon's notice of its loss, if not shown yet; NULL: none */
+        int64_t loss_due;      /* when the notice is shown, unless the process ends before */
+        unsigned long quick;   /* how often in a row it has ended soon after a start */
         int log;               /* of --log-dir; -1: none */
         int pipe[RUN_STREAMS]; /* -1 at end of file */
         struct lines lines[RUN_STREAMS];
@@ -99,7 +99,7 @@ struct run {
         const char *token; /* of a job whose name this program has made up; NULL: the caller's, if any */
         char *example; /* the example program that the command names, if PATH has no program of that name */
         struct missed missed;
-        sigset_t mask; /* before any signal was blocked: what children get */
+        sigset_t mask; /* the mask before any signal was blocked, for children */
         int signal_fd;
         int epoll_fd;
         struct notices notices;
@@ -110,9 +110,9 @@ struct run {
         unsigned drawn;             /* rows with bars that are there now, above the cursor */
         bool redraw;                /* they are out of date */
         bool gone[RUN_STREAMS];     /* the reader of this program's stream has gone */
-        bool interrupted;           /* by a signal, which is why it ends */
-        bool signalled;             /* one has been passed on: the next one kills */
-        bool unheard;               /* the reader of the output has gone, which ended it */
+        bool interrupted;           /* a signal is the reason of the end */
+        bool signalled;             /* a signal has been passed on: the next one kills */
+        bool unheard;               /* the end of the reader of the output is the reason of the end */
         bool stopping;              /* the members have been asked to end */
         bool killed;                /* they have been killed */
         int result;
@@ -121,29 +121,29 @@ struct run {
 
 /* Starts one more member. An exit code: 126 and 127 as in shells where the command cannot run. */
 int run_member_start(struct run *run, unsigned rank);
-/* The rank of the member, of those that run, that the process belongs to: it is the member's, or one that it
- * has started. -1: none. */
+/* The rank of the running member to which the process belongs: as its own process, or as one that it has
+ * started. -1: none. */
 int run_member_of(const struct run *run, pid_t pid);
-/* Starts one that has ended again, in its place; what was left of it is killed and reaped. */
+/* Starts a member again that has ended, in its place; its remaining processes are killed and reaped first. */
 int run_member_restart(struct run *run, unsigned rank);
 /* Starts all of them, or as many as can be started. An exit code. */
 int run_members_start(struct run *run);
-/* Kills whatever is left of the members and of what they started, and reaps it. */
+/* Kills and reaps all remaining processes of the members, and those that they started. */
 void run_members_end(struct run *run);
 
 /* ---- their environment ---- */
 
-/* Sets what all members find in it, in this program's own environment. */
+/* Sets the variables that all members have in common, in this program's own environment. */
 void run_set_common_variables(const struct run *run);
 /* The longest pause between two starts of a member, in milliseconds: its place must be kept meanwhile, and
- * while it starts. To be asked after that. */
+ * while it starts. To be called after run_set_common_variables(). */
 int64_t run_longest_pause(void);
-/* Sets what makes this process the member of that rank; runs in the child. */
+/* Sets the variables that make this process the member of that rank; runs in the child. */
 void run_set_member_variables(unsigned rank);
 
 /* ---- the loop ---- */
 
-/* Blocks the signals that relay_run() is to read, and prepares what it waits with. 0 or a negative errno. */
+/* Blocks the signals that relay_run() reads, and prepares its epoll. 0 or a negative errno. */
 int relay_prepare(struct run *run);
 /* Relays until all members have ended; run->result is the exit code then. */
 void relay_run(struct run *run);

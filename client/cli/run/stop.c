@@ -48,7 +48,7 @@ static void stop_reap_orphans(const struct run *run) {
         while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
                 for (unsigned i = 0; i < run->n_members; i++)
                         if (run->member[i].pid == info.si_pid)
-                                return; /* it hides later ones until run_members_end() */
+                                return; /* it hides later orphans until run_members_end() */
                 if (info.si_pid == run->daemon.pid)
                         return;
                 waitpid(info.si_pid, NULL, 0);
@@ -56,8 +56,8 @@ static void stop_reap_orphans(const struct run *run) {
         }
 }
 
-/* Says what a signal does. Nobody may be reading, and the next signal must be heard all the same: so it is
- * said only where that takes no time. */
+/* Says what a signal does, if stderr takes the text at once. Its reader may be stuck, and the next signal
+ * must be handled all the same. */
 static void stop_say(const struct run *run, int number) {
         const char *name = sigabbrev_np(number);
         struct pollfd fd = { .fd = STDERR_FILENO, .events = POLLOUT };
@@ -84,8 +84,8 @@ static void stop_say(const struct run *run, int number) {
                              ranks, n == 1 ? "it" : "them");
 }
 
-/* The first one asks, also where the members have been asked to end for another reason: they keep their grace
- * time. The next one kills, except SIGHUP: a terminal that goes away may send several. */
+/* The first signal asks the members to end; if they were asked before, for another reason, they keep their
+ * grace time. The next one kills them, except SIGHUP: a terminal that goes away may send several. */
 static void stop_take_end(struct run *run, int number) {
         if (run->signalled && number == SIGHUP)
                 return;

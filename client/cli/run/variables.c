@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the members of `gradsyncctl run` find in their environment: their place in the job, by gradsync's
- * names and by those of torchrun, and what a script that was written for torchrun expects besides. See run.h.
+ * Sets the environment of the members of `gradsyncctl run`: their place in the job, by gradsync's names and
+ * by those of torchrun, and the other variables that a script for torchrun expects. See run.h.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,14 +10,14 @@
 
 #include "client/cli/run/run.h"
 
-/* For how long the place of a lost member is kept. A process comes for it only if processes are started
- * again. Until that one joins, it may have to load a framework from a slow file system, so the time is
+/* Seconds for which the place of a lost member is kept. A process comes for the place only if processes are
+ * started again. It may have to load a framework from a slow file system before it joins, so the time is
  * generous; if it does not come after all, this program ends the others. */
 #define RESTART_GRACE_S 120
-/* The daemon's own setting counts, which may be short. */
+/* Assumed where the setting of the daemon counts, which may be short. */
 #define UNKNOWN_GRACE_S 2
 #define LONGEST_PAUSE_S 10
-/* torchrun's, for a machine on which no port can be had. */
+/* torchrun's port, for a machine on which no port is free. */
 #define USUAL_PORT 29500
 
 static void variables_set_number(const char *name, unsigned long value, bool replace) {
@@ -27,8 +27,8 @@ static void variables_set_number(const char *name, unsigned long value, bool rep
         setenv(name, text, replace);
 }
 
-/* A port on which nobody listens, for a process group that the members may make besides. It is not held until
- * then: only they can listen on it. */
+/* Finds a free port of this host, for a process group that the members may make besides. The port is not
+ * reserved: the members themselves have to listen on it. */
 static unsigned variables_free_port(void) {
         struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         socklen_t size = sizeof address;
@@ -40,7 +40,7 @@ static unsigned variables_free_port(void) {
         return ntohs(address.sin_port);
 }
 
-/* The CPUs that this program may use, shared by the members. */
+/* The threads for each member: the CPUs of this program divided among the members. */
 static unsigned variables_threads(unsigned long members) {
         cpu_set_t allowed;
         unsigned n = 1;

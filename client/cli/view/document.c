@@ -84,7 +84,7 @@ static json_t *document_wait(const Wire__StatusWait *w) {
                       AS("text", value_known_text(w->text)));
 }
 
-/* An array of what `make` says about each entry. */
+/* An array of the objects that `make` makes of the entries. */
 #define ARRAY(list, n, make)                                                                                 \
         ({                                                                                                   \
                 json_t *array_ = json_array();                                                               \
@@ -149,7 +149,7 @@ static void document_add_links(json_t **array, const struct snapshot *from) {
                 value_append(array, document_link(from, from->link[i]));
 }
 
-/* One list of what all of these daemons have. */
+/* Puts the entries of all these daemons into one array. */
 static json_t *document_gather(const struct snapshot *snapshot, size_t n,
                                void (*add)(json_t **, const struct snapshot *)) {
         json_t *array = json_array();

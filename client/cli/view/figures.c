@@ -6,8 +6,8 @@
 
 #include "client/cli/view/figures.h"
 
-/* The same in the look before this one (NULL: there is none): what is shown is of the interval between the
- * two, or since the start at the first look. */
+/* The job in the look before this one, or NULL. The figures cover the interval between the two looks; at the
+ * first look, the time since the start. */
 static const struct snapshot_job *figures_before(const struct observation *past, const struct snapshot *from,
                                                  const struct snapshot_job *job) {
         for (size_t i = 0; past && i < past->n; i++) {
@@ -21,7 +21,7 @@ static const struct snapshot_job *figures_before(const struct observation *past,
         return NULL;
 }
 
-/* How much a counter has grown; one that began anew has not. */
+/* The growth of a counter; 0 if the counter began anew. */
 static uint64_t figures_growth(uint64_t now, uint64_t before) {
         return now > before ? now - before : 0;
 }
@@ -44,18 +44,18 @@ static uint64_t figures_late_us(const Wire__StatusJob *now, const Wire__StatusJo
         return buckets > 0 ? (uint64_t)((double)over_all_buckets / (double)buckets * (double)steps) : 0;
 }
 
-/* Part of the interval that a sum of microseconds grew by; below 0 where it is not known. */
+/* The share of the interval by which a sum of microseconds grew; below 0 if it is not known. */
 static double figures_share(bool known, uint64_t us, double seconds) {
         double share = known && seconds > 0 ? (double)us / 1e6 / seconds : 0;
 
         return !known ? -1 : share < 1 ? share : 1;
 }
 
-/* What is found by a number. A job may have tens of thousands of members, each of which is looked up. */
+/* Things by number: a job may have tens of thousands of members, each of which is looked up. */
 struct figures_index {
         struct figures_entry {
                 uint64_t number;
-                size_t place; /* of several with the same number the first counts */
+                size_t place; /* of several entries with the same number, the first one counts */
                 const void *what;
         } * entry;
         size_t n;
@@ -89,7 +89,7 @@ static const void *figures_index_find(const struct figures_index *index, uint64_
         return from < index->n && index->entry[from].number == number ? index->entry[from].what : NULL;
 }
 
-/* Members of a look before this one, by their ids. `job` NULL: there was none. 0 or -ENOMEM. */
+/* Indexes the members of the look before this one by id. `job` NULL: there was none. 0 or -ENOMEM. */
 static int figures_index_members(const struct snapshot_job *job, struct figures_index *ret) {
         size_t n = job ? job->n_members : 0;
 
@@ -102,7 +102,7 @@ static int figures_index_members(const struct snapshot_job *job, struct figures_
         return 0;
 }
 
-/* Waits for members, by their ranks. 0 or -ENOMEM. */
+/* Indexes the waits for members by rank. 0 or -ENOMEM. */
 static int figures_index_waits(const struct snapshot_job *job, struct figures_index *ret) {
         *ret = (struct figures_index){ .entry = calloc(job->n_waits + 1, sizeof *ret->entry) };
         if (!ret->entry)
@@ -233,7 +233,7 @@ static int figures_compare(enum figures_order order, const struct figures *a, co
         }
 }
 
-/* What is equal stays in the order of the daemon's answer. */
+/* Equal entries stay in the order of the daemon's answer. */
 static int figures_settle(int compared, size_t a, size_t b, const struct figures_how *how) {
         int settled = compared ? compared : a < b ? -1 : a > b;
 

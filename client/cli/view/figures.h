@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `top` knows of each job and member: rates and shares of the time between two looks, and an order. Pure
- * except for memory.
+ * The figures of each job and member for `top`: rates and shares of the time between two looks, and their
+ * order. Pure except for memory.
  */
 #pragma once
 
@@ -13,7 +13,7 @@ struct figures {
         double rate;    /* steps a second; below 0: not known */
         double exposed; /* shares of the time, 0 to 1; below 0: not known */
         double late;
-        const Wire__StatusWait *wait; /* for it, or the oldest one of the job; NULL: none */
+        const Wire__StatusWait *wait; /* the wait for the member, or the oldest wait of the job; NULL: none */
 };
 
 struct figures_member {
@@ -44,10 +44,11 @@ enum figures_order {
         FIGURES_BY_STEP,
 };
 
-/* Compared with what was seen `elapsed_ms` ago (NULL: nothing was). 0 or -ENOMEM. The list must not outlive
- * the observation. */
+/* Computes the figures from a comparison with `past`, seen `elapsed_ms` ago (NULL: there is none). 0 or
+ * -ENOMEM. The list must not outlive the observation. */
 int figures_collect(const struct observation *now, const struct observation *past, uint64_t elapsed_ms,
                     struct figures_list *ret);
-/* Jobs, and within each of them its members: what is most (of steps: least) first, or the other way round. */
+/* Sorts the jobs, and the members of each job: the largest figure first (for steps: the smallest), or the
+ * other way round if `reverse`. */
 void figures_sort(struct figures_list *list, enum figures_order order, bool reverse);
 void figures_deinit(struct figures_list *list);

@@ -20,6 +20,6 @@ struct keys {
  */
 void keys_open(struct keys *keys);
 void keys_close(struct keys *keys);
-/* The keys that have come, without the sequences of arrows and the like, which are no letters. Returns how
- * many, 0 too if the terminal is gone, which turns them off. */
+/* Reads the keys that have come, without arrows and other keys that send sequences. Returns their number; 0
+ * too if the terminal is gone, which turns keys off. */
 size_t keys_read(struct keys *keys, char out[KEYS_MOST]);

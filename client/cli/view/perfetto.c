@@ -18,10 +18,10 @@ struct perfetto_track {
         uint32_t plan, index;
 };
 
-/* The step whose frames arrive now. Its slice is written when it is known that no more of them come. */
+/* The step whose frames arrive now. Its slice is written after the last of them. */
 struct open_step {
         bool any;
-        Wire__TraceStep is; /* what its first frame says of it; the lists are gone */
+        Wire__TraceStep is; /* its first frame, without the lists */
         uint32_t seen;      /* buckets */
         double sum_squares;
         uint64_t nonfinite;
@@ -75,7 +75,7 @@ static void perfetto_name_it(struct perfetto *trace, const char *what, size_t th
                                        (int)trace->process, "tid", (int)thread, "args", key, value));
 }
 
-/* With the first of its parameters, where that is known. */
+/* The name has the first parameter of the bucket, if that is known. */
 static char *perfetto_bucket_name(const struct perfetto_track *track, const Wire__TraceBucket *bucket) {
         _cleanup_(freep) char *more =
                 bucket->parameters > 1 ? format_new(" and %u more", bucket->parameters - 1) : strdup("");

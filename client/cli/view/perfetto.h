@@ -20,8 +20,8 @@ struct perfetto *perfetto_new(FILE *to);
 /* Records of another daemon follow; `place` stands in the names of its processes, to distinguish them from
  * those of other daemons ("" for nothing). */
 void perfetto_daemon(struct perfetto *trace, const char *place);
-/* They are of another node: `ahead` us have to be added to its times. `note` says on its processes how well
- * that is known. */
+/* The records that follow are of another node: `ahead` us have to be added to its times. `note` says on its
+ * processes how well that is known. */
 void perfetto_node(struct perfetto *trace, const char *place, int64_t ahead, const char *note);
 /* Takes the frames of one daemon in the order in which they arrive. 0, -EPROTO for a frame that makes no
  * sense, -ENOMEM. */

@@ -9,7 +9,7 @@
 #include "client/cli/view/table.h"
 #include "client/cli/view/text.h"
 
-#define MANY_MEMBERS 32 /* more than this and only those that stand out are listed */
+#define MANY_MEMBERS 32 /* a job with more members lists only those that stand out */
 #define MANY_WAITS 4
 
 static const char *text_or_empty(const char *text) {
@@ -76,7 +76,7 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
                 paint_line(to, "", color, PAINT_DIM, "only your own jobs are shown");
 }
 
-/* Those that are as they should be are in `list links`. */
+/* Shows the connections that have trouble; `list links` shows all of them. */
 static void text_trouble(const struct snapshot *from, bool color, FILE *to) {
         for (size_t i = 0; i < from->n_links; i++) {
                 const Wire__StatusLink *l = from->link[i];
@@ -281,7 +281,8 @@ static void text_job_members(const struct snapshot_job *job, bool whole, bool co
                         format_plural(left_out));
 }
 
-/* What the member that is waited for has to do; "" for a step, whose bucket says it. */
+/* The task of a member for which others wait, as in "waiting for rank 1 to join"; "" for a step, whose bucket
+ * says it. */
 static const char *text_wait_purpose(const char *what) {
         static const struct {
                 const char *what, *purpose;
@@ -358,7 +359,7 @@ static void text_job(const struct snapshot_job *job, bool whole, bool color, FIL
         text_job_nonfinite(job->job, color, to);
         text_job_members(job, whole, color, to);
         text_job_loss(job->job, color, to);
-        /* A job that has got over a loss says no more why it was held up. */
+        /* After a job has recovered from a loss, the reason why it was held up is no longer shown. */
         if (why && *why && !(job->job->has_lost_rank && text_goes_on(job->job)))
                 fprintf(to, "  %s\n", why);
         text_missing_members(job, color, to);

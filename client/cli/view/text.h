@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `status` and `list` show to people: one screen, no internal ids, every foreign name escaped. */
+/* The output of `status` and `list` for people: one screen, no internal ids, every foreign name escaped. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include "client/cli/ask/ended.h"
 #include "client/cli/ask/observe.h"
 
-/* `whole`: all members, however many; else only those that stand out where a job is large. */
+/* `whole`: shows all members, however many; else a large job shows only those that stand out. */
 void text_status(const struct observation *observation, bool whole, bool color, FILE *to);
 void text_jobs(const struct observation *observation, bool color, FILE *to);
 void text_clients(const struct observation *observation, bool color, FILE *to);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `top` shows: jobs and members in one table. */
+/* The page of `top`: jobs and members in one table. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of JSON. What is absent, and what JSON has no word for (nan, inf), becomes null. Each returns a new
- * reference, or NULL if memory is short; a NULL among the values of an object or an array spoils the whole of
- * it.
+ * Values of JSON. An absent value, and one that JSON has no word for (nan, inf), becomes null. Each function
+ * returns a new reference, or NULL if memory is short; a NULL among the values of an object or an array makes
+ * the whole NULL.
  */
 #pragma once
 

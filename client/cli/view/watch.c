@@ -22,7 +22,8 @@ static void watch_on_disturbance(int number) {
         watch_disturbed = number;
 }
 
-/* While a look is under way they wait. `keys`: the terminal has to be put right before this process ends. */
+/* Signals wait while a look is under way. `keys`: the terminal has to be put right before this process
+ * ends. */
 static void watch_catch_signals(bool keys, sigset_t *before) {
         static const struct {
                 int number;
@@ -72,7 +73,7 @@ static bool watch_take_keys(const struct watch *watch, struct keys *keys) {
         return true;
 }
 
-/* Until the next look is due: false. True if the watch ends, with *ret_code. */
+/* Waits until the next look is due, and returns false. Returns true if the watch ends, with *ret_code. */
 static bool watch_pause(const struct watch *watch, struct keys *keys, const sigset_t *mask, int *ret_code) {
         int64_t until_us = moment_us() + (int64_t)watch->interval_ms * 1000;
 

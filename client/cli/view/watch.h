@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking again and again, page by page: for `status --watch` and `top`. */
+/* Looks again and again, and shows pages: for `status --watch` and `top`. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 
 #include "client/cli/ask/lookout.h"
 
-/* What look() may return beside an exit code: there was nothing to be seen, and the turn does not count. */
+/* A result of look() besides the exit codes: it has seen nothing, and the turn does not count. */
 #define WATCH_NOTHING (-1)
 
 struct watch {
