@@ -69,7 +69,6 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__RESUMED] = &wire__resumed__descriptor,
         [WIRE__MESSAGE_TYPE__RESTARTING] = &wire__restarting__descriptor,
         [WIRE__MESSAGE_TYPE__PLAN_STEP] = &wire__plan_step__descriptor,
-        [WIRE__MESSAGE_TYPE__TICKET] = &wire__ticket__descriptor,
         [WIRE__MESSAGE_TYPE__REGISTER] = &wire__register__descriptor,
         [WIRE__MESSAGE_TYPE__REGISTERED] = &wire__registered__descriptor,
         [WIRE__MESSAGE_TYPE__UNREGISTER] = &wire__unregister__descriptor,

@@ -169,7 +169,6 @@ struct job {
         struct asking *asking; /* a process asks for a place in this call; NULL: none does */
         uint32_t generation;   /* 0: it has not formed yet */
         struct sha256 secret;  /* of the generation: see struct order */
-        uint32_t ticket;       /* edition of the members' tickets */
         uint32_t world;        /* its members on all nodes: what an average is divided by */
         uint32_t max_world;    /* how many there may be */
         struct membership_loss
@@ -185,7 +184,8 @@ struct job {
         struct list exchanges; /* of plans that are gone, until the engine has let go of them */
         struct comm comm;
         struct operation operation;
-        struct record *record; /* since the first plan was agreed */
+        struct record *record;    /* since the first plan was agreed */
+        struct journal_job *kept; /* in the journal; NULL: nothing, as of a job of one daemon */
         struct nonfinite blame;
         struct recovery recovery;
         struct charge charge; /* one job */

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "job/plan/plan.h"
+#include "job/plan/position.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/restart/takeover.h"
@@ -68,6 +69,16 @@ static void take_places(struct job *job) {
         }
 }
 
+/* Before members hear of the generation. */
+static void generation_keep(const struct job *job) {
+        const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
+                                             .sequence =
+                                                     job->n_local > 0 ? job->local[0]->operation.next : 0 };
+
+        position_keep(job);
+        journal_end_operation(job->kept, &ended);
+}
+
 /* The member is new, and counts its plans from the first one that others still have. */
 static void generation_welcome(struct member *member, const struct plan_ordinals *plans) {
         member->next_plan = plans->n > 0 ? plans->ordinal[0] : plans->next;
@@ -81,6 +92,7 @@ static void formed(struct job *job) {
         job_set_state(job, JOB_RUNNING);
         take_places(job);
         log_formed(job, "formed");
+        generation_keep(job);
         plan_list(job, true, &plans);
         for (uint32_t local = 0; local < job->n_local; local++)
                 generation_welcome(job->local[local], &plans);
@@ -202,6 +214,7 @@ static void reformed(struct job *job, uint32_t from, uint32_t before, uint32_t b
         job_set_state(job, JOB_RUNNING);
         if (job->takeover == NULL) /* else the verdict has been logged */
                 log_formed(job, "goes on");
+        generation_keep(job);
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (fresh[local])
                         generation_welcome(job->local[local], &plans);

@@ -73,7 +73,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->cluster = join->cluster;
         job->token = *join->token;
         job_listen(job);
-        int r = job_charge(job, size, refusal);
+        int r = job_charge(job, size + (job->cluster ? journal_job_bytes() : 0), refusal);
         if (r == 0)
                 r = machine_init(job, join->membership.incarnation, on_beat, refusal);
         if (r != 0) {
@@ -81,6 +81,8 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 free(job);
                 return r;
         }
+        if (job->cluster)
+                job->kept = journal_add_job(jobs->journal, job->uid, job->name, join->membership.incarnation);
         job->id = ++jobs->next_job;
         job->open = true;
         job->incarnation = join->membership.incarnation;
@@ -104,6 +106,7 @@ struct job *job_free(struct job *job) {
         takeover_free(job->takeover);
         job_tell(job, (struct job_event){ .kind = JOB_EVENT_ENDED });
         records_keep(&job->table->ended, job->record);
+        journal_drop_job(job->table->journal, job->kept);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         job_forget_state(job);
         job_discharge(job);

@@ -192,13 +192,13 @@ struct jobs *jobs_free(struct jobs *jobs) {
         if (jobs == NULL)
                 return NULL;
         carry_end(jobs);
+        jobs->journal = journal_close(jobs->journal); /* jobs that are left are the next daemon's */
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
         carry_let_go(jobs);
         holdings_deinit(&jobs->holdings);
         parameters_home_deinit(&jobs->parameters);
         records_deinit(&jobs->ended);
-        journal_close(jobs->journal);
         loop_timer_free(jobs->tick);
         effects_deinit(&jobs->effects);
         tasks_deinit(&jobs->tasks);

@@ -40,7 +40,38 @@ static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
                               rejoin->stable);
-        return ticket_check(&rejoin->ticket, name, wish->rank, rejoin->world, refusal);
+        return 0;
+}
+
+/* The place in the generation that the member knows, or in the next one: the former daemon may have been
+ * killed before it had told the member. NULL: the journal does not have it. */
+static const struct journal_place *rejoin_look_up(struct jobs *jobs, const struct job_rejoin *rejoin) {
+        const struct job_join *join = &rejoin->join;
+        const struct journal_job *kept =
+                journal_find_job(jobs->journal, join->uid, join->name, join->membership.incarnation);
+        const struct journal_place *place = journal_place_of(kept, rejoin->said.word.generation);
+
+        return place != NULL ? place : journal_place_of(kept, rejoin->said.word.generation + 1);
+}
+
+/* Where the job was, for a job that is to be taken back, or is being taken back. */
+static int rejoin_find_place(struct jobs *jobs, struct job_rejoin *rejoin, struct refusal *refusal) {
+        const struct journal_place *place = NULL;
+        uint32_t rank = rejoin->join.membership.rank;
+
+        if (!rejoin->join.cluster)
+                place_alone(&rejoin->place, rejoin->said.word.generation, rejoin->world);
+        else if ((place = rejoin_look_up(jobs, rejoin)) != NULL)
+                rejoin->place = *place;
+        else
+                return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                              "job '%s' has members on other daemons, and the journal of this gradsyncd does "
+                              "not say where in the cluster they were in generation %u: join it again",
+                              rejoin->join.name, rejoin->said.word.generation);
+        if (place_has(&rejoin->place, rank))
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID, "job '%s': rank %u of %u was not on this gradsyncd",
+                      rejoin->join.name, rank, rejoin->world);
 }
 
 /* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */
@@ -72,7 +103,7 @@ static void remove_absent(struct job *job) {
 static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
-        uint32_t n = rejoin->ticket.n_ranks;
+        uint32_t n = rejoin->place.n_ranks;
         size_t size = sizeof(struct takeover) + n * sizeof(struct returned);
         struct takeover *takeover = calloc(1, size);
 
@@ -82,7 +113,7 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         if (r == 0)
                 r = machine_reserve(job, n + job->machine.node.n, 0, refusal);
         for (uint32_t local = 0; local < n && r == 0; local++)
-                r = add_absent(job, local, rejoin->ticket.rank[local], refusal);
+                r = add_absent(job, local, rejoin->place.rank[local], refusal);
         if (r == 0) /* last: if this job cannot be taken back, nobody must wait for its former members */
                 r = machine_expect(job, n, refusal);
         if (r != 0) {
@@ -92,7 +123,7 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         }
         takeover->generation = rejoin->said.word.generation;
         takeover->first = rejoin->join.membership;
-        takeover->ticket = rejoin->ticket;
+        takeover->place = rejoin->place;
         takeover->deadline = now + wait;
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
@@ -129,7 +160,7 @@ static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, stru
 static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->said.word.generation;
 
-        return rejoin->world == job->world && ticket_agrees(&rejoin->ticket, &job->takeover->ticket) &&
+        return rejoin->world == job->world && place_agrees(&rejoin->place, &job->takeover->place) &&
                (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
 }
 
@@ -143,7 +174,7 @@ static int rejoin_stale(const struct job *job, const struct job_rejoin *rejoin, 
 }
 
 /* The job to which the member belongs; it is made if nobody has come before. */
-static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret,
+static int rejoin_find_job(struct jobs *jobs, struct job_rejoin *rejoin, struct job **ret,
                            struct refusal *refusal) {
         uint64_t incarnation = rejoin->join.membership.incarnation;
         struct job *job = *ret;
@@ -163,11 +194,16 @@ static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, s
                               "job '%s' has the scope '%s' here, and this process comes back with '%s'",
                               job->name, job->cluster ? "cluster" : "host",
                               rejoin->join.cluster ? "cluster" : "host");
-        if (job != NULL && job->state == JOB_FORMING && job->machine.node.world == 0)
+        bool forming = job != NULL && job->state == JOB_FORMING && job->machine.node.world == 0;
+        if (job != NULL && !forming && job->takeover == NULL)
+                return rejoin_stale(job, rejoin, refusal);
+        r = rejoin_find_place(jobs, rejoin, refusal);
+        if (r != 0)
+                return r;
+        if (forming)
                 r = rejoin_convert(job, rejoin, refusal);
         else if (job != NULL)
-                r = job->takeover != NULL && rejoin_agrees(job, rejoin) ? 0
-                                                                        : rejoin_stale(job, rejoin, refusal);
+                r = rejoin_agrees(job, rejoin) ? 0 : rejoin_stale(job, rejoin, refusal);
         else {
                 r = job_new(jobs, &rejoin->join, &job, refusal);
                 if (r != 0)
@@ -273,8 +309,8 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         member->next_plan = rejoin->said.next_plan;
         if (rejoin->said.word.generation > takeover->generation)
                 takeover->generation = job->generation = rejoin->said.word.generation;
-        if (ticket_is_newer(&rejoin->ticket, &takeover->ticket))
-                takeover->ticket = rejoin->ticket;
+        if (generation_compare(rejoin->place.generation, takeover->place.generation) > 0)
+                takeover->place = rejoin->place;
         *part = rejoin->said;
         part->here = true;
         part->due = takeover->deadline > now + LEAST_TELLING ? takeover->deadline : now + LEAST_TELLING;
@@ -315,8 +351,7 @@ static void rejoin_end_usurper(struct job *job) {
         job_free(job);
 }
 
-int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
-                struct refusal *refusal) {
+int jobs_rejoin(struct jobs *jobs, struct job_rejoin *rejoin, struct member **ret, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
         int r = rejoin_check_claims(rejoin, refusal);
 
@@ -333,7 +368,7 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         if (r == 0)
                 r = rejoin_check_place(job, rejoin, refusal);
         if (r == 0)
-                r = machine_reserve(job, 0, ticket_tracks(&rejoin->ticket), refusal);
+                r = machine_reserve(job, 0, place_tracks(&rejoin->place), refusal);
         if (r == 0 && !takeover_is_awaiting(job))
                 r = rejoin_take_late(job, rejoin, refusal);
         if (r != 0)

@@ -7,31 +7,8 @@
 #include "job/plan/plan.h"
 #include "job/restart/takeover.h"
 #include "job/watch/waits.h"
-#include "session/contents.h"
 #include "session/private.h"
 #include "session/proof.h"
-
-/* The latest ticket of the member, in memory that lasts until the next one; false: it needs none. */
-static bool events_ticket_of(const struct member *member, ProtobufCBinaryData *ret) {
-        struct session *session = member->owner;
-        struct ticket ticket;
-
-        if (!member->job->cluster || session == NULL)
-                return false;
-        ticket_of(member->job, &ticket);
-        ret->data = session->sessions->ticket;
-        ret->len = contents_pack(&ticket, session->sessions->ticket);
-        return true;
-}
-
-static void events_ticket(const struct member *member) {
-        Wire__Ticket message = WIRE__TICKET__INIT;
-
-        SET(message, job, member->job->id);
-        message.has_ticket = events_ticket_of(member, &message.ticket);
-        if (message.has_ticket)
-                session_send(member->owner, WIRE__MESSAGE_TYPE__TICKET, 0, &message.base);
-}
 
 static void events_joined(const struct member *member, const struct plan_ordinals *plans) {
         struct session *session = member->owner;
@@ -53,7 +30,6 @@ static void events_joined(const struct member *member, const struct plan_ordinal
         }
         SET(message, scope, member->job->cluster ? WIRE__SCOPE__SCOPE_CLUSTER : WIRE__SCOPE__SCOPE_HOST);
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
-        message.has_ticket = events_ticket_of(member, &message.ticket);
         message.has_proof = proof_make(session->sessions, member->job->uid, member->job->name,
                                        member->job->incarnation, member->stable, &proof) == 0;
         message.proof = (ProtobufCBinaryData){ .len = sizeof(proof), .data = proof.byte };
@@ -148,7 +124,6 @@ static void events_operation_done(const struct job_event *event) {
 
         SET(message, job, event->job->id);
         SET(message, sequence, event->sequence);
-        SET_IF(message, number, event->job->cluster, machine_committed(event->job, TRACK_OPERATION));
         events_answer(event, WIRE__MESSAGE_TYPE__OPERATION_DONE, &message.base);
 }
 
@@ -188,7 +163,6 @@ static void events_newgen(const struct member *member) {
         SET_IF(message, lost_pid, loss->pid != 0, loss->pid);
         SET(message, cause, loss->cause);
         message.text = (char *)(uintptr_t)job->loss_text;
-        message.has_ticket = events_ticket_of(member, &message.ticket);
         if (job->takeover != NULL) {
                 SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
@@ -205,7 +179,6 @@ static void events_resumed(const struct member *member) {
         SET(message, generation, member->job->generation);
         SET(message, operations, takeover != NULL ? takeover->operations : member->operation.next);
         SET_IF(message, operation_failed, takeover != NULL && takeover->operation_failed, true);
-        message.has_ticket = events_ticket_of(member, &message.ticket);
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, &message.base);
 }
 
@@ -299,7 +272,6 @@ void sessions_on_event(void *data, const struct job_event *event) {
 
         switch (event->kind) {
         case JOB_EVENT_JOINED: events_joined(member, event->plans); break;
-        case JOB_EVENT_TICKET: events_ticket(member); break;
         case JOB_EVENT_REFUSED: events_refused(event); break;
         case JOB_EVENT_PLAN_ARENA: events_plan_arena(event); break;
         case JOB_EVENT_PLAN_AGREED: events_plan_agreed(event); break;

@@ -4,7 +4,6 @@
 #include "job/plan/plan.h"
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
-#include "session/contents.h"
 #include "session/private.h"
 #include "session/proof.h"
 
@@ -18,41 +17,20 @@ static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
                 .operation_failed = rejoin->operation_failed,
                 .next_plan = rejoin->next_plan,
                 .operations = rejoin->operations,
-                .operation = rejoin->operation,
                 .lacks = rejoin->stateless,
                 .unsynced = rejoin->behind,
         };
 }
 
-/* Takes the ticket of a member of a cluster job, which says where the members of this daemon were. */
-static int rejoin_take_ticket(const struct session *session, const Wire__Rejoin *rejoin,
-                              struct job_rejoin *what, struct refusal *refusal) {
-        const char *name = rejoin->job != NULL ? rejoin->job : "";
-        bool cluster = session->sessions->config.jobs->config.cluster != NULL;
-
-        what->join.cluster = rejoin->scope == WIRE__SCOPE__SCOPE_CLUSTER;
-        if (!what->join.cluster) {
-                ticket_alone(&what->ticket, rejoin->generation, rejoin->world);
+/* Whether this daemon can have a job with members on others. */
+static int rejoin_check_cluster(const struct jobs_config *config, const struct job_join *join,
+                                struct refusal *refusal) {
+        if (!join->cluster || (config->cluster != NULL && config->engine != NULL))
                 return 0;
-        }
-        if (!cluster || session->sessions->config.jobs->config.engine == NULL)
-                return refuse(
-                        refusal, WIRE__CODE__MEMBER_LOST,
-                        "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
-                        "engine, any more: set `coordinator` in its configuration, and join again",
-                        name);
-        if (!rejoin->has_ticket)
-                return refuse(
-                        refusal, WIRE__CODE__MEMBER_LOST,
-                        "job '%s' has members on other daemons, and this member does not bring back what "
-                        "says where in the cluster it was: join it again",
-                        name);
-        int r = contents_read(rejoin->ticket.data, rejoin->ticket.len, &what->ticket, refusal);
-        if (r == 0 && what->ticket.generation.number != rejoin->generation)
-                r = refuse(refusal, WIRE__CODE__INVALID,
-                           "job '%s': the ticket that this member brings back is of generation %u, not %u",
-                           name, what->ticket.generation.number, rejoin->generation);
-        return r;
+        return refuse(refusal, WIRE__CODE__MEMBER_LOST,
+                      "job '%s' has members on other daemons, and this gradsyncd has no coordinator, or no "
+                      "engine, any more: set `coordinator` in its configuration, and join again",
+                      join->name);
 }
 
 int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -75,7 +53,8 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 
         if (r != 0)
                 return r;
-        r = rejoin_take_ticket(session, rejoin, &what, &request->refusal);
+        what.join.cluster = rejoin->scope == WIRE__SCOPE__SCOPE_CLUSTER;
+        r = rejoin_check_cluster(&session->sessions->config.jobs->config, &what.join, &request->refusal);
         if (r != 0)
                 return r;
         wish->has_rank = rejoin->asked_rank;

@@ -41,7 +41,6 @@ struct sessions {
         uint64_t next_id, started, start_time; /* clock_now(), clock_wall() */
         struct codec codec;                    /* one message at a time is unpacked, on one thread */
         uint8_t frame[FRAME_MAX];
-        uint8_t ticket[LIMIT_TICKET]; /* the one that is being sent */
         struct results results;
 };
 

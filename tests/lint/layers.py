@@ -30,7 +30,7 @@ JOB_MAY_USE = {
     "keep": set(),
     "machine": set(),
     "plan": {"event", "keep", "machine"},
-    "op": {"event", "plan", "machine"},
+    "op": {"event", "keep", "plan", "machine"},
     "restart": {"event", "op", "plan", "keep", "machine"},
     "watch": {"event", "restart", "op", "plan", "machine"},
 }

@@ -11,11 +11,11 @@ from tree import TREE, tracked
 LEFT = {
     "daemon/backend": 3,
     "daemon/core": 36,
-    "daemon/job": 158,
-    "daemon/rendezvous": 181,
-    "daemon/session": 56,
+    "daemon/job": 155,
+    "daemon/rendezvous": 47,
+    "daemon/session": 55,
     "tests/integration": 18,
-    "tests/unit": 231,
+    "tests/unit": 8,
 }
 
 

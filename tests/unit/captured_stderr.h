@@ -33,7 +33,7 @@ static int release_stderr(void) {
         return 0;
 }
 
-/* What was written since the last call. */
+/* Returns the text that was written since the last call. */
 static const char *written(void) {
         static char text[65536];
         ssize_t n = read(captured, text, sizeof(text) - 1);
@@ -64,7 +64,7 @@ static inline const char *written_timeless(void) {
         return rest;
 }
 
-/* For tests.h, between which stderr is captured. */
+/* Capture stderr before a test of tests.h, and release it after the test. */
 static inline int capture(void **state) {
         return capture_stderr();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the system says of the processor: a test for instructions that it lacks is skipped, and for no other
- * reason. */
+/* Reads from /proc/cpuinfo whether the processor has certain instructions, so that a test is skipped if it
+ * lacks them, and for no other reason. */
 #pragma once
 
 #include "unit.h"

@@ -65,7 +65,7 @@ static inline int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
                               &f->refusal);
 }
 
-/* Who has come last. */
+/* The member that came last. */
 static inline struct member *newest(struct fixture *f) {
         return list_entry(f->members.prev, struct member, owner_link);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes of one communicator in one process: an engine each, by its table of functions. What a node publishes
- * the others learn, unless the test keeps it back. A header of an engine includes this one, says how many
- * sites and lanes there are, and opens and closes the sites.
+ * Nodes of one communicator in one process: an engine each, by its table of functions. The other nodes learn
+ * what a node publishes, unless the test keeps it back. A header of an engine includes this one, says how
+ * many sites and lanes there are, and opens and closes the sites.
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 #define MEMORY 7u
 #define FOREVER 60000 /* ms: then the test has failed */
 
-/* To stdout: stderr may be the test's. */
+/* Prints to stdout, because a test may capture stderr. */
 #define FAIL(...)                                                                                            \
         do {                                                                                                 \
                 print_message(__VA_ARGS__);                                                                  \
@@ -37,7 +37,7 @@ struct site {
         struct engine *engine;
         unsigned char *bytes; /* that the test reads and writes: its memory, or, of a GPU, pinned memory */
         struct site_own own;  /* of the header of its engine */
-        bool keeps_back;      /* nobody learns what it publishes until rig_spread() */
+        bool keeps_back;      /* the other sites do not learn what it publishes until rig_spread() */
         bool is_out;          /* of the communicators that are made from now on */
         unsigned char *table;
         size_t table_bytes;
@@ -51,7 +51,7 @@ struct site {
 struct rig {
         struct site site[SITES];
         struct rig_own own;
-        uint32_t n, n_absent; /* sites; nodes after them that nobody plays */
+        uint32_t n, n_absent; /* sites; nodes after them that no site plays */
         uint32_t n_lanes;
         uint64_t comm, older; /* older: 0, or the one before, which is still there */
         bool is_built;        /* and not dropped since */
@@ -84,7 +84,7 @@ static inline void assert_lost(const struct site *site, uint32_t rank) {
 
 /* ---- what comes of an engine ---- */
 
-/* To all others. */
+/* Passes a table of this site on to all others. */
 static void site_spread(const struct site *site, uint64_t comm, const void *table, size_t bytes) {
         EACH_SITE(site->rig, other)
         if (other != site)
@@ -93,7 +93,7 @@ static void site_spread(const struct site *site, uint64_t comm, const void *tabl
                                  0);
 }
 
-/* What this one has published. */
+/* Passes on the table that this site has published. */
 static void rig_spread(struct site *site) {
         site_spread(site, site->rig->comm, site->table, site->table_bytes);
 }
@@ -297,7 +297,8 @@ static void rig_await(struct rig *rig, uint32_t lane, uint64_t sequence) {
         UNTIL(rig, site->done[lane] >= sequence);
 }
 
-/* What any engine does: of each value the smallest comes out, and where one node has a filler, zero. */
+/* Runs two votes. In the first one the smallest of each value comes out; in the second one a node has a
+ * filler, and zeros come out. */
 static inline void vote_and_fill(struct rig *rig, uint32_t lane) {
         rig_launch(rig, lane, 1, NULL);
         rig_await(rig, lane, 1);
@@ -314,7 +315,7 @@ static inline void vote_and_fill(struct rig *rig, uint32_t lane) {
 
 /* ---- tests ---- */
 
-/* Whatever became of the sites, they end, and nothing is left of them. */
+/* Runs a test, then ends the sites, whatever their state, and checks that nothing of them is left. */
 static inline void rig_run(void (*test)(struct rig *rig)) {
         static struct rig rig;
 

@@ -23,7 +23,7 @@
 
 #define FAKE_ROOM 40u /* bytes for each input */
 
-/* Of a user, in these tests. */
+/* The limits of each user in these tests. */
 static const uint64_t fake_limits[ACCOUNT_SLOTS] = {
         [ACCOUNT_CLIENTS] = 10,
         [ACCOUNT_JOBS] = 4,
@@ -87,7 +87,7 @@ static struct fake_memory *fake_memory_of(const struct backend_memory *memory) {
         return container_of(memory, struct fake_memory, memory);
 }
 
-/* Nobody uses what was given back. */
+/* Checks that no caller uses memory that was given back. */
 static struct fake_memory *fake_live(const struct backend_memory *memory) {
         assert(!fake_memory_of(memory)->freed);
         return fake_memory_of(memory);
@@ -140,7 +140,7 @@ static int fake_let_go(struct fake_backend *fake, struct fake_memory *memory) {
         return 0;
 }
 
-/* What becomes of a request. `error` is what the test wants it to fail with. */
+/* Answers a request. `error`: the failure that the test asks for, or 0. */
 static void fake_answer(struct fake_backend *fake, const struct memory_request *request, int fd, int error,
                         struct memory_result *ret) {
         struct fake_memory *memory = request->memory != NULL ? fake_live(request->memory) : NULL;
@@ -159,7 +159,7 @@ static void fake_answer(struct fake_backend *fake, const struct memory_request *
         ret->error = error;
 }
 
-/* Those of a member are looked at before they are taken. */
+/* Takes the descriptor of a request. One of a member's is checked before. */
 static int fake_take_fd(const struct memory_request *request, int *ret, struct memory_result *result) {
         struct memfd_file file;
         char text[256];
@@ -378,7 +378,7 @@ static void fake_backend_init(struct fake_backend *fake, struct jobs *jobs) {
         fake->owner = jobs;
 }
 
-/* Ends what is still queued, without a word. */
+/* Ends the requests that are still queued, without an answer. */
 static void fake_backend_close(struct fake_backend *fake) {
         struct memory_result result;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An engine for tests: the nodes of a job are in one process, and a fabric between them really exchanges
- * their bytes. It enforces the contract, and complains of whoever breaks it: sequence numbers without gaps,
- * the same size, type and reduction on all nodes, pieces inside of shared memory, and nobody's hand on them
- * while the collective goes on. What it delivers waits until the test dispatches it, and can be held back,
- * lost or refused.
+ * their bytes. It enforces the contract of an engine, and complains of each breach: a gap in the sequence
+ * numbers, a size, type or reduction that differs between nodes, a piece outside of shared memory, a write to
+ * a piece while its collective goes on. Its events wait until the test dispatches them. The test can have
+ * them held back, lost or refused.
  */
 #pragma once
 
@@ -208,7 +208,7 @@ static void fabric_combine(struct fabric *fabric, struct fabric_comm *comm,
                                                   .collective = collective });
 }
 
-/* Whatever all nodes have launched. */
+/* Does each collective that all nodes have launched, unless the fabric hangs. */
 static void fabric_advance(struct fabric *fabric, struct fabric_comm *comm, uint32_t lane) {
         uint64_t least = UINT64_MAX;
 
@@ -219,7 +219,7 @@ static void fabric_advance(struct fabric *fabric, struct fabric_comm *comm, uint
                 fabric_combine(fabric, comm, &comm->ring[lane][++comm->combined[lane] % FABRIC_AHEAD]);
 }
 
-/* What hung goes on. */
+/* Ends the hang: the collectives go on. */
 static inline void fabric_go_on(struct fabric *fabric) {
         fabric->hangs = false;
         for (unsigned i = 0; i < fabric->n_comms; i++)
@@ -277,7 +277,7 @@ static int fake_launch(struct engine *engine, const struct engine_launch *launch
         return 0;
 }
 
-/* Nobody has touched them meanwhile. */
+/* Complains if the input or the output of a collective has changed while it ran. */
 static void fabric_check_hands_off(struct fake_engine *fake, const struct fabric_collective *collective,
                                    const unsigned char *output) {
         const struct engine_piece *piece = &collective->launch[fake->node].piece;
@@ -293,7 +293,7 @@ static void fabric_check_hands_off(struct fake_engine *fake, const struct fabric
                 fabric_complain(fake->fabric, "somebody has written to the input of a collective");
 }
 
-/* What follows on the lane may have the same output. */
+/* Poisons the output once more if a later collective of the lane has the same one. */
 static void fabric_poison_next(struct fake_engine *fake, struct fabric_comm *comm, uint32_t lane,
                                const struct engine_piece *done) {
         for (uint64_t sequence = comm->done[lane][fake->node] + 1;

@@ -38,7 +38,8 @@ static inline void gpu_order(const char *name, bool on) {
                 assert_int_equal(unlink(path), 0);
 }
 
-/* Whether no rule was broken, and nothing is left. Not as a teardown: nobody would hear of its failure. */
+/* Returns whether no rule was broken and nothing is left. It is no teardown, because a failing teardown would
+ * go unnoticed. */
 static inline bool gpu_check(void) {
         char command[512];
         int status;

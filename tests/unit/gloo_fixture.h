@@ -74,7 +74,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
         assert_int_equal(site->engine->ops->share(site->engine, MEMORY, &memory), 0);
 }
 
-/* What was opened before ends. */
+/* Opens the sites, after ending those that were open. */
 static void rig_open(struct rig *rig, uint32_t n, uint32_t n_lanes, uint32_t silence) {
         rig_end(rig);
         memset(rig, 0, sizeof(*rig));
@@ -92,7 +92,7 @@ static inline void rig_form(struct rig *rig, uint32_t n, uint32_t n_lanes) {
         rig_await_made(rig);
 }
 
-/* No process is left, and no descriptor. */
+/* Ends the sites, and checks that no process and no descriptor is left. */
 static void rig_end(struct rig *rig) {
         pid_t left;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the host backend share: an open backend, arenas as a member sees them, and waiting for
+/* Shared by the tests of the host backend: an open backend, arenas as a member sees them, and waiting for
  * results. */
 #pragma once
 
@@ -163,7 +163,7 @@ static inline void member_free(struct backend *backend, struct member *member) {
         ask_free(member->arena);
 }
 
-/* Of so many ranges, in place. */
+/* A task over `n` ranges, in place. */
 static inline struct backend_task task_on(const struct backend_range *ranges, unsigned n, unsigned dtype,
                                           unsigned reduce, uint64_t elements) {
         return (struct backend_task){ .id = 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job layer over a backend whose tasks end when the test says so. What comes up is recorded as words, so
- * that a test can say in which order members hear what.
+ * The job layer over a backend whose tasks end when the test says so. Events of the job layer are recorded as
+ * words, so that a test can say in which order members hear what.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ struct fixture {
         } memory;             /* of the latest plan */
         uint32_t number;      /* what the latest answer is about: a plan's ordinal, a memory's handle */
         struct token token;   /* what joins bring */
-        uint64_t stall_takes; /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
+        uint64_t stall_takes; /* us that the report of a stall takes; if any, loop_run() ends after it */
 };
 
 static char heard[4096];
@@ -137,7 +137,7 @@ static void leave_loop(void *data) {
         loop_exit(data, 0);
 }
 
-/* Until what is deferred has run, and what that deferred too. */
+/* Runs the loop until deferred work is done, and the work that it has deferred in turn. */
 static void pass(struct fixture *f) {
         for (unsigned i = 0; i < 3; i++) {
                 loop_defer(f->loop, &f->exit);
@@ -242,7 +242,7 @@ static int setup(void **state) {
         return 0;
 }
 
-/* The table goes, whatever is in it; nobody has anything after that. */
+/* Frees the table, whatever is in it, and checks that nothing is held or charged any more. */
 static int close_jobs(struct fixture *f) {
         jobs_free(f->jobs);
         fake_backend_close(&f->fake);

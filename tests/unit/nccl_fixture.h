@@ -29,8 +29,8 @@ struct rig_own {
 #define MEMORY_BYTES (4u << 20)
 #define LONG_AGO 20000u
 
-/* What the fake is to do wrong from now on. The variables are there from the beginning: other threads read
- * them meanwhile. */
+/* Sets the calls that the fake fails, or never ends, from now on. The variables are there from the beginning,
+ * because other threads read them meanwhile. */
 static inline void set_trouble(const char *fail, const char *stuck) {
         setenv("FAKE_NCCL_FAIL", fail, 1);
         setenv("FAKE_NCCL_STUCK", stuck, 1);
@@ -104,7 +104,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t gpu) {
         assert_int_equal(site_share(site, MEMORY, site->own.memory), 0);
 }
 
-/* What was opened before ends. */
+/* Configures the sites, after ending those that were open. */
 static void rig_configure(struct rig *rig, uint32_t n) {
         rig_end(rig);
         memset(rig, 0, sizeof(*rig));
@@ -183,7 +183,7 @@ static int nccl_setup(void **state) {
         return gpu_setup("4");
 }
 
-/* What was logged since the last call, which whoever runs the test sees, too. */
+/* Returns the text that was logged since the last call, and passes it on to the real stderr. */
 static const char *logged(void) {
         const char *text = written();
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job over several nodes in one process: each node has a job layer of its own, with the host's backend and
- * an engine of one fabric, and trainers that write to their arenas. What nodes say to each other is delivered
- * when the test lets it be.
+ * an engine of one fabric, and trainers that write to their arenas. Messages between nodes are delivered when
+ * the test lets them be.
  */
 #pragma once
 
@@ -68,9 +68,9 @@ struct station { /* a node */
         uint8_t unused[BUCKETS];                /* as said of each bucket last; 0: nothing was */
         double squares[BUCKETS][MOST_TRAINERS]; /* of each rank's input to it */
         uint64_t nonfinite[BUCKETS][MOST_TRAINERS];
-        uint32_t code, culprit; /* of the last refusal, */
+        uint32_t code, culprit; /* of the last refusal */
         char parameter[LIMIT_NAME + 1];
-        char text[1024];                    /* … and its text */
+        char text[1024];                    /* of the last refusal */
         unsigned n_letters[POST_TABLE + 1]; /* to and from it, by kind */
         size_t letter_bytes;
 };
@@ -147,7 +147,7 @@ static void on_refused(struct station *station, const struct refusal *refusal) {
         snprintf(station->text, sizeof(station->text), "%s", refusal->text);
 }
 
-/* As a trainer maps and touches what it is given. */
+/* Maps the memory and touches it, as a trainer does. */
 static unsigned char *map_and_touch(int fd, uint64_t bytes) {
         unsigned char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -293,7 +293,7 @@ static bool post_speaks_for(void *data, void *peer, uid_t uid) {
 
 static void post_station_due(void *data, uint64_t when) {}
 
-/* For tests in which daemons lie: what is said instead. NULL: what is said. */
+/* Changes a letter, in tests in which daemons lie. May be NULL. */
 static struct letter *(*letter_change)(struct letter *letter);
 
 static void letter_open(struct letter *letter) {
@@ -311,7 +311,7 @@ static void letter_open(struct letter *letter) {
         assert_true(why == NULL || letter_change != NULL);
 }
 
-/* As if the node's daemon had died, and that were known. */
+/* Drops the node's letters, as if its daemon had died, and lets the others know. */
 static inline void post_lose(struct attachment *outer) {
         struct station *station =
                 list_entry(outer, struct job, machine.attachment)->table->config.events_data;
@@ -369,8 +369,8 @@ static inline bool is_reducing(uint32_t node) {
 
 #define SLOWEST 60000 /* ms: a worker's task, on a busy machine */
 
-/* Everything that is there to be delivered, once. What workers have begun is waited for, so that how many
- * times this is called does not depend on how fast they are. */
+/* Delivers everything that is there to be delivered, once. It waits for tasks that workers have begun, so
+ * that the number of calls that a test needs does not depend on the workers' speed. */
 static inline void pass(void) {
         test_clock += USEC_PER_MSEC;
         if (test_clock >= cluster->due)
@@ -389,7 +389,7 @@ static inline void pass(void) {
         }
 }
 
-/* Until nothing is left to do. */
+/* Lets messages and tasks pass until nothing is left to do. */
 static inline void settle(void) {
         for (unsigned i = 0; i < 60; i++)
                 pass();
@@ -405,7 +405,8 @@ static inline bool is_busy(void) {
         return busy;
 }
 
-/* Until only time, or the node that is held, would change something: however slow the workers are. */
+/* Lets them pass until only time, or a node that is held, would change something, however slow the workers
+ * are. */
 static inline void rest(void) {
         unsigned rounds = 0;
 
@@ -603,7 +604,7 @@ static inline void give_all(uint32_t n) {
                 give(rank);
 }
 
-/* Somebody comes in its place, and the next generation begins. */
+/* A new member takes the place of a lost rank, and the next generation begins. */
 static inline void come_back(uint32_t rank, uint32_t node) {
         join(node, rank, 4);
         until(cluster->trainer[rank].member != NULL);
@@ -611,7 +612,8 @@ static inline void come_back(uint32_t rank, uint32_t node) {
                 until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
 }
 
-/* … and brings the plan, so that the next step is everybody's. */
+/* A new member takes the place of a lost rank, and brings the plan, so that all members take part in the next
+ * step. */
 static inline void replace(uint32_t rank, uint32_t node) {
         come_back(rank, node);
         bring(rank);
@@ -619,7 +621,7 @@ static inline void replace(uint32_t rank, uint32_t node) {
         cluster->trainer[rank].step[0] = cluster->trainer[0].step[0];
 }
 
-/* What the ranks in `from` make of that element, which is in that part of the bucket. */
+/* Returns the result of an element in a part of a bucket, if the ranks in `from` contribute to it. */
 static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint32_t bucket, uint32_t part,
                               uint64_t i) {
         double whole = cluster->reduce == WIRE__REDUCE__MIN ? 1e9 : 0;

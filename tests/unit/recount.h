@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a coordinator counts as reports come, counted anew from all of them. */
+/* Counts anew, from all reports, the tally that a coordinator keeps up to date as reports come. */
 #pragma once
 
 #include <string.h>

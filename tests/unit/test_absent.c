@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters without a gradient in a job over several nodes: what nobody has used is known to everybody. */
+/* Parameters without a gradient in a job over several nodes: all members learn which parameters none of them
+ * has used. */
 #include "nodes_fixture.h"
 
 #define PARTS MOST_PARTS
@@ -14,7 +15,7 @@ static void give_step(absent_fn absent) {
         give_all(4);
 }
 
-/* The next one; from now on `absent` says what is absent. */
+/* Takes the next step; from now on `absent` says which parameters are absent. */
 static void step_with(unsigned from, absent_fn absent) {
         uint64_t step = cluster->trainer[0].step[0];
 
@@ -39,7 +40,7 @@ static uint8_t everything(uint32_t rank, uint32_t bucket) {
         return (1u << PARTS) - 1;
 }
 
-/* On the first node only; the others use what it does not. */
+/* Parameters are absent on the first node only; the other nodes use them. */
 static uint8_t on_one_node(uint32_t rank, uint32_t bucket) {
         return rank < 2 ? 1 : NO_MAP;
 }
@@ -49,12 +50,12 @@ static uint8_t one_everywhere(uint32_t rank, uint32_t bucket) {
         return 1u << bucket % PARTS;
 }
 
-/* Each has its own, and one is absent on all. */
+/* Each rank has an absent parameter of its own, and one parameter is absent on all ranks. */
 static uint8_t different(uint32_t rank, uint32_t bucket) {
         return (uint8_t)(1u << rank % PARTS | (bucket % 2 == 0 ? 1u << 2 : 0));
 }
 
-/* One bucket is used by nobody at all, one only by the last member. */
+/* No member uses one bucket, and only the last member uses another one. */
 static uint8_t whole_buckets(uint32_t rank, uint32_t bucket) {
         return bucket == 1 || (bucket == 2 && rank < 3) ? (1u << PARTS) - 1 : NO_MAP;
 }
@@ -71,7 +72,7 @@ NODES_TEST(what_nobody_uses_is_known_to_all, ONE_AVG, TWO_AVG, THREE_AVG, THREE_
                                  (pieces_of(n, BUCKETS) + 2) * sizeof(steps) / sizeof(steps[0]));
 }
 
-/* … and does not count as reduced, on any node. */
+/* A bucket that no member has used does not count as reduced, on any node. */
 NODES_TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
         uint64_t whole = 0, before;
 
@@ -85,7 +86,7 @@ NODES_TEST(what_nobody_uses_does_not_count, ONE_AVG, TWO_AVG) {
                 assert_int_equal(job_on(n)->bytes_reduced - before, whole - bucket_bytes(1));
 }
 
-/* It has used nothing. The member of the last node has rank 2 then. */
+/* After the loss, the member of the last node has rank 2. */
 NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
         form();
         step_with(ALL, different);
@@ -98,7 +99,7 @@ NODES_TEST(a_node_without_members_uses_nothing, THREE_FOR_TWO) {
         step_with(0x7, none_said);
 }
 
-/* What was absent in a void step is forgotten with it. */
+/* The parameters that were absent in a void step are forgotten with it. */
 NODES_TEST(a_void_step_leaves_nothing, TWO_AVG, THREE_SUM) {
         form();
         step_with(ALL, none_said);
@@ -115,7 +116,8 @@ NODES_TEST(a_void_step_leaves_nothing, TWO_AVG, THREE_SUM) {
         step_with(ALL, one_everywhere);
 }
 
-/* Whenever somebody is lost, nobody is told that a parameter is unused in a step that it keeps. */
+/* A loss at any moment does not change the parameters that are reported as unused in a step that members
+ * keep. */
 NODES_TEST(a_loss_at_any_moment_leaves_the_map_right, TWO_AVG, THREE_SUM) {
         unsigned committed = 0, voided = 0;
 

@@ -170,8 +170,8 @@ static void share(uint64_t fds, uint64_t bytes) {
         accounts_set_pool(users, POOL_OWN, bytes, bytes);
 }
 
-/* Of 3200 a sixteenth is not for users; of 3000 each of ten has 150, and what one has beyond is as much as is
- * free then of three quarters of 1500. */
+/* A sixteenth of 3200 is not for users, which leaves 3000. Each of ten users has 150 of its own. Beyond them
+ * a user may hold as much of three quarters of 1500 as is free then. */
 TEST(a_user_has_a_share) {
         static struct charge first[2000], second[2000], third[2000];
         struct refusal refusal = { 0 };
@@ -195,7 +195,7 @@ TEST(a_user_has_a_share) {
         let_go(third, 572);
 }
 
-/* However many have filled all they may: each of those that may be here finds its part, one with a running
+/* However many users have filled their shares, each user that may be here finds its part. One with a running
  * job finds more, and root finds what it needs. */
 TEST(there_is_always_a_share) {
         static struct charge charges[3400], more[5];

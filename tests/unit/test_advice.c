@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people are advised to do, by who asks and by what the host has: trees that are laid out here. */
+/* The advice that people get, by the user that asks and by what the host has. The tests lay out a tree as the
+ * host's files. */
 #include "tests.h"
 
 #include "tree_fixture.h"
@@ -75,7 +76,7 @@ TEST_WITH(a_service_is_started_by_who_may, begin, tear_down) {
         assert_string_equal(advice_as_root(&advice), "");
 }
 
-/* A unit is installed, and nobody runs it; or systemd runs, and there is no unit. */
+/* A unit is installed, but systemd does not run; or systemd runs, and there is no unit. */
 TEST_WITH(without_a_service_root_starts_the_program, begin, tear_down) {
         asks = 0;
         put("lib/systemd/system/gradsyncd@.service", "");
@@ -169,7 +170,8 @@ TEST_WITH(a_device_that_cannot_be_is_not_started, begin, tear_down) {
         assert_true(advice_start(&advice, "cpu", NULL, " | ", text, sizeof(text)));
 }
 
-/* Beside the program that asks, whatever PATH has; by its name where PATH has the same. */
+/* A program is found beside the one that asks, whatever PATH has. Its name is enough if PATH leads to the
+ * same one. */
 TEST_WITH(programs_are_those_that_exist, begin, tear_down) {
         char real[PATH_MAX], wanted[PATH_MAX + 64];
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What nodes and coordinator of a job say to each other, in messages and bytes for each node, however many
- * nodes there are: to form a job, and when a member is lost and another one takes its place. The engine's
- * tables of addresses come to it.
+ * The traffic between the nodes of a job and its coordinator, in messages and bytes for each node, with any
+ * number of nodes: while a job forms, and when a lost member is replaced. The engine's tables of addresses
+ * are not counted.
  */
 #define MOST_NODES 64u
 #define MOST_TRAINERS 64u
@@ -35,7 +35,7 @@ static void begin_to_count(void) {
                 said[n] = traffic_of(&cluster->node[n]);
 }
 
-/* Of the node with the most of it. */
+/* The most messages, and the most bytes, of any node. */
 static struct traffic most_since(void) {
         struct traffic most = { 0 };
 

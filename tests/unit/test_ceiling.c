@@ -35,7 +35,7 @@ TEST(there_may_be_none) {
         assert_int_equal(found("5:memory:/a\n"), 4 << 20);
 }
 
-/* Of this process, whatever its limit is: what nobody can have is too much, and nothing is not. */
+/* The limit of this process may be any: 2^60 bytes exceed it, and 0 bytes do not. */
 TEST(it_is_compared) {
         uint64_t limit = ceiling_read("/sys/fs/cgroup", "/proc/self/cgroup");
         char text[512] = "";

@@ -42,7 +42,7 @@ static void greet(int listener) {
         close(sock);
 }
 
-/* Until the listeners are shut down. */
+/* Accepts connections until the listeners are shut down. */
 static void *house_thread(void *data) {
         struct house *house = data;
         struct pollfd fds[DAEMONS];
@@ -102,7 +102,7 @@ static int tear_down(void **state) {
         return release_stderr();
 }
 
-/* The daemon to be asked that is at this path answers, or not. */
+/* Answers of the daemons at the two paths. */
 struct case_of {
         const char *name;
         enum talk_result result[DAEMONS];
@@ -110,7 +110,7 @@ struct case_of {
         bool again;            /* one was seen before */
         const char *complaint; /* NULL: none */
         int code;
-        bool tells; /* why nobody has answered, in place of a complaint */
+        bool tells; /* the reason why no daemon has answered, in place of a complaint */
 };
 
 struct asked {

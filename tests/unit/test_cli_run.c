@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gradsyncctl run shows: progress bars in rows of a terminal, lists of ranks, the daemon's notices. */
+/* Output of gradsyncctl run: progress bars in rows of a terminal, lists of ranks, the daemon's notices. */
 #include "tests.h"
 
 #include <locale.h>
@@ -119,7 +119,8 @@ TEST_ALONE(ranks_are_listed) {
 
 /* ---- pauses ---- */
 
-/* Each pause is twice the one before, up to the longest. One that has lived for a minute begins anew. */
+/* Each pause is twice the one before, up to the longest. After a process that lived for a minute
+ * they begin anew. */
 TEST_ALONE(pauses_between_starts) {
         static const struct {
                 int64_t lived, pause;

@@ -130,7 +130,7 @@ TEST_ALONE(who_is_asked_to_end_is_continued) {
         assert_int_equal(run.result, 7);
 }
 
-/* What is known of a member goes on with its next process. */
+/* The member's next process keeps its counts, its log and its rank. */
 TEST_ALONE(a_restart_keeps_what_the_member_is) {
         char *command[] = { (char *)"true", NULL };
         const struct run_options options = { .members = 2, .command = command };

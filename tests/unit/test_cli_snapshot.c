@@ -88,7 +88,7 @@ TEST_ALONE(wrong_order_is_an_error) {
         snapshot_deinit(&snapshot);
 }
 
-/* A daemon tells places without a process, and waits for them, together. */
+/* A daemon reports places without a process together, and so the waits for them. */
 TEST_ALONE(places_that_are_alike_are_told_apart) {
         Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
         Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
@@ -180,7 +180,7 @@ static char *render(const struct observation *observation, bool whole) {
         return text;
 }
 
-/* What holds a job up is said while it does, and a member that is to come is counted. */
+/* A job shows what holds it up as long as that lasts, and counts the members that are still to come. */
 TEST_ALONE(why_a_job_does_not_go_on) {
         static const struct {
                 const char *state;

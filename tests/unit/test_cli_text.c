@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What gradsyncctl makes of foreign text, of numbers, and of streams of output. */
+/* Foreign text, numbers, and streams of output, as gradsyncctl shows them. */
 #include "tests.h"
 
 #include <stdlib.h>
@@ -162,7 +162,7 @@ TEST_ALONE(lines_end_where_they_should) {
         assert_lines("unfinished", "unfinished.");
 }
 
-/* What is pending is a bar if it stands before or after a carriage return. */
+/* Pending text is a bar if it stands before or after a carriage return. */
 TEST_ALONE(bars_are_lines_that_are_rewritten) {
         static const struct {
                 const char *text, *bar; /* NULL: it is none */
@@ -373,7 +373,7 @@ static void assert_order(struct figures_list *list, enum figures_order order, bo
                 assert_int_equal(list->job[0].member[i].place, expected[i]);
 }
 
-/* What is equal, or not known, keeps the order of the ranks. */
+/* Members keep the order of their ranks if their values are equal or not known. */
 TEST_ALONE(members_are_sorted) {
         Wire__StatusJob job = WIRE__STATUS_JOB__INIT;
         Wire__StatusMember member[3] = { WIRE__STATUS_MEMBER__INIT, WIRE__STATUS_MEMBER__INIT,

@@ -62,7 +62,7 @@ TEST(an_arena_that_is_unmapped_is_free) {
         assert_int_equal(free_bytes(), before);
 }
 
-/* What goes wrong while it is done is known then only. */
+/* An error of a copy shows only while the caller waits for its end. */
 TEST(a_copy_is_waited_for) {
         static const char from[4096];
         cuda_address to;

@@ -169,8 +169,8 @@ TEST_WITH(test_any_namespace_is_a_name, clean, NULL) {
         assert_non_null(strstr(fail_text(), "PMIX_NAMESPACE"));
 }
 
-/* Each of them alone says that this process is not. A batch script of Slurm is no step, and an instance no
- * rank. */
+/* Each variable alone shows that a launcher has started the process. A batch script of Slurm is no step, and
+ * an instance is no rank. */
 TEST_WITH(test_each_variable_of_a_launcher, clean, NULL) {
         static const char *const variables[] = { "GRADSYNC_JOB",
                                                  "GRADSYNC_WORLD_SIZE",
@@ -230,7 +230,7 @@ TEST_WITH(test_mpirun_by_its_address, clean, NULL) {
         }
 }
 
-/* Whatever else is missing: both halves of size and rank are named. */
+/* The text names both variables of a pair, whatever else is missing. */
 TEST_WITH(test_what_is_missing, clean, NULL) {
 #define ELSE " PMIX_NAMESPACE=space SLURM_JOB_ID=1 SLURM_STEP_ID=0"
         static const struct {
@@ -290,7 +290,7 @@ TEST_WITH(test_grace, clean, NULL) {
         }
 }
 
-/* What was given goes before the variable. */
+/* An argument overrides the variable. */
 TEST_WITH(test_the_scope, clean, NULL) {
         unsigned scope = 7;
 

@@ -44,7 +44,7 @@ static void fill(struct params *of, const char *prefix, unsigned n, unsigned dty
         }
 }
 
-/* What the daemon demands of a layout, whatever the parameters. */
+/* Checks the daemon's rules for layouts, which hold for any parameters. */
 static void check_rules(const struct layout *made, const struct params *of) {
         uint64_t at = 0, payload = 0;
         uint32_t seen = 0, smallest = UINT32_MAX;
@@ -119,7 +119,7 @@ TEST_WITH(test_parameters_are_never_split, begin, end) {
         assert_int_equal(layout.bucket[0].n, 2);
 }
 
-/* One behind the other they are cut as in an arena, wherever they begin. */
+/* Parameters without gaps between them are cut as in an arena, wherever they begin. */
 TEST_ALONE(test_registered_memory_without_gaps_is_cut_like_an_arena) {
         static const uint64_t elements[] = { 100, 3, 1000, 17, 256 };
         struct params here = { 0 }, there = { 0 };

@@ -165,7 +165,7 @@ TEST_ALONE(test_numbers_of_header_and_protocol) {
         assert_string_equal(gradsync_result_name(1000), "?");
 }
 
-/* Whom a failure is about belongs to its text: the next failure is about nobody. */
+/* The culprit of a failure goes with its text: the next failure has no culprit. */
 TEST_ALONE(test_culprits) {
         struct gradsync_culprit culprit = GRADSYNC_CULPRIT_INIT;
         const struct culprit whom = { 5, 77, "layer4.weight" };
@@ -267,7 +267,7 @@ TEST_ALONE(test_fork_while_opening) {
         assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
         assert_int_equal(listen(listener, 0), 0);
         assert_int_equal(connect(first, (struct sockaddr *)&address, sizeof(address)),
-                         0); /* nobody else comes in */
+                         0); /* the queue is full: the thread's connect waits */
         before = count_fds();
         assert_int_equal(pthread_create(&thread, NULL, open_thread, address.sun_path), 0);
         while (count_fds() == before)

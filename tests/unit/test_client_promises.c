@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library promises: nothing is unmapped before the daemon has let go of it, nothing is said before
- * it is true, and nothing that was said is lost.
+ * Promises of the library: it unmaps nothing before the daemon has let go of it, it says nothing before it is
+ * true, and it loses nothing that the daemon has told it.
  */
 #include "client_fixture.h"
 
@@ -410,8 +410,8 @@ static void end_operation(struct played *d) {
         ANSWER(d, OPERATION_DONE, done);
 }
 
-/* The first operation of a generation gathers what this member says, as if the other said the same. Returns
- * what the other says, until the operation ends. */
+/* The first operation of a generation gathers this member's entry, and the same one for the other member.
+ * Returns the other member's entry, which the script can change until the operation ends. */
 static struct sync_entry *gather(struct played *d, uint32_t generation) {
         const Wire__Operation *operation = take_operation(d, generation, 0);
 
@@ -462,7 +462,7 @@ static void script_void_before(struct played *d) {
         commit(d, 2, 1, 1);
 }
 
-/* Of a step that was void before anything was marked in it nothing is told, if another call has told of the
+/* A step that was void before anything was marked in it is not reported, if another call has reported the
  * loss. Gradients that accumulate are no marks. */
 PLAYED(test_a_step_that_was_void_before_it_began) {
         play(&played, script_void_before);
@@ -517,7 +517,7 @@ static void script_other_is_newer(struct played *d) {
         end_operation(d);
 }
 
-/* Of members that have finished the same steps, the one whose trainer counts further has the newest state. */
+/* If members have finished the same steps, the one whose trainer counts further has the newest state. */
 PLAYED(test_a_trainer_that_counts_further_has_the_newest_state) {
         uint64_t step = 5, weights = 1;
         struct gradsync_state part = { &weights, sizeof(weights) };

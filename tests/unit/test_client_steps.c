@@ -225,7 +225,7 @@ static void script_other(struct played *d) {
         commit(d, 1, 1, 2);
 }
 
-/* As with autograd on GPUs: one thread makes the plan, another one marks and finishes. */
+/* One thread makes the plan, another one marks and finishes, as with autograd on GPUs. */
 TEST_ALONE(test_a_second_thread) {
         struct played d;
         pthread_t thread;
@@ -389,7 +389,7 @@ static void *mark_thread(void *data) {
         return NULL;
 }
 
-/* Whatever threads mark, each bucket is said once, in order. */
+/* The library announces each bucket once, and in order, however threads mark parameters. */
 PLAYED(test_many_threads_mark) {
         pthread_t thread[4];
 
@@ -510,7 +510,7 @@ PLAYED(test_rejoin_from_a_void_step) {
         assert_false(told.behind);
 }
 
-/* In a generation whose state it has not taken yet: whoever goes on with it has to be told so. */
+/* The member has not taken the state of its generation yet, and has to tell the next daemon so. */
 PLAYED(test_rejoin_before_the_state_is_taken) {
         rejoin(BEHIND, GRADSYNC_VOID_BEHIND);
         assert_true(told.step == 0 && told.launched == 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing what may wait: whoever's waits, the others' are closed; what waits stays on its user's account. */
+/* Closes that may wait. A close that waits holds up no other user's, and its descriptor stays on its user's
+ * account. */
 #include "tests.h"
 
 #include <errno.h>
@@ -165,7 +166,7 @@ TEST(all_are_closed) {
 TEST(who_waits_makes_nobody_else_wait) {
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         await(&waiting, 1);
-        assert_int_equal(take(world, 0, MALLORY), 0); /* behind the other one */
+        assert_int_equal(take(world, 0, MALLORY), 0); /* after the other one */
         for (unsigned round = 0; round < 20; round++) {
                 assert_int_equal(take(world, 0, ALICE), 0);
                 await_used(world, ALICE, 0);
@@ -254,7 +255,7 @@ TEST(a_hurry_ends_waits) {
         close(other);
 }
 
-/* A connection with a descriptor in it that nobody has received. */
+/* A connection that holds a descriptor which no process has received. */
 static int connection_with(int fd) {
         union {
                 struct cmsghdr header;

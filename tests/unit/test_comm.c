@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a filler stands for, when it waits for a comparison, and what nodes hear of one another's words. */
+/* The communicator of a job: the collectives that fillers stand for, their wait for a comparison, and the
+ * words that nodes compare. */
 #include "tests.h"
 
 #include "job/machine/comm.h"
@@ -87,7 +88,7 @@ TEST(fillers_wait_for_the_comparison) {
         assert_true(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 6 }, 0));
 }
 
-/* What the engine refuses leaves a gap, and nothing goes behind it. */
+/* A broken communicator launches no filler that it has held. The next communicator begins anew. */
 TEST(a_broken_communicator_launches_nothing_held) {
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
         assert_false(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 2 }, 0));
@@ -109,7 +110,7 @@ TEST(another_communicator_begins_anew) {
         assert_item(comm, 1, 0, 0, true);
 }
 
-/* As an engine does with the values of a vote. */
+/* Compares words as an engine does with the values of a vote. */
 static bool compare(struct comm_words *ret, unsigned n, const struct comm_words *const *words) {
         uint64_t value[ENGINE_VALUES], all[ENGINE_VALUES];
 

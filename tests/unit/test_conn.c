@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client does not read at once: it waits in order, up to a bound. The link's other end is ours. */
+/* Frames that a client does not read at once wait in order, up to a bound. The test is the client. */
 #include "tests.h"
 
 #include <sys/socket.h>
@@ -58,7 +58,7 @@ static int teardown_conn(void **state) {
 
 #define TEST(name) TEST_OF(name, struct fixture *f, setup_conn, teardown_conn)
 
-/* Bytes of the daemon's own: those of frames that wait are among them. */
+/* Bytes that count as the daemon's own, among them those of frames that wait. */
 static uint64_t own(void) {
         return accounts_total(fixture->accounts, ACCOUNT_OWN);
 }
@@ -74,7 +74,7 @@ static void send_one(void) {
         session_send(session, WIRE__MESSAGE_TYPE__REFUSED, ++n_sent, &message.base);
 }
 
-/* False: nothing is there. Otherwise it is the next one. */
+/* Reads the next frame. False: none is there. */
 static bool read_one(void) {
         uint8_t packet[FRAME_MAX];
         struct frame_header header;
@@ -87,7 +87,7 @@ static bool read_one(void) {
         return true;
 }
 
-/* So many frames more than the kernel takes. */
+/* Sends frames until `n` of them wait, because the kernel takes no more. */
 static void send_until_some_wait(uint32_t n) {
         uint64_t before = own();
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job costs: every byte that a client makes the job layer allocate is charged, whatever does not fit
- * is refused, and all of it is given back. Allocations of the product are counted where they are made.
+ * The cost of a job: every byte that a client makes the job layer allocate is charged, a request that does
+ * not fit is refused, and all of it is given back. The test counts the product's allocations by wrapping
+ * malloc.
  */
 #include "fixed_fixture.h"
 #include "tests.h"
@@ -124,7 +125,7 @@ static void assert_refused(const struct fixture *f, int r, uint64_t quota) {
         assert_non_null(strstr(f->refusal.text, "daemon_bytes"));
 }
 
-/* Of the job, of its machine, of each member, and of the machine that has become too small. */
+/* The quota may be too small for the job, for its machine, for a member, or for a larger machine. */
 TEST(each_join_is_refused_that_does_not_fit) {
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused[MEMBERS + 1] = { 0 };
@@ -155,8 +156,8 @@ TEST(each_join_is_refused_that_does_not_fit) {
         assert_true(refused[0] > 1 && refused[1] > 0 && refused[MEMBERS - 1] > 1);
 }
 
-/* A plan beyond those for which there is room asks for more of it. What was agreed before goes on, whatever
- * moves. */
+/* A plan beyond those for which there is room asks for more room. Plans that were agreed before go on,
+ * whatever is moved for it. */
 JOB_TEST(each_plan_is_refused_that_does_not_fit) {
         uint32_t ordinal = 1, agreed = 0;
         unsigned refused = 0;
@@ -188,7 +189,7 @@ JOB_TEST(each_plan_is_refused_that_does_not_fit) {
         assert_heard("bucket 0;bucket 1;committed 1;");
 }
 
-/* All places of a former job are there from the first one who comes back. */
+/* The first member that comes back brings all places of the former job. */
 static int come_back(struct fixture *f, uint32_t world) {
         struct job_rejoin rejoin = {
                 .join = { .name = "j",
@@ -205,7 +206,6 @@ static int come_back(struct fixture *f, uint32_t world) {
         };
         struct member *member;
 
-        ticket_alone(&rejoin.ticket, 1, world);
         return jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 
@@ -228,7 +228,8 @@ TEST(a_return_is_refused_that_does_not_fit) {
         assert_true(used(f) > sizeof(struct job) + MEMBERS * sizeof(struct member));
 }
 
-/* Somebody new has come before: it is turned away with the job that cannot be taken back. */
+/* A newcomer has joined before the job returns. If the job cannot be taken back, the newcomer is refused with
+ * it. */
 static void refuse_return(struct fixture *f, uint32_t world) {
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused = 0;
@@ -256,12 +257,12 @@ static void refuse_return(struct fixture *f, uint32_t world) {
         assert_true(refused > world);
 }
 
-/* A machine that has to grow, */
+/* The machine has to grow for the members that return. */
 TEST(a_return_to_newcomers_is_refused_that_does_not_fit) {
         refuse_return(f, MEMBERS);
 }
 
-/* … and one that is large enough, so that it is a member that does not fit. */
+/* The machine is large enough, so the charge of a member is the one that does not fit. */
 TEST(so_is_one_to_a_small_job) {
         refuse_return(f, 2);
 }

@@ -381,7 +381,7 @@ static void expect_own_statistics(struct backend *backend, bool share) {
         let_go(backend, memory);
 }
 
-/* More than there are launches at a time, so several share one. */
+/* There are more tasks than launches at a time, so several tasks share one. */
 TEST(test_tasks_that_share_a_launch_have_their_own_statistics) {
         expect_own_statistics(backend, true);
 }
@@ -472,7 +472,7 @@ TEST(test_memory_of_a_handle_is_a_part_of_its_allocation) {
         end_owner(&owner);
 }
 
-/* What waits behind other requests, and its descriptor, are given up. */
+/* Cancelled requests that wait behind others are given up, with their descriptors. */
 TEST(test_requests_are_cancelled) {
         struct backend_memory *memory = make(backend, MIB);
         struct memory_request own = { .id = 20, .kind = MEMORY_OWN, .bytes = MIB };
@@ -569,13 +569,13 @@ TEST(test_own_memory_holds_what_it_is_to) {
                         memcpy(wanted + fills[i].offset + at, &fills[i].bits, fills[i].size);
         assert_memory_equal(got, wanted, MIB + 4096);
         backend->memory->fds(made.memory, fds);
-        assert_int_equal(fds[0], -1); /* nobody else can have it */
+        assert_int_equal(fds[0], -1); /* it is never exported */
         let_go(backend, made.memory);
         free(got);
         free(wanted);
 }
 
-/* Nor what comes beside it. What is made next is as new. */
+/* Memory can be given back while the GPU is busy. Later memory, and the bytes beside it, are zero again. */
 TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         struct backend_memory *busy = make(backend, MIB);
         struct memory_request request = { .id = 1, .kind = MEMORY_OWN, .bytes = 4096, .beside = 5000 };
@@ -598,8 +598,8 @@ TEST(test_memory_goes_whatever_the_gpu_is_doing) {
         let_go(backend, busy);
 }
 
-/* However many turns the other one has. No two neighbours of its tasks share a launch, so that soon no more
- * can be under way on a GPU that does not move. */
+/* Users take turns, however many turns one of them has. No two neighbours of its tasks share a launch, so
+ * that soon no more can be under way on a GPU that does not move. */
 TEST(test_users_take_turns) {
         struct backend_range range = { make(backend, MIB), 0 };
         struct backend_task task = task_of(&range, 1, 16);
@@ -623,7 +623,8 @@ TEST(test_users_take_turns) {
         let_go(backend, range.memory);
 }
 
-/* Each in a process of its own: the driver is initialised once, with the environment of that moment. */
+/* Each case runs in a process of its own, because a driver is initialised once, with the environment of that
+ * moment. */
 static void in_child(const char *name, const char *value, const char *device, const char *text) {
         pid_t pid = fork();
         int status;
@@ -705,7 +706,7 @@ static int fail_in_child(const char *what, const char *text) {
         _exit(0); /* as the daemon does */
 }
 
-/* Of start_owner(). */
+/* The process that start_owner() starts: it owns memory of a GPU until its standard input ends. */
 static int own_memory(cuda_device gpu) {
         struct cuda_ipc ipc;
         cuda_address address;

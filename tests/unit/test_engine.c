@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of several nodes rely on the fake engine: it notices whoever breaks the contract of an engine. That
- * it exchanges bytes, aborts and loses nodes is seen there (test_nodes). */
+/* Tests of several nodes rely on the fake engine to notice a breach of the contract of an engine.
+ * test_nodes.c covers its exchange of bytes, its aborts and its lost nodes. */
 #include "tests.h"
 
 #include "fake_engine.h"

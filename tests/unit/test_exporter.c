@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What callers of the metrics socket get, with a text of the test's own, however little the socket takes at a
- * time. */
+/* Answers of the metrics socket, with a text of the test's own, however little the socket takes at a time. */
 #include "tests.h"
 
 #include <string.h>

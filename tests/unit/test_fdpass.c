@@ -51,7 +51,7 @@ static void hang_up(void) {
         pair[0] = -1;
 }
 
-/* What a hostile peer does: any number of fds and bytes. */
+/* Sends any number of descriptors and bytes, as a hostile peer may. */
 static void send_raw(const void *data, size_t size, unsigned n_fds) {
         union {
                 struct cmsghdr header;

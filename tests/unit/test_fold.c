@@ -158,7 +158,7 @@ TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
                 }                                                                                            \
         } while (0)
 
-/* What is chosen is computed once for each, so that the sums are those of a wider type, cut. */
+/* Adds and multiplies in a wider type, and cuts the result. */
 #define WRAPPING(TYPE, WIDE)                                                                                 \
         (reduce == ENGINE_SUM    ? (TYPE)((WIDE)x + (WIDE)y)                                                 \
          : reduce == ENGINE_PROD ? (TYPE)((WIDE)x * (WIDE)y)                                                 \

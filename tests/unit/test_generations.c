@@ -10,7 +10,7 @@
 
 #define TEST(name) TEST_OF(name, struct fixture *f, setup, teardown)
 
-/* What a plan has left of its track is nobody's; the next one that gets it begins with nothing open. */
+/* A dropped plan gives its track back. The next plan on that track begins with nothing open. */
 TEST(tracks_are_used_again) {
         form(f);
         for (uint32_t ordinal = 0; ordinal < 3 * LIMIT_PLANS; ordinal++) {
@@ -24,7 +24,7 @@ TEST(tracks_are_used_again) {
         }
 }
 
-/* In a job that can have no further member. */
+/* The job can have no further member. */
 TEST(a_newer_process_takes_a_rank_of_a_full_job) {
         struct job_join join = elastic(f);
 
@@ -101,14 +101,14 @@ static void bring_registered(struct fixture *f, struct member *member) {
         assert_int_equal(plan_mapped(member, 0, 9, &f->refusal), 0);
 }
 
-/* A step is open, somebody comes and waits, and the step is complete. */
+/* A step is open; a newcomer joins and waits; then the step is complete. */
 static void complete_while_somebody_waits(struct fixture *f) {
         assert_int_equal(ready(f, 0, 0, 1), 0);
         join(f);
         assert_int_equal(ready(f, 1, 0, 1), 0);
 }
 
-/* … and committed: the job is about to grow. */
+/* The step is also committed: the job is about to grow. */
 static void about_to_grow(struct fixture *f) {
         complete_while_somebody_waits(f);
         end_tasks(f);
@@ -126,7 +126,7 @@ TEST(registered_memory_is_given_back_before_growth) {
         assert_heard("generation 2 0;joined 1;");
 }
 
-/* What its steps need was allocated before the third member came. */
+/* The plan allocates the memory for steps of three members before the third one comes. */
 TEST(a_plan_has_room_for_all_who_may_come) {
         const struct plan *plan;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the engine of Gloo computes, with real helper processes: every reduction of every type, on every
- * number of nodes and lanes. */
+/* Results of the engine of Gloo, with real helper processes: every reduction of every type, on every number
+ * of nodes and lanes. */
 #include "gloo_fixture.h"
 
 #include "engine/gloo/fold.h"
@@ -8,8 +8,8 @@
 #define DTYPES (WIRE__DTYPE__U8 + 1)
 #define GATHERED (64u << 10) /* bytes of all nodes together: more go around a ring */
 
-/* Every order of additions gives the same bits: few bits for floats, any for integers. Some are NaN for what
- * has an order. */
+/* Fills in values for which every order of additions gives the same bits: floats have few bits, integers any.
+ * Minimum and maximum get some NaN, too. */
 static void fill(unsigned char *to, unsigned dtype, unsigned reduce, uint64_t elements, uint32_t rank) {
         for (uint64_t i = 0; i < elements; i++) {
                 uint64_t bits = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) * (rank + 1);
@@ -305,7 +305,7 @@ static bool maps(pid_t pid, const char *name) {
         return found;
 }
 
-/* It comes while the helper runs, by its descriptor, and is let go of. */
+/* A running helper gets the memory by its descriptor, and lets go of it again. */
 TEST(memory_is_shared_and_let_go_of) {
         struct engine_piece piece = {
                 .memory = 8, .elements = 1000, .dtype = WIRE__DTYPE__I32, .reduce = ENGINE_SUM

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine of Gloo makes of losses, with real helper processes: of nodes that never come, of helpers
- * that end or stop, of strangers on their ports. Each of them has a name, and nothing is left of any.
+ * Losses in the engine of Gloo, with real helper processes: nodes that never come, helpers that end or stop,
+ * strangers on their ports. Each loss is named, and no process or descriptor is left.
  */
 #include "gloo_fixture.h"
 
@@ -22,10 +22,11 @@ static bool said(const char *text) {
         return strstr(heard, text) != NULL;
 }
 
-/* What happens where somebody is not waited for any longer. False: the others were too slow for it. */
+/* A scene in which nodes give up waiting for another one. Returns false if the other nodes were too slow for
+ * it. */
 typedef bool (*patience_fn)(struct rig *rig, uint32_t silence, const void *data);
 
-/* With more and more patience, as a busy machine needs. */
+/* Plays the scene with more and more patience, as a busy machine needs. */
 static void play_patiently(struct rig *rig, patience_fn scene, const void *data) {
         for (uint32_t silence = SWIFT; silence <= PATIENT; silence *= 2) {
                 heard[0] = '\0';
@@ -71,7 +72,7 @@ static int end_log(void **state) {
 
 /* ---- while it is made ---- */
 
-/* Unless it is given up before. */
+/* Awaits the tables of all nodes. Returns false if a node has given up before. */
 static bool publish_all(struct rig *rig) {
         bool all = true;
 
@@ -82,7 +83,7 @@ static bool publish_all(struct rig *rig) {
         return all;
 }
 
-/* Whether all others but that one name that one, and nobody else. */
+/* Returns whether each other node has lost that node, and no other one. */
 static bool all_have_lost(struct rig *rig, uint32_t lost) {
         bool all = true;
 
@@ -274,7 +275,7 @@ int __wrap_waitid(idtype_t type, id_t id, siginfo_t *info, int options) {
         return __real_waitid(type, id, info, options);
 }
 
-/* Also if that has not read all that it was told. */
+/* The engine hears the helper's last word even if the helper has not read all that it was sent. */
 TEST(the_last_word_of_a_helper_is_heard) {
         begin_played(rig, LAST_WORD);
         speaks_last = &rig->site[0];
@@ -357,7 +358,7 @@ static void speak_length(int fd) {
         speak_header(fd, 1, 0, UINT64_C(1) << 62);
 }
 
-/* That is what the helper waits for, but there is too much of it. */
+/* The helper waits for a message of this kind, but this one is too long. */
 static void speak_too_much(int fd) {
         speak_header(fd, 1, UINT64_MAX - 1, UINT64_C(1) << 40);
 }
@@ -404,7 +405,8 @@ static bool is_named(int fd) {
         return said(from) && said(to);
 }
 
-/* Whatever comes of it, each node hears that it does not reach the other, and the log says what happened. */
+/* A stranger connects to every port. Each node hears that it does not reach the other, and the log says why.
+ * Returns false if the nodes had given up before. */
 static bool suffer(struct rig *rig, uint32_t silence, const void *data) {
         const struct stranger *stranger = data;
         unsigned port[4 * STREAMS], n = 0;
@@ -530,7 +532,8 @@ TEST(a_helper_that_was_stopped_catches_up) {
         UNTIL(rig, rig->site[0].done[0] == last);
 }
 
-/* Of the others the first one that misses something of it says so; the next may wait for that one. */
+/* Ends the helper of node 1. The first of the other nodes that misses something from it says so; the next one
+ * may wait for that node. */
 static void lose_helper(struct rig *rig, int number, bool busy, const char *text) {
         pid_t helper[SITES];
 

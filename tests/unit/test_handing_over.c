@@ -101,8 +101,6 @@ JOB_TEST(who_is_too_few_then_hears_it) {
         assert_heard("void 1;lost 1;");
 }
 
-static uint32_t edition; /* of the tickets that are brought back */
-
 /* A member of generation 3, as it tells the next daemon. */
 static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
         struct job_rejoin rejoin = {
@@ -117,8 +115,6 @@ static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_w
         rejoin.join.returns = true;
         rejoin.join.membership.max_world = max_world;
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
-        ticket_alone(&rejoin.ticket, 3, 2);
-        rejoin.ticket.edition = edition;
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal), 0);
         f->member[rank] = member;
         return member;
@@ -165,24 +161,6 @@ JOB_TEST(however_many_come_too_early) {
         assert_non_null(strstr(heard, "generation 4 0;generation 4 1;joined 2;"));
 }
 
-/* A member may have been given none since an earlier plan was agreed. */
-static void bring_editions(struct fixture *f, uint32_t first, uint32_t second) {
-        edition = first;
-        come_back(f, 0, 2, true);
-        edition = second;
-        come_back(f, 1, 2, true);
-        edition = 0;
-        assert_int_equal(f->member[0]->job->takeover->ticket.edition, 2);
-}
-
-JOB_TEST(the_latest_ticket_comes_last) {
-        bring_editions(f, 1, 2);
-}
-
-JOB_TEST(the_latest_ticket_comes_first) {
-        bring_editions(f, 2, 1);
-}
-
 /* The daemon no longer waits for members that are missing. */
 JOB_TEST(a_member_that_is_back_has_time_to_tell) {
         struct member *first = come_back(f, 0, 2, true);
@@ -226,7 +204,6 @@ JOB_TEST(a_claimed_id_is_nothing_to_other_jobs) {
         struct job_join other = elastic(f);
         struct member *claims;
 
-        ticket_alone(&rejoin.ticket, 3, 2);
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &claims, &f->refusal), 0);
         other.name = "other";
         other.uid = 1001;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the job layer does not begin: steps of a daemon that drains or is held, and of jobs that are paused.
- */
+/* Steps that the job layer does not begin: those of a daemon that drains or is held, and of paused jobs. */
 #include "tests.h"
 
 #include "fixed_fixture.h"

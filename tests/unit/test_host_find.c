@@ -85,8 +85,8 @@ TEST_ALONE(test_first_of_each_type) {
         free(done);
 }
 
-/* What workers find in other slices at the same time does not matter. Elements before `first` are not looked
- * at, and those found are counted from the start of the range. */
+/* Workers may find elements in other slices at the same time, which does not change the result. The search
+ * leaves out elements before `first`, and counts from the start of the range. */
 HOST_TEST(test_the_first_of_many, 3) {
         struct member member = member_new(backend, BYTES);
         struct backend_range range = { member.arena, 64 };
@@ -108,7 +108,8 @@ HOST_TEST(test_the_first_of_many, 3) {
         member_free(backend, &member);
 }
 
-/* What follows is not read any more: holes there stay holes. In huge pages one read makes 2 MiB. */
+/* The search reads nothing after the first element: holes there stay holes. In huge pages one read makes 2
+ * MiB. */
 HOST_TEST(test_it_ends_with_what_it_has_found, 1) {
         struct member member = member_new(backend, 8 * BYTES);
         struct backend_range range = { member.arena, 0 };
@@ -120,7 +121,7 @@ HOST_TEST(test_it_ends_with_what_it_has_found, 1) {
         member_free(backend, &member);
 }
 
-/* As any task. */
+/* Holes cancel a search, as they cancel any task. */
 HOST_TEST(test_holes_end_it, 2) {
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
         struct member member = member_new(backend, bytes);
@@ -137,7 +138,8 @@ HOST_TEST(test_holes_end_it, 2) {
         member_free(backend, &member);
 }
 
-/* By its id, whether it is queued, at work or done: then it has found what there is, or nothing. */
+/* A search is cancelled by its id, whether it is queued, at work or done. Its result is the right one, or
+ * none. */
 HOST_TEST(test_cancel, 2) {
         struct member member = member_new(backend, BYTES);
         struct backend_range range = { member.arena, 0 };

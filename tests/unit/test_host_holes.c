@@ -5,7 +5,8 @@
 
 #include "backend/host/kernel.h"
 
-/* The same task once more, with holes in the memory of this member: it says so, and no page is allocated. */
+/* Runs the task with holes in the memory of this member, and then without. The first run names the member,
+ * and allocates no page. */
 static void run_with_holes(struct backend *backend, struct done *done, const struct backend_task *task,
                            const struct member *member, uint64_t offset, uint64_t bytes) {
         unsigned n = done->n;
@@ -21,7 +22,8 @@ static void run_with_holes(struct backend *backend, struct done *done, const str
         assert_null(done->at[n + 1].withdrawn);
 }
 
-/* Wherever they are, in what is read and in what is written, and whoever would have run the task. */
+/* Holes at any place in inputs and outputs, for small tasks of the caller's thread and large ones of the
+ * workers. */
 TEST_ALONE(test_holes) {
         static const uint64_t sizes[] = { ARENA_PAGE, KERNEL_SMALL_TASK, 12u << 20 };
         for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

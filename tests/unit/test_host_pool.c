@@ -166,7 +166,7 @@ POOL_TEST(test_turns, 1) {
         assert_memory_equal(ids, ((int64_t[]){ 3, 2, 1, 4 }), sizeof ids);
 }
 
-/* What is added behind it when the first of three has been handed out. */
+/* A fourth task joins a turn when the first of three has been handed out. */
 POOL_TEST(test_turn_goes_on, 1) {
         int64_t ids[4];
         pool_submit(pool, gated_task(1, 1, 2));
@@ -195,8 +195,8 @@ POOL_TEST(test_large_does_not_block, 1) {
         assert_int_equal(gate.started, 516);
 }
 
-/* However many turns a user has: what is added while the worker is held goes slice by slice with the other
- * user's. */
+/* Tasks that are added while the worker is held go slice by slice with another user's, however many turns
+ * their own user has. */
 POOL_TEST(test_users, 1) {
         int64_t ids[66];
         pool_submit(pool, gated_task_of(999, 200, 99, 1));
@@ -278,7 +278,7 @@ POOL_TEST(test_cancel_queued, 1) {
         pool_cancel(pool, 3);
         pool_cancel(pool, 2);
         pool_cancel(pool, 4);
-        pool_cancel(pool, 77);      /* nobody's */
+        pool_cancel(pool, 77);      /* of no task */
         pool_collect(pool, 3, ids); /* at once: nothing of them was running */
         assert_memory_equal(ids, ((int64_t[]){ -3, -2, -4 }), 3 * sizeof ids[0]);
         pool_submit(pool, gated_task(6, 1, 1)); /* the turn's end is where it should be */
@@ -341,7 +341,7 @@ static void tenant_done(void *owner, const struct backend_result *result) {
         tenant->n++;
 }
 
-/* What a task needs has been allocated beforehand: it is used, for fewer inputs too, and left alone
+/* A task uses the room that was allocated for it beforehand, also with fewer inputs, and leaves it alone
  * afterwards. */
 TEST_ALONE(test_room) {
         struct tenant tenant = { 0 };
@@ -570,7 +570,7 @@ TEST_ALONE(test_returned_memory) {
         free(done);
 }
 
-/* Memory of the member's own, from its third page on. What is reduced is seen in it. */
+/* The arena is memory of the member's own, from its third page on. The member sees the results in it. */
 HOST_TEST(test_adopted_arena, 1) {
         struct member other = member_new(backend, ARENA_PAGE);
         struct backend_memory *arena;
@@ -716,7 +716,8 @@ HOST_TEST(test_arena_seals, 1) {
         assert_int_equal(ask_new(backend, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
 }
 
-/* Nobody else has to touch it before it is used; its fd leads to what lies at its address. */
+/* The daemon's own memory can be used without a touch from outside. Its fd leads to the bytes at its
+ * address. */
 HOST_TEST(test_own_memory, 1) {
         struct member member = member_new(backend, 4 * ARENA_PAGE);
         struct backend_memory *own;
@@ -741,8 +742,7 @@ HOST_TEST(test_own_memory, 1) {
         member_free(backend, &member);
 }
 
-/* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to
- * it. */
+/* Pages of an arena on which no task works stay untouched, even next to a reduction. */
 HOST_TEST(test_reduction_touches_no_more, 2) {
         struct member member = member_new(backend, 4u << 20);
         struct backend_range range = { member.arena, 0 };

@@ -29,7 +29,7 @@ static uint64_t pieces_of(unsigned shape) {
         return shapes[shape].parts * seal_pieces(shapes[shape].part);
 }
 
-/* By what the header says. */
+/* Computes a seal as backend.h describes it. */
 static struct sha256 expected(const unsigned char *data, unsigned shape, uint64_t piece) {
         uint64_t part = shapes[shape].part, each = (part + SEAL_PIECE - 1) / SEAL_PIECE;
         uint64_t at = piece % each * SEAL_PIECE, left = part - at;
@@ -55,7 +55,7 @@ static struct backend_task task_of(const struct backend_seal *seal, const struct
                                       .seal = seal };
 }
 
-/* What a check finds of the whole. */
+/* Returns the result of a check of all pieces. */
 static uint64_t found_by(struct backend *backend, struct done *done, const struct member *member,
                          unsigned shape) {
         struct backend_seal seal = key;
@@ -68,7 +68,7 @@ static uint64_t found_by(struct backend *backend, struct done *done, const struc
         return done->at[--done->n].found;
 }
 
-/* Part by part, as nodes make them: of what is at GIVEN. */
+/* Makes the seals of the bytes at GIVEN, part by part, as nodes do. */
 static void make(struct backend *backend, struct done *done, const struct member *member, unsigned shape) {
         uint64_t part = shapes[shape].part, each = seal_pieces(part);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a request for metrics wants, and what is answered. */
+/* Requests for metrics, and the answers to them. */
 #include "tests.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ TEST_ALONE(answers) {
         assert_false(parsed("GET /HEAD HTTP/1.1\r\n\r\n").head);
 }
 
-/* A page that has its own name lead to this host cannot have its browser read what is here. */
+/* A foreign page whose name leads to this host cannot make a browser read the metrics. */
 TEST_ALONE(a_request_is_for_this_host) {
         static const char *const names[] = { "gpu17", "gpu17.example", NULL };
         static const char *const ours[] = { "10.0.0.1",     "10.0.0.1:9400", "[::1]",       "[fe80::1]:9400",

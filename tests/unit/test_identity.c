@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a daemon remembers over its runs: that nothing comes twice, and what is said of a file, or of a place,
+/* The identity that a daemon keeps over its runs: no number comes twice, and errors name a file, or a place,
  * that cannot be relied upon. */
 #include "tests.h"
 
@@ -303,11 +303,11 @@ TEST_WITH(without_a_place_there_is_no_identity, setup, teardown) {
         assert_int_equal(identity_open("/proc/self", "id", &identity, error, sizeof(error)), 1);
         assert_null(identity);
         snprintf(lock, sizeof(lock), "%s.lock", path);
-        assert_int_equal(symlink("/nowhere/at/all", lock), 0); /* somebody else's doing */
+        assert_int_equal(symlink("/nowhere/at/all", lock), 0); /* a link that the daemon did not make */
         assert_true(open_id(&identity) < 0);
 }
 
-/* What could not be put on the disk is not used, and a file is there as a whole or not at all. */
+/* An identity that could not be put on the disk is not used. Its file is there as a whole or not at all. */
 TEST_WITH(a_disk_that_fails_costs_the_identity_and_no_more, setup, teardown) {
         struct identity *identity;
         uint64_t term, last = 0;
@@ -339,7 +339,7 @@ TEST_WITH(a_disk_that_fails_costs_the_identity_and_no_more, setup, teardown) {
         identity_close(identity);
 }
 
-/* It needs no space there that it does not have. */
+/* The identity needs no more space on the disk than it has. */
 TEST_WITH(a_full_disk_is_no_obstacle, setup, teardown) {
         struct rlimit limit, little;
         struct identity *identity;

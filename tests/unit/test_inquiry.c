@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions between the nodes of a job: who is asked, what comes back, and whoever does not answer. */
+/* Questions between the nodes of a job: the nodes that are asked, their answers, and the nodes that do not
+ * answer. */
 #include <string.h>
 
 #include "rendezvous/service/inquiry.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces
+/* Memory that members bring, and the eviction of members that give pages back, over a backend that reduces
  * nothing. */
 #include "fixed_fixture.h"
 #include "tests.h"
@@ -19,7 +19,7 @@ static int setup_pair(void **state) {
         return 0;
 }
 
-/* And no memory is left behind. */
+/* Ends the job, and checks that no memory is left. */
 static int teardown_pair(void **state) {
         struct fixture *f = *state;
 
@@ -88,7 +88,7 @@ static void agree_at(struct fixture *f, uint32_t handle) {
         assert_heard("agreed 0;agreed 1;");
 }
 
-/* What lies there, to an account of its own; what belongs to it on the host, as ever. */
+/* Bytes on the GPU are charged to an account of their own, and bytes on the host to the usual ones. */
 TEST(memory_of_a_gpu_is_charged) {
         const uint64_t limits[ACCOUNT_SLOTS] = {
                 10, 4, 12, 8 * PAGE, 100, 20 * PAGE, 8 * PAGE, [ACCOUNT_PLANS] = UINT64_C(64) << 20
@@ -180,7 +180,7 @@ TEST(bytes_belong_to_one_plan) {
         assert_int_equal(enlist(f, 0, sealed(), 0, &another), 0);
         assert_int_equal(describe_at(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
         assert_int_equal(describe_at(f, 0, 8, handle, 0, 5 * PAGE - 64),
-                         WIRE__CODE__STATE); /* who failed has freed nothing */
+                         WIRE__CODE__STATE); /* the failed plan has freed nothing */
         assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), 0);
         assert_int_equal(describe_at(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
         assert_int_equal(describe_at(f, 0, 10, again, 0, 3 * PAGE),
@@ -188,7 +188,7 @@ TEST(bytes_belong_to_one_plan) {
         assert_int_equal(describe_at(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
 }
 
-/* Who is found to have given pages back goes; the bucket is not reduced, and the step is void. */
+/* A member that has given pages back is evicted; its bucket is not reduced, and the step is void. */
 TEST(punched_memory_evicts_its_member) {
         uint32_t handle;
 

@@ -34,7 +34,7 @@ JOB_TEST(a_job_forms_and_agrees) {
         assert_heard("agreed 0;agreed 1;");
 }
 
-/* From the moment that it has formed, until nobody can go on with it. */
+/* A job counts as running from the moment that it has formed until no member can go on with it. */
 JOB_TEST(a_user_has_a_running_job) {
         struct charge hold = { 0 };
 
@@ -57,7 +57,7 @@ JOB_TEST(a_user_has_a_running_job) {
         charge_release(&hold);
 }
 
-/* What could be no place in any job supersedes none. */
+/* A join that would be refused by any job supersedes none. */
 JOB_TEST(a_join_that_is_refused_ends_no_job) {
         form(f, 2);
         assert_int_equal(join(f, 2, 2, 1), WIRE__CODE__INVALID);
@@ -110,7 +110,7 @@ JOB_TEST(who_cannot_bring_a_plan_fails_it_for_all) {
         assert_int_equal(spoil(f, 1, 0), WIRE__CODE__INVALID);
         assert_heard("refused 0 9 30;");
         assert_null(plan_find(f->member[0]->job, 0));
-        assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID); /* whoever comes later hears it too */
+        assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID); /* rank 0, which comes later, hears it too */
         assert_int_equal(describe(f, 0, 1, "b", &fd), WIRE__CODE__PLAN_MISMATCH);
         assert_int_equal(f->refusal.rank, 1);
         bring(f, 0, 2, 9);
@@ -196,7 +196,7 @@ JOB_TEST(a_step_commits_when_all_buckets_are_done) {
         assert_int_equal(f->fake.submitted, 6);
 }
 
-/* So that a step cannot fail, or a member be evicted, because there is no memory in the middle of it. */
+/* The memory of steps is allocated before, so that a lack of it neither fails a step nor evicts a member. */
 JOB_TEST(what_steps_need_is_there_from_the_agreement_on) {
         const struct plan *plan;
         const unsigned char *room[2];
@@ -225,7 +225,7 @@ JOB_TEST(what_steps_need_is_there_from_the_agreement_on) {
         assert_heard("bucket 0;bucket 1;committed 1;bucket 0;bucket 1;committed 2;");
 }
 
-/* Nobody is evicted for it, and it can be tried again under the next number. */
+/* No member is evicted for it, and the plan can be tried again under the next number. */
 JOB_TEST(a_plan_without_memory_for_its_steps_fails_for_all) {
         int fd;
 
@@ -317,7 +317,7 @@ JOB_TEST(a_burst_ends_after_quiet_steps) {
         assert_string_equal(blame->parameter, "b");
 }
 
-/* The count has come from what is not in the result, as with the maximum of -inf and something. */
+/* The count is of inputs, and the result has no such value, as with the maximum of -inf and a number. */
 JOB_TEST(what_is_not_in_the_result_has_no_parameter) {
         form(f, 2);
         agree(f, 2);

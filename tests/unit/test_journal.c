@@ -235,6 +235,117 @@ TEST(slots_beyond_the_end_of_the_file_are_dropped) {
         journal_close(next);
 }
 
+static struct journal_place place_in(uint32_t generation, uint32_t n_ranks) {
+        struct journal_place place = { .generation = { .term = 5, .number = generation, .nonce = 9 },
+                                       .n_ranks = n_ranks,
+                                       .n_tracks = 2 };
+
+        for (uint32_t i = 0; i < n_ranks; i++)
+                place.rank[i] = 2 * i;
+        for (uint32_t i = 0; i < 2; i++)
+                place.track[i] =
+                        (struct journal_track){ .plan = i, .track = TRACK_STEP + i, .before = 10 * i };
+        return place;
+}
+
+/* The job, as the next daemon finds it; to be closed. */
+static struct journal_job *job_left(struct journal **ret) {
+        copy_file();
+        *ret = next_daemon();
+        return journal_find_job(*ret, 1000, "job", 7);
+}
+
+/* A member may know the generation before the latest. In one generation the latest place counts. */
+TEST(a_job_has_its_last_two_places) {
+        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+        struct journal_place place = place_in(3, 2), later = place_in(4, 3), latest = place_in(4, 1);
+        struct journal *next;
+
+        assert_null(journal_place_of(job, 0));
+        journal_place_job(job, &place);
+        journal_place_job(job, &later);
+        const struct journal_job *found = job_left(&next);
+        assert_memory_equal(journal_place_of(found, 3), &place, sizeof(place));
+        assert_memory_equal(journal_place_of(found, 4), &later, sizeof(place));
+        assert_null(journal_place_of(found, 5));
+        journal_close(next);
+        journal_place_job(job, &latest);
+        found = job_left(&next);
+        assert_memory_equal(journal_place_of(found, 4), &latest, sizeof(place));
+        assert_null(journal_place_of(found, 3));
+        journal_close(next);
+}
+
+TEST(a_job_is_found_by_all_of_its_names) {
+        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+
+        assert_ptr_equal(journal_find_job(ours, 1000, "job", 7), job);
+        assert_null(journal_find_job(ours, 1001, "job", 7));
+        assert_null(journal_find_job(ours, 1000, "jobs", 7));
+        assert_null(journal_find_job(ours, 1000, "job", 8));
+        assert_null(journal_find_job(NULL, 1000, "job", 7));
+        assert_ptr_equal(journal_add_job(ours, 1000, "job", 7), job);
+        journal_drop_job(ours, job);
+        assert_null(journal_find_job(ours, 1000, "job", 7));
+}
+
+/* One that no process has asked for is dropped; another one stays. */
+TEST(jobs_are_swept) {
+        struct journal *next;
+
+        journal_add_job(ours, 1000, "job", 7);
+        journal_add_job(ours, 1000, "other", 7);
+        assert_non_null(job_left(&next));
+        assert_non_null(journal_add_job(next, 1000, "job", 7));
+        journal_sweep(next);
+        assert_non_null(journal_find_job(next, 1000, "job", 7));
+        assert_null(journal_find_job(next, 1000, "other", 7));
+        journal_close(next);
+}
+
+TEST(operations_that_have_ended_are_counted) {
+        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+        struct journal *next;
+
+        for (uint64_t n = 1; n < 4; n++) {
+                journal_end_operation(job, &(struct journal_ended){ n, n - 1, n == 2 });
+                const struct journal_ended ended = journal_ended_of(job_left(&next));
+                assert_int_equal(ended.number, n);
+                assert_int_equal(ended.sequence, n - 1);
+                assert_int_equal(ended.failed, n == 2);
+                journal_close(next);
+        }
+}
+
+/* The place before it stays. */
+static void assert_place_dropped(struct journal_place bad) {
+        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+        struct journal_place good = place_in(2, 2);
+        struct journal *next;
+
+        journal_place_job(job, &good);
+        journal_place_job(job, &bad);
+        const struct journal_job *found = job_left(&next);
+        assert_null(journal_place_of(found, 3));
+        assert_memory_equal(journal_place_of(found, 2), &good, sizeof(good));
+        journal_close(next);
+}
+
+TEST(a_place_that_cannot_be_is_not_believed) {
+        struct journal_place bad[6];
+
+        for (unsigned i = 0; i < 6; i++)
+                bad[i] = place_in(3, 2);
+        bad[0].n_ranks = LIMIT_LOCAL + 1;
+        bad[1].n_tracks = LIMIT_PLANS + 1;
+        bad[2].rank[1] = bad[2].rank[0];
+        bad[3].rank[1] = LIMIT_WORLD;
+        bad[4].track[1].track = LIMIT_TRACKS;
+        bad[5].track[1].before = LIMIT_NUMBER;
+        for (unsigned i = 0; i < 6; i++)
+                assert_place_dropped(bad[i]);
+}
+
 TEST(only_one_daemon_has_it) {
         int status;
         pid_t pid = fork();
@@ -320,6 +431,11 @@ TEST(a_plan_that_does_not_fit_is_left_out) {
         journal_begin(NULL, 0);
         journal_done(NULL, 0, 0, NULL, NULL, 0);
         assert_false(journal_trace(NULL, 1, WORLD).known);
+        assert_null(journal_add_job(NULL, 1000, "job", 7));
+        journal_place_job(NULL, NULL);
+        journal_end_operation(NULL, NULL);
+        journal_drop_job(ours, NULL);
+        assert_null(journal_place_of(NULL, 1));
 }
 
 /* A store to a page that the file system has no room for would kill the daemon. */

@@ -66,12 +66,17 @@ static void look(void) {
         journal_close(next);
 }
 
+static void (*on_look)(void) = look;
+
 static void look_for(const struct journal_key *which, uint32_t generation, uint64_t step) {
         memset(&seen, 0, sizeof(seen));
         seen.key = which;
         seen.generation = generation;
         seen.step = step;
 }
+
+/* The same, of a job. */
+static struct { unsigned looks, wrong; } ended;
 
 #ifdef TRAP_FLAG
 static struct sigaction fault_before, step_before;
@@ -83,7 +88,7 @@ static void on_store(int number, siginfo_t *info, void *context) {
                 sigaction(SIGSEGV, &fault_before, NULL);
                 return;
         }
-        look();
+        on_look();
         mprotect(memory, memory_bytes, PROT_READ | PROT_WRITE);
         ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
 }
@@ -91,7 +96,7 @@ static void on_store(int number, siginfo_t *info, void *context) {
 static void on_stored(int number, siginfo_t *info, void *context) {
         ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
         mprotect(memory, memory_bytes, PROT_READ);
-        look();
+        on_look();
 }
 
 static void begin_stepping(void) {
@@ -107,15 +112,15 @@ static void end_stepping(void) {
         mprotect(memory, memory_bytes, PROT_READ | PROT_WRITE);
         sigaction(SIGSEGV, &fault_before, NULL);
         sigaction(SIGTRAP, &step_before, NULL);
-        assert_true(seen.looks > 2);
+        assert_true(seen.looks + ended.looks > 2);
 }
 #else
 static void begin_stepping(void) {
-        look();
+        on_look();
 }
 
 static void end_stepping(void) {
-        look();
+        on_look();
 }
 #endif
 
@@ -211,4 +216,43 @@ TEST(a_commit_is_of_its_plan) {
         STEPPED(journal_generation(plan, 1, WORLD));
         STEPPED(journal_step(plan, 1));
         assert_int_equal(seen.commits, 0);
+}
+
+/* The place and the operations are those before the call or those after it. */
+static void look_at_job(void) {
+        copy_file();
+        struct journal *next = next_daemon();
+        const struct journal_job *job = journal_find_job(next, 1000, "job", 7);
+        const struct journal_place *place = journal_place_of(job, 2);
+
+        if (place == NULL)
+                place = journal_place_of(job, 1);
+        const struct journal_ended now = journal_ended_of(job);
+        ended.looks++;
+        ended.wrong += place == NULL || place->n_ranks != place->generation.number ||
+                       place->rank[place->n_ranks - 1] != place->n_ranks || now.sequence != 10 * now.number;
+        journal_close(next);
+}
+
+static void put(struct journal_job *job, uint32_t n) {
+        struct journal_place place = { .generation.number = n, .n_ranks = n };
+
+        for (uint32_t i = 0; i < n; i++)
+                place.rank[i] = i + 1;
+        journal_place_job(job, &place);
+}
+
+TEST(a_job_has_the_place_before_or_the_next_one) {
+        struct journal_job *job = journal_add_job(ours, 1000, "job", 7);
+
+        put(job, 1);
+        journal_end_operation(job, &(struct journal_ended){ 1, 10, false });
+        find_memory();
+        on_look = look_at_job;
+        STEPPED(put(job, 2));
+        STEPPED(journal_end_operation(job, &(struct journal_ended){ 2, 20, false }));
+        STEPPED(put(job, 2));
+        on_look = look;
+        assert_true(ended.looks > 0);
+        assert_int_equal(ended.wrong, 0);
 }

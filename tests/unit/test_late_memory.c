@@ -91,7 +91,6 @@ static void come_back(struct fixture *f, uint32_t rank) {
         };
 
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
-        ticket_alone(&rejoin.ticket, 3, 2);
         assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &f->member[rank], &f->refusal), 0);
 }
 
@@ -206,7 +205,8 @@ static int error_of(const struct drama *d, const struct fake_request *request) {
         return d->ending != FAILED ? 0 : request->request.id % 2 == 0 ? -EIO : WIRE__CODE__INVALID;
 }
 
-/* Also what follows from their ends: memory that nobody wants any more is given back. */
+/* Ends all requests and tasks, also those that follow from their ends: memory that is not wanted any more is
+ * given back. */
 static void end_all(const struct drama *d) {
         struct fake_backend *fake = &d->f->fake;
 
@@ -344,7 +344,7 @@ static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
         assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
 }
 
-/* Nor does it hear it of each plan if the job ends meanwhile. */
+/* If the job ends meanwhile, the member does not hear it for each plan. */
 JOB_TEST(a_return_to_a_job_that_ends_is_refused_once) {
         come_back(f, 0);
         come_back(f, 1);
@@ -381,7 +381,7 @@ JOB_TEST(whoever_was_refused_is_not_back) {
         assert_non_null(strstr(heard, "generation 4 1;"));
 }
 
-/* It had said that this is all before it heard that one of its plans is refused. */
+/* The member has sent its last word before it hears that one of its plans is refused. */
 JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         struct plan_word word = { .launched = 2 };
 
@@ -407,8 +407,7 @@ JOB_TEST(the_end_of_a_refused_return_is_no_word) {
         assert_non_null(strstr(heard, "resumed 0;resumed 1;"));
 }
 
-/* A member has gone, and what it has is kept until a task has ended: an answer that comes by then is for
- * nobody. */
+/* A member has gone, and its memory is kept until a task has ended. Answers that come by then are dropped. */
 JOB_TEST(nobody_hears_for_a_member_that_has_gone) {
         int fd = sealed();
 
@@ -466,7 +465,7 @@ JOB_TEST(memory_on_its_way_is_not_there) {
         assert_int_equal(f->answered[15], 1);
 }
 
-/* Nobody is blamed for what the daemon has not done yet. */
+/* Waits name no member for what the daemon has not done yet. */
 JOB_TEST(a_plan_whose_memory_is_late_names_the_daemon) {
         struct job_wait waits[2];
         char text[WAIT_TEXT];

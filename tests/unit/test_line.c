@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who stands in line: users take turns, and no more is done in a pass than there is a budget for. */
+/* Requests that stand in line: users take turns, and a pass serves no more than its budget allows. */
 #include "tests.h"
 
 #include "base/clock.h"
@@ -108,7 +108,7 @@ TEST(some_users_come_first) {
                             12);
 }
 
-/* Of each two classes the first has its turns for each one behind it. */
+/* Each class has its turns for each turn of the classes behind it. */
 TEST(operators_come_before_all) {
         world.class[1] = LINE_RUNNING;
         world.class[2] = LINE_OPERATORS;
@@ -125,7 +125,7 @@ TEST(operators_come_before_all) {
                             12);
 }
 
-/* Those that have waited with nobody before them owe no turn, and a user's rights are those of the moment. */
+/* A class owes nothing for turns that it took while no class before it waited. A user's class can change. */
 TEST(who_comes_first_may_change) {
         for (unsigned p = 0; p < PLACES; p++) {
                 add(0, p);
@@ -193,14 +193,14 @@ static void pass(void) {
         assert_int_equal(loop_run(world.loop), 0);
 }
 
-/* What is asked beside steps is paid for with time. */
+/* While steps go on, requests get only a part of the time. */
 TEST(steps_leave_a_part_of_the_time) {
         line_charge(&world.line, &world.queue[0], LINE_BUDGET);
         assert_int_equal(line_left(&world.line, &world.queue[0]), 0);
         pass();
-        assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET); /* nobody is in steps */
+        assert_int_equal(line_left(&world.line, &world.queue[0]), LINE_BUDGET); /* no steps go on */
         line_stepped(&world.line);
-        line_charge(&world.line, &world.queue[0], 1000000); /* as much as that cannot be: a budget is owed */
+        line_charge(&world.line, &world.queue[0], 1000000); /* the debt has a limit, which is one budget */
         assert_int_equal(world.line.left, -(int64_t)(LINE_BUDGET * LINE_PART));
         pass();
         uint64_t left;
@@ -216,7 +216,7 @@ TEST(steps_leave_a_part_of_the_time) {
         assert_int_equal(world.n, 1);
 }
 
-/* What they ask is not paid for with time, and they pass those that have to wait. */
+/* Requests of operators cost no part of the time, and pass those that have to wait. */
 TEST(operators_need_no_part_of_the_time) {
         world.class[1] = LINE_OPERATORS;
         line_stepped(&world.line);

@@ -153,7 +153,7 @@ static void dial_from(struct end *end) {
         assert_int_equal(links_dial(end->links, &address, error, sizeof(error)), 0);
 }
 
-/* b, without anybody who dials. */
+/* Opens b, which no end dials. */
 static void listen_alone(void) {
         open_end(&b, 2, 1, ONE, false);
         listen_on(&b);
@@ -305,7 +305,8 @@ TEST(one_end_without_keys) {
         until_trouble("hung up");
 }
 
-/* What it has recorded of itself, or a copied state directory. */
+/* The peer has this daemon's own id: the daemon has dialled itself, or the peer has a copy of its state
+ * directory. */
 TEST(a_connection_with_itself) {
         open_end(&b, 1, 1, ONE, false);
         open_end(&a, 1, 1, ONE, false);
@@ -322,7 +323,7 @@ TEST(a_frame_that_is_refused_ends_the_connection) {
         until(a.ups == 2 && b.ups == 2); /* it is tried again */
 }
 
-/* As after a network that has dropped the old one without a word to this end. */
+/* The network has dropped the older connection, and this end has not heard of it. */
 TEST(the_newer_connection_of_one_run_stays) {
         struct end later = { 0 };
 
@@ -357,7 +358,7 @@ TEST(keys_that_are_gone_end_connections) {
         assert_string_equal(b.why, "its key 'one' is not in force any more");
 }
 
-/* As long as it goes on it was made with a key that is not there any more, though one of its name is. */
+/* The connection was made with a key that has gone, although another one has its name. */
 TEST(a_key_of_that_name_is_not_that_key) {
         meet_with_one_key();
         change_keys(OTHER);
@@ -516,7 +517,7 @@ TEST(another_run_takes_the_place_of_one_that_is_silent) {
         close(silent);
 }
 
-/* More than may be here at once come one after the other. */
+/* More strangers than may be here at once come one after the other. */
 TEST(strangers_that_go_leave_their_places) {
         static const uint8_t noise[FRAME_HEADER];
         uint8_t hello[64];
@@ -533,7 +534,7 @@ TEST(strangers_that_go_leave_their_places) {
         close(sock);
 }
 
-/* However long the connection has been there. */
+/* A connection has greeted, and stays for longer than a greeting may take. */
 TEST(who_has_greeted_need_not_greet_again) {
         struct loop_timer *later;
 
@@ -589,7 +590,7 @@ TEST(the_silent_give_way) {
         for (unsigned i = 0; i < CROWD; i++)
                 sock[i] = stranger("127.0.0.2", NULL, 0);
         for (unsigned i = DOOR_PLACES; i < CROWD; i++)
-                await_end(sock[i]); /* nobody of one address takes a place from another of it */
+                await_end(sock[i]); /* an address takes no place from itself */
         for (unsigned i = 0; i < DOOR_PLACES; i++)
                 assert_true(is_open(sock[i]));
         dial_from(&a);
@@ -599,7 +600,7 @@ TEST(the_silent_give_way) {
                 close(sock[i]);
 }
 
-/* So it gets one from those that have more. */
+/* It gets a place from an address that has more. */
 TEST(a_source_that_has_left_holds_no_places) {
         static const uint8_t garbage[64] = { 0x17 };
         int sock[DOOR_PLACES], last;
@@ -674,7 +675,7 @@ TEST(nobody_says_much_before_it_has_proved_itself) {
         close(sock);
 }
 
-/* Whatever the door is doing, its end is safe; so is the end of a connection that it works on. */
+/* The door, and a connection that it works on, can end at any moment. */
 TEST(ends_come_at_any_time) {
         static const uint8_t begun[] = { 22, 3, 1, 1, 0, 1, 0, 0, 252, 3, 3 };
 
@@ -697,7 +698,7 @@ TEST(ends_come_at_any_time) {
         }
 }
 
-/* As many strangers as like to come: somebody with a key gets through, once there is room. */
+/* However many strangers come, a peer with a key gets through as soon as there is room. */
 TEST(noise_hurts_nobody) {
         struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         int noise[40];

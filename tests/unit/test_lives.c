@@ -39,7 +39,7 @@ static bool was_member(const struct life *life, uint64_t member) {
         return false;
 }
 
-/* What every generation must be, and what it must have of the one before. */
+/* Checks a generation by itself, and against the one before. */
 static void check_generation(struct life *life) {
         uint32_t survivors = 0, at = 0;
 
@@ -93,7 +93,7 @@ static void let_time_pass(struct life *life) {
                 life->broken += event == MEMBERSHIP_HAS_BROKEN;
         }
         if (m.state == MEMBERSHIP_REPLACING)
-                assert_true(membership_vacant(&m) == 0 || m.n_waiting == 0); /* nobody waits beside a place */
+                assert_true(membership_vacant(&m) == 0 || m.n_waiting == 0); /* none waits beside a place */
         if (m.state == MEMBERSHIP_FORMED && m.boundary)
                 assert_int_equal(membership_fitting(&m), 0);
         for (uint32_t i = m.n; i < m.n + m.n_waiting; i++)

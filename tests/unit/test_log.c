@@ -112,7 +112,7 @@ TEST(context_stands_behind) {
         assert_string_equal(written_timeless(), "gradsyncd info: odd [parameter=w]\n");
 }
 
-/* What a client sends must neither start a line of its own nor talk to the terminal. */
+/* Text from a client neither starts a line of its own nor controls the terminal. */
 TEST(control_characters_never_get_through) {
         struct log_context context = LOG_CONTEXT_NONE;
 
@@ -138,8 +138,8 @@ TEST(long_messages_are_one_line) {
         assert_true(strlen(line) > 1000);
 }
 
-/* A blocking pipe that nobody reads: each line returns, and the first one that fits again says how many
- * are missing. */
+/* The pipe blocks, and no process reads it: each call returns, and the first line that fits again says how
+ * many are missing. */
 TEST(a_reader_that_does_not_read_stops_nobody) {
         unsigned lines = 0, lost = 0;
 

@@ -249,7 +249,7 @@ TEST(deferred_work_can_be_cancelled) {
         loop_defer_cancel(world->loop, &second);
 }
 
-/* What was parked while the daemon goes down is still reaped. */
+/* Objects that are parked while the daemon goes down are still reaped. */
 TEST_ALONE(freeing_the_loop_runs_what_is_parked) {
         struct world world = { 0 };
 

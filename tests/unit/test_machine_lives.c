@@ -30,7 +30,7 @@ static struct membership_request member(uint32_t of, uint64_t count) {
         return request;
 }
 
-/* What machines say and do is looked at by nobody. */
+/* Does the actions of the machines, and drops their messages. */
 static void forget(void) {
         machines_pull();
         w.n_letters = 0;
@@ -116,7 +116,7 @@ static int end(void **state) {
 
 #define TEST(name) TEST_WITH(name, NULL, end)
 
-/* Whatever comes: numbers never go back, and nothing is prepared beyond what is open. */
+/* Under random orders terms never go back, and a node prepares nothing beyond the open unit. */
 TEST(noise_breaks_no_node) {
         for (unsigned run = 0; run < 300; run++) {
                 uint64_t term = 0;

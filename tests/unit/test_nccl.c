@@ -44,7 +44,7 @@ static uint32_t power_of(uint32_t rank, uint64_t i) {
         return (rank + (uint32_t)i) % 3;
 }
 
-/* What three ranks make of 1, 2 and 4. */
+/* The result of 1, 2 and 4, one from each of three ranks. */
 static uint32_t outcome_of(enum engine_reduce reduce) {
         switch (reduce) {
         case ENGINE_PROD: return 8;
@@ -210,7 +210,7 @@ TEST(memory_comes_and_goes) {
 
                 site_enter(site);
                 assert_int_equal(driver.allocate(&more[rank], MEMORY_BYTES), CUDA_OK);
-                assert_int_equal(site_share(site, MEMORY + 1, more[rank]), 1); /* later: somebody works */
+                assert_int_equal(site_share(site, MEMORY + 1, more[rank]), 1); /* not at once */
                 UNTIL(rig, site->n_shared > 0);
         }
         rig_launch(rig, 0, 1, &piece);
@@ -229,7 +229,7 @@ TEST(memory_comes_and_goes) {
         rig_await(rig, 0, 2);
 }
 
-/* What is let go of while a communicator ends is free once it has. */
+/* Memory that is given up while a communicator ends is free once that has ended. */
 TEST(memory_goes_with_its_communicator) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
 
@@ -309,7 +309,8 @@ TEST(what_waits_keeps_no_other_job) {
                 UNTIL(rig, rig->site[rank].other_aborted > 0);
 }
 
-/* All launch a collective at once, so one that does not end has a reason. Who is it nobody knows. */
+/* All nodes launch a collective at once, so one that does not end has a reason. No node knows which one is to
+ * blame. */
 TEST(what_does_not_end_is_given_up) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM);
 
@@ -325,7 +326,7 @@ TEST(what_does_not_end_is_given_up) {
         rig_abort(rig);
 }
 
-/* What NCCL reports of one communicator breaks it; what is launched then is not done. */
+/* An error that NCCL reports of a communicator breaks it: later launches are not done. */
 TEST(a_difference_breaks_it) {
         struct engine_piece piece = piece_of(WIRE__DTYPE__F32, ENGINE_SUM), longer = piece;
 
@@ -362,7 +363,7 @@ TEST(two_nodes_on_one_gpu_are_named) {
         rig_abort(rig);
 }
 
-/* Of whom nothing is heard is named, once there was time enough. */
+/* A node that has not been heard of is named after the timeout. */
 TEST(a_silent_node_is_named) {
         rig_configure(rig, 3);
         rig->own.config.timeout = 100;
@@ -406,8 +407,8 @@ TEST(what_makes_no_sense_is_not_learned) {
         assert_int_equal(rig->site[0].n_lost + rig->site[1].n_lost, 0);
 }
 
-/* One ends at once, and the other one much later: its peer does not end it. What the later one tells then
- * comes after what the earlier one has told. */
+/* One communicator ends at once, and the other one much later, because its peer does not end it. The later
+ * one reports its end after the earlier one. */
 TEST(communicators_end_one_after_the_other_at_close) {
         rig_form(rig, 2);
         for (uint32_t rank = 0; rank < 2; rank++)

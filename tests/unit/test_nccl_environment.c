@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL finds in its environment: what the configuration says, and nothing else. */
+/* NCCL finds the settings of the configuration in its environment, and no other settings of its own. */
 #include "tests.h"
 
 #include <stdio.h>
@@ -51,8 +51,8 @@ TEST(only_the_configuration_counts) {
         assert_string_equal(getenv("NCCL_CONF_FILE"), "/dev/null");
         assert_string_equal(getenv("NCCL_RAS_ENABLE"), "0");
         assert_string_equal(getenv("MY_NCCL_PATH"), "here");
-        assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "1"); /* somebody knows better */
-        assert_int_equal(environment_log(), -1);                         /* somebody wants to see it */
+        assert_string_equal(getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "1"); /* set by the operator */
+        assert_int_equal(environment_log(), -1);                         /* NCCL_DEBUG is set */
 }
 
 TEST(what_nccl_does_is_written_down) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By which way a communicator is made where the job has had another one. Calls that must not be made fail. */
+/* The ways in which a communicator follows another one of its job. Calls that must not be made fail. */
 #include "nccl_fixture.h"
 
 #define N 3000u
@@ -43,7 +43,8 @@ static void leave_out(struct rig *rig, uint32_t sites) {
                 rig->site[i].is_out = (sites >> i & 1) != 0;
 }
 
-/* The sites of `without` are not in the one before, and those of `left` not in the next one. */
+/* The sites of `without` are not in the former communicator, and those of `left` are not in the
+ * next one. */
 static void start_with(struct rig *rig, uint32_t without) {
         rig_begin(rig);
         leave_out(rig, without);
@@ -58,14 +59,14 @@ static void go_on_with(struct rig *rig, uint32_t left) {
         rig_build(rig);
 }
 
-/* As whoever has entered the next generation does, or has left the job. */
+/* Drops the former communicator, as a node does that has entered the next generation or left the job. */
 static void drop_older(struct rig *rig) {
         for (uint32_t i = 0; i < rig->n; i++)
                 rig->site[i].engine->ops->drop(rig->site[i].engine, rig->older);
         rig->older = 0;
 }
 
-/* Made in that way, it works beside the one before, and without it. */
+/* The next communicator works beside the former one, and without it. */
 static void follow(struct rig *rig, uint32_t without, uint32_t left, const char *fail) {
         start_with(rig, without);
         set_trouble(fail, "");
@@ -92,7 +93,7 @@ TEST(who_comes_behind_extends_it) {
         follow(rig, 1 << 3 | 1 << 2, 0, NO_INIT);
 }
 
-/* It does both, one after the other, as a job does that has lost a node and found another one. */
+/* The communicator shrinks and grows in turn, as in a job that loses a node and finds another one. */
 TEST(it_shrinks_and_grows) {
         rig_configure(rig, 3);
         start_with(rig, 0);
@@ -121,7 +122,7 @@ TEST(a_library_that_cannot_makes_it_of_nothing) {
         follow(rig, 0, 1, NO_OTHER);
 }
 
-/* Until the GPU does what was launched. */
+/* Waits until the GPU works on a launch. */
 static void await_work(void) {
         char command[512];
 
@@ -199,7 +200,7 @@ TEST(what_fails_is_not_tried_again) {
         fail_once(rig, 1 << 2, 0, "ncclCommGrow:0:3");
 }
 
-/* Also where nothing has failed, and it is still there. */
+/* A communicator is the source of one other, even if nothing has failed and it is still there. */
 TEST(each_is_used_once) {
         rig_configure(rig, 3);
         start_with(rig, 0);

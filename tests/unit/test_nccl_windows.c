@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small sums of floats go through a window of NCCL's, where all nodes have one, and otherwise beside it.
- * Which of the two it was the log says; the fake notices nodes that do not do the same. */
+/* Small sums of floats go through a window of NCCL's, if all nodes have one, and otherwise beside it. The log
+ * says which of the two it was. The fake notices nodes that differ. */
 #include "nccl_fixture.h"
 
 #define SLOT 524288u  /* bytes, for payloads of any size */
-#define OTHER_PLACE 0 /* where who gives nothing has its neutral elements */
-#define OUTSIDE 1     /* … and the place for what nobody wants */
-#define HERE 2        /* the first slot for what somebody gives */
+#define OTHER_PLACE 0 /* neutral elements, the input of a node that gives nothing */
+#define OUTSIDE 1     /* the output of a node that wants nothing */
+#define HERE 2        /* the first slot of all other nodes */
 #define REGISTERS "ncclCommWindowRegister:0:3"
 #define TIMEOUT 5000 /* ms: what comes before windows takes a small part of it */
 
@@ -66,7 +66,8 @@ static void sum_up(struct rig *rig, uint32_t lane, uint64_t sequence, uint64_t n
         assert_sums(rig, n);
 }
 
-/* More than fit under way, so that places are used again; of sizes on both sides of what a window takes. */
+/* Does more sums than fit under way, so that places are used again, of sizes on both sides of a window's
+ * limit. */
 static void sum_up_often(struct rig *rig) {
         static const uint64_t sizes[] = { 1, 1000, TABLE_PANE / sizeof(float),
                                           TABLE_PANE / sizeof(float) + 1 };
@@ -76,7 +77,8 @@ static void sum_up_often(struct rig *rig) {
                         sum_up(rig, lane, sequence, sizes[sequence % 4]);
 }
 
-/* Whether all of those who have made a communicator since the last call have windows, or none. */
+/* Returns whether all communicators that were made since the last call have windows. Fails if only some
+ * have. */
 static bool had_windows(void) {
         const char *text = logged();
         bool some = strstr(text, ", with windows for small sums, in ") != NULL;
@@ -121,7 +123,7 @@ TEST(without_memory_there_are_none) {
         work(rig, false);
 }
 
-/* One of them is enough, and the next communicators are without, although NCCL could again. */
+/* One failure is enough: the next communicators have no windows, although NCCL could make them again. */
 TEST(what_fails_is_not_tried_again) {
         build_in_vain(rig, "ncclCommWindowRegister:1:3", "", LONG_AGO);
         set_trouble("", "");
@@ -212,7 +214,7 @@ TEST(where_nccl_has_no_use_for_them_there_are_none) {
         setenv("NCCL_WIN_ENABLE", "1", 1);
 }
 
-/* Nor is NCCL asked for any. */
+/* NCCL is not asked for windows. */
 TEST(between_hosts_there_are_none) {
         rig_configure(rig, 3);
         set_trouble(REGISTERS, "");
@@ -240,7 +242,7 @@ static void await_stuck_window(struct rig *rig) {
         await_stuck();
 }
 
-/* But that a node went meanwhile says nothing of windows. */
+/* The end of a node meanwhile is no failure of windows. */
 TEST(what_is_aborted_may_be_tried_again) {
         rig_configure(rig, 3);
         rig_begin(rig);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job over several nodes: what its members get, and what becomes of it when somebody is lost. */
+/* A job over several nodes: the results that its members get, and how the job goes on after a loss. */
 #include "nodes_fixture.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ NODES_TEST(members_get_the_sums_of_all, ONE_AVG, TWO_AVG, THREE_SUM, THREE_MIN) 
         }
 }
 
-/* The engine is asked for nothing where there is nobody to ask. */
+/* A job on one node asks the engine for nothing. */
 NODES_TEST(one_node_needs_no_engine, ONE_AVG) {
         form_four();
         step_of(ALL, 1);
@@ -44,7 +44,7 @@ NODES_TEST(statistics_are_of_what_all_hold, ONE_AVG, THREE_AVG) {
         }
 }
 
-/* Of whichever node its rank is. */
+/* Each node has the measures of every rank's input, whichever node the rank is on. */
 NODES_TEST(inputs_are_measured_for_all, ONE_AVG, TWO_AVG, THREE_AVG) {
         form_four();
         for (uint64_t step = 1; step <= 2; step++) {
@@ -112,12 +112,12 @@ static void blame_for(uint32_t bucket) {
         assert_int_equal(job_on(0)->nonfinite, 0);
 }
 
-/* On each node it is known whose it is, and where. */
+/* Each node names the rank and the parameter of the value. */
 NODES_TEST(what_is_not_finite_is_named_on_each_node, ONE_AVG, TWO_AVG, THREE_AVG, TWO_MAX) {
         blame_for(2);
 }
 
-/* Workers look for it. Meanwhile its bucket keeps what was measured. */
+/* Workers look for the value. Meanwhile its bucket keeps the measures. */
 NODES_TEST(what_is_not_finite_is_looked_for_in_a_large_bucket, ONE_AVG, THREE_AVG) {
         cluster->large = 2;
         blame_for(2);
@@ -172,7 +172,7 @@ NODES_TEST(what_hangs_between_nodes_is_named, THREE_AVG) {
         until(cluster->node[1].operations == 1);
 }
 
-/* … the vote, too, on the nodes that have cast theirs. */
+/* The wait for a vote is named, also on nodes that have cast theirs. */
 NODES_TEST(a_vote_that_is_awaited_is_named, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
@@ -185,7 +185,8 @@ NODES_TEST(a_vote_that_is_awaited_is_named, THREE_AVG) {
         until(all_committed(1));
 }
 
-/* … and a bucket of which some pieces are here. The others have all of them, or none. */
+/* The wait for a bucket is named, also if some of its pieces are here. The other nodes have all of them, or
+ * none. */
 NODES_TEST(a_piece_that_is_awaited_is_named, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
         const struct bucket *bucket;
@@ -205,7 +206,7 @@ NODES_TEST(a_piece_that_is_awaited_is_named, THREE_AVG) {
 
 /* ---- members of a node, and ranks of the world ---- */
 
-/* What the job keeps of its own members is by their place on the node: the second one has ranks 2 and 3. */
+/* The job keeps its own members by their place on the node: those of the second node have ranks 2 and 3. */
 NODES_TEST(places_on_a_node_are_no_ranks, TWO_AVG) {
         const struct record_step *step;
         struct job_view view;
@@ -271,7 +272,7 @@ NODES_TEST(divisors_are_compared_between_nodes, TWO_AVG) {
         assert_true(has_said(1, "divides by 3, members of another node by 4"));
 }
 
-/* As daemons of different releases might. */
+/* The nodes differ in a layout, as daemons of different releases might. */
 NODES_TEST(what_goes_between_nodes_is_compared, TWO_AVG) {
         form_four();
         plan_of(1)->reference->bucket[3].n--;
@@ -312,7 +313,7 @@ static void form_with_plans(void) {
                 assert_int_equal(plan_find(job_on(n), 3)->track, TRACK_STEP + 3);
 }
 
-/* Whoever is on another node gives them in the opposite order. */
+/* A member of another node gives them in the opposite order. */
 static void give_both(uint32_t rank, uint32_t first, uint32_t second) {
         bool here = cluster->trainer[rank].station == &cluster->node[0];
 
@@ -355,7 +356,7 @@ NODES_TEST(what_is_not_full_keeps_no_other_plan_from_the_lane, TWO_AVG) {
         assert_sums_of(ALL, 2, 1);
 }
 
-/* What was open on a shared lane ends everywhere alike, and the next generation has turns of its own. */
+/* Units that are open on a shared lane end alike on all nodes. The next generation has turns of its own. */
 NODES_TEST(a_loss_on_a_shared_lane_leaves_no_difference, TWO_AVG, THREE_SUM) {
         form_with_plans();
         for (unsigned moment = 0; moment < MOMENTS(24); moment++) {
@@ -378,7 +379,7 @@ NODES_TEST(a_loss_on_a_shared_lane_leaves_no_difference, TWO_AVG, THREE_SUM) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
-/* ---- somebody is lost ---- */
+/* ---- a member is lost ---- */
 
 NODES_TEST(a_lost_member_costs_a_step_and_no_communicator, TWO_AVG, THREE_AVG) {
         uint32_t last = cluster->n - 1;
@@ -518,7 +519,8 @@ static void commit_without_the_last(void) {
         until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
 }
 
-/* The others have committed what it has not: its members hear of the number, and that they need the state. */
+/* The other nodes have committed a step that the last one has not: its members hear of the number, and that
+ * they need the state. */
 NODES_TEST(a_node_that_lacks_a_step_counts_on_with_the_others, THREE_AVG) {
         struct fake_engine *last = &cluster->fabric->node[2];
 
@@ -538,7 +540,7 @@ NODES_TEST(a_node_that_lacks_a_step_counts_on_with_the_others, THREE_AVG) {
         assert_sums(ALL, 3);
 }
 
-/* … also where the plan is not open yet in the generation in which they meet: a member has to bring it. */
+/* The plan may not be open yet in the generation in which the nodes meet: a member has to bring it. */
 NODES_TEST(a_node_that_lacks_a_step_counts_on_before_the_plan_is_open, THREE_AVG) {
         commit_without_the_last();
         fence_off(1);
@@ -587,7 +589,7 @@ NODES_TEST(what_ends_after_the_freeze_is_not_kept_as_done, TWO_AVG) {
         until(cluster->node[0].voided == 1);
 }
 
-/* What the others fill up is no other plan. */
+/* Fillers for the members that are missing do not count as another plan. */
 NODES_TEST(whoever_has_begun_alone_is_not_blamed, TWO_AVG) {
         form_four();
         give(0);
@@ -601,7 +603,7 @@ NODES_TEST(whoever_has_begun_alone_is_not_blamed, TWO_AVG) {
         step_of(ALL, 1);
 }
 
-/* The engine is still at it when the last member frees the plan. */
+/* The engine still works on the staging memory when the last member frees the plan. */
 NODES_TEST(staging_outlives_its_plan, THREE_AVG) {
         struct job *job;
 
@@ -744,7 +746,6 @@ NODES_TEST(calls_that_differ_are_refused_everywhere, TWO_AVG) {
                 assert_true(got(3, i) == sum_of(i));
 }
 
-/* … and where members of one node differ, the others hear it, too. */
 NODES_TEST(calls_that_differ_on_one_node_are_refused_on_the_others, TWO_AVG) {
         form_four();
         stage_all(4);
@@ -779,7 +780,7 @@ NODES_TEST(an_operation_at_a_loss_ends_everywhere_alike, TWO_AVG) {
 
 /* ---- a node without members ---- */
 
-/* The second node's only member is lost, and nobody comes for it in time: ranks 0, 1 and 2 are left. */
+/* The second node's only member is lost, and no member takes its place in time: ranks 0, 1 and 2 are left. */
 static void empty_a_node(void) {
         form_four();
         step_of(ALL, 1);
@@ -836,7 +837,8 @@ NODES_TEST(a_member_comes_to_an_empty_node, THREE_FOR_TWO) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
-/* Its plan goes on where the others are, and all of them hear that somebody lacks the state. */
+/* The plan of the later node goes on at the others' step, and all members hear that one of them lacks the
+ * state. */
 NODES_TEST(a_node_that_comes_later_counts_on_with_the_others, THREE_FOR_TWO) {
         cluster->least = 3;
         join(0, 0, 4);

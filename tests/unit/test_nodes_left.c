@@ -44,7 +44,7 @@ TEST(it_hears_of_no_loss) {
         end_last();
 }
 
-/* Whose communicator is being built. */
+/* The communicator of the next generation is being built when the node leaves. */
 TEST(it_enters_no_generation) {
         form_four();
         cluster->fabric->node[2].launch_error = -EIO;
@@ -58,8 +58,8 @@ TEST(it_enters_no_generation) {
         end_last();
 }
 
-/* They are in a generation of which its members have not heard: these would come to the next daemon as those
- * of the generation before. Only a daemon that has no more time goes. */
+/* The node is in a generation of which its members have not heard. They would come to the next daemon as
+ * members of the generation before. Only a daemon that has no more time goes. */
 TEST(it_stays_until_its_members_have_heard_of_a_generation) {
         struct jobs *jobs = cluster->node[2].jobs;
 
@@ -206,7 +206,7 @@ static uint32_t empty_daemons(void) {
         return told.n_hosts;
 }
 
-/* So long that a daemon that is connected has named all jobs that it has. */
+/* Lets so much time pass that a connected daemon has named all of its jobs. */
 static void pass_abandon(void) {
         stations_ahead += unhurried.times.abandon + unhurried.times.death;
         stations_tick(cluster->stations);
@@ -268,7 +268,7 @@ TEST(an_end_is_heard_on_the_next_connection) {
         assert_int_equal(job_on(2)->state, JOB_LOST);
 }
 
-/* As a daemon with an error might. */
+/* A daemon names a job twice, as one with an error might. */
 TEST(a_job_that_is_named_twice_is_named_anew) {
         struct post_attach which = { .uid = 1000, .job = "j", .token = cluster->token.digest };
         uint8_t out[POST_MAX];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Daemons of a job that lie: of what nodes and their coordinator say to each other a part is changed, said
- * twice, or again later, or not at all, by a seed, while members come, bring plans, run steps and operations,
- * and go. What is changed is valid by itself. No daemon ends for it, and all memory is given back.
+ * Daemons of a job that lie. A seed chooses which messages between nodes and their coordinator are changed,
+ * repeated at once or later, or dropped, while members come, bring plans, run steps and operations, and go. A
+ * changed message is valid by itself. No daemon ends because of it, and all memory is given back.
  *
  *   test_nodes_lies [FIRST [LAST]]      these seeds
  */
@@ -164,7 +164,7 @@ static void order_flag(struct order *order) {
         }
 }
 
-/* Of another kind it is what such an order would be. */
+/* Makes it an order of another kind, which has no members unless it is a NEWGEN order. */
 static void order_other(struct order *order) {
         if (order->kind < ORDER_REFUSE)
                 order->kind = below(ORDER_REFUSE);

@@ -24,7 +24,7 @@ static int sealed_call(uint32_t rank, unsigned kind, uint64_t bytes, uint32_t ro
                               &cluster->refusal);
 }
 
-/* By all of the first `n` ranks. */
+/* The first `n` ranks call the operation. */
 static void call_all(uint32_t n, unsigned kind, uint64_t bytes, uint32_t root) {
         for (uint32_t rank = 0; rank < n; rank++) {
                 unsigned char *staging = cluster->trainer[rank].staging;
@@ -84,7 +84,7 @@ static void call_each(void) {
 static struct {
         uint64_t payloads; /* that have come by */
         uint64_t change;   /* place of the byte that is changed */
-        /* Of the last payload that was kept: number of its operation, secret of its generation. */
+        /* The last payload that was kept: number of its operation, secret of its generation, bytes. */
         uint64_t number;
         struct sha256 secret;
         unsigned char *kept;
@@ -150,7 +150,7 @@ NODES_TEST(they_bring_what_was_given, TWO_AVG, THREE_SUM) {
         end();
 }
 
-/* By the text of the protocol. */
+/* Computes a seal as the text of the protocol describes it. */
 static struct sha256 seal_of(unsigned i, uint64_t piece, const unsigned char *data, uint64_t bytes) {
         uint64_t root = calls[i].kind == WIRE__OPERATION_KIND__BROADCAST ? calls[i].root : 0;
         uint64_t about[8] = { 0, 0, between.number, calls[i].kind, calls[i].bytes, calls[i].bytes, 0, root };
@@ -270,7 +270,7 @@ NODES_TEST(an_older_one_is_not_taken_again, TWO_AVG) {
         end();
 }
 
-/* Another number would tell them apart, too: so it is the same here. */
+/* The number of the operation is the same, because another one would make a difference by itself. */
 NODES_TEST(one_of_another_generation_is_not_taken, TWO_AVG) {
         struct sha256 secret;
         uint64_t number;
@@ -419,7 +419,7 @@ static bool is_checked_or_done(uint32_t node) {
         return job_on(node)->operation.n_calls == 0 || job_on(node)->operation.spread.phase == SPREAD_CHECKS;
 }
 
-/* Wherever it is by then; in the end while its seals are checked. */
+/* A member is lost at each moment of an operation, in the end while its seals are checked. */
 NODES_TEST(a_loss_ends_one_everywhere_alike, TWO_AVG) {
         begin();
         for (unsigned moment = 0; moment < 26; moment++) {

@@ -32,7 +32,7 @@ static void slow_cancel(struct backend *backend, uint64_t id) {
                 slow[i].cancelled |= slow[i].request.id == id;
 }
 
-/* The second node's. */
+/* Makes memory of the second node come late. */
 static void make_slow(void) {
         struct backend *backend = cluster->node[1].backend;
 
@@ -44,7 +44,7 @@ static void make_slow(void) {
         n_slow = 0;
 }
 
-/* What it was asked for first is there, or cannot be had. */
+/* Answers the first of the late requests: the memory is there, or cannot be had. */
 static void make(int error) {
         struct backend *backend = cluster->node[1].backend;
         struct memory_result result = { .id = slow[0].request.id,

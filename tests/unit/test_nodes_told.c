@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the coordinator says of a job that has ended here, or whose member has left, before that was heard. */
+/* Orders of the coordinator for a job that has ended here, or whose member has left, before the coordinator
+ * heard of it. */
 #include "nodes_fixture.h"
 
 #include "job/rejoin.h"
@@ -29,14 +30,14 @@ static bool is_building(void) {
         return job_on(0)->machine.node.phase == NODE_BUILDING;
 }
 
-/* The first node has the communicator of the next generation last. */
+/* Holds the first node back, so that it has the communicator of the next generation last. */
 static void await_communicator(void) {
         until(is_building());
         cluster->fabric->node[0].held = true;
         rest();
 }
 
-/* … in the same pass of the loop, before the coordinator has heard of anything. */
+/* Builds it within one pass of the loop, before the coordinator has heard of anything. */
 static void build_communicator(void) {
         cluster->fabric->node[0].held = false;
         while (is_building())
@@ -104,8 +105,7 @@ TEST(a_former_member_returns_before_its_generation_is_entered) {
                                                .membership = { .min_world = 4, .max_world = 4 } },
                                      .said = { .word = { .generation = 1 } },
                                      .world = 4,
-                                     .stable = 1,
-                                     .ticket = { .generation = { 1, 1, 0 }, .n_ranks = 1 } };
+                                     .stable = 1 };
         struct member *member;
 
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -130,7 +130,8 @@ TEST(a_job_is_refused_before_its_generation_is_entered) {
         settle();
 }
 
-/* What was launched is a part of a step on all lanes; then a loss before most nodes begin the next one. */
+/* A loss cuts a step of which a part was launched on all lanes. Another loss comes before most nodes begin
+ * the next step. */
 TEST(a_generation_begins_with_a_comparison_whatever_was_cut) {
         form_four();
         for (uint32_t rank = 0; rank < 4; rank++)
@@ -147,7 +148,7 @@ TEST(a_generation_begins_with_a_comparison_whatever_was_cut) {
         step_of(ALL, 1);
 }
 
-/* It is refused by the coordinator, which the node hears later. */
+/* The coordinator refuses the newcomer; the node hears of that later. */
 TEST(a_newcomer_with_another_world_changes_nothing) {
         form_four();
         join(0, 0, 1);

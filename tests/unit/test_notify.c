@@ -26,7 +26,7 @@ static bool deaf;
 
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
 
-/* Unless it is deaf the manager reads all that it has got while somebody waits for it. */
+/* Stands for the manager: unless it is deaf, it reads all that it has got while the daemon waits for it. */
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout) {
         char text[64];
 
@@ -42,7 +42,7 @@ static int set_up(void **state) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         socklen_t size = sizeof(address) - 1; /* a zero stays behind the name */
 
-        /* An abstract address of the kernel's choice: nothing to remove, and nobody else's. */
+        /* The kernel chooses an abstract address: no file has to be removed, and no other process has it. */
         manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (bind(manager, (struct sockaddr *)&address, sizeof(sa_family_t)) < 0 ||
             getsockname(manager, (struct sockaddr *)&address, &size) < 0)
@@ -154,7 +154,7 @@ TEST_ALONE(the_watchdog_is_fed_twice_as_often) {
         setenv("WATCHDOG_USEC", "3s", 1);
         assert_int_equal(notify_watchdog_interval(), 0);
         setenv("WATCHDOG_USEC", "3000000", 1);
-        setenv("WATCHDOG_PID", other, 1); /* meant for somebody else */
+        setenv("WATCHDOG_PID", other, 1); /* meant for another process */
         assert_int_equal(notify_watchdog_interval(), 0);
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of the job layer outside steps, and how long somebody may be waited for. */
+/* Operations of the job layer outside steps, and the limit on waits for a member. */
 #include <sys/syscall.h>
 
 #include "fixed_fixture.h"
@@ -116,7 +116,7 @@ JOB_TEST(what_failed_is_forgotten_in_the_next_generation) {
         assert_heard("operation 0 0;operation 1 0;");
 }
 
-/* They are as long here, but not in all. */
+/* The parts have the same length, but the operations do not. */
 JOB_TEST(parts_of_different_operations_are_told_apart) {
         struct operation_request part = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
                                           .dtype = WIRE__DTYPE__F32,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said about other processes: states, pidfds, CPU time of threads. */
+/* Facts about other processes: states, pidfds, CPU time of threads. */
 #include "tests.h"
 
 #include <fcntl.h>
@@ -115,7 +115,7 @@ TEST_ALONE(pidfds_are_told_from_other_fds) {
         assert_false(proc_pidfd_is(pidfd, 0));
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
-        assert_false(proc_pidfd_is(pidfd, pid)); /* the number may belong to somebody else now */
+        assert_false(proc_pidfd_is(pidfd, pid)); /* another process may have the number now */
         close(pidfd);
         assert_false(proc_pidfd_is(pidfd, pid));
         close(file);

@@ -100,7 +100,7 @@ TEST(test_what_is_kept_of_a_step) {
         record_free(record);
 }
 
-/* Whatever their sizes, the last steps are there in order, whole, and apart from each other. */
+/* Checks that the last steps are there in order, whole, and apart from each other, whatever their sizes. */
 static void check(const struct record *record, uint64_t last) {
         const struct record_step *step;
         uint64_t after = 0, numbers = 0;
@@ -235,7 +235,7 @@ TEST_ALONE(test_all_records_are_small) {
         assert_true((64 + RECORD_ENDED) * sizeof(struct record) < 16 << 20);
 }
 
-/* What counts reductions and what names the counts agree. */
+/* The record counts reductions in the classes that the metrics name. */
 TEST_ALONE(test_classes_are_those_of_the_metrics) {
         assert_int_equal(metrics_n_classes, RECORD_CLASSES + 1);
         for (unsigned i = 0; i < RECORD_CLASSES; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of a loss: which moments count, and when a recovery has ended. */
+/* The record of losses: the moments that count, and the end of a recovery. */
 #include "tests.h"
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ TEST_ALONE(leaving_and_growing_are_no_losses) {
         assert_int_equal(recovery.rebuilds[WIRE__CAUSE__CAUSE_NONE], 2);
 }
 
-/* What counts recoveries and what names the counts agree. */
+/* The record counts recoveries in the classes that the metrics name. */
 TEST_ALONE(classes_are_those_of_the_metrics) {
         assert_int_equal(metrics_n_recovery_classes, RECOVERY_CLASSES + 1);
         for (unsigned i = 0; i < RECOVERY_CLASSES; i++)

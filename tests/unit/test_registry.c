@@ -124,7 +124,7 @@ TEST_ALONE(another_device_has_the_host_beside_it) {
         assert_null(device_opened.ops);
 }
 
-/* What has been opened is closed again; closing what never was is fine. */
+/* A pair that fails to open leaves no backend open. A pair that was never open can be closed. */
 TEST_ALONE(a_pair_is_opened_whole_or_not_at_all) {
         struct pair pair;
 

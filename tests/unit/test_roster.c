@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of the daemons of a cluster: who gets which, who is remembered, and for whom there is room. */
+/* Addresses of the daemons of a cluster: which daemon gets which, which ones are remembered, and how many
+ * have room. */
 #include "tests.h"
 
 #include <errno.h>
@@ -13,9 +14,9 @@
 #define DAY 86400
 
 static struct roster *roster;
-static struct roster_owner owner; /* of those that are placed, */
+static struct roster_owner owner; /* of the daemons that the test places */
 static uint64_t instance, run;
-static time_t now; /* … and when */
+static time_t now; /* the time at which it places them */
 static unsigned changes;
 
 static void on_change(void *data) {
@@ -173,7 +174,7 @@ TEST_WITH(who_is_remembered, set_up, tear_down) {
         assert_int_equal(take('c'), 0);
 }
 
-/* That it was seen is written once a day; what else has changed of it, at once. */
+/* The roster writes once a day that a daemon was seen, and other changes at once. */
 TEST_WITH(what_is_written, set_up, tear_down) {
         take('a');
         use('a');
@@ -211,7 +212,7 @@ TEST_WITH(who_was_not_seen_for_a_month_is_forgotten, set_up, tear_down) {
         take('c');
         now++;
         changes = 0;
-        take('d'); /* somebody new comes */
+        take('d'); /* a new daemon comes */
         assert_false(is_known('a'));
         assert_true(is_known('b'));
         assert_int_equal(changes, 1);
@@ -223,7 +224,8 @@ TEST_WITH(who_was_not_seen_for_a_month_is_forgotten, set_up, tear_down) {
         assert_false(is_known('c'));
 }
 
-/* A key of some users has some places. It loses the one of its own that was not here for longest. */
+/* A key that is limited to some users has a limited number of addresses. A new daemon of that key gets the
+ * address of the one that has been away longest. */
 TEST_WITH(a_limited_key_keeps_nobody_out, set_up, tear_down) {
         take(1);
         use(1);
@@ -267,7 +269,7 @@ TEST_WITH(limited_keys_together_have_half_of_the_places, set_up, tear_down) {
         take(0);
 }
 
-/* As a state directory that was restored, or copied, says it. */
+/* A daemon starts with an earlier state directory, which was restored or copied. */
 TEST_WITH(an_earlier_start_is_late, set_up, tear_down) {
         instance = 5;
         run = 77;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions behind a fake link: packets go in, frames come out. What the handshake demands, what ends a
- * session, and how results are gathered. */
+/* Sessions on a fake link: packets go in, frames come out. The tests cover the handshake, the ends of
+ * sessions, and how results are gathered. */
 #include "tests.h"
 
 #include <errno.h>
@@ -334,7 +334,8 @@ static void end_process(struct fixture *f, struct wire *wire, bool member) {
         session_free(wire->session);
 }
 
-/* What a member did before its process ended counts for its job; what others asked interests nobody. */
+/* A member's messages count for its job even after its process has ended. Those of other clients are not read
+ * then. */
 TEST(what_ended_processes_sent_is_read_of_members_alone) {
         struct wire member = { 0 }, other = { 0 };
 
@@ -589,7 +590,8 @@ TEST(results_of_two_plans_are_told_apart) {
         assert_int_equal(wires[0].results_of[1], 1);
 }
 
-/* What comes of the first frame concerns all of the plan's; the same number may be another plan's later. */
+/* The refusal of the first frame stands for all frames of that plan. Another plan may have the same number
+ * later. */
 TEST(a_wrong_plan_is_refused_once) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
         Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;

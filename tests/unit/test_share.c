@@ -53,7 +53,7 @@ TEST(what_is_one_source) {
         assert_int_not_equal(find("2001:db8:0:1::1", 2), six);
 }
 
-/* One that takes many addresses keeps out nobody else there. */
+/* A neighbour that takes many addresses keeps no other neighbour out. */
 TEST(each_neighbour_is_a_source) {
         unsigned one = find_at("2001:db8::1", "2001:db8::100", 1);
 
@@ -85,7 +85,7 @@ TEST(turns_go_round) {
         share_serve(&share, two);
         assert_true(share_precedes(&share, one, two) && !share_precedes(&share, two, one));
         share_serve(&share, one);
-        unsigned three = find("10.0.0.3", 2); /* whoever is new comes after those that are waiting */
+        unsigned three = find("10.0.0.3", 2); /* a new one comes after those that are waiting */
         assert_true(share_precedes(&share, two, three));
         share_serve(&share, two);
         assert_true(share_precedes(&share, three, two));

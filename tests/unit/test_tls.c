@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What TLS between daemons is, and what it refuses to be, however the other end was set up. That is OpenSSL
- * here, without the daemon's settings, but with its key. */
+/* Properties of TLS between daemons, and connections that it refuses, however the other end is set up. The
+ * other end is OpenSSL without the daemon's settings, but with its key. */
 #include "tests.h"
 
 #include <openssl/err.h>
@@ -136,7 +136,7 @@ TEST(never_without_an_exchange) {
         assert_null(tls_key(tls));
 }
 
-/* What is sent with the first flight could be recorded and sent again. */
+/* An attacker could record data of the first flight, and send it again. */
 TEST(never_early_data) {
         size_t written = 0;
         char bytes[16];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes along with a bucket between nodes is exact in every type that a bucket can have. */
+/* The trailer of a bucket, which nodes exchange with it, is exact in every type that a bucket can have. */
 #include "tests.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ TEST_ALONE(what_is_used_is_a_number_above_zero) {
         }
 }
 
-/* Which every engine can add. */
+/* The number of a use is one, which every engine can add. */
 TEST_ALONE(a_use_of_it_is_one) {
         static const uint64_t one[DTYPES] = { 0x3f800000, 0x3ff0000000000000, 0x3c00, 0x3f80, 1, 1, 1 };
 
@@ -81,7 +81,7 @@ TEST_ALONE(a_use_of_it_is_one) {
         }
 }
 
-/* What a node without members gives. */
+/* A node without members gives zeros. */
 TEST_ALONE(zeros_use_nothing) {
         for (unsigned i = 0; i < DTYPES; i++) {
                 struct trailer trailer = begin(dtypes[i]);
@@ -138,8 +138,8 @@ static float value_of(unsigned dtype, uint16_t stored) {
         return value;
 }
 
-/* What three nodes give, of which the first one has all ranks but the last, the second one has that, and the
- * third one has none, an engine makes one of: there are no rounded digits in it. */
+/* Reduces the trailers of three nodes as an engine does. The first node has all ranks but the last, the
+ * second one has that, and the third one has none. The results have no rounded digits. */
 static void reduce_16(unsigned dtype, unsigned reduce) {
         struct trailer trailer = begin_with(dtype, reduce);
         uint16_t *element = (uint16_t *)(void *)trailer.at;
@@ -178,7 +178,7 @@ TEST_ALONE(digits_are_whole_numbers_of_their_type) {
         }
 }
 
-/* Whatever comes from other nodes is a number. */
+/* Any bytes from other nodes give a number in range. */
 TEST_ALONE(what_is_no_digit_counts_as_none) {
         for (unsigned i = 0; i < DTYPES; i++)
                 for (unsigned byte = 0; byte < 256; byte++) {

@@ -120,7 +120,6 @@ static void come_back(struct fixture *f) {
         rejoin.join.membership.spare = false;
         rejoin.join.membership.identity = rejoin.join.membership.instance = 0;
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
-        ticket_alone(&rejoin.ticket, 3, world);
         jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every unit test includes: cmocka with the headers that it needs in front of it. */
+/* Included by every unit test: cmocka, with the headers that it needs in front of it. */
 #pragma once
 
 #include <setjmp.h>

@@ -169,12 +169,6 @@ static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, 
         }
 }
 
-static int collective_take_done(struct request *request, const ProtobufCMessage *message,
-                                struct fdpass_packet *packet) {
-        OWNER(request, struct collective, request)->number = ((const Wire__OperationDone *)message)->number;
-        return GRADSYNC_OK;
-}
-
 static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         struct collective *c = job->collective;
         Wire__Operation operation = WIRE__OPERATION__INIT;
@@ -196,7 +190,7 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         SET_IF(operation, sealed, c->sealed, true);
         SET_IF(operation, offset, c->at > 0, c->at);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
-                            WIRE__MESSAGE_TYPE__OPERATION_DONE, collective_take_done, NEVER);
+                            WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
 }
 
 /* Copies without the lock: that takes long for large chunks, and the memory is this call's alone. */

@@ -33,8 +33,6 @@ struct collective {
         bool staging_agreed;
         /* Operations that have ended in this generation. */
         uint64_t sequence;
-        /* Number of the last operation that ended well, as daemons count them in a job of the cluster. */
-        uint64_t number;
         /* The last operation that has ended in this generation failed. */
         bool failed;
         /* The call that is under way, which may take many operations. */

@@ -59,14 +59,6 @@ static int notices_stall(struct gradsync *gs, const Wire__Stall *stall) {
         return GRADSYNC_OK;
 }
 
-static int notices_ticket(struct gradsync *gs, const Wire__Ticket *ticket) {
-        struct gradsync_job *job = job_find(gs, ticket->job);
-
-        if (job != NULL)
-                job_keep_ticket(job, &ticket->ticket);
-        return GRADSYNC_OK;
-}
-
 int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *message) {
         switch (type) {
         case WIRE__MESSAGE_TYPE__STEP: return notices_step(gs, (const Wire__Step *)message);
@@ -74,7 +66,6 @@ int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *mes
         case WIRE__MESSAGE_TYPE__NEWGEN: return notices_newgen(gs, (const Wire__Newgen *)message);
         case WIRE__MESSAGE_TYPE__RESUMED: return notices_resumed(gs, (const Wire__Resumed *)message);
         case WIRE__MESSAGE_TYPE__PLAN_STEP: return notices_plan_step(gs, (const Wire__PlanStep *)message);
-        case WIRE__MESSAGE_TYPE__TICKET: return notices_ticket(gs, (const Wire__Ticket *)message);
         case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
         case WIRE__MESSAGE_TYPE__STALL: return notices_stall(gs, (const Wire__Stall *)message);
         /* This version has no use for the notice. */

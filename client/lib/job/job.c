@@ -90,15 +90,6 @@ struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle) {
         return job;
 }
 
-void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket) {
-        free(job->ticket);
-        job->ticket = ticket->len <= LIMIT_TICKET ? malloc(sizeof(*job->ticket) + ticket->len) : NULL;
-        if (job->ticket == NULL)
-                return;
-        job->ticket->bytes = ticket->len;
-        memcpy(job->ticket->data, ticket->data, ticket->len);
-}
-
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         standing_set_state(&job->standing, STANDING_CHANGING, rank, pid, text);
 }

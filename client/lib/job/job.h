@@ -41,12 +41,6 @@ struct rejoin {
         struct gradsync_plan *plan;
 };
 
-/* Bytes that a daemon gives to its members for the daemon that follows it. */
-struct ticket {
-        size_t bytes;
-        uint8_t data[];
-};
-
 struct gradsync_job {
         struct gradsync *gs;
         struct gradsync_job *next;
@@ -72,8 +66,6 @@ struct gradsync_job {
         /* A Wire__Scope, as the daemon says; NONE before it has. */
         unsigned scope;
         struct standing standing;
-        /* The newest ticket of this daemon for the next one; NULL if none. */
-        struct ticket *ticket;
         struct rejoin rejoin;
         struct stall stall;
         /* Memories that are registered. */
@@ -105,9 +97,6 @@ bool job_is_joined(const struct gradsync_job *job);
  * more. */
 struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 
-/* Replaces the job's ticket. If there is no memory for the new one, the job has none, which the next daemon
- * reports. */
-void job_keep_ticket(struct gradsync_job *job, const ProtobufCBinaryData *ticket);
 /* Notes that the generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* While the generation is at its end, waits for what follows. Returns the result of the connection if that

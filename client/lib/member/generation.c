@@ -26,8 +26,6 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
                                 message->text))
                 return GRADSYNC_OK;
         standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
-        if (message->has_ticket)
-                job_keep_ticket(job, &message->ticket);
         if (message->behind)
                 standing->newcomer = message->generation;
         if (job->rejoin.phase != REJOIN_NONE)
@@ -66,8 +64,6 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
                                    standing->loss.text);
         standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
         standing->resumed = message->generation;
-        if (message->has_ticket)
-                job_keep_ticket(job, &message->ticket);
         rejoin_end(job, message->operations, message->operation_failed);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 step_resume(plan);

@@ -48,8 +48,6 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
         join_begin(job, joined->generation, joined->rank, joined->local_rank, joined->world);
         job->member = joined->member;
         job->scope = joined->scope;
-        if (joined->has_ticket)
-                job_keep_ticket(job, &joined->ticket);
         job->proof_bytes = joined->has_proof && joined->proof.len == LIMIT_PROOF ? LIMIT_PROOF : 0;
         if (job->proof_bytes > 0)
                 memcpy(job->proof, joined->proof.data, job->proof_bytes);

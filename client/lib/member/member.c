@@ -56,7 +56,6 @@ void member_free(struct gradsync_job *job) {
         shared_unmap(&job->collective->staging);
         fd_close(job->collective->staging_fd);
         params_deinit(&job->plans->params);
-        free(job->ticket);
         sync_end(job->sync);
         /* The job is the first field of its struct member. */
         free(job);

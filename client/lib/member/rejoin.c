@@ -130,11 +130,6 @@ static void rejoin_fill(struct gradsync_job *job, Wire__Rejoin *rejoin) {
                     : job->plans->next);
         SET_IF(*rejoin, ended, standing->state == STANDING_CHANGING, true);
         SET_IF(*rejoin, lost_rank, rejoin->ended && standing->loss.pid != 0, standing->loss.rank);
-        SET_IF(*rejoin, operation, job->collective->number > 0, job->collective->number);
-        rejoin->has_ticket = job->ticket != NULL;
-        if (job->ticket != NULL)
-                rejoin->ticket =
-                        (ProtobufCBinaryData){ .len = job->ticket->bytes, .data = job->ticket->data };
         rejoin->has_proof = job->proof_bytes > 0;
         rejoin->proof = (ProtobufCBinaryData){ .len = job->proof_bytes, .data = job->proof };
         SET_IF(*rejoin, scope, job->scope != WIRE__SCOPE__SCOPE_NONE, job->scope);

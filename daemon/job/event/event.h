@@ -15,7 +15,6 @@ struct plan_ordinals;
 
 enum job_event_kind {
         JOB_EVENT_JOINED,     /* the member has a place: the answer to its join */
-        JOB_EVENT_TICKET,     /* another track belongs to a plan: the member gets its ticket anew */
         JOB_EVENT_REFUSED,    /* answers the request; a refused join is the end of the member */
         JOB_EVENT_PLAN_ARENA, /* `memory` is to be mapped for the plan */
         JOB_EVENT_PLAN_AGREED,

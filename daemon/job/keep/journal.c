@@ -4,8 +4,8 @@
  * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
  * fits; the last ones are given back.
  *
- * A daemon may be killed between any two stores. The head of a slot has two turns, so that a generation is
- * written in one while the other one counts.
+ * A daemon may be killed between any two stores. A slot has two copies of all that is more than one number,
+ * so that one is written while the other one counts.
  */
 #include "job/keep/journal.h"
 
@@ -31,10 +31,22 @@ enum mark { MARK_NONE, MARK_BEGUN, MARK_DONE };
 
 struct header {
         uint64_t magic;
-        uint32_t version, size; /* of the head of a slot */
+        uint32_t version, size; /* of a plan's slot without its marks, and of a job's */
         char boot[40];          /* of the machine: its processes are gone after the next one */
         uint64_t run;           /* how many daemons have had the file */
         uint64_t end;           /* of the last slot */
+};
+
+enum kind { KIND_FREE, KIND_PLAN, KIND_JOB };
+
+struct slot {
+        uint64_t bytes;   /* of all of it */
+        uint64_t run;     /* of the last daemon that had it */
+        uint32_t kind;    /* enum kind */
+        uint32_t current; /* the copy that counts */
+        uint64_t incarnation;
+        uint32_t uid, unused;
+        char job[(LIMIT_NAME + 8) / 8 * 8];
 };
 
 /* A plan in one generation. */
@@ -43,15 +55,17 @@ struct turn {
         uint32_t generation, n_local;
 };
 
-struct journal_plan {   /* the head of a slot; marks, numbers and maps follow */
-        uint64_t bytes; /* of the slot */
-        uint64_t run;   /* of the last daemon that had the plan */
+struct journal_plan { /* marks, numbers and maps follow */
+        struct slot slot;
         struct turn turn[2];
-        uint32_t current; /* the turn that counts */
-        uint32_t used;
-        uint64_t incarnation;
-        uint32_t uid, plan, n_params, n_buckets, most_local;
-        char job[LIMIT_NAME + 1];
+        uint32_t plan, n_params, n_buckets, most_local;
+};
+
+struct journal_job {
+        struct slot slot;
+        struct journal_place place[2];
+        struct journal_ended ended[2];
+        uint32_t latest; /* the copy of `ended` that counts */
 };
 
 struct journal {
@@ -91,8 +105,8 @@ static struct header *header_of(const struct journal *journal) {
         return (struct header *)(void *)journal->map;
 }
 
-static struct journal_plan *slot_of(const struct journal *journal, uint64_t at) {
-        return (struct journal_plan *)(void *)(journal->map + at);
+static struct slot *slot_of(const struct journal *journal, uint64_t at) {
+        return (struct slot *)(void *)(journal->map + at);
 }
 
 /* ---- the file ---- */
@@ -143,18 +157,47 @@ static int journal_grow(struct journal *journal, uint64_t bytes) {
         return -posix_fallocate(journal->fd, info.st_size, (off_t)(bytes - (uint64_t)info.st_size));
 }
 
-static bool journal_is_whole(const struct journal_plan *slot) {
-        return slot->n_buckets <= LIMIT_BUCKETS && slot->n_buckets > 0 && slot->n_params <= LIMIT_PARAMS &&
-               slot->most_local <= LIMIT_LOCAL && slot->current < 2 &&
-               slot->turn[slot->current].n_local <= slot->most_local &&
-               size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes &&
-               memchr(slot->job, '\0', sizeof(slot->job)) != NULL;
+static bool journal_plan_is_whole(const struct journal_plan *plan) {
+        return plan->slot.bytes >= sizeof(*plan) && plan->n_buckets <= LIMIT_BUCKETS && plan->n_buckets > 0 &&
+               plan->n_params <= LIMIT_PARAMS && plan->most_local <= LIMIT_LOCAL &&
+               plan->turn[plan->slot.current].n_local <= plan->most_local &&
+               size_of(plan->n_params, plan->n_buckets, plan->most_local) <= plan->slot.bytes;
+}
+
+static bool journal_place_is_whole(const struct journal_place *place) {
+        if (place->n_ranks > LIMIT_LOCAL || place->n_tracks > LIMIT_PLANS)
+                return false;
+        for (uint32_t i = 0; i < place->n_ranks; i++)
+                if (place->rank[i] >= LIMIT_WORLD || (i > 0 && place->rank[i] <= place->rank[i - 1]))
+                        return false;
+        for (uint32_t i = 0; i < place->n_tracks; i++)
+                if (place->track[i].track != TRACK_STEP + i || place->track[i].before >= LIMIT_NUMBER)
+                        return false;
+        return true;
+}
+
+/* A place that is not whole is dropped: the daemon may have been killed while it wrote that one. */
+static bool journal_check_job(struct journal_job *job) {
+        if (job->slot.bytes < sizeof(*job) || job->latest >= 2)
+                return false;
+        for (unsigned i = 0; i < 2; i++)
+                if (!journal_place_is_whole(&job->place[i]))
+                        job->place[i] = (struct journal_place){ 0 };
+        return true;
+}
+
+static bool journal_check_slot(struct slot *slot) {
+        if (slot->current >= 2 || memchr(slot->job, '\0', sizeof(slot->job)) == NULL)
+                return false;
+        if (slot->kind == KIND_PLAN)
+                return journal_plan_is_whole((struct journal_plan *)(void *)slot);
+        return slot->kind == KIND_JOB && journal_check_job((struct journal_job *)(void *)slot);
 }
 
 /* Slots end where one does not lie within the file; a slot that is not whole is free. */
 static void journal_check_slots(struct journal *journal, uint64_t bytes) {
         struct header *header = header_of(journal);
-        struct journal_plan *slot;
+        struct slot *slot;
         uint64_t at;
 
         for (at = sizeof(*header); at < header->end; at += slot->bytes) {
@@ -162,7 +205,8 @@ static void journal_check_slots(struct journal *journal, uint64_t bytes) {
                 if (header->end > bytes || header->end - at < sizeof(*slot) || slot->bytes < sizeof(*slot) ||
                     slot->bytes % 8 != 0 || slot->bytes > header->end - at)
                         break;
-                slot->used = slot->used == 1 && journal_is_whole(slot);
+                if (!journal_check_slot(slot))
+                        slot->kind = KIND_FREE;
         }
         header->end = at;
 }
@@ -172,7 +216,7 @@ static bool journal_take(struct journal *journal, uint64_t bytes, const char *bo
         struct header *header = header_of(journal);
 
         if (bytes < PAGE || bytes > MOST || header->magic != MAGIC || header->version != VERSION ||
-            header->size != sizeof(struct journal_plan) ||
+            header->size != sizeof(struct journal_plan) + sizeof(struct journal_job) ||
             memcmp(header->boot, boot, sizeof(header->boot)) != 0)
                 return false;
         journal_check_slots(journal, bytes);
@@ -187,7 +231,7 @@ static int journal_clear(struct journal *journal, const char *boot) {
         if (r < 0)
                 return r;
         *header = (struct header){ .version = VERSION,
-                                   .size = sizeof(struct journal_plan),
+                                   .size = sizeof(struct journal_plan) + sizeof(struct journal_job),
                                    .end = sizeof(struct header) };
         memcpy(header->boot, boot, sizeof(header->boot));
         __atomic_store_n(&header->magic, MAGIC, __ATOMIC_RELEASE);
@@ -255,38 +299,43 @@ uint64_t journal_bytes(const struct journal_key *key, uint32_t most_local) {
         return size_of(key->params, key->buckets, most_local);
 }
 
-static bool is_about(const struct journal_plan *slot, const struct journal_key *key) {
-        return slot->used && slot->uid == key->uid && slot->incarnation == key->incarnation &&
-               slot->plan == key->plan && strcmp(slot->job, key->job) == 0;
+static bool slot_is_of(const struct slot *slot, enum kind kind, uid_t uid, const char *job,
+                       uint64_t incarnation) {
+        return slot->kind == kind && slot->uid == uid && slot->incarnation == incarnation &&
+               strcmp(slot->job, job) == 0;
 }
 
-/* The slot that a former daemon has left; NULL: none of that size. */
+/* The slot that a former daemon has left of the plan; NULL: none of that size. */
 static struct journal_plan *journal_find_left(struct journal *journal, const struct journal_key *key,
                                               uint32_t most_local) {
         const struct header *header = header_of(journal);
-        struct journal_plan *slot;
+        struct slot *slot;
 
         for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
                 slot = slot_of(journal, at);
-                if (slot->run == header->run || !is_about(slot, key))
+                struct journal_plan *plan = (struct journal_plan *)(void *)slot;
+
+                if (slot->run == header->run ||
+                    !slot_is_of(slot, KIND_PLAN, key->uid, key->job, key->incarnation) ||
+                    plan->plan != key->plan)
                         continue;
-                if (slot->n_buckets == key->buckets && slot->n_params == key->params &&
-                    slot->most_local == most_local)
-                        return slot;
-                slot->used = 0; /* the plan has another shape now */
+                if (plan->n_buckets == key->buckets && plan->n_params == key->params &&
+                    plan->most_local == most_local)
+                        return plan;
+                slot->kind = KIND_FREE; /* the plan has another shape now */
         }
         return NULL;
 }
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
-static struct journal_plan *find_slot(struct journal *journal, uint64_t bytes) {
+static struct slot *find_slot(struct journal *journal, uint64_t bytes) {
         struct header *header = header_of(journal);
-        struct journal_plan *slot;
+        struct slot *slot;
         uint64_t at;
 
         for (at = sizeof(*header); at < header->end; at += slot->bytes) {
                 slot = slot_of(journal, at);
-                if (!slot->used && slot->bytes >= bytes && slot->bytes <= 2 * bytes)
+                if (slot->kind == KIND_FREE && slot->bytes >= bytes && slot->bytes <= 2 * bytes)
                         return slot;
         }
         if (bytes > MOST || at > MOST - bytes || journal_grow(journal, at + bytes) < 0)
@@ -298,56 +347,71 @@ static struct journal_plan *find_slot(struct journal *journal, uint64_t bytes) {
         return slot;
 }
 
+/* Gives a free slot to the job. Its kind, which makes it count, is still to be set. */
+static void *slot_take(struct journal *journal, uint64_t bytes, uid_t uid, const char *job,
+                       uint64_t incarnation) {
+        struct slot *slot = find_slot(journal, bytes);
+
+        if (slot == NULL)
+                return NULL;
+        memset((uint8_t *)slot + sizeof(slot->bytes), 0, bytes - sizeof(slot->bytes));
+        slot->run = header_of(journal)->run;
+        slot->uid = uid;
+        slot->incarnation = incarnation;
+        memcpy(slot->job, job, strlen(job) + 1);
+        return slot;
+}
+
+static void slot_set_kind(struct slot *slot, enum kind kind) {
+        __atomic_store_n(&slot->kind, kind, __ATOMIC_RELEASE);
+}
+
 struct journal_plan *journal_add(struct journal *journal, const struct journal_key *key,
                                  uint32_t most_local) {
         uint64_t bytes = journal_bytes(key, most_local);
         struct journal_plan *plan = journal != NULL ? journal_find_left(journal, key, most_local) : NULL;
 
         if (plan != NULL) {
-                plan->run = header_of(journal)->run;
+                plan->slot.run = header_of(journal)->run;
                 return plan;
         }
-        plan = journal != NULL ? find_slot(journal, bytes) : NULL;
+        plan = journal != NULL ? slot_take(journal, bytes, key->uid, key->job, key->incarnation) : NULL;
         if (plan == NULL)
                 return NULL;
-        *plan = (struct journal_plan){
-                .bytes = plan->bytes,
-                .run = header_of(journal)->run,
-                .incarnation = key->incarnation,
-                .uid = key->uid,
-                .plan = key->plan,
-                .n_params = key->params,
-                .n_buckets = key->buckets,
-                .most_local = most_local,
-        };
-        memcpy(plan->job, key->job, strlen(key->job) + 1);
-        __atomic_store_n(&plan->used, 1, __ATOMIC_RELEASE);
+        plan->plan = key->plan;
+        plan->n_params = key->params;
+        plan->n_buckets = key->buckets;
+        plan->most_local = most_local;
+        slot_set_kind(&plan->slot, KIND_PLAN);
         return plan;
 }
 
-/* Slots at the end that nobody uses are cut off; the file stays as large as it has been. */
+/* Free slots at the end are cut off; the file stays as large as it has been. */
 static void cut(struct journal *journal) {
         struct header *header = header_of(journal);
-        const struct journal_plan *slot;
+        const struct slot *slot;
         uint64_t used = sizeof(*header);
 
         for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
                 slot = slot_of(journal, at);
-                if (slot->used)
+                if (slot->kind != KIND_FREE)
                         used = at + slot->bytes;
         }
         header->end = used;
 }
 
-void journal_drop(struct journal *journal, struct journal_plan *plan) {
-        if (plan == NULL)
-                return;
-        plan->used = 0;
+static void slot_drop(struct journal *journal, struct slot *slot) {
+        slot_set_kind(slot, KIND_FREE);
         cut(journal);
 }
 
+void journal_drop(struct journal *journal, struct journal_plan *plan) {
+        if (journal != NULL && plan != NULL)
+                slot_drop(journal, &plan->slot);
+}
+
 void journal_sweep(struct journal *journal) {
-        struct journal_plan *slot;
+        struct slot *slot;
 
         if (journal == NULL)
                 return;
@@ -355,24 +419,103 @@ void journal_sweep(struct journal *journal) {
         for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
                 slot = slot_of(journal, at);
                 if (slot->run != header->run)
-                        slot->used = 0;
+                        slot->kind = KIND_FREE;
         }
         cut(journal);
 }
 
+/* ---- jobs ---- */
+
+uint64_t journal_job_bytes(void) {
+        return round_up(sizeof(struct journal_job));
+}
+
+struct journal_job *journal_find_job(struct journal *journal, uid_t uid, const char *name,
+                                     uint64_t incarnation) {
+        struct slot *slot;
+
+        if (journal == NULL)
+                return NULL;
+        const struct header *header = header_of(journal);
+        for (uint64_t at = sizeof(*header); at < header->end; at += slot->bytes) {
+                slot = slot_of(journal, at);
+                if (slot_is_of(slot, KIND_JOB, uid, name, incarnation))
+                        return (struct journal_job *)(void *)slot;
+        }
+        return NULL;
+}
+
+struct journal_job *journal_add_job(struct journal *journal, uid_t uid, const char *name,
+                                    uint64_t incarnation) {
+        struct journal_job *job = journal_find_job(journal, uid, name, incarnation);
+
+        if (job != NULL) {
+                job->slot.run = header_of(journal)->run;
+                return job;
+        }
+        job = journal != NULL ? slot_take(journal, journal_job_bytes(), uid, name, incarnation) : NULL;
+        if (job != NULL)
+                slot_set_kind(&job->slot, KIND_JOB);
+        return job;
+}
+
+void journal_drop_job(struct journal *journal, struct journal_job *job) {
+        if (journal != NULL && job != NULL)
+                slot_drop(journal, &job->slot);
+}
+
+void journal_place_job(struct journal_job *job, const struct journal_place *place) {
+        if (job == NULL)
+                return;
+        uint32_t next = 1 - job->slot.current;
+        struct journal_place *to = &job->place[next], copy = *place;
+
+        copy.generation.number = 0; /* until all of it is there */
+        __atomic_store_n(&to->generation.number, 0, __ATOMIC_RELEASE);
+        *to = copy;
+        __atomic_store_n(&to->generation.number, place->generation.number, __ATOMIC_RELEASE);
+        __atomic_store_n(&job->slot.current, next, __ATOMIC_RELEASE);
+}
+
+const struct journal_place *journal_place_of(const struct journal_job *job, uint32_t generation) {
+        for (unsigned i = 0; i < 2 && job != NULL; i++) {
+                const struct journal_place *place =
+                        &job->place[i == 0 ? job->slot.current : 1 - job->slot.current];
+
+                if (generation > 0 && place->generation.number == generation)
+                        return place;
+        }
+        return NULL;
+}
+
+void journal_end_operation(struct journal_job *job, const struct journal_ended *ended) {
+        if (job == NULL)
+                return;
+        uint32_t next = 1 - job->latest;
+
+        job->ended[next] = *ended;
+        __atomic_store_n(&job->latest, next, __ATOMIC_RELEASE);
+}
+
+struct journal_ended journal_ended_of(const struct journal_job *job) {
+        return job->ended[job->latest];
+}
+
+/* ---- plans ---- */
+
 void journal_generation(struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
         if (plan == NULL)
                 return;
-        uint32_t next = 1 - plan->current;
+        uint32_t next = 1 - plan->slot.current;
 
         plan->turn[next] = (struct turn){ .generation = generation, .n_local = n_local };
-        __atomic_store_n(&plan->current, next, __ATOMIC_RELEASE);
+        __atomic_store_n(&plan->slot.current, next, __ATOMIC_RELEASE);
 }
 
 void journal_step(struct journal_plan *plan, uint64_t step) {
         if (plan == NULL)
                 return;
-        struct turn *turn = &plan->turn[plan->current];
+        struct turn *turn = &plan->turn[plan->slot.current];
 
         __atomic_store_n(&turn->step, 0, __ATOMIC_RELEASE);
         memset(marks_of(plan), MARK_NONE, plan->n_buckets);
@@ -404,7 +547,7 @@ void journal_done(struct journal_plan *plan, uint32_t bucket, uint32_t first,
 }
 
 struct trace journal_trace(const struct journal_plan *plan, uint32_t generation, uint32_t n_local) {
-        const struct turn *turn = plan != NULL ? &plan->turn[plan->current] : NULL;
+        const struct turn *turn = plan != NULL ? &plan->turn[plan->slot.current] : NULL;
         struct trace trace = { 0 };
         uint32_t done = 0;
 
@@ -427,7 +570,7 @@ void journal_result(const struct journal_plan *plan, uint32_t bucket, uint32_t f
         uint64_t has_map;
 
         *ret = (struct backend_result){
-                .n_inputs = plan->turn[plan->current].n_local,
+                .n_inputs = plan->turn[plan->slot.current].n_local,
                 .input_sum_squares = (const double *)(const void *)(row + sizeof(double)),
                 .input_nonfinite = (const uint64_t *)(const void *)counts,
         };

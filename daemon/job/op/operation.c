@@ -205,7 +205,18 @@ static void operation_resolve_stall(struct job *job) {
 }
 
 /* It ends in the same way for all members here, also if it has failed. */
+/* Before members hear of it. */
+static void operation_keep(struct job *job) {
+        const struct journal_ended ended = { .number = machine_committed(job, TRACK_OPERATION),
+                                             .sequence = job->local[0]->operation.next + 1,
+                                             .failed = job->operation.failed };
+
+        journal_end_operation(job->kept, &ended);
+}
+
 void operation_committed(struct job *job) {
+        if (job->n_local > 0)
+                operation_keep(job);
         if (job->n_local > 0 && !job->operation.failed)
                 operation_resolve_stall(job);
         if (job->operation.failed)

@@ -58,7 +58,7 @@ struct plan_part { /* of one member of this node */
 struct plan_word {
         uint32_t plan;     /* ordinal */
         uint32_t launched; /* buckets of the step after `step` whose READY it has sent */
-        uint32_t track;    /* of its steps in a job of the cluster, as its ticket says */
+        uint32_t track;    /* of its steps in a job of the cluster, as the journal says */
         uint64_t step;     /* the last one that it knows to be committed */
 };
 

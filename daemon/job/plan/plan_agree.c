@@ -9,20 +9,11 @@
 #include "gradsync.pb-c.h"
 #include "job/event/event.h"
 #include "job/plan/plan_private.h"
+#include "job/plan/position.h"
 #include "job/plan/step.h"
 
 #define LATE_AGAIN USEC_PER_SEC /* a time-out is said again */
 #define MOST_STEPS (UINT64_C(1) << 62)
-
-/* With a generation members get all tracks; when one of these has come to another plan, or to none, again. */
-static void plan_tell_tracks(struct job *job) {
-        if (!job->cluster || job->state != JOB_RUNNING ||
-            job->generation != job->machine.node.generation.number)
-                return;
-        job->ticket++;
-        for (uint32_t local = 0; local < job->n_local; local++)
-                member_tell(job->local[local], (struct job_event){ .kind = JOB_EVENT_TICKET });
-}
 
 /* While the job goes on. */
 static void plan_end(struct plan *plan) {
@@ -32,7 +23,7 @@ static void plan_end(struct plan *plan) {
         machine_forget(job, plan->ordinal);
         plan_free(plan);
         if (agreed)
-                plan_tell_tracks(job);
+                position_keep(job);
 }
 
 static void plan_end_if_over(struct plan *plan) {
@@ -384,7 +375,7 @@ void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
         if (plan->agreed && steps > plan->step && !machine_is_alone(plan->job))
                 plan_catch_up(plan, steps);
         if (plan->agreed)
-                plan_tell_tracks(plan->job);
+                position_keep(plan->job);
         for (uint32_t local = 0; local < plan->job->n_local && plan->agreed; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].request != 0)
                         answer_agreed(plan, local);

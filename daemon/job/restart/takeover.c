@@ -55,7 +55,7 @@ struct tag takeover_tag(const struct job *job, bool history) {
         if (!history)
                 return (struct tag){ 0 };
         return (struct tag){ .incarnation = job->incarnation,
-                             .term = job->takeover->ticket.generation.term,
+                             .term = job->takeover->place.generation.term,
                              .generation = job->takeover->generation,
                              .step = 1 };
 }
@@ -83,16 +83,15 @@ static int spurn(struct member *member, uint32_t request, int r) {
 }
 
 static int takeover_find_track(const struct member *member, struct plan_word *plan, struct refusal *refusal) {
-        const struct ticket_plan *ticket = ticket_find(&member->job->takeover->ticket, plan->plan);
+        const struct journal_track *track = place_find(&member->job->takeover->place, plan->plan);
 
         if (!member->job->cluster)
                 return 0;
-        if (ticket == NULL)
+        if (track == NULL)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "plan %u of job '%s', rank %u: the ticket of the latest generation does not "
-                              "have it",
+                              "plan %u of job '%s', rank %u: the journal of gradsyncd does not have it",
                               plan->plan, member->job->name, member->rank);
-        plan->track = ticket->track;
+        plan->track = track->track;
         return 0;
 }
 

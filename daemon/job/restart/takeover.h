@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "job/data.h"
-#include "job/restart/ticket.h"
+#include "job/restart/place.h"
 #include "rendezvous/machine/words.h"
 
 struct plan_word;
@@ -32,7 +32,6 @@ struct returned {       /* by local index in the generation before */
         bool lacks;    /* something of the job's state; on one node that is found out later */
         uint32_t next_plan;
         uint64_t operations;
-        uint64_t operation; /* of the last one known to have ended well: its number in the cluster */
 };
 
 struct takeover {
@@ -46,9 +45,9 @@ struct takeover {
         bool resumed; /* nothing is void, and nobody is missing; known when the next generation begins */
         bool behind;  /* some member lacks the results of a committed step */
         bool began;   /* some member had sent a READY of an open step */
-        uint64_t operations;   /* that have ended in the generation before */
-        bool operation_failed; /* the last of them did */
-        struct ticket ticket;  /* of that generation, or the latest one that has been brought */
+        uint64_t operations;        /* that have ended in the generation before */
+        bool operation_failed;      /* the last of them did */
+        struct journal_place place; /* in that generation */
         struct charge charge;
         struct returned part[]; /* one for each member that was here */
 };

@@ -118,8 +118,8 @@ static void verdict_use_track(struct report *report, uint32_t track) {
 /* The plan's track, as the former daemon would report it. */
 static void report_plan(struct plan *plan, const struct word *word, struct report *report) {
         const struct trace trace = trace_of(plan, plan->job->n_local);
-        const struct ticket_plan *ticket = ticket_find(&plan->job->takeover->ticket, plan->ordinal);
-        uint64_t before = ticket != NULL ? ticket->before : 0;
+        const struct journal_track *track = place_find(&plan->job->takeover->place, plan->ordinal);
+        uint64_t before = track != NULL ? track->before : 0;
         struct word_step about[LIMIT_LOCAL];
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
@@ -151,15 +151,15 @@ static void report_plan(struct plan *plan, const struct word *word, struct repor
 
 /* Tracks of plans that have been freed. */
 static void report_tracks(const struct job *job, struct report *report) {
-        const struct ticket *ticket = &job->takeover->ticket;
+        const struct journal_place *place = &job->takeover->place;
 
-        for (uint32_t i = 0; i < ticket->n_tracks; i++) {
-                uint32_t track = ticket->track[i].track;
+        for (uint32_t i = 0; i < place->n_tracks; i++) {
+                uint32_t track = place->track[i].track;
 
                 verdict_use_track(report, track);
                 if (report->committed[track] == 0)
                         report->committed[track] = report->mark[track] = report->prepared[track] =
-                                ticket->track[i].before;
+                                place->track[i].before;
         }
 }
 
@@ -201,14 +201,9 @@ static bool verdict_has_left(const struct job *job, uint32_t local) {
 }
 
 /* Operations of a job of the cluster have numbers that all nodes know. */
-static void report_operations(const struct job *job, const struct word *word, struct report *report) {
-        const struct takeover *takeover = job->takeover;
-        uint64_t ended = takeover->ticket.operations;
+static void report_operations(const struct job *job, struct report *report) {
+        uint64_t ended = job->kept != NULL ? journal_ended_of(job->kept).number : 0;
 
-        for (uint32_t local = 0; local < job->n_local && job->cluster; local++)
-                if (word[local].told && takeover->part[local].operation > ended &&
-                    takeover->part[local].operation < LIMIT_NUMBER)
-                        ended = takeover->part[local].operation;
         verdict_use_track(report, TRACK_OPERATION);
         report->committed[TRACK_OPERATION] = report->mark[TRACK_OPERATION] =
                 report->prepared[TRACK_OPERATION] = ended;
@@ -237,10 +232,10 @@ static void verdict_restore(struct job *job) {
 
         report_clear(&report);
         list_words(job, job->n_local, word);
-        report.generation = job->takeover->ticket.generation;
+        report.generation = job->takeover->place.generation;
         report.world = job->world;
         report.n_tracks = 0;
-        report_operations(job, word, &report);
+        report_operations(job, &report);
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
         report_tracks(job, &report);
@@ -272,6 +267,19 @@ void verdict_advance(struct job *job) {
                 verdict_restore(job);
 }
 
+/* The former daemon may have been killed before any member had heard of the last operation's end. */
+static void verdict_use_ended(struct job *job) {
+        struct takeover *takeover = job->takeover;
+
+        if (job->kept == NULL || takeover->place.generation.number != takeover->generation)
+                return;
+        const struct journal_ended ended = journal_ended_of(job->kept);
+        if (ended.sequence <= takeover->operations)
+                return;
+        takeover->operations = ended.sequence;
+        takeover->operation_failed = ended.failed;
+}
+
 static void resolve_operations(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
 
@@ -285,6 +293,7 @@ static void resolve_operations(struct job *job, uint32_t before) {
                         (part->operations == takeover->operations && takeover->operation_failed);
                 takeover->operations = part->operations;
         }
+        verdict_use_ended(job);
 }
 
 static void tell_verdict(const struct job *job) {

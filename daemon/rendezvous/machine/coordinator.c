@@ -210,9 +210,9 @@ static bool coordinator_is_ending(const struct coordinator *c) {
         return c->ending != JOB_END_NONE || c->end != JOB_END_NONE;
 }
 
-/* A node of the generation whose daemon has started anew, and whose members come back, or may: what it says
- * first may be about somebody new who was faster. Everybody is heard again, as by a coordinator that has just
- * begun. */
+/* The daemon of a node of the generation has started anew, and its members come back, or may. Its first
+ * report may be about a newcomer that was faster. All nodes are heard again, as by a coordinator that has
+ * just begun. */
 static bool coordinator_takes_back(const struct coordinator *c, const struct report *report) {
         return coordinator_survives(c, report->from) &&
                (report->origin != ORIGIN_OWN || member_is_any_on(c, report->from)) &&

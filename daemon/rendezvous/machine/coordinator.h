@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who belongs to a job that spans nodes, and what becomes of it when somebody is lost. A pure state machine
- * beside membership (places, grace, ranks). Its state is soft: a coordinator that takes over learns
- * everything from the nodes' reports.
+ * The membership of a job that spans nodes, and its recovery or end after a loss. A pure state machine beside
+ * membership (places, grace, ranks). Its state is soft: a coordinator that takes over learns everything from
+ * the nodes' reports.
  *
  * It gives one order at a time to all nodes of the generation, and goes on when all of them have answered
- * that order. Any further loss begins anew with FREEZE. What everybody is shown comes from the answers to
- * that: a step is committed if every survivor is prepared, or else it is void.
+ * that order. Any further loss begins anew with FREEZE. The answers to FREEZE decide for all members: a step
+ * is committed if every survivor is prepared, or else it is void.
  */
 #pragma once
 
@@ -25,8 +25,8 @@
 struct reporter {
         bool known;
         uint64_t instance;
-        uint64_t heard; /* when, by the coordinator's clock; what a death is judged by */
-        uint64_t stamp; /* of the report, by the node's: older ones are dropped */
+        uint64_t heard; /* time of the latest report by the coordinator's clock, for judging deaths */
+        uint64_t stamp; /* time of the report by the node's clock: older ones are dropped */
         uint64_t term, round;
         enum report_kind answer;
         struct generation generation, comm;
@@ -37,21 +37,21 @@ struct reporter {
         enum origin origin;
         uint32_t next_plan;
         bool running, wait, away, torn, behind;
-        bool renewed; /* another run of its daemon, and of the members of the former one none has spoken */
+        bool renewed;     /* by another run of its daemon, and no member of the former run has spoken */
         uint32_t n_plans; /* see coordinator_plans() */
 };
 
-/* What the latest reports of the survivors come to: the nodes of the generation that are not lost. */
+/* Sums over the latest reports of the survivors: the nodes of the generation that are not lost. */
 struct coordinator_tally {
         uint32_t survivors;
-        uint32_t lost;                /* nodes of the generation that are none */
-        uint32_t answered[N_ANSWERS]; /* … the present order so */
-        uint32_t cut_off;             /* … that they cannot reach somebody */
-        uint32_t failing;             /* cannot reach somebody */
+        uint32_t lost;                /* nodes of the generation that are lost */
+        uint32_t answered[N_ANSWERS]; /* have given this answer to the present order */
+        uint32_t cut_off;             /* have answered it, and cannot reach some node */
+        uint32_t failing;             /* cannot reach some node */
         uint32_t astray;              /* do not have the generation's communicator */
 };
 
-/* What it says of a track. */
+/* The report of a node on a track. */
 struct track_report {
         uint64_t mark, committed, prepared;
 };
@@ -64,11 +64,11 @@ struct rejection {
         struct refusal refusal;
 };
 
-/* Why a plan is not agreed on: asked of nodes, one plan at a time. */
+/* The reason why a plan is not agreed on. The coordinator asks nodes for it, one plan at a time. */
 enum dispute_kind {
         DISPUTE_NONE,
-        DISPUTE_DIFFERS, /* two nodes have it differently: in which entry first? */
-        DISPUTE_LATE,    /* a member waits no longer: for whom did it? */
+        DISPUTE_DIFFERS, /* two nodes differ: the first entry that differs is looked for */
+        DISPUTE_LATE,    /* a member waits no longer: the members that it misses are looked for */
         DISPUTE_TOLD,    /* the second of the two is to give it up; the others go on with it */
 };
 
@@ -76,9 +76,9 @@ struct dispute {
         enum dispute_kind kind;
         uint32_t ordinal;
         uint32_t node[2];          /* LATE: the first one is asked */
-        uint32_t low, high, index; /* the entry is one of low … high; what is asked for: up to index */
+        uint32_t low, high, index; /* the entry is in low … high; asked for: those up to index */
         bool has[2];
-        uint64_t asked; /* when something was asked, or said, last */
+        uint64_t asked; /* when the latest question or statement was sent */
         struct plan_facts facts[2];
         uint64_t waited;
         char missing[512]; /* members */
@@ -95,12 +95,12 @@ struct agreement {
 struct track_owner {
         uint64_t digest;
         uint32_t ordinal;
-        uint64_t unit, turn; /* the latest one that has a turn in this generation, and which; 0: none */
-        uint32_t awaited;    /* the node whose report was the last one that did not do for a turn */
+        uint64_t unit, turn; /* the latest unit that has a turn in this generation, and that turn; 0: none */
+        uint32_t awaited;    /* the last node whose report was not enough for a turn */
         uint64_t before;     /* see struct order_plan */
-        bool held;           /* by some node; or else nobody's */
+        bool held;           /* some node has it; otherwise the track is free */
         bool open;           /* in this generation */
-        bool begun;          /* in any: what differs from it now comes later */
+        bool begun;          /* in any generation: nodes that differ now have come later */
         bool kept;           /* see struct order_plan */
 };
 
@@ -125,7 +125,7 @@ struct coordinator_refusal {
         struct refusal refusal;
 };
 
-/* What is waited for, and beside it the order that all nodes of the generation have been given meanwhile. */
+/* A stage is the order that all nodes of the generation have been given, and the event that is waited for. */
 enum coordinator_stage {
         STAGE_HEARING,  /* COLLECT: it has just begun, and learns who is there */
         STAGE_FORMING,  /* COLLECT: members, until they are enough */
@@ -148,56 +148,56 @@ struct coordinator {
         enum coordinator_stage stage;
         uint64_t term, round;
         uint64_t entering; /* the round in which the nodes were told of the generation; 0: by another term */
-        uint64_t hearing;  /* HEARING: what nodes have answered in an earlier round does not count */
+        uint64_t hearing;  /* HEARING: answers to earlier rounds do not count */
         uint64_t begun;    /* HEARING: since when */
         uint64_t since;    /* since when */
         uint64_t unbuilt;  /* since when nodes try to build a communicator, again and again; 0: they do not */
         struct own_time time;
         uint64_t said;     /* when the order was said last */
-        bool growing;      /* FREEZE to VERDICT: nobody was lost when it began */
+        bool growing;      /* FREEZE to VERDICT: no member was lost when it began */
         bool abort;        /* the engine cannot be drained */
         bool behind, torn; /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
         struct generation made;        /* the latest one that this run has made, in any of its terms */
-        struct membership_loss before; /* what has ended the generation before; see membership.loss */
+        struct membership_loss before; /* the loss that ended the generation before; see membership.loss */
         struct coordinator_tally tally;
-        uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
+        uint64_t empty_since; /* since when a node of the generation has no member; 0: none */
         uint64_t number;      /* the highest number of a generation heard of */
         uint64_t turn;        /* the latest one given in this generation */
         uint64_t cut[LIMIT_LANES];
         uint64_t go[LIMIT_LANES]; /* in this generation nodes may launch up to there, if they agree on it */
-        uint32_t unready[LIMIT_LANES]; /* the node whose report was the last one that did not do for more */
+        uint32_t unready[LIMIT_LANES]; /* the last node whose report was not enough for more */
         uint32_t n_tracks;             /* in use anywhere */
         uint32_t next_plan;            /* in this generation: see struct order */
-        struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
+        struct tag history; /* the largest tag of the generation's members: without it there is no state */
         enum job_end end;
-        enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */
-        uint32_t cause;      /* for that cause */
-        uint32_t n_waits;    /* nodes that have more to say: no generation is made, and nobody's wait ends */
+        enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict */
+        uint32_t cause;      /* of `ending` */
+        uint32_t n_waits;    /* nodes that have more to say: no generation is made, and no wait ends */
         uint32_t n_refused;  /* members turned away, ever */
-        uint64_t places;     /* what nodes were told last of places, in short, */
-        uint64_t placed;     /* … and when; 0: never */
+        uint64_t places;     /* a digest of the places that nodes were told last */
+        uint64_t placed;     /* when they were told; 0: never */
         uint32_t top;        /* nodes known are below it */
         struct membership membership; /* every member that a node reports has a seat there */
         /* In the room: */
         uint64_t *stop, *verdict;
-        uint64_t *highest;           /* STOP: what any node of the generation has opened on each track */
+        uint64_t *highest;           /* STOP: the highest unit that a node has opened, by track */
         struct nodeset set, lost;    /* nodes of the generation, and those of them that are lost to it */
         struct nodeset made_set;     /* nodes of the generation `made` */
-        uint64_t *nodes;             /* what reports say of nodes: see coordinator_set_of() */
+        uint64_t *nodes;             /* sets of nodes in reports: see coordinator_set_of() */
         struct agreement *agreement; /* NULL: there is one node */
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;
         struct track_owner *owner; /* by track */
-        struct report_plan *plan;  /* what nodes say of theirs */
+        struct report_plan *plan;  /* plans in reports: see coordinator_plans() */
 };
 
-/* How much memory what is configured takes. */
+/* Returns the bytes of memory that a coordinator with this configuration takes. */
 size_t coordinator_bytes(const struct coordinator_config *config);
-/* There is another, larger room from now on; the former one may be freed. */
+/* Moves to a larger room; the former one may be freed. */
 void coordinator_move(struct coordinator *c, const struct room *room);
-/* For how many members there has to be room when that node reports so many. */
+/* Returns the number of members for which there has to be room when that node reports so many. */
 uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_t members);
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
@@ -206,7 +206,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct repor
 enum order_kind coordinator_order(const struct coordinator *c);
 void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
 uint64_t coordinator_deadline(const struct coordinator *c); /* when it has to be called at the latest */
-/* That node will say nothing any more. */
+/* The node sends no further report. */
 void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node);
-/* There is, or will be, no further generation: nobody can join any more. */
+/* There is, or will be, no further generation: no member can join any more. */
 bool coordinator_is_over(const struct coordinator *c);

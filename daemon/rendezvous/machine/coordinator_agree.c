@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans on which nodes do not agree. Digests say that two nodes have a plan differently; which entry is the
- * first one is found by halves: both are asked for the digest of what comes before an entry, and at last for
- * the entry itself. A plan that a member waits for too long is asked for among the nodes that lack it. What
- * comes of either is said to all nodes, those too that bring the plan later in the generation.
+ * Plans on which nodes do not agree. Digests show that two nodes have a plan differently. The coordinator
+ * finds the first entry that differs by halves: it asks both nodes for the digest of the entries before one
+ * entry, and at last for the entry itself. If a member waits for a plan too long, the coordinator asks the
+ * nodes that lack it. All nodes hear the outcome, also those that bring the plan later in the generation.
  */
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,8 @@ static void dispute_ask(struct coordinator *c, uint32_t node, enum note note) {
         effects_order(&c->out, &order);
 }
 
-/* What was asked, or said, last has not been answered for so long that it may have been lost. */
+/* Returns whether the latest question or statement has been without an answer for so long that it may be
+ * lost. */
 static bool dispute_is_lost(struct coordinator *c, uint64_t now) {
         struct dispute *dispute = &c->agreement->dispute;
 
@@ -100,7 +101,7 @@ static void difference_found(struct coordinator *c, uint64_t now) {
         say_rejected(c, dispute->node[1], dispute->ordinal, &dispute->refusal);
 }
 
-/* What comes before `low` is the same, and what comes before any entry after `high` is not. */
+/* The entries before `low` are the same, and those before any entry after `high` are not. */
 static void difference_narrow(struct coordinator *c, uint64_t now) {
         struct dispute *dispute = &c->agreement->dispute;
         const struct plan_facts *a = &dispute->facts[0], *b = &dispute->facts[1];
@@ -261,7 +262,7 @@ static void told_take(struct coordinator *c, uint64_t now, const struct report *
                 say_rejected(c, report->from, dispute->ordinal, &dispute->refusal);
 }
 
-/* What concerns a plan that the others go on with is its node's own affair. */
+/* A note on a plan with which the other nodes go on concerns its node alone. */
 static void agree_hear(struct coordinator *c, uint64_t now, const struct report *report) {
         const struct track_owner *owner = tracks_find(c, report->ordinal);
 

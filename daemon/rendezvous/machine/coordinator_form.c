@@ -12,7 +12,7 @@ void form_end(struct coordinator *c, uint64_t now, enum job_end end) {
         coordinator_give(c, now, STAGE_ENDED);
 }
 
-/* What is open gets its verdict first. */
+/* An open unit gets its verdict first. */
 void form_break(struct coordinator *c, uint64_t now) {
         if (membership_end(&c->membership, c->cause))
                 return;
@@ -30,7 +30,8 @@ static bool comm_stays(struct coordinator *c, uint64_t now, struct nodeset wante
         return c->empty_since == 0 || now < c->empty_since + c->membership.grace;
 }
 
-/* What all nodes have committed by now. Less than the verdict, if what was to be committed was spoilt. */
+/* Finds the units that all nodes have committed by now. They are less than the verdict, if a unit that was to
+ * be committed was spoilt. */
 static void find_marks(struct coordinator *c) {
         bool first = true;
 
@@ -44,7 +45,7 @@ static void find_marks(struct coordinator *c) {
         }
 }
 
-/* How far any node has come, in a world that begins anew. */
+/* Finds how far any node has come, in a world that begins anew. */
 static void find_marks_anew(struct coordinator *c) {
         memset(c->verdict, 0, c->n_tracks * sizeof(*c->verdict));
         for (uint32_t node = 0; node < c->top; node++)
@@ -53,8 +54,8 @@ static void find_marks_anew(struct coordinator *c) {
                                 c->verdict[track] = coordinator_track(c, node, track)->committed;
 }
 
-/* The numbers of steps go on where the state is. What it has more of them than these nodes know, as one that
- * was read from a file, are no steps of their plans. */
+/* The numbers of steps go on at the state. It may have more steps than these nodes know, as one that was read
+ * from a file has. Those are no steps of the nodes' plans. */
 static void add_unknown_steps(struct coordinator *c, const struct tag *tag) {
         struct track_owner *first = &c->owner[TRACK_STEP];
         uint64_t steps = 0;
@@ -121,12 +122,12 @@ static void make(struct coordinator *c, uint64_t now) {
         c->entering = c->round;
 }
 
-/* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. A
- * node that is about to be followed by another run of its daemon would not enter it: that one comes from the
- * generation before, as all others must then. */
+/* All nodes have let go of the generation before. The membership decides what follows, and when. A node that
+ * is about to be followed by another run of its daemon would not enter the next generation: that run comes
+ * from the generation before, as all other nodes must then. */
 static void advance_settled(struct coordinator *c, uint64_t now) {
         if (c->growing && c->membership.state != MEMBERSHIP_FORMED) {
-                loss_begin(c, now); /* somebody was lost meanwhile, and nobody has heard of it */
+                loss_begin(c, now); /* a member was lost meanwhile, and no node knows */
                 return;
         }
         if (c->n_waits > 0 && c->membership.state != MEMBERSHIP_BROKEN)
@@ -143,7 +144,7 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
 }
 
 /* A communicator with a broken link is of no use: the node at the other end may wait for it for as long as
- * its engine does. The next one may have better luck. Nobody is taken for lost before nodes have had as long
+ * its engine does. The next one may have better luck. No node is taken for lost before nodes have had as long
  * as they may take to build one; then the others have said which of their links are broken as well. */
 static void entering_fails(struct coordinator *c, uint64_t now) {
         if (c->unbuilt == 0)

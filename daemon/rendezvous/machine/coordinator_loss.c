@@ -89,7 +89,7 @@ static bool drop_those_behind(struct coordinator *c, uint64_t now) {
         return !nodeset_empty(behind);
 }
 
-/* What all survivors are prepared for is committed. */
+/* Finds the verdict: units for which all survivors are prepared are committed. Finds the cut as well. */
 static void find_verdict(struct coordinator *c) {
         bool first = true;
 

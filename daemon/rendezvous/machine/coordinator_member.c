@@ -169,7 +169,7 @@ void member_add_nodes(const struct coordinator *c, struct nodeset nodes) {
                         nodeset_add(nodes, c->membership.seat[i].request.node);
 }
 
-/* What a coordinator that has just begun needs, to find the members' places. */
+/* Notes the place that a member claims, for a coordinator that has just begun. */
 static void note_claim(struct seat *seat, const struct report_member *reported) {
         seat->id = reported->id;
         seat->rank = reported->rank;
@@ -238,7 +238,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct report *rep
         if (report->end == JOB_END_NONE) /* or else its members have been told, and are not lost */
                 member_lose(c, now, report->from, report, 0);
         for (uint32_t i = 0; i < report->n_members; i++)
-                if (report->member_of[i].leaving) /* nobody waits for it, and its node may forget it */
+                if (report->member_of[i].leaving) /* no member waits for it, and its node may forget it */
                         refuse_member(c, report->from, report->member_of[i].request.member, JOB_END_NONE,
                                       NULL);
                 else

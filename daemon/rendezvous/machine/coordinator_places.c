@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nodes show of a job that waits for members: which ranks nobody has, and which members have no place.
- */
+/* Places of a job that waits for members, as nodes show them: vacant ranks, and members without a place. */
 #include <string.h>
 
 #include "rendezvous/machine/coordinator_private.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the coordinator share among themselves. None calls one that stands further down. */
+/* Shared by the files of the coordinator. No file calls one that stands further down. */
 #pragma once
 
 #include "rendezvous/machine/coordinator.h"
@@ -11,7 +11,7 @@ static inline struct track_report *coordinator_track(const struct coordinator *c
                                                      uint32_t track) {
         return &c->track[node * c->config.room.tracks + track];
 }
-/* The plans that it has. */
+/* The plans of a node. */
 static inline struct report_plan *coordinator_plans(const struct coordinator *c, uint32_t node) {
         return &c->plan[(size_t)node * c->config.room.tracks];
 }
@@ -22,8 +22,8 @@ static inline struct nodeset coordinator_set_of(const struct coordinator *c, uin
 static inline struct nodeset coordinator_links_of(const struct coordinator *c, uint32_t node) {
         return (struct nodeset){ c->nodes + (2 * (size_t)node + 1) * c->set.words, c->set.words };
 }
-/* It has answered nothing since the nodes were told of the generation: it may be about to enter it. What it
- * has said in a former term may be older than that term's last order, too. */
+/* The node has answered nothing since the nodes were told of the generation: it may be about to enter it. Its
+ * reports of a former term may also be older than that term's last order. */
 static inline bool coordinator_awaits(const struct coordinator *c, uint32_t node) {
         return c->node[node].term < c->term || c->node[node].round < c->entering;
 }
@@ -52,10 +52,10 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
 /* Gives members that come back from a former daemon the tags that they have not heard of. */
 void source_trust_words(struct coordinator *c);
-/* All three before the generation is named. A member comes without that state that is new in the generation,
- * or has not taken it in the one before; or there is none yet. */
+/* All three are called before the generation is named. True if a member lacks that state: it is new in the
+ * generation, or has not taken the state in the one before; or there is none yet. */
 bool source_is_lacked(const struct coordinator *c, const struct tag *source);
-/* They were to in the generation before, and may not have. */
+/* Members were to take it in the generation before, and may not have. */
 bool source_is_due(const struct coordinator *c);
 /* Members hear that what was open is void: those of some node must, or not all of them are the former
  * ones. */
@@ -76,9 +76,10 @@ void tracks_fill_order(const struct coordinator *c, struct order *order);
  * none. */
 uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full);
 
-/* coordinator_launch.c: up to where nodes may launch that agree on it; in the generation that is made now, */
+/* coordinator_launch.c: limits up to which nodes may launch, if launches are agreed on. launches_begin(): in
+ * a generation that is made now; launches_learn(): in one that another coordinator has made. */
 void launches_begin(struct coordinator *c);
-void launches_learn(struct coordinator *c); /* … that another coordinator has made */
+void launches_learn(struct coordinator *c);
 bool launches_agree(struct coordinator *c); /* true: further than before */
 
 /* The plan as that node has reported it, or NULL. */
@@ -98,21 +99,22 @@ void agree_take(struct coordinator *c, uint64_t now, const struct report *report
 void agree_begin(struct coordinator *c); /* a generation */
 
 /* coordinator_order.c */
-/* The only writer of the stage; the other one gives its order too, to all nodes, from now on. */
+/* coordinator_set_stage() is the only writer of the stage. coordinator_give() also gives its order to all
+ * nodes. */
 void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage);
 void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stage stage);
 void coordinator_say(struct coordinator *c, uint64_t now);
 void coordinator_say_to(struct coordinator *c, uint32_t node);
 bool coordinator_all(const struct coordinator *c,
-                     enum report_kind answer);                            /* the survivors have answered so */
-bool coordinator_is_answered(const struct coordinator *c, uint32_t node); /* … the present order, by it */
+                     enum report_kind answer);                            /* all survivors have answered so */
+bool coordinator_is_answered(const struct coordinator *c, uint32_t node); /* that node has, in any way */
 /* A survivor is going to be followed by another run of its daemon. */
 bool coordinator_any_away(const struct coordinator *c);
 /* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
 void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign);
-/* These nodes are the generation's, none of them lost. */
+/* Makes these the nodes of the generation, none of them lost. */
 void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes);
-/* One of them is lost to it. */
+/* Notes that one of them is lost. */
 void coordinator_lose_node(struct coordinator *c, uint32_t node);
 
 /* coordinator_places.c: tells nodes of vacant places, and of members that wait, if that has changed; and one
@@ -125,7 +127,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct report *rep
 void member_admit_all(struct coordinator *c, uint64_t now); /* whose time has come */
 /* The members of the node are lost with it: UNREACHABLE, or RESTARTED if it has left its generation. */
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node, uint32_t cause);
-void member_begin_anew(struct coordinator *c, uint64_t now); /* nobody is left: those that are here form */
+void member_begin_anew(struct coordinator *c, uint64_t now); /* no member is left: those here form anew */
 enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
 bool member_is_any_on(const struct coordinator *c, uint32_t node);      /* of the generation */
 /* Those with a member that belongs to the generation. */

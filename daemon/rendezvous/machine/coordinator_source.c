@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose state counts in a generation, what its members are shown of it, and the secret of its nodes. */
+/* The source of the state in a generation, what members are told of it, and the secret of the nodes. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static const struct seat *seat_of(const struct coordinator *c, uint32_t rank) {
         return seat->state != SEAT_LOST ? seat : NULL;
 }
 
-/* Everybody comes from a file, but not from the same one. */
+/* All members come from a file, but not from the same one. */
 static bool files_differ(const struct coordinator *c) {
         const struct seat *first = seat_of(c, 0);
         bool differ = false;

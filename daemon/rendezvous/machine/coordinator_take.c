@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges anybody,
- * and goes on from the latest generation that is reported. If all of its nodes run, nobody notices;
- * otherwise it freezes them, and what any of them has already decided is decided.
+ * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges any, and
+ * goes on from the latest generation that is reported. If all of its nodes run, they notice nothing;
+ * otherwise the coordinator freezes them, and decisions that any of them has made already count.
  */
 #include <string.h>
 
@@ -61,8 +61,8 @@ void take_again(struct coordinator *c, uint64_t now) {
                         coordinator_say_to(c, node);
 }
 
-/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has
- * seen it itself: only such a node knows which nodes belong to it. */
+/* Finds the node that speaks for the latest generation; LIMIT_NODES: no node is in any. It prefers a node
+ * that has seen the generation itself, because only such a node knows which nodes belong to it. */
 static uint32_t find_latest(const struct coordinator *c) {
         uint32_t best = LIMIT_NODES;
 
@@ -104,8 +104,8 @@ static void find_nodes(const struct coordinator *c, uint32_t speaker, struct nod
                         nodeset_add(nodes, node);
 }
 
-/* Whether all of the generation have been heard. Where only words tell of it, all of its members: nodes that
- * nobody names may have the others. */
+/* Returns whether all nodes of the generation have been heard. If only words tell of the generation, all of
+ * its members have to be: nodes that no word names may have the others. */
 static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         const struct reporter *speaker = &c->node[latest];
         struct nodeset nodes = NODESET_SCRATCH;
@@ -120,7 +120,7 @@ static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
 }
 
-/* Where there is one node only, it has been heard once anybody has. */
+/* A job of one node has been heard as soon as any node has. */
 static bool any_has_answered(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (has_answered(c, node))
@@ -213,7 +213,7 @@ static bool everybody_runs(const struct coordinator *c) {
         return !loss_found(c);
 }
 
-/* What any node has heard of is said to all of them before anything else that they may launch. */
+/* Allows all nodes the launches of which any node has heard, before any other launch. */
 static void take_run(struct coordinator *c, uint64_t now) {
         launches_learn(c);
         coordinator_give(c, now, STAGE_RUNNING);
@@ -255,7 +255,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                         (struct membership_loss){ .cause = c->cause }; /* whatever they would say */
                 form_end(c, now, c->ending);
         } else if ((any_awaited(c) || any_renewed(c)) && !late) {
-                /* What they will say may be all that there is. */
+                /* Their reports may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
         } else if (late ||

@@ -104,7 +104,7 @@ static bool all_have(const struct coordinator *c, uint32_t ordinal) {
         return c->tally.survivors > 0;
 }
 
-/* What ends with a loss is no part of a plan that has been begun. */
+/* A plan that has begun is compared by its digest alone: a loss does not end it any more. */
 static bool owner_is_alike(const struct track_owner *owner, const struct report_plan *a,
                            const struct report_plan *b) {
         return a->digest == b->digest && (owner->begun || a->voids == b->voids);
@@ -207,7 +207,7 @@ void tracks_keep(struct coordinator *c, bool anew) {
         }
 }
 
-/* On all nodes members have given it all that they have to give: it waits for nobody but lower turns. */
+/* On all nodes members have given everything to the unit: it waits for lower turns only. */
 static bool all_are_full(const struct coordinator *c, struct track_owner *owner, uint64_t unit) {
         uint32_t nodes = c->config.room.nodes;
 

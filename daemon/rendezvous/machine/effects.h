@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What node and coordinator want done: messages to send and actions to carry out, in the order in which they
+ * Effects of nodes and coordinators: messages to send and actions to carry out, in the order in which they
  * arose. A machine only appends. The driver of machines takes the effects out after each call and does them;
- * what that leads to may call the machines again, which append after what is left.
+ * that may call the machines again, which append after the effects that are left.
  *
  * One queue can serve many machines: each effect names the owner of the machine that it comes from. There is
- * room from the beginning for what a call appends, and more is allocated if a call appends more.
+ * room from the beginning for the effects of one call, and more is allocated if a call appends more.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "rendezvous/machine/message.h"
 
-/* Enough for what one call into a machine of a full world appends, several times over. Pages that are not
+/* Enough for the effects of one call into a machine of a full world, several times over. Pages that are not
  * used cost nothing. */
 #define EFFECTS_ROOM (size_t)(8u << 20)
 
@@ -57,7 +57,7 @@ bool effects_next(struct effects *effects, struct effect *ret);
 /* Drops the effects of an owner that is about to be freed. */
 void effects_forget(struct effects *effects, const void *owner);
 
-/* For drivers, after each call into a machine: does everything that is there, oldest first, and what comes of
- * it. A call from inside `carry_out` returns at once; what the machine has appended meanwhile is done by the
- * outer call. What an effect points to is valid as long as it is carried out. */
+/* For drivers, after each call into a machine: does everything that is there, oldest first, and the effects
+ * that follow. A call from inside `carry_out` returns at once; the outer call does the effects that were
+ * appended meanwhile. Pointers of an effect are valid while it is carried out. */
 void effects_drain(struct effects *effects, void (*carry_out)(const struct effect *effect));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a plan is, as far as one of its entries: enough to say how two plans differ, wherever they are.
+ * Facts of a plan, as far as one of its entries: enough to say how two plans differ, wherever they are.
  * Entries are the parameters in the order of registration, and after them the buckets in the order of launch.
  */
 #pragma once
@@ -18,7 +18,7 @@ struct plan_facts {
         uint32_t reduce;
         bool voids;  /* a loss ends it */
         bool placed; /* some bucket lies in registered memory */
-        /* Of the entry: */
+        /* The entry: */
         char name[LIMIT_NAME + 1]; /* parameter; "": it is a bucket, or there is no such entry */
         uint32_t dtype, dims, bucket;
         uint64_t shape[LIMIT_DIMS];
@@ -36,5 +36,5 @@ static inline uint32_t facts_entries(const struct plan_facts *facts) {
  * differs, or NULL: that of one of the two. */
 const char *facts_differ(const struct plan_facts *a, const char *name_a, const struct plan_facts *b,
                          const char *name_b, char *text, size_t size);
-/* No name, number of dimensions or type that no plan has. */
+/* False if a name, a number of dimensions or a type is one that no plan has. */
 bool facts_valid(const struct plan_facts *facts);

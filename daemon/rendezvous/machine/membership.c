@@ -98,7 +98,7 @@ static void take_out(struct membership *m, uint32_t index) {
                 m->last_call = UINT64_MAX;
 }
 
-/* "1, 2 and 5": the ranks nobody asked for, where ranks were asked for; else how many are missing. */
+/* Writes the ranks that no member has asked for, or how many members are missing if none was asked for. */
 static void name_missing(const struct membership *m, char *text, size_t size) {
         struct nodeset taken = RANKS_SCRATCH;
         size_t used = 0;
@@ -277,7 +277,7 @@ uint64_t membership_deadline(const struct membership *m) {
         return soonest;
 }
 
-/* Somebody has come for each place, or may still come, or need not. */
+/* Returns whether each place has a member, or may still get one, or is not needed. */
 static bool can_go_on(const struct membership *m, uint64_t now) {
         return membership_vacant(m) == 0 || any_kept(m, now) || can_close_ranks(m);
 }

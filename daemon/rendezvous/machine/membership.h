@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who belongs to a job, with which rank, in which generation: decided here and nowhere else, as a pure state
- * machine. Requests, deaths and the time go in; a changed state and refusals come out. No socket, no clock,
- * no allocation (the memory is the caller's), so that the same object can be driven by a daemon, by a
+ * The members of a job, their ranks, and its generations: they are decided here and nowhere else, by a pure
+ * state machine. Requests, deaths and the time go in; a changed state and refusals come out. No socket, no
+ * clock, no allocation (the memory is the caller's), so that the same object can be driven by a daemon, by a
  * simulator or by a coordinator on another host.
  */
 #pragma once
@@ -17,8 +17,8 @@ enum membership_state {
         MEMBERSHIP_FORMING,   /* collecting members; ranks are not assigned yet */
         MEMBERSHIP_FORMED,    /* ranks are assigned and final for this generation */
         MEMBERSHIP_REPLACING, /* the generation has lost a member: nothing can be committed in it any more;
-                                 places are kept for those who come back, and the next generation forms with
-                                 them, or without */
+                                 places are kept for members that come back, and the next generation forms
+                                 with them, or without */
         MEMBERSHIP_BROKEN,    /* there will be no next generation */
 };
 
@@ -35,7 +35,7 @@ struct membership_request {
         uint64_t last_call;    /* us to wait for more members once min_world are there */
         uint64_t grace;        /* us that the place of a lost member is kept; the first member's counts */
         uint32_t host, device; /* where it lives; ranks go by host, device, slot. 0 in a job of one node */
-        uint64_t identity;     /* the same across restarts of its process; 0: of nobody in particular */
+        uint64_t identity;     /* the same across restarts of its process; 0: it has none */
         uint64_t instance;     /* of that identity: the newer one fences the older */
         uint32_t node;         /* the caller's; not looked at here */
 };
@@ -53,19 +53,19 @@ struct tag {
 
 /* How a member stands. The first four have no place and wait for none. */
 enum seat_state {
-        SEAT_ASKS,   /* is reported, and nobody has answered yet */
-        SEAT_CLAIMS, /* … as a member of the generation of its node: to a coordinator that has just begun */
+        SEAT_ASKS,    /* is reported, and has no answer yet */
+        SEAT_CLAIMS,  /* is reported as a member of its generation, to a coordinator that has just begun */
         SEAT_REFUSED, /* is not taken, or no longer */
-        SEAT_FENCED,  /* … because a newer process of its identity has come */
+        SEAT_FENCED,  /* is not taken, because a newer process of its identity has come */
         SEAT_WAITING, /* a spare, or one that came after the job had formed: for a place, or a larger world */
         SEAT_HELD,    /* has a place, in the generation that there is, or was last */
         SEAT_TAKEN,   /* has taken a lost one's place over: belongs to no generation yet */
         SEAT_LOST,    /* is gone; its place is kept */
-        SEAT_GONE,    /* … nobody can take it, because there is no next generation */
+        SEAT_GONE,    /* is gone; no member can take its place, because there is no next generation */
         N_SEAT_STATES,
 };
 
-/* All that is kept of a member. */
+/* Everything that is known of a member. */
 struct seat {
         struct membership_request request;
         struct tag tag;
@@ -75,7 +75,7 @@ struct seat {
         uint32_t rank, slot;
         enum seat_state state;
         bool in;     /* belongs to the generation of its node, as that has said last */
-        bool behind; /* was to take another one's state, and has not said that it has */
+        bool behind; /* has to take another member's state, and has not reported that it has */
 };
 
 struct membership_loss {
@@ -89,36 +89,36 @@ struct membership {
         enum membership_state state;
         const char *name;    /* of the job, for refusals; the caller's */
         uint32_t generation; /* 0 while forming for the first time */
-        /* Of a place: the highest so far. After a take-over, of those that are reported: the id of one that
-         * was given up before may come again. */
+        /* The highest id of a place so far. After a take-over it is the highest reported one: the id of a
+         * place that was given up before may come again. */
         uint64_t last_id;
         uint64_t incarnation;
         uint32_t min_world, max_world;
         uint64_t grace;
-        bool busy;     /* REPLACING: set by the loss; the caller clears it once nobody holds anything of the
-                          old generation any more */
+        bool busy;     /* REPLACING: set by the loss; the caller clears it once nothing of the old generation
+                          is held any more */
         bool boundary; /* FORMED: set by the caller while no step is open, so that the world may grow */
         uint32_t n;    /* places, those that are kept included */
         uint32_t n_waiting; /* after them in seat[], in order of arrival */
-        uint32_t most;      /* … both together; at most LIMIT_WORLD */
+        uint32_t most;      /* limit of both together; at most LIMIT_WORLD */
         uint32_t noted;     /* the seat after the one that was noted last: members are reported in order */
         uint32_t n_others;  /* after those: members without a place, the latest first */
         struct seat *seat;  /* most + 1; places in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called
                                yet */
         struct membership_loss
-                loss;    /* that the generation has come to its end for: the first member's. All 0:
-                                        none, which the caller says when the next one is under way */
-        uint64_t fenced; /* the member that the last join has fenced, a newer instance of the same identity;
-                            0: nobody */
+                loss;    /* that has ended the generation: of its first lost member. All 0: none; the caller
+                            clears it when the next generation is under way */
+        uint64_t fenced; /* the member that the last join has fenced, as an older instance of its identity; 0:
+                            none */
 };
 
 enum membership_event {
         MEMBERSHIP_NOTHING,
         MEMBERSHIP_HAS_FORMED, /* ranks are in member[] */
-        MEMBERSHIP_EXPIRED,    /* a member's wait has ended: it is removed, and the refusal says whom it
-                                  missed */
-        MEMBERSHIP_HAS_BROKEN, /* nobody came back in time, and too few are left */
+        MEMBERSHIP_EXPIRED,    /* a member's wait has ended: it is removed, and the refusal names those that
+                                  it missed */
+        MEMBERSHIP_HAS_BROKEN, /* no member came back in time, and too few are left */
 };
 
 /* The memory: most + 1 seats. The caller gives it before anything else, and may give more between two calls:
@@ -130,16 +130,17 @@ void membership_init(struct membership *m, const char *name, uint64_t incarnatio
 /* INVALID if no job could grant what is asked for. */
 int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal);
 
-/* One that ASKS is not taken, for a reason of the caller's. */
+/* Refuses a member that ASKS, for a reason of the caller's. */
 void membership_turn_away(struct membership *m, uint64_t member);
 
-/* The member is reported: its seat, or a new one that ASKS. NULL: there is no room, as if it had not been. */
+/* Notes that the member is reported. Returns its seat, or a new one that ASKS. Returns NULL if there is no
+ * room, as if the member had not been reported. */
 struct seat *membership_note(struct membership *m, const struct membership_request *request);
 
 /* 0: taken in (membership_tick() shows whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
  * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. A member that was noted
- * keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older process of
- * the same identity has been removed as if lost. */
+ * keeps its seat if it is refused. If `fenced` is set, that older process of the same identity has been
+ * removed as if lost, even if the join is refused. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);
 
@@ -154,7 +155,7 @@ uint64_t membership_deadline(const struct membership *m); /* UINT64_MAX: none */
  * the same generation gives false; it may still break what was to follow, which membership_tick() shows. */
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now);
 
-/* What the generation ends for, unless it has lost a member before. */
+/* Notes the loss that the generation ends for, unless it has lost a member before. */
 void membership_note_loss(struct membership *m, struct membership_loss loss);
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
@@ -168,10 +169,11 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);
-/* How many of those that wait a larger world has room for. The others wait for a member to be lost. */
+/* Returns how many of the waiting members a larger world has room for. The others wait for a member to be
+ * lost. */
 uint32_t membership_fitting(const struct membership *m);
 
-/* The seat of a member that is here, however it stands; NULL: it has none. */
+/* Returns the seat of a member that is here, in any state; NULL: it has none. */
 struct seat *membership_find(const struct membership *m, uint64_t member);
 uint32_t membership_all(const struct membership *m); /* seats */
 /* The only writer of that state. */

@@ -29,7 +29,7 @@ static int check_size(const struct membership *m, const struct membership_reques
 
         if (r != 0)
                 return r;
-        if (m->n + m->n_waiting > 0 && m->max_world > 0 && /* else restored, and nobody has said it */
+        if (m->n + m->n_waiting > 0 && m->max_world > 0 && /* else restored, and no member has said it */
             (request->min_world != m->min_world || request->max_world != m->max_world))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "
@@ -98,7 +98,7 @@ static bool can_grow(const struct membership *m, const struct membership_request
         return m->n + m->n_waiting < m->max_world && !request->has_rank && !places_any_explicit(m);
 }
 
-/* What becomes of the newcomer. */
+/* Gives the seat to the newcomer, in that state. */
 static void join_seat(struct seat *seat, const struct seat *newcomer, uint64_t now, enum seat_state state) {
         const struct membership_request *request = &newcomer->request;
 
@@ -108,7 +108,7 @@ static void join_seat(struct seat *seat, const struct seat *newcomer, uint64_t n
         seat_set_state(seat, state);
 }
 
-/* After the others, until the next generation. */
+/* The newcomer waits after the others, until the next generation. */
 static int join_waiting(struct membership *m, const struct seat *newcomer, uint64_t now,
                         struct refusal *refusal) {
         int r = check_size(m, &newcomer->request, refusal);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which member has which rank and local rank: when the job forms, when somebody takes a place over, and in
- * the next generation.
+ * Ranks and local ranks of members: when the job forms, when a member takes a place over, and in the next
+ * generation.
  */
 #include "rendezvous/machine/membership_private.h"
 
@@ -109,8 +109,7 @@ static void assign_ranks(struct membership *m) {
 
 #define NO_SLOT UINT32_MAX /* yet */
 
-/* Those of this member's host that have asked for none get the lowest ones that nobody has asked for,
- * in their order. */
+/* Members of this host that have asked for no local rank get the lowest free ones, in their order. */
 static void assign_host(struct membership *m, uint32_t first) {
         struct nodeset taken = RANKS_SCRATCH;
         uint32_t host = m->seat[first].request.host, next = 0;
@@ -151,7 +150,7 @@ static void order(struct membership *m) {
                 m->seat[i].rank = i;
 }
 
-/* Those that stay close ranks. What waits moves up after them. */
+/* The members that stay close ranks. The waiting ones move up after them. */
 static void close_ranks(struct membership *m) {
         uint32_t n = 0;
 
@@ -166,7 +165,7 @@ static void close_ranks(struct membership *m) {
         m->n = n;
 }
 
-/* As many as there is room for. */
+/* Takes in as many waiting members as there is room for. */
 static void take_waiting(struct membership *m) {
         uint32_t fitting = membership_fitting(m);
 

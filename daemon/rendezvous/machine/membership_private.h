@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the membership share among themselves. */
+/* Shared by the files of the membership. */
 #pragma once
 
 #include "rendezvous/machine/membership.h"
 #include "rendezvous/machine/nodeset.h"
 
 /* membership_seats.c */
-/* Room for one more at that index of seat[]. The caller says what it is, and counts it. If there is none, the
- * member that has been without a place for longest is forgotten. */
+/* Makes room for one more at that index of seat[]. The caller fills it in, and counts it. If there is no
+ * room, the member that has been without a place for longest is forgotten. */
 struct seat *seats_open(struct membership *m, uint32_t at);
-/* That one is not there any more. */
+/* Removes the seat at that index. */
 void seats_close(struct membership *m, uint32_t at);
 /* The member has lost its place, or gets none: it stays until its node reports it no more. */
 void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why);
@@ -21,7 +21,7 @@ void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why
                 (uint64_t[LIMIT_WORLD / 64 + 1]){ 0 }, LIMIT_WORLD / 64 + 1                                  \
         }
 
-/* Whether some member has asked for its rank, so that nobody's may change. */
+/* Returns whether some member has asked for its rank, so that no rank may change. */
 bool places_any_explicit(const struct membership *m);
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m);

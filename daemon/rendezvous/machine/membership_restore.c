@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A membership that somebody else had formed: another coordinator, or a former run of this one. */
+/* A membership that another coordinator, or a former run of this one, had formed. */
 #include "rendezvous/machine/membership_private.h"
 
 #include <assert.h>

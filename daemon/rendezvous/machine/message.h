@@ -37,7 +37,7 @@
 #define LIMIT_TRACKS (LIMIT_PLANS + 1)
 enum { TRACK_OPERATION = 0, TRACK_STEP = 1 };
 
-/* Which membership somebody belongs to. Terms come first: a generation of a later coordinator is later,
+/* A generation of a job's membership. Terms come first: a generation of a later coordinator is later,
  * whatever its number. */
 struct generation {
         uint64_t term;
@@ -46,7 +46,7 @@ struct generation {
 };
 
 enum order_kind {
-        ORDER_COLLECT, /* stay as you are and report; to who is outside, and by a coordinator that has just
+        ORDER_COLLECT, /* stay as you are and report; for nodes outside, and from a coordinator that has just
                           begun */
         ORDER_RUN,     /* all nodes have entered the generation */
         ORDER_HOLD,    /* open nothing further but what an open unit may need, and say what is open */
@@ -60,7 +60,7 @@ enum order_kind {
         ORDER_FENCE,   /* you do not belong to the generation that goes on: let go of it, then join again */
         ORDER_END,     /* there will be no further generation */
         ORDER_REFUSE,  /* one member is not taken, or no longer; not numbered, the order stays what it is */
-        ORDER_PLACES,  /* which places are vacant, and who waits for one; not numbered either */
+        ORDER_PLACES,  /* which places are vacant, and which members wait for one; not numbered either */
         ORDER_EXPLAIN, /* say this of a plan beside the report: see enum note; nor are these two */
         ORDER_REJECT,  /* no node has that plan, for this reason */
         N_ORDERS,
@@ -84,7 +84,7 @@ enum report_kind {
 enum job_end {
         JOB_END_NONE,
         JOB_END_NO_STATE, /* no up-to-date rank: restart from checkpoint */
-        JOB_END_TOO_FEW,  /* nobody came back in time, and too few are left */
+        JOB_END_TOO_FEW,  /* no member came back in time, and too few are left */
         JOB_END_REFUSED,  /* a member's request cannot be granted, or its wait has ended */
         JOB_END_FENCED,   /* a newer process of the same identity has come */
         JOB_END_ENDED,    /* through no member's fault: the loss has the cause */
@@ -105,10 +105,10 @@ struct report_member {
         struct membership_request request;
         struct tag tag;
         uint32_t rank, slot; /* in the generation, if `in` */
-        uint64_t id;         /* … the stable id of the place */
+        uint64_t id;         /* in that generation: the stable id of the place */
         bool in;             /* belongs to the generation that the report names */
         bool behind;         /* has yet to take the source's state */
-        bool leaving;        /* has said goodbye; nobody waits for it */
+        bool leaving;        /* has said goodbye; no member waits for it */
         bool waits;          /* the node's own note: it has no place, see struct order_places */
 };
 
@@ -121,11 +121,11 @@ struct order_member {
         bool behind; /* must take the source's state first */
 };
 
-/* What is shown of a job that waits for members. */
+/* Places of a job that waits for members, as nodes show them. */
 struct places {
         uint64_t grace;                     /* us that a lost member's place is kept */
-        uint64_t vacant[LIMIT_VACANT / 64]; /* ranks that nobody has; while the job forms, members that asked
-                                               for none are taken to get the lowest free ones */
+        uint64_t vacant[LIMIT_VACANT / 64]; /* ranks that no member has; while the job forms, members that
+                                               asked for none are taken to get the lowest free ones */
 };
 
 static inline bool places_has(const struct places *places, uint32_t rank) {
@@ -134,11 +134,11 @@ static inline bool places_has(const struct places *places, uint32_t rank) {
 
 struct order_places {
         struct places places;
-        uint32_t n_waiting; /* members of the node that have no place: they wait for somebody to be lost */
+        uint32_t n_waiting; /* members of the node that have no place: they wait for another one to be lost */
         uint64_t waiting[LIMIT_SEATS];
 };
 
-/* What a report says of one plan beside the rest; the latest of it. */
+/* The note of a report on one plan, beside the rest; the latest one counts. */
 enum note {
         NOTE_NONE,
         NOTE_FACTS,  /* asked for: what it is, as far as that entry */
@@ -184,8 +184,8 @@ struct order_plan {
         bool kept; /* NEWGEN: members of the generation before have it */
 };
 
-/* From the coordinator to one node. Only so much of each array says something as its number tells, and of the
- * union as the kind tells; the rest may be noise. */
+/* From the coordinator to one node. Each array has as many entries as its number says, and the union holds
+ * the one that belongs to the kind; the rest may be noise. */
 struct order {
         enum order_kind kind;
         uint32_t to;       /* address of the node, below LIMIT_NODES */
@@ -205,19 +205,19 @@ struct order {
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
-                loss;         /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        struct sha256 secret; /* NEWGEN: what the nodes of the generation share, where these are on several
-                                 hosts; all 0: nothing */
-        uint64_t member;      /* REFUSE: whom */
+                loss;         /* FREEZE to NEWGEN, END: the first loss of the generation; all 0: none */
+        struct sha256 secret; /* NEWGEN: shared by the nodes of the generation, if these are on several hosts;
+                                 all 0: none */
+        uint64_t member;      /* REFUSE: the one that is refused */
         uint32_t next_plan;   /* NEWGEN: ordinal of the next one of the members of the generation before, on
                                  all nodes */
-        enum note note;       /* EXPLAIN: what is wanted, FACTS or LACKS, */
-        uint32_t ordinal;     /* … of that plan; REJECT: the plan; */
-        uint32_t index;       /* … FACTS: as far as that entry */
+        enum note note;       /* EXPLAIN: the note that is wanted, FACTS or LACKS */
+        uint32_t ordinal;     /* EXPLAIN, REJECT: of the plan */
+        uint32_t index;       /* EXPLAIN of FACTS: as far as that entry */
         uint32_t n_words;     /* of set[] */
         uint32_t n_tracks;    /* in use; what is beyond counts as 0, in this order and everywhere else */
         uint32_t n_plans;     /* that any node has, and that have a track */
-        uint32_t n_members;   /* NEWGEN: those of the node who belong to it, by rank */
+        uint32_t n_members;   /* NEWGEN: members of the node that belong to it, by rank */
         uint64_t mark[LIMIT_TRACKS]; /* STOP: up to where; VERDICT, NEWGEN: committed */
         struct order_plan plan[LIMIT_PLANS];
         uint64_t set[NODESET_WORDS]; /* nodes of that generation */
@@ -247,7 +247,7 @@ struct report {
         uint32_t engine; /* nodes with different ones cannot exchange, see engine_name() */
         enum origin origin;
         bool running;   /* nothing keeps the node from opening the next step */
-        bool wait;      /* more is to come, so make no generation now, and end nobody's wait */
+        bool wait;      /* more is to come, so make no generation now, and end no member's wait */
         bool away;      /* the latest one of a daemon that ends, and is followed by another one */
         bool behind;    /* members of the node were told to take the source's state, and no step was committed
                             since */
@@ -284,7 +284,7 @@ static inline uint32_t member_id_count(uint64_t member) {
         return (uint32_t)member;
 }
 
-/* What the protocol wants done. The engine and the arenas are the caller's. */
+/* Actions that the protocol asks for. The engine and the arenas are the caller's. */
 enum action_kind {
         ACTION_BUILD,  /* a communicator of `set`, named `comm` → node_built(); the older one stays */
         ACTION_DROP,   /* the older communicator */
@@ -297,14 +297,14 @@ enum action_kind {
                           TRACK_OPERATION: no longer */
         ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
-        ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have
-                               met. `end`: there will be no further one */
+        ACTION_INTERRUPTED, /* the generation has a loss: nothing more is decided in it before all have met.
+                               `end`: there will be no further one */
         ACTION_COMMITTED,   /* unit `number` of `track` */
-        ACTION_VOID,        /* … nobody has it, or, if `behind`, perhaps others */
+        ACTION_VOID,        /* unit `number` of `track`: no node has it, or, if `behind`, others may */
         ACTION_MISMATCH,    /* the operation was not the same everywhere */
         ACTION_UNBEGUN,     /* the unit was asked for, was never open, and ends without a word to members */
         ACTION_GENERATION,  /* `member` belongs to `generation` with `rank` of `world`, in the place `id`;
-                               `behind`: take  the state of `source`; `number`: steps of the job that were
+                               `behind`: take the state of `source`; `number`: steps of the job that were
                                committed before */
         ACTION_ENTERED, /* every member of this node that belongs to `generation` has been named; `behind`:
                                some member of it, on any node, comes without the state of `source`; `torn`:
@@ -313,7 +313,7 @@ enum action_kind {
         ACTION_REFUSED,  /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,    /* the job is over: `end` */
         ACTION_EXPLAIN,  /* plan `number`, `note`, entry `index`: node_explain() */
-        ACTION_REJECTED, /* nobody has plan `number`: `refusal` */
+        ACTION_REJECTED, /* no node has plan `number`: `refusal` */
 };
 
 enum launch_kind { LAUNCH_PAYLOAD, LAUNCH_VOTE, LAUNCH_FILLER };
@@ -335,7 +335,7 @@ struct action {
         enum job_end end;
         struct sha256 secret; /* ENTERED: see struct order */
         struct membership_loss
-                loss;   /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
+                loss;   /* INTERRUPTED, VOID, GENERATION, ENDED: the first loss of the generation before */
         enum note note; /* EXPLAIN */
         const struct refusal *refusal; /* REFUSED, REJECTED; else NULL */
 };
@@ -371,13 +371,13 @@ static inline int generation_compare(struct generation a, struct generation b) {
 }
 
 int tag_compare(const struct tag *a, const struct tag *b);
-/* What so many steps on that track add to the `plans` of a tag. */
+/* Returns the number that so many steps on that track add to the `plans` of a tag. */
 static inline uint64_t tag_plans(uint64_t steps, uint32_t track) {
         return steps * (UINT64_C(0x9E3779B97F4A7C15) * track);
 }
 
-/* Whether the fields agree with each other and are in range, as far as that is known without a state. One
- * that is not valid is to be dropped. */
+/* Whether the fields agree with each other and are in range, as far as that is known without a state. A
+ * message that is not valid is to be dropped. */
 bool order_valid(const struct order *order);
 bool report_valid(const struct report *report);
 /* Copies what it says; the rest of `to`, which may be as short as order_bytes(), stays noise. */
@@ -386,7 +386,7 @@ void report_copy(struct report *to, const struct report *from);
 const char *order_name(enum order_kind kind);
 const char *report_name(enum report_kind kind);
 
-/* How much of the struct has to be copied for its sake. */
+/* Returns the bytes of the struct that have to be copied. */
 static inline size_t order_bytes(const struct order *order) {
         if (order->kind == ORDER_REFUSE || order->kind == ORDER_REJECT)
                 return offsetof(struct order, refusal) + sizeof(order->refusal);

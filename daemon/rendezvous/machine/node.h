@@ -43,16 +43,16 @@ struct track {
         uint64_t committed, prepared;
         uint64_t mismatches; /* units of this generation that ended so, on all of its nodes */
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES];
-        uint64_t ready[LIMIT_LANES]; /* … and in the order of the lane: see struct node_lane */
+        uint64_t ready[LIMIT_LANES]; /* offered, in the order of the lane: see struct node_lane */
         uint64_t launched[LIMIT_LANES], completed[LIMIT_LANES];
         bool full;           /* every member of this node has given everything */
-        bool spoilt;         /* … and nobody can get the results: it is never full again */
+        bool spoilt;         /* some results of the unit cannot be made: it is never full again */
         bool landed;         /* every result is in the arenas */
         bool mismatch;       /* the operation is not the same everywhere */
-        bool behind, silent; /* VOIDING: others may have it; nobody is told, it was never opened */
+        bool behind, silent; /* VOIDING: other nodes may have it; members are not told: it was never opened */
         bool asked;          /* reported as full, where it takes turns */
-        uint64_t turn;       /* … of this unit; 0: none yet */
-        bool voted;          /* the vote has its place in the order of its lane; */
+        uint64_t turn;       /* of this unit, where it takes turns; 0: none yet */
+        bool voted;          /* the vote has its place in the order of its lane */
         int vote;            /* its result, -1: none yet */
 };
 
@@ -68,13 +68,13 @@ struct node_plan {
         bool voids;
 };
 
-/* What goes to the engine, in order, on the communicator in use. Completed ≤ launched ≤ go ≤ ready. */
+/* Collectives for the engine, in order, on the communicator in use. Completed ≤ launched ≤ go ≤ ready. */
 struct node_lane {
         uint64_t ready; /* to be launched */
         uint64_t go;    /* may be launched: where launches are agreed on, as the coordinator says */
         uint64_t launched, completed;
-        uint32_t track[LIMIT_WINDOW]; /* whose collective it is, by sequence number; LIMIT_TRACKS: a filler's
-                                       */
+        uint32_t track[LIMIT_WINDOW]; /* the track of each collective, by sequence number; LIMIT_TRACKS: a
+                                         filler */
 };
 
 struct node_config {
@@ -88,7 +88,7 @@ struct node_config {
         bool agreed;          /* on all nodes of the job, or on none: except on the lane of operations nothing
                                  is launched before all nodes are ready for it */
         uint64_t incarnation; /* of the job */
-        const char *name;     /* … for refusals; the caller's */
+        const char *name;     /* of the job, for refusals; the caller's */
         struct machine_times times;
         struct room room;
 };
@@ -115,8 +115,8 @@ struct node {
         bool unsynced;    /* NEWGEN has said so, and no step was committed since */
         bool torn;        /* members hear that something of the generation is void; BUILDING: as NEWGEN has
                              said */
-        bool interrupted; /* its members know that the generation has lost somebody */
-        struct membership_loss loss; /* whom, as the coordinator says */
+        bool interrupted; /* its members know of the loss in the generation */
+        struct membership_loss loss; /* that loss, as the coordinator reports it */
         struct generation generation, comm, old_comm;
         bool unbuilt;              /* comm is not known to work: it may stay so over several generations */
         struct nodeset set, links; /* in the room; links of comm that are broken */
@@ -146,9 +146,9 @@ struct node {
         struct report_gone *gone; /* lost since the node has entered its generation */
 };
 
-/* How much memory that much takes; a multiple of 8, so that pointers may follow. */
+/* Returns the bytes of memory for a node with that room; a multiple of 8, so that pointers may follow. */
 size_t node_bytes(const struct room *room);
-/* There is another, larger room from now on; the former one may be freed. */
+/* Moves to a larger room; the former one may be freed. */
 void node_move(struct node *node, const struct room *room);
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out);
 void node_receive(struct node *node, uint64_t now, const struct order *order);
@@ -159,28 +159,28 @@ uint64_t node_deadline(const struct node *node);
  * is all 0. */
 void node_join(struct node *node, uint64_t now, const struct membership_request *request,
                const struct tag *tag);
-void node_leave(struct node *node, uint64_t now, uint64_t member); /* says goodbye: nobody waits for it */
+void node_leave(struct node *node, uint64_t now, uint64_t member); /* says goodbye: no member waits for it */
 void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause); /* WIRE__CAUSE__… */
 /* The member begins to take another one's state, of which it has nothing until it has all: */
 void node_sync(struct node *node, uint64_t member);
 void node_synced(struct node *node, uint64_t member, const struct tag *tag);
 
-/* As long as the node waits, its answers say that more is to come of what they are about: the coordinator
- * makes no generation, and ends nobody's wait. */
+/* As long as the node waits, its answers say that more is to come: the coordinator makes no generation, and
+ * ends no member's wait. */
 void node_wait(struct node *node, uint64_t now, bool wait);
 /* The whole job ends, through no member's fault. */
 void node_end(struct node *node, uint64_t now, uint32_t cause);
-/* The member has no place: it waits for somebody to be lost. */
+/* Returns whether the member has no place, and waits for another one to be lost. */
 bool node_waits(struct node *node, uint64_t member);
 
 /* The members of this node have agreed on that plan. ACTION_TRACK says which track its steps have, once all
  * nodes of the generation have it, perhaps before this returns. The room has a track for each plan. */
 void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest, bool voids);
-/* What there is to say of a plan that is not open: the answer to ACTION_EXPLAIN, or that members here wait no
- * longer for it, or that they cannot agree. ACTION_REJECTED says what comes of that on all nodes. */
+/* Reports a note on a plan that is not open: the answer to ACTION_EXPLAIN, or that members here wait no
+ * longer for the plan, or that they cannot agree. ACTION_REJECTED gives the outcome on all nodes. */
 void node_explain(struct node *node, uint64_t now, uint32_t ordinal, enum note note,
                   const struct report_note *about);
-/* None of them has it any more, and no step of it is open. */
+/* No member of this node has the plan any more, and no step of it is open. */
 void node_forget(struct node *node, uint64_t now, uint32_t ordinal);
 
 /* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may
@@ -202,15 +202,15 @@ void node_differ(struct node *node, uint64_t now, struct generation generation, 
  * has taken its memory away. That member will be lost, and the unit is void with it. */
 void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* After ACTION_CANCEL, and before node_quiet(): if the unit is void its members hear of that, because their
- * memory was written to. Those of all other nodes hear of it, too; if nobody's was, members go on in the next
- * generation as if nothing had happened. */
+ * memory was written to. Members of all other nodes hear of it, too. If no member's memory was written to,
+ * members go on in the next generation as if nothing had happened. */
 void node_tear_unit(struct node *node, uint64_t now, struct generation generation, uint32_t track);
-/* In any case: they cannot go on as if nothing had happened. */
+/* The same in any case: members cannot go on as if nothing had happened. */
 void node_tear(struct node *node, struct generation generation);
 /* After ACTION_CANCEL: nothing touches the unit's arenas any more. */
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 
-/* What the engine says. */
+/* Reports of the engine. */
 void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
                uint64_t value);
 void node_built(struct node *node, uint64_t now, struct generation comm, struct nodeset unreachable);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver says of plans: that all members here have agreed on one, or cannot, what it is, or that
- * none has it any more. */
+/* Calls of the driver about plans: all members here have agreed on one, or cannot agree; the facts of a plan;
+ * or no member has it any more. */
 #include <assert.h>
 
 #include "rendezvous/machine/node_private.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the driver says of open steps and operations. What is about another generation is absorbed. */
+/* Calls of the driver about open steps and operations. A call about another generation is absorbed. */
 #include "rendezvous/machine/node_private.h"
 
 /* Begins each call about a track's unit. */
@@ -28,7 +28,7 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
         node_advance(node, node->time.now);
 }
 
-/* What is said of a unit, and nothing else with it. */
+/* Passes on a call that is about a unit, and has no other argument. */
 static void node_pass(struct node *node, uint64_t now, struct generation generation, uint32_t which,
                       void (*take)(struct node *node, uint32_t track)) {
         if (!node_is_about(node, now, generation, which))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node hands to the engine on each lane, and when. A collective gets its place in the order of its
- * lane when it is ready to be launched. It is launched at once, unless launches are agreed on: then all nodes
- * say up to where they are ready, and launch up to where the coordinator says, in the order in which it does.
+ * The collectives that a node hands to the engine on each lane. A collective gets its place in the order of
+ * its lane when it is ready to be launched. It is launched at once, unless launches are agreed on: then all
+ * nodes say up to where they are ready, and launch up to where the coordinator says, in the order in which it
+ * does.
  */
 #include <assert.h>
 #include <string.h>

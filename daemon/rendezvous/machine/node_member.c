@@ -3,7 +3,7 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/machine/node_private.h"
 
-/* What is said to a member that this node cannot even report. */
+/* Refuses a member that this node cannot even report. */
 static void refuse_here(const struct node *node, const struct membership_request *request) {
         bool ended = node->phase == NODE_ENDED;
         struct refusal refusal = { 0 };

@@ -49,7 +49,7 @@ static void order_stop(struct node *node, uint64_t now, const struct order *orde
         node_advance(node, now);
 }
 
-/* What the coordinator says of the loss. The first member lost is the one that counts. */
+/* Notes the loss that the coordinator names. The first member lost is the one that counts. */
 static void order_note_loss(struct node *node, const struct order *order) {
         if (order->loss.cause != 0 && node->loss.member == 0)
                 node->loss = order->loss;
@@ -168,7 +168,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct order *or
         if (!generation_equal(order->comm, node->comm))
                 build(node, order);
         if (node->unbuilt)
-                return; /* this generation's, or an earlier one's: somebody was lost before it was built */
+                return; /* the communicator of this generation, or of one before it that has had a loss */
         node_enter(node);
         report_send(node, now);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node does in each phase, and when the phase has done what it is there for. */
+/* The work of a node in each phase, and the end of each phase. */
 #include "rendezvous/machine/node_private.h"
 
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum report_kind answer) {

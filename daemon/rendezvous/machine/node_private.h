@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a node share among themselves. None calls one that stands further down. */
+/* Shared by the files of a node. No file calls one that stands further down. */
 #pragma once
 
 #include "rendezvous/machine/node.h"
@@ -25,19 +25,19 @@ bool lane_has_room(const struct node *node, uint32_t at);  /* for one more: the 
 void lane_note_ready(struct node *node, uint32_t which, uint32_t at);
 void lane_hear(struct node *node, const struct order *order); /* about the present generation */
 uint64_t lane_ready(const struct node *node);                 /* of all that are agreed on; only grows */
-/* On which lane something may be launched next; false: on none. It has to be launched then. */
+/* Finds the lane on which something may be launched next, and has to be then. False: there is none. */
 bool lane_take(struct node *node, uint32_t *ret_at);
-uint32_t lane_next(const struct node *node, uint32_t at); /* whose collective that is */
+uint32_t lane_next(const struct node *node, uint32_t at); /* the track of that collective */
 /* Both return the sequence number. */
 uint64_t lane_count_launch(struct node *node, uint32_t at);
 uint64_t lane_fill(struct node *node, uint32_t at); /* a filler, for the others' sake */
 uint32_t lane_complete(struct node *node,
-                       uint32_t at); /* the next one is: whose it was; LIMIT_TRACKS: nobody's */
-void lane_forget(struct node *node); /* what is not launched is not going to be */
+                       uint32_t at); /* completes the next one; its track, or LIMIT_TRACKS for a filler */
+void lane_forget(struct node *node); /* drops collectives that are not launched */
 void lane_reset(struct node *node);  /* another communicator, or none */
 
-/* node_plan.c: what the order says of plans; in the generation that it is about, and at its beginning, when
- * another coordinator may have given the tracks before. */
+/* node_plan.c: carries out an order about plans. plan_hear(): in the present generation; plan_enter(): at its
+ * beginning, when another coordinator may have given the tracks before. */
 void plan_hear(struct node *node, const struct order *order);
 void plan_enter(struct node *node, const struct order *order);
 /* A loss ends it: then its members begin it anew, under the same ordinal. */
@@ -55,7 +55,7 @@ void unit_progress(struct node *node);
 bool unit_open_more(struct node *node);
 /* The verdict about a track's open unit, if there is one. */
 void unit_decide(struct node *node, uint32_t track, uint64_t verdict);
-/* Whatever is open comes to nothing; members hear that others may have it. */
+/* Ends each open unit as void; members hear that other nodes may have it. */
 void unit_give_up(struct node *node, uint32_t track);
 void unit_reset(struct track *track);
 /* The unit is as it was in a former run of the daemon: open, or nothing of it has begun. */
@@ -68,10 +68,10 @@ uint64_t unit_ended(const struct track *track); /* in any way that all nodes agr
 uint64_t unit_opened(const struct node *node, uint32_t track);
 /* The unit that this node wants launched on the shared lane, or has there: its number; 0: none. */
 uint64_t unit_in_turn(const struct node *node, uint32_t track);
-/* Some of them have not been reported yet; now they are. */
+/* True if some of these units have not been reported yet. They count as reported then. */
 bool unit_asks(struct node *node);
 void unit_take_turn(struct node *node, uint32_t track, uint64_t number, uint64_t turn);
-/* Whether there is a unit of that generation. What is said of it is absorbed if it comes too late: */
+/* Whether there is an open unit of that generation. Calls about a unit are absorbed if they come too late. */
 bool unit_is_open(const struct node *node, struct generation generation, uint32_t track);
 void unit_begin(struct node *node, uint32_t track, const uint64_t planned[LIMIT_LANES]);
 void unit_offer(struct node *node, uint32_t track, uint32_t lane);
@@ -97,9 +97,9 @@ void report_drop(struct node *node, struct report_member *member, uint32_t cause
 
 /* node_phase.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
-/* For how long has no coordinator been heard? */
+/* Judges how long no coordinator has been heard. */
 void node_judge_contact(struct node *node);
-/* Begins each call with both of that. Returns the node's own time. */
+/* Begins each call: looks at the time, and judges the contact. Returns the node's own time. */
 uint64_t node_wake(struct node *node, uint64_t now);
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum report_kind answer);
 void node_let_go(struct node *node, enum node_phase phase,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node says of itself, and its members. Every answer holds all of it, so the latest one is enough. */
+/* Reports of a node about itself and its members. Each answer holds all of it: the latest one is enough. */
 #include <assert.h>
 #include <string.h>
 
@@ -130,8 +130,8 @@ void report_enter(struct node *node, const struct order *order, bool words) {
         }
 }
 
-/* The member is gone. Of more than there is room for the latest ones count: a coordinator has seen the others
- * long ago, or nobody has. */
+/* The member is gone. If there are more than there is room for, the latest ones count: a coordinator has seen
+ * the others long ago, or none has. */
 void report_drop(struct node *node, struct report_member *member, uint32_t cause) {
         if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_LOCAL)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));

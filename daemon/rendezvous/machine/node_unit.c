@@ -38,7 +38,7 @@ static void track_set_state(struct track *track, enum unit_state state) {
         track->state = state;
 }
 
-/* What is decided counts when members hear of it. */
+/* A decision counts when members hear of it. */
 static uint64_t told(const struct track *track) {
         return track->committed - (track->state == UNIT_COMMITTING);
 }
@@ -241,7 +241,7 @@ void unit_take_turn(struct node *node, uint32_t which, uint64_t number, uint64_t
                 node->track[which].turn = turn;
 }
 
-/* What has a lower turn launches nothing more. Whoever hears of a turn hears of all lower ones. */
+/* Units with a lower turn launch nothing more. A node that hears of a turn hears of all lower ones. */
 static bool has_its_turn(const struct node *node, uint32_t which) {
         uint64_t turn = node->track[which].turn;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which nodes of a job are meant, by address. A set is a view of words that lie elsewhere: in a machine's
- * room, in a message, or on the stack of a function. Sets of different length go together: what a shorter
- * one has no word for is not in it.
+ * A set of nodes of a job, by address. It is a view of words that lie elsewhere: in a machine's room, in a
+ * message, or on the stack of a function. Sets of different length go together: a node for which a shorter
+ * set has no word is not in it.
  */
 #pragma once
 
@@ -40,7 +40,7 @@ static inline void nodeset_add(struct nodeset set, uint32_t node) {
         set.word[node / 64] |= UINT64_C(1) << node % 64;
 }
 
-/* Who takes from a longer set has seen to it that nothing is in what it leaves out. */
+/* The caller has made sure that `from` has no node beyond the words of `to`. */
 static inline void nodeset_copy(struct nodeset to, struct nodeset from) {
         for (uint32_t i = 0; i < to.words; i++)
                 to.word[i] = nodeset_word(from, i);
@@ -94,7 +94,7 @@ static inline bool nodeset_empty(struct nodeset set) {
         return nodeset_within(set, (struct nodeset){ 0 });
 }
 
-/* Words up to the last one that says something. */
+/* The number of words up to the last one that is not 0. */
 static inline uint32_t nodeset_length(struct nodeset set) {
         while (set.words > 0 && set.word[set.words - 1] == 0)
                 set.words--;

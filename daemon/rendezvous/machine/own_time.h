@@ -20,8 +20,8 @@ static inline void own_time_begin(struct own_time *time, uint64_t driver) {
         *time = (struct own_time){ driver, driver };
 }
 
-/* At most `most` passes between two calls. If the clock has gone back, nobody knows how much has: `doubt`
- * counts then, unless it is for ever. */
+/* At most `most` passes between two calls. If the clock has gone back, the time that has passed is not known:
+ * `doubt` counts then, unless it is for ever. */
 static inline uint64_t own_time_look(struct own_time *time, uint64_t driver, uint64_t most, uint64_t doubt) {
         uint64_t passed = driver - time->driver;
 

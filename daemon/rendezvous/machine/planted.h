@@ -19,7 +19,7 @@ enum planted {
         PLANTED_FENCE_OPEN,        /* a node listens to coordinators of terms that are over */
         PLANTED_GROWS_ANYWHERE,    /* the world grows without waiting for the end of the step */
         PLANTED_RESTLESS,          /* after a loss the coordinator freezes generations without a reason */
-        PLANTED_HASTY,             /* a coordinator that has just begun waits for nobody */
+        PLANTED_HASTY,             /* a coordinator that has just begun waits for no node */
         PLANTED_STATE_OF_ANYBODY,  /* the source is rank 0, whatever it has */
         PLANTED_HOLDS_BACK,        /* a node that holds still opens nothing that an open unit needs */
         PLANTED_STOPS_ONCE,        /* the coordinator does not let others open what a node needed to open */
@@ -27,24 +27,24 @@ enum planted {
         PLANTED_BLAMES_ANYBODY,    /* the loss that members are told is not the one that was */
         PLANTED_PREPARES_BY_READY, /* after a restart a step of which all READYs were sent is called prepared
                                     */
-        PLANTED_ASSUMES_UNTOUCHED, /* … and one whose buckets may have been begun is called untouched */
+        PLANTED_ASSUMES_UNTOUCHED, /* after a restart a step that may have begun is called untouched */
         PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
         PLANTED_FORGETS_TERMS,     /* a coordinator that starts anew counts its terms from 1 */
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
-        PLANTED_COUNTS_ALONE,      /* … or does not hear how far others have come with a closed one */
-        PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
-        PLANTED_LAUNCHES_BY_READY, /* a node launches on a shared lane whatever is full, without a turn */
+        PLANTED_COUNTS_ALONE,      /* a node does not hear how far others have come with a closed plan */
+        PLANTED_FORGETS_COMMITS,   /* a commit that only some members know of is forgotten */
+        PLANTED_LAUNCHES_BY_READY, /* a node launches any full unit on a shared lane, without a turn */
         PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */
         PLANTED_KEEPS_TURNS,       /* turns outlive their generation */
         PLANTED_FORGETS_TURNS,     /* a coordinator that takes over knows of no turn that another one gave */
-        PLANTED_CREDITS_LOWEST,  /* what is done on a lane is taken for the lowest track's that waits there */
-        PLANTED_VOID_FOR_SOME,   /* a node alone decides whether its members hear of something void */
-        PLANTED_FORGETS_TO_SYNC, /* whom a generation was to synchronise counts for nothing in the next one */
-        PLANTED_LAUNCHES_UNAGREED, /* a node launches what it is ready for, whatever the others are */
-        PLANTED_AGREES_WITH_ANY,   /* nodes may launch what any of them is ready for */
+        PLANTED_CREDITS_LOWEST,    /* a done collective counts for the lowest track that waits on its lane */
+        PLANTED_VOID_FOR_SOME,     /* a node alone decides whether its members hear of something void */
+        PLANTED_FORGETS_TO_SYNC,   /* members that were to synchronise count for nothing in the next one */
+        PLANTED_LAUNCHES_UNAGREED, /* a node launches everything that it is ready for, whatever others are */
+        PLANTED_AGREES_WITH_ANY,   /* nodes may launch everything that any of them is ready for */
         PLANTED_FORGETS_GO,        /* a coordinator that takes over knows of no go that another one said */
-        PLANTED_KEEPS_GO,          /* … and go outlives its generation */
+        PLANTED_KEEPS_GO,          /* go outlives its generation */
         PLANTED_LAUNCHES_BY_LANE,  /* a node that was suspended launches one lane after the other */
         N_PLANTED,
 };

@@ -137,7 +137,7 @@ static void machine_after(struct script *script) {
         is_silent = false;
 }
 
-/* Until everybody has heard everything, or all nodes are in that phase. */
+/* The phase that ends a command once all nodes are in it. NULL: a command ends when no message is left. */
 static const char *until;
 
 static bool has_come(void) {
@@ -299,7 +299,7 @@ static void do_deaf(struct script *script) {
         w.is_deaf = true;
 }
 
-/* through: what is said arrives again. release: … and what was kept, after that */
+/* through: messages arrive again. release: the orders that were kept arrive */
 static void do_through(struct script *script) {
         w.keeps = w.loses = 0;
         w.is_deaf = false;
@@ -311,8 +311,7 @@ static void do_release(struct script *script) {
         pump();
 }
 
-/* tick [US]: after that time everybody says again what was said last. tick due: … when a wait of members
- * ends */
+/* tick [US]: so much time passes. tick due: time passes until a wait of members ends */
 static void do_tick(struct script *script) {
         uint64_t due = membership_deadline(&w.job[job].coordinator.membership);
         bool is_due = script_flag(script, "due");
@@ -507,7 +506,7 @@ static void do_back(struct script *script) {
         member->request.pid = 100 + (int32_t)member_id_count(member->request.member);
 }
 
-/* restore: nobody else is awaited */
+/* restore: the node awaits no other members */
 static void do_restore(struct script *script) {
         node_restore(machines_node(0, 0), w.now, &words);
         pump();
@@ -873,11 +872,11 @@ static void do_applies(struct script *script) {
         is_silent = true;
 }
 
-/* say KIND [from=NODE] [OPTION...] [members=MEMBER,…] [in] [fresh] [plan=…]: the coordinator hears it.
- * What the options do not say is as that node has said last, and everything about the coordinator as it is
- * now; `in`: its members are in the present generation; `has=RANK`: in generation 1 of two nodes, which
- * another coordinator has made; `fresh`: the node has said nothing before; `late`: it has not heard of the
- * last order. */
+/* say KIND [from=NODE] [OPTION...] [members=MEMBER,…] [in] [fresh] [plan=…]: the coordinator hears a report
+ * of that node. An option that is missing is as in the node's last report, and everything about the
+ * coordinator is as it is now. `in`: the node's members are in the present generation; `has=RANK`: they are
+ * in generation 1 of two nodes, which another coordinator has made; `fresh`: it is the node's first report;
+ * `late`: the node has not heard of the last order. */
 static void do_say(struct script *script) {
         enum report_kind kind = report_named(script, script_word(script));
         uint32_t from = (uint32_t)script_option(script, "from", 0);
@@ -907,8 +906,7 @@ static void do_say(struct script *script) {
                 m->n_words = 1;
                 m->set[0] = 3;
         } else if (in) {
-                former = c->current.number > 0 ? c->current
-                                               : former; /* or nobody has told the coordinator yet */
+                former = c->current.number > 0 ? c->current : former; /* the coordinator knows none yet */
                 m->generation = former;
                 m->comm = c->current.number > 0 ? c->comm : former;
                 m->world = c->membership.n > 0 ? c->membership.n : 2;

@@ -268,7 +268,7 @@ void machines_tick(uint64_t us) {
 
 /* ---- a node that hears what the test says ---- */
 
-/* What the coordinator says to the node in generation 1. */
+/* The order is of the node's generation, or of generation 1 if it has none. */
 struct order machines_order(enum order_kind kind) {
         const struct node *node = machines_node(0, MACHINES_LONE);
 
@@ -289,7 +289,6 @@ struct order machines_order(enum order_kind kind) {
                                .world = 2 };
 }
 
-/* One member of the node is in it, with rank 1. */
 void machines_name_member(struct order *order) {
         order->n_members = 1;
         order->member_of[0] = (struct order_member){

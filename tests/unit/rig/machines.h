@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes of one or two jobs, and their coordinators, in one process: time stands still unless somebody lets it
- * pass, and messages go from one to the other in order, at once, unless they are kept or lost. The engine and
- * the arenas answer at once, too, unless the user does that by hand.
+ * Nodes of one or two jobs, and their coordinators, in one process. Time stands still unless the caller lets
+ * it pass. Messages arrive in order and at once, unless the caller keeps or loses them. The engine and the
+ * arenas answer at once, too, unless the caller does that by hand.
  */
 #pragma once
 
@@ -53,11 +53,11 @@ struct machines {
         struct effects effects;
         struct letter letter[MACHINES_LETTERS], kept[MACHINES_LETTERS];
         unsigned n_letters, n_kept;
-        uint32_t keeps, loses;       /* nodes to which orders are kept, or lost: a bit each */
-        bool is_deaf;                /* what nodes say is lost */
-        bool builds, aborts, quiets; /* by hand */
-        void (*acted)(uint32_t job, uint32_t node, const struct action *action); /* NULL: nobody looks */
-        /* On arrival; NULL: nobody looks. */
+        uint32_t keeps, loses;       /* nodes whose orders are kept, or lost: a bit each */
+        bool is_deaf;                /* reports are lost */
+        bool builds, aborts, quiets; /* the caller does these by hand */
+        void (*acted)(uint32_t job, uint32_t node, const struct action *action); /* may be NULL */
+        /* Called on arrival; may be NULL. */
         void (*ordered)(uint32_t job, const struct order *order);
         void (*reported)(uint32_t job, const struct report *report);
 };
@@ -66,29 +66,29 @@ extern struct machines w;
 extern const struct machine_times machines_usual,
         machines_never; /* never: nothing but waits of members ends */
 
-/* Nothing is there but memory; then one by one. */
+/* Provides the memory. The caller then starts coordinators and nodes one by one. */
 void machines_begin(uint32_t n_jobs, uint32_t n_nodes, const struct machine_times *times);
 void machines_start_coordinator(uint32_t job, struct coordinator_config config);
 void machines_start_node(uint32_t job, uint32_t node, struct node_config config);
 void machines_end(void); /* NULL memory is fine */
-/* Other memory, with room for that much; what was there before is noise. */
+/* Moves all machines to other memory, with room for so many members and tracks. */
 void machines_move(uint32_t members, uint32_t tracks);
 
 static inline struct node *machines_node(uint32_t job, uint32_t node) {
         return &w.job[job].at[node].node;
 }
-void machines_pull(void);    /* what machines have appended is done, or sent */
-bool machines_deliver(void); /* the first letter; false: there is none */
+void machines_pull(void);    /* does the actions of machines, and posts their messages */
+bool machines_deliver(void); /* delivers the first letter; false: there is none */
 void machines_pump(void);
-void machines_release(void); /* what was kept arrives now */
-/* Everybody says again what was said last. */
+void machines_release(void); /* delivers the orders that were kept */
+/* Lets so much time pass, and ticks all machines. */
 void machines_tick(uint64_t us);
 void machines_hear(uint32_t job, const struct report *report);
 
-/* What a coordinator at address 0 says to the lone node next; NEWGEN: its first member is in it, with rank
- * 1. */
+/* Returns the next order to the lone node, from a coordinator at address 0. */
 struct order machines_order(enum order_kind kind);
+/* Puts the first member of the lone node into a NEWGEN order, with rank 1. */
 void machines_name_member(struct order *order);
-/* The lone node, in that phase, through the orders that lead there: with one member, of whose step one
- * payload of lane 0 was planned. */
+/* Brings the lone node into that phase, through the orders that lead there. It has one member, and one
+ * payload of lane 0 is planned for its step. */
 void machines_reach(enum node_phase phase, struct node_config config, const struct membership_request *wish);

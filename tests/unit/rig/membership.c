@@ -169,8 +169,8 @@ static void do_form(struct script *script) {
         do_tick(script);
 }
 
-/* tick [T] [idle] [boundary]: time passes, once; nobody holds anything of the old generation any more, or no
- * step is open */
+/* tick [T] [idle] [boundary]: time passes, once. `idle`: nothing of the old generation is held any more;
+ * `boundary`: no step is open. */
 static void do_tick(struct script *script) {
         uint64_t gone = 0;
 
@@ -203,7 +203,7 @@ static void do_end(struct script *script) {
                 script_say(script, "it ends");
 }
 
-/* idle: nobody holds anything of the old generation any more */
+/* idle: nothing of the old generation is held any more */
 static void do_idle(struct script *script) {
         m.busy = false;
 }

@@ -32,7 +32,7 @@ static inline void words_generation(struct script *script, struct generation *ge
         generation->nonce = (uint32_t)script_option(script, "nonce", generation->nonce);
 }
 
-/* tracks=N, mark=N,… */
+/* tracks=N, mark=N[,N...] */
 static inline void words_marks(struct script *script, uint32_t *n_tracks, uint64_t *mark) {
         const char *text = script_text(script, "mark");
 

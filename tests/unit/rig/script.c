@@ -11,8 +11,8 @@
 #define MOST_WORDS 40u
 #define LINE 4096u
 #define ARROW "->"
-#define COLUMN 40u /* where rewritten expectations begin, */
-#define WIDTH 110u /* … and lines end */
+#define COLUMN 40u /* where rewritten expectations begin */
+#define WIDTH 110u /* where their lines end */
 
 struct line {
         char *text;     /* as it is in the file */

@@ -17,8 +17,8 @@ struct script_command {
 struct rig {
         const struct script_command *commands;
         void (*begin)(void);                   /* before each case */
-        void (*before)(struct script *script); /* each command: takes options that all of them have */
-        void (*after)(struct script *script);  /* … says what is not as it was */
+        void (*before)(struct script *script); /* before each command: takes options that all of them have */
+        void (*after)(struct script *script);  /* after each command: says what has changed */
         void (*end)(void);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said of machines: their actions, their messages, and how they stand. */
+/* Texts about machines: their actions, their messages, and their states. */
 #include "text.h"
 
 #include <stdio.h>
@@ -58,8 +58,8 @@ static void add_launch(char *text, const struct action *a) {
                          (unsigned long long)a->number);
 }
 
-/* Members of a generation by rank, `*`: behind, with the place if it is not the one that everybody
- * expects. */
+/* A member of a generation, after its rank; `*`: it is behind; its place follows if it is not the expected
+ * one. */
 static void add_place(char *text, const struct action *a) {
         text_add(text, " %u:%u%s", a->rank, member_id_count(a->member), a->behind ? "*" : "");
         if (a->id != a->rank + 1)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands of several rigs say alike: wishes of members, causes, names. */
+/* Words that commands of several rigs share: wishes of members, causes, names. */
 #pragma once
 
 #include <string.h>
@@ -20,8 +20,8 @@ static inline uint32_t words_cause(struct script *script) {
 }
 
 /* The options of a member that asks for a place: world=N or min=N max=N, rank=N, slot=N, host=N, device=N,
- * identity=N, instance=N, incarnation=N, timeout=US, call=US, grace=US, spare, returns. What it does not say
- * is as in `wish`. */
+ * identity=N, instance=N, incarnation=N, timeout=US, call=US, grace=US, spare, returns. An option that is
+ * missing is as in `wish`. */
 static inline struct membership_request words_request(struct script *script,
                                                       const struct membership_request *wish,
                                                       uint64_t member) {

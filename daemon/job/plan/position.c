@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/plan/position.h"
+
+#include "job/data.h"
+#include "job/plan/plan.h"
+
+static struct journal_track position_of_track(const struct job *job, uint32_t track) {
+        const struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed && plan->track == track)
+                        return (struct journal_track){ plan->ordinal, track,
+                                                       machine_before(job, plan->ordinal) };
+        return (struct journal_track){ JOURNAL_NO_PLAN, track, machine_committed(job, track) };
+}
+
+void position_keep(const struct job *job) {
+        const struct node *node = &job->machine.node;
+        struct journal_place place = { .generation = node->generation };
+
+        if (job->kept == NULL || job->generation != node->generation.number)
+                return; /* it is about to enter that one */
+        for (uint32_t local = 0; local < job->n_local; local++)
+                place.rank[place.n_ranks++] = job->local[local]->rank;
+        for (uint32_t track = TRACK_STEP; track < node->n_tracks; track++)
+                place.track[place.n_tracks++] = position_of_track(job, track);
+        journal_place_job(job->kept, &place);
+}

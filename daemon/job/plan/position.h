@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+struct job;
+
+/* Writes to the journal where the job's part on this daemon is in the cluster: its generation, its members'
+ * ranks, and the tracks of its plans. To be called when the job enters a generation, before its members are
+ * told, and when a track has come to another plan, or to none. */
+void position_keep(const struct job *job);
