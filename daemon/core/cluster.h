@@ -24,7 +24,7 @@ struct cluster_config {
         const char *no_identity;      /* why */
         uint64_t (*term)(void *data); /* see struct coordinators_config */
         uint32_t nonce;
-        struct engine *engine; /* NULL: there is none */
+        struct engine *engine; /* the one that needs an address; NULL: there is none */
         void *data;
 };
 

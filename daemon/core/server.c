@@ -64,7 +64,7 @@ struct server {
         uint32_t nonce;          /* of this run's coordinators */
         struct cluster *cluster; /* NULL: it belongs to none */
         struct engines engines;
-        struct loop_io *engine_io;
+        struct loop_io *engine_io[2];
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
@@ -213,23 +213,23 @@ static int server_open_engine(struct server *server, char *error, size_t size) {
                                                  environment_shares_gpu(server->config.nccl_settings),
                                          .failed = server_on_engine_failure,
                                          .owner = server };
-        struct engine *engine;
-        int r = 0;
 
         if (server->config.coordinator[0] == '\0' || device == NULL)
                 return 0;
         config_host(&server->config, host);
         if (device->ops->gpu(device, &gpu))
                 config.gpu = gpu.uuid;
-        r = engines_open(&config, &server->engines);
-        engine = server->engines.engine;
-        if (r == 0 && engine != NULL)
-                r = loop_io_new(server->loop, engine->ops->fd(engine), LOOP_READ, server_on_engine, engine,
-                                &server->engine_io);
+        int r = engines_open(&config, &server->engines);
+        const struct engines *engines = &server->engines;
+        struct engine *engine[] = { engines->device,
+                                    engines->host != engines->device ? engines->host : NULL };
+        for (size_t i = 0; r == 0 && i < array_size(engine) && engine[i] != NULL; i++)
+                r = loop_io_new(server->loop, engine[i]->ops->fd(engine[i]), LOOP_READ, server_on_engine,
+                                engine[i], &server->engine_io[i]);
         if (r < 0)
                 return server_fail(r, "cannot set up what exchanges data with other nodes", error, size);
-        if (engine != NULL)
-                jobs_use_engine(server->jobs, engine);
+        if (engine[0] != NULL)
+                jobs_use_engines(server->jobs, engine[0], engine[1]);
         else
                 log_warning("jobs stay on this node: %s", server->engines.missing);
         server->jobs->config.no_engine = server->engines.missing;
@@ -245,7 +245,7 @@ static int server_open_cluster(struct server *server, char *error, size_t size) 
                                          .no_identity = server->no_identity,
                                          .term = server_take_term,
                                          .nonce = server->nonce,
-                                         .engine = server->engines.engine,
+                                         .engine = server->engines.host,
                                          .data = server };
         int r = cluster_new(&config, &server->cluster, error, size);
 
@@ -685,7 +685,8 @@ struct server *server_free(struct server *server) {
         for (size_t i = 0; i < array_size(server->backend_io); i++)
                 loop_io_free(server->backend_io[i]);
         jobs_free(server->jobs);
-        loop_io_free(server->engine_io);
+        for (size_t i = 0; i < array_size(server->engine_io); i++)
+                loop_io_free(server->engine_io[i]);
         engines_close(&server->engines);
         cluster_free(server->cluster);
         coordinators_free(server->coordinators);

@@ -22,7 +22,6 @@ struct engine_build {
         uint64_t comm;          /* id, unique among communicators that are neither dropped nor aborted */
         const char *name;       /* the same on all of its nodes, and never used again for another one */
         uint32_t n_lanes;       /* collectives of different lanes do not wait for one another */
-        uint32_t on_host;       /* bits: lanes of which all pieces lie in memory of the host */
         uint32_t n_nodes, self; /* self: rank of this node */
         const uint32_t *node;   /* addresses, by rank */
         /* Id of the communicator that the job had before, if it is neither dropped nor aborted; or 0. Nothing
@@ -33,7 +32,6 @@ struct engine_build {
 /* Staging, as the backend that allocated it exports it. */
 struct engine_memory {
         void *address; /* as the backend's device sees it */
-        bool on_host;  /* that device is the CPU */
         int fd;        /* its descriptor, for an engine in a process of its own; the caller's; or -1 */
         uint64_t bytes;
 };

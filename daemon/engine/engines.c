@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/both.h"
 #include "engine/nccl/environment.h"
 #include "engine/nccl/nccl.h"
 
@@ -64,20 +63,17 @@ int engines_open(const struct engines_config *config, struct engines *ret) {
         int r = open_for_host(config, ret);
 
         if (r == 0 && config->gpu == NULL)
-                ret->engine = ret->host;
+                ret->device = ret->host;
         else if (r == 0 && ret->host != NULL)
                 r = open_for_device(config, ret);
-        if (r == 0 && ret->device != NULL)
-                r = both_open(ret->device, ret->host, &ret->engine);
-        if (r < 0)
+        if (ret->device == NULL)
                 engines_close(ret);
         return r;
 }
 
 void engines_close(struct engines *engines) {
-        if (engines->engine != NULL && engines->engine != engines->host)
-                both_close(engines->engine);
-        nccl_close(engines->device);
+        if (engines->device != engines->host)
+                nccl_close(engines->device);
         close_for_host(engines);
-        engines->engine = engines->device = engines->host = NULL;
+        engines->device = engines->host = NULL;
 }

@@ -21,9 +21,9 @@ struct engines_config {
 };
 
 struct engines {
-        struct engine *engine; /* the engine to use; NULL if there is none, for the reason in `missing` */
-        struct engine *device, *host; /* the engines that it is made of */
-        char missing[512];
+        struct engine *device; /* for memory of the device; NULL: there is none */
+        struct engine *host;   /* for memory of the host; the same one if the device is a CPU */
+        char missing[512];     /* why there is none */
 };
 
 /* Opens the engines for memory of the host and, if there is a GPU, of the GPU. 0 or a negative errno. */

@@ -8,16 +8,13 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "job/op/operation.h"
 #include "job/plan/step.h"
 #include "job/private.h"
-
-static struct engine *engine_of(const struct job *job) {
-        return job->table->config.engine;
-}
 
 /* All nodes of the set but this one. */
 static struct nodeset others_of(const struct job *job, struct nodeset set, struct nodeset to) {
@@ -33,7 +30,7 @@ static void carry_fail(struct job *job, const char *what, int error) {
         struct log_context context = LOG_CONTEXT_OF(job);
 
         log_write(LOG_WARNING, &context, "job '%s': the engine %s could not %s: %s; this node is cut off",
-                  job->name, engine_of(job)->ops->name, what, strerror(-error));
+                  job->name, job->table->config.engine->ops->name, what, strerror(-error));
 }
 
 /* This node cannot give its part. */
@@ -43,13 +40,39 @@ static void carry_cut_off(struct job *job, const char *what, int error) {
         machine_unreachable(job, others_of(job, job->machine.node.set, NODESET_SCRATCH));
 }
 
+static void carry_drop_parts(struct job *job, uint64_t id, uint32_t parts) {
+        struct engine *engine;
+
+        for (uint32_t part = 0; (engine = machine_engine(job->table, part)) != NULL; part++)
+                if (parts >> part & 1)
+                        engine->ops->drop(engine, id + part);
+}
+
+/* All parts, or none. */
+static int carry_build_parts(struct job *job, const struct engine_build *build) {
+        struct engine *engine;
+        int r = 0;
+
+        for (uint32_t part = 0; r == 0 && (engine = machine_engine(job->table, part)) != NULL; part++) {
+                struct engine_build each = *build;
+
+                each.comm = job->comm.id + part;
+                each.older = job->comm.old_id != 0 ? job->comm.old_id + part : 0;
+                each.n_lanes = machine_lanes(job, part).n;
+                r = engine->ops->build(engine, &each);
+                if (r == 0)
+                        comm_add(&job->comm, part);
+        }
+        if (r < 0) {
+                carry_drop_parts(job, job->comm.id, job->comm.parts);
+                comm_end(&job->comm);
+        }
+        return r;
+}
+
 static void carry_build(struct job *job, const struct action *action) {
-        struct engine *engine = engine_of(job);
         uint32_t nodes[LIMIT_NODES];
-        struct engine_build build = { .comm = ++job->table->last_shared,
-                                      .n_lanes = job->machine.node.config.n_lanes,
-                                      .on_host = machine_lanes_on_host(job),
-                                      .node = nodes };
+        struct engine_build build = { .node = nodes };
         char name[2 * LIMIT_NAME];
 
         snprintf(name, sizeof(name), "%u/%s/%" PRIu64 ".%" PRIu64 ".%u.%u", (unsigned)job->uid, job->name,
@@ -62,14 +85,13 @@ static void carry_build(struct job *job, const struct action *action) {
                         build.self = build.n_nodes;
                 nodes[build.n_nodes++] = node;
         }
-        comm_begin(&job->comm, build.comm);
-        build.older = job->comm.old_id;
+        comm_begin(&job->comm, job->table->last_shared + 1);
+        job->table->last_shared += COMM_PARTS;
         job->communicators++;
-        int r = engine->ops->build(engine, &build);
+        int r = carry_build_parts(job, &build);
         if (r == 0)
                 return;
         carry_fail(job, "build a communicator", r);
-        job->comm.id = 0;
         machine_built(job, action->comm, others_of(job, action->set, NODESET_SCRATCH));
 }
 
@@ -94,10 +116,12 @@ static void carry_fill(struct job *job, const struct comm_item *item, struct eng
 }
 
 static void carry_start(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
-        struct engine *engine = engine_of(job);
-        struct engine_launch launch = {
-                .comm = job->comm.id, .lane = lane, .sequence = sequence, .value = { value }
-        };
+        uint32_t part = lane >= machine_lanes(job, 0).n;
+        struct engine *engine = machine_engine(job->table, part);
+        struct engine_launch launch = { .comm = job->comm.id + part,
+                                        .lane = lane - machine_lanes(job, part).first,
+                                        .sequence = sequence,
+                                        .value = { value } };
 
         carry_fill(job, comm_item(&job->comm, lane, sequence), &launch);
         int r = engine->ops->launch(engine, &launch);
@@ -114,8 +138,11 @@ static void carry_launch(struct job *job, const struct action *action) {
 }
 
 static void carry_abort(struct job *job) {
-        if (job->comm.id != 0 && job->comm.state != COMM_ABORTING)
-                engine_of(job)->ops->abort(engine_of(job), job->comm.id);
+        bool begins = job->comm.id != 0 && job->comm.state != COMM_ABORTING;
+        struct engine *engine;
+
+        for (uint32_t part = 0; begins && (engine = machine_engine(job->table, part)) != NULL; part++)
+                engine->ops->abort(engine, job->comm.id + part);
         comm_set_state(&job->comm, COMM_ABORTING);
 }
 
@@ -126,7 +153,7 @@ void carry_give_up(struct job *job) {
 
 static void carry_drop(struct job *job) {
         if (job->comm.old_id != 0)
-                engine_of(job)->ops->drop(engine_of(job), job->comm.old_id);
+                carry_drop_parts(job, job->comm.old_id, UINT32_MAX);
         job->comm.old_id = 0;
 }
 
@@ -154,14 +181,24 @@ void carry_free_exchanges(struct job *job) {
                 exchange_free(exchange);
 }
 
+static int carry_learn_parts(const struct job *job, uint32_t rank, struct comm_table table) {
+        struct comm_table learned[COMM_PARTS] = { table };
+        struct engine *engine;
+        int r = machine_engine(job->table, 1) != NULL ? comm_split(table, learned) : 0;
+
+        for (uint32_t part = 0; r == 0 && (engine = machine_engine(job->table, part)) != NULL; part++)
+                r = engine->ops->learn(engine, job->comm.id + part, rank, learned[part].start,
+                                       learned[part].bytes);
+        return r;
+}
+
 /* What makes no sense comes from a daemon that is not like this one: the two do not reach each other. */
 void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes) {
         struct nodeset broken = NODESET_SCRATCH;
 
         if (job->comm.id == 0 || job->comm.state != COMM_WORKS)
                 return;
-        int r = engine_of(job)->ops->learn(engine_of(job), job->comm.id, machine_rank_of(job, from), table,
-                                           bytes);
+        int r = carry_learn_parts(job, machine_rank_of(job, from), (struct comm_table){ table, bytes });
         if (r == 0)
                 return;
         carry_fail(job, "use the addresses of another node", r);
@@ -170,8 +207,20 @@ void carry_learn(struct job *job, uint32_t from, const void *table, size_t bytes
         machine_unreachable(job, broken);
 }
 
-void carry_built(struct job *job, const uint32_t *unreachable, uint32_t n) {
-        machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
+void carry_published(struct job *job, uint32_t part, const void *table, size_t bytes) {
+        if (machine_engine(job->table, 1) == NULL) {
+                machine_publish(job, table, bytes);
+                return;
+        }
+        void *joined = comm_join(&job->comm, part, (struct comm_table){ table, bytes }, &bytes);
+        if (joined != NULL)
+                machine_publish(job, joined, bytes);
+        free(joined);
+}
+
+void carry_built(struct job *job, uint32_t part, const uint32_t *unreachable, uint32_t n) {
+        if (comm_built(&job->comm, part, n == 0))
+                machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
 }
 
 /* A unit hears what is its own. What was launched for the others' sake concerns no unit. */
@@ -198,7 +247,8 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
         return same;
 }
 
-void carry_done(struct job *job, uint32_t lane, uint64_t sequence, const uint64_t *value) {
+void carry_done(struct job *job, uint32_t part, uint32_t own_lane, uint64_t sequence, const uint64_t *value) {
+        uint32_t lane = machine_lanes(job, part).first + own_lane;
         uint64_t held;
         struct comm_item item = *comm_item(&job->comm, lane, sequence);
         bool yes = carry_tell(job, &item, value);
@@ -207,8 +257,12 @@ void carry_done(struct job *job, uint32_t lane, uint64_t sequence, const uint64_
         machine_done(job, lane, sequence, yes);
 }
 
-void carry_unreachable(struct job *job, const uint32_t *nodes, uint32_t n) {
-        machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
+/* If the other part is not built yet, the loss is what is told of the whole. */
+void carry_unreachable(struct job *job, uint32_t part, const uint32_t *nodes, uint32_t n) {
+        if (job->comm.told)
+                machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
+        else
+                carry_built(job, part, nodes, n);
 }
 
 static bool any_aborting(const struct jobs *jobs) {
@@ -220,15 +274,20 @@ static bool any_aborting(const struct jobs *jobs) {
         return false;
 }
 
-static void engine_wait(struct engine *engine) {
-        struct pollfd fd = { .fd = engine->ops->fd(engine), .events = POLLIN };
+static void carry_wait(struct jobs *jobs) {
+        struct pollfd fd[COMM_PARTS];
+        struct engine *engine;
+        uint32_t n = 0;
 
-        if (poll(&fd, 1, -1) > 0)
+        for (; (engine = machine_engine(jobs, n)) != NULL; n++)
+                fd[n] = (struct pollfd){ .fd = engine->ops->fd(engine), .events = POLLIN };
+        if (poll(fd, n, -1) < 0)
+                return;
+        for (uint32_t part = 0; (engine = machine_engine(jobs, part)) != NULL; part++)
                 engine->ops->dispatch(engine);
 }
 
 void carry_end(struct jobs *jobs) {
-        struct engine *engine = jobs->config.engine;
         struct job *job;
 
         list_for_each(job, &jobs->list, link) {
@@ -236,12 +295,12 @@ void carry_end(struct jobs *jobs) {
                 carry_drop(job);
         }
         while (any_aborting(jobs))
-                engine_wait(engine);
+                carry_wait(jobs);
 }
 
 void carry_let_go(struct jobs *jobs) {
         while (shared_any_left(jobs))
-                engine_wait(jobs->config.engine);
+                carry_wait(jobs);
 }
 
 void carry_follow(struct job *job) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the machine of a job and the engine that leads to its other nodes. */
+/* Between the machine of a job and the engines that lead to its other nodes. Each engine makes a part of the
+ * job's communicator, with lanes of its own. */
 #pragma once
 
 #include "engine/engine.h"
@@ -20,9 +21,10 @@ void carry_end(struct jobs *jobs);
 void carry_let_go(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */
 void carry_follow(struct job *job);
-/* The engine's events about the job's communicator; see engine.h. */
-void carry_built(struct job *job, const uint32_t *unreachable, uint32_t n);
-void carry_done(struct job *job, uint32_t lane, uint64_t sequence, const uint64_t *value);
-void carry_unreachable(struct job *job, const uint32_t *nodes, uint32_t n);
+/* An engine's events about its part of the job's communicator; see engine.h. */
+void carry_published(struct job *job, uint32_t part, const void *table, size_t bytes);
+void carry_built(struct job *job, uint32_t part, const uint32_t *unreachable, uint32_t n);
+void carry_done(struct job *job, uint32_t part, uint32_t lane, uint64_t sequence, const uint64_t *value);
+void carry_unreachable(struct job *job, uint32_t part, const uint32_t *nodes, uint32_t n);
 /* Frees the exchanges of plans that are gone, unless the engine still uses one. */
 void carry_free_exchanges(struct job *job);

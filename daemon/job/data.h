@@ -215,14 +215,15 @@ struct job {
 
 struct jobs_config {
         struct loop *loop;
-        struct hub *hub;         /* with the coordinators of jobs of this daemon alone */
-        struct hub *cluster;     /* … of the cluster; NULL: there is none */
-        uint32_t device;         /* number of the device on its host; ranks go by it */
-        uint64_t instance;       /* of the daemon: grows with each start */
-        struct backend *backend; /* of the device: for plans */
-        struct backend *staging; /* for operations outside steps; may be the same */
-        struct engine *engine;   /* between nodes; NULL: none */
-        const char *no_engine;   /* why */
+        struct hub *hub;               /* with the coordinators of jobs of this daemon alone */
+        struct hub *cluster;           /* … of the cluster; NULL: there is none */
+        uint32_t device;               /* number of the device on its host; ranks go by it */
+        uint64_t instance;             /* of the daemon: grows with each start */
+        struct backend *backend;       /* of the device: for plans */
+        struct backend *staging;       /* for operations outside steps; may be the same */
+        struct engine *engine;         /* between nodes; NULL: none */
+        struct engine *staging_engine; /* for operations outside steps; NULL: `engine` */
+        const char *no_engine;         /* why there is none */
         struct users *accounts;
         void (*on_event)(void *data, const struct job_event *event); /* see event.h */
         const struct jobs_observer *observer;
@@ -243,7 +244,7 @@ struct jobs {
         uint32_t next_job;
         uint64_t last_id;     /* given here, in any job */
         struct tasks tasks;   /* of the backend */
-        uint64_t last_shared; /* id of a memory or a communicator that the engine has */
+        uint64_t last_shared; /* id of a memory, or of a part of a communicator, that an engine has */
         struct loop_timer *tick;
         bool ticking;
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */

@@ -15,8 +15,8 @@
 #include "job/event/event.h"
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
-/* Once, before the first job. */
-void jobs_use_engine(struct jobs *jobs, struct engine *engine);
+/* Once, before the first job. `staging`: for operations outside steps; NULL: `engine`. */
+void jobs_use_engines(struct jobs *jobs, struct engine *engine, struct engine *staging);
 /* All members must be gone; what they left is reaped here. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
 /* Carries out what the machines of all jobs want done. To be called after each call into this layer that is

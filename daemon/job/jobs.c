@@ -74,55 +74,61 @@ static void tick(void *data) {
 
 /* ---- what the engine says ---- */
 
-static struct job *job_of(struct jobs *jobs, uint64_t comm) {
+static struct job *job_of(struct jobs *jobs, uint64_t id, uint32_t *ret_part) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
-                if (job->comm.id == comm)
+                if (job->comm.id != 0 && id - job->comm.id < COMM_PARTS) {
+                        *ret_part = (uint32_t)(id - job->comm.id);
                         return job;
+                }
         return NULL;
 }
 
 static void on_publish(void *owner, uint64_t comm, const void *table, size_t bytes) {
-        struct job *job = job_of(owner, comm);
+        uint32_t part;
+        struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                machine_publish(job, table, bytes);
+                carry_published(job, part, table, bytes);
         jobs_advance(owner);
 }
 
 static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
-        struct job *job = job_of(owner, comm);
+        uint32_t part;
+        struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                carry_built(job, unreachable, n);
+                carry_built(job, part, unreachable, n);
         jobs_advance(owner);
 }
 
 static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
-        struct job *job = job_of(owner, comm);
+        uint32_t part;
+        struct job *job = job_of(owner, comm, &part);
 
         if (job == NULL)
                 return;
-        carry_done(job, lane, sequence, value);
+        carry_done(job, part, lane, sequence, value);
         jobs_advance(owner);
         carry_free_exchanges(job);
 }
 
 static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
-        struct job *job = job_of(owner, comm);
+        uint32_t part;
+        struct job *job = job_of(owner, comm, &part);
 
         if (job != NULL)
-                carry_unreachable(job, nodes, n);
+                carry_unreachable(job, part, nodes, n);
         jobs_advance(owner);
 }
 
 static void on_aborted(void *owner, uint64_t comm) {
-        struct job *job = job_of(owner, comm);
+        uint32_t part;
+        struct job *job = job_of(owner, comm, &part);
 
-        if (job == NULL)
+        if (job == NULL || !comm_ended(&job->comm, part))
                 return;
-        job->comm.id = 0;
         machine_aborted(job);
         jobs_advance(owner);
         carry_free_exchanges(job);
@@ -155,10 +161,13 @@ static const struct engine_events engine_events = {
         .unshared = on_unshared,
 };
 
-void jobs_use_engine(struct jobs *jobs, struct engine *engine) {
-        engine->events = &engine_events;
-        engine->owner = jobs;
+void jobs_use_engines(struct jobs *jobs, struct engine *engine, struct engine *staging) {
         jobs->config.engine = engine;
+        jobs->config.staging_engine = staging;
+        for (uint32_t part = 0; (engine = machine_engine(jobs, part)) != NULL; part++) {
+                engine->events = &engine_events;
+                engine->owner = jobs;
+        }
 }
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret) {
@@ -167,8 +176,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         if (jobs == NULL)
                 return -ENOMEM;
         jobs->config = *config;
-        if (config->engine != NULL)
-                jobs_use_engine(jobs, config->engine);
+        jobs_use_engines(jobs, config->engine, config->staging_engine);
         list_init(&jobs->list);
         list_init(&jobs->holdings.list);
         records_init(&jobs->ended);

@@ -85,13 +85,13 @@ static void open_all(const char *helper) {
 
         for (uint32_t i = 0; i < n_sites; i++) {
                 int fd = memfd_create("bench", MFD_CLOEXEC);
-                struct engine_memory memory = { NULL, true, fd, BYTES };
+                struct engine_memory memory = { NULL, fd, BYTES };
 
                 memset(&site[i], 0, sizeof(site[i]));
                 if (fd < 0 || ftruncate(fd, BYTES) < 0 || engines_open(&config, &site[i].engines) < 0 ||
-                    site[i].engines.engine == NULL)
+                    site[i].engines.host == NULL)
                         fail(strerror(errno));
-                site[i].engine = site[i].engines.engine;
+                site[i].engine = site[i].engines.host;
                 site[i].engine->events = &events;
                 site[i].engine->owner = &site[i];
                 site[i].engine->ops->share(site[i].engine, 1, &memory);

@@ -14,8 +14,9 @@ import sys
 # Layer of daemon/ -> the layers whose headers it may include besides its own.
 MAY_INCLUDE = {
     "base": set(),
-    "backend": {"base"},
-    "engine": {"base"},
+    "kernel": set(),
+    "backend": {"base", "kernel"},
+    "engine": {"base", "kernel"},
     "rendezvous": {"base"},
     "link": {"base"},
     "job": {"backend", "engine", "rendezvous", "base"},

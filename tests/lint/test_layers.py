@@ -82,6 +82,7 @@ def test_a_good_tree_passes(tmp_path):
     ("daemon/base/log.c", '#include "job/job.h"\n', "daemon/base must not use daemon/job"),
     ("daemon/backend/host/pool.h", '#include "session/session.h"\n',
      "daemon/backend must not use daemon/session"),
+    ("daemon/kernel/kernel.h", '#include "backend/backend.h"\n', "daemon/kernel must not use daemon/backend"),
     ("daemon/rendezvous/machine/coordinator.c", '#include "session/session.h"\n',
      "daemon/rendezvous must not use daemon/session"),
     ("daemon/rendezvous/machine/coordinator.c", '#include "backend/backend.h"\n',

@@ -61,7 +61,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
 
         site->rig = rig;
         assert_int_equal(engines_open(&config, &site->own.engines), 0);
-        site->engine = site->own.engines.engine;
+        site->engine = site->own.engines.host;
         assert_non_null(site->engine);
         site->engine->events = &site_events;
         site->engine->owner = site;
@@ -70,7 +70,7 @@ static void site_open(struct rig *rig, uint32_t rank, uint32_t silence) {
         assert_int_equal(ftruncate(site->own.memory, MEMORY_BYTES), 0);
         site->bytes = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, site->own.memory, 0);
         assert_true(site->bytes != MAP_FAILED);
-        struct engine_memory memory = { site->bytes, true, site->own.memory, MEMORY_BYTES };
+        struct engine_memory memory = { site->bytes, site->own.memory, MEMORY_BYTES };
         assert_int_equal(site->engine->ops->share(site->engine, MEMORY, &memory), 0);
 }
 

@@ -3,6 +3,9 @@
  * words that nodes compare. */
 #include "tests.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
 #include "job/machine/comm.h"
 
 #define TRACK 3u
@@ -149,4 +152,83 @@ TEST_ALONE(a_filler_agrees_with_nobody) {
 
         assert_true(compare(&heard, 1, (const struct comm_words *[]){ &a }));
         assert_false(comm_unpack(zeros, &heard));
+}
+
+/* ---- communicators of two parts ---- */
+
+static void add_both(struct comm *comm) {
+        comm_add(comm, 0);
+        comm_add(comm, 1);
+}
+
+TEST(what_both_parts_publish_is_one_table) {
+        static const struct comm_table published[COMM_PARTS] = { { "first", 5 }, { "2nd", 3 } };
+        struct comm_table parts[COMM_PARTS];
+        size_t bytes;
+
+        add_both(comm);
+        for (uint32_t earlier = 0; earlier < COMM_PARTS; earlier++) {
+                assert_null(comm_join(comm, earlier, published[earlier], &bytes));
+                void *joined = comm_join(comm, 1 - earlier, published[1 - earlier], &bytes);
+                assert_non_null(joined);
+                assert_int_equal(bytes, 12);
+                assert_memory_equal(joined, "\x05\0\0\0first2nd", 12);
+                assert_int_equal(comm_split((struct comm_table){ joined, bytes }, parts), 0);
+                for (uint32_t part = 0; part < COMM_PARTS; part++) {
+                        assert_int_equal(parts[part].bytes, published[part].bytes);
+                        assert_memory_equal(parts[part].start, published[part].start, parts[part].bytes);
+                }
+                free(joined);
+        }
+}
+
+TEST(tables_that_are_too_large_are_not_joined) {
+        static char large[ENGINE_TABLE - 7];
+        size_t bytes;
+
+        assert_null(comm_join(comm, 0, (struct comm_table){ "2nd", 3 }, &bytes));
+        void *joined = comm_join(comm, 1, (struct comm_table){ large, sizeof(large) }, &bytes);
+        assert_non_null(joined);
+        assert_int_equal(bytes, ENGINE_TABLE);
+        free(joined);
+        assert_null(comm_join(comm, 0, (struct comm_table){ "2nds", 4 }, &bytes));
+        assert_null(comm_join(comm, 1, (struct comm_table){ large, sizeof(large) }, &bytes));
+}
+
+TEST_ALONE(a_table_without_two_parts_is_refused) {
+        struct comm_table parts[COMM_PARTS];
+
+        assert_int_equal(comm_split((struct comm_table){ "\0\0\0", 3 }, parts), -EINVAL);
+        assert_int_equal(comm_split((struct comm_table){ "\1\0\0\0", 4 }, parts), -EINVAL);
+        assert_int_equal(comm_split((struct comm_table){ "\xff\xff\xff\xff!", 5 }, parts), -EINVAL);
+        assert_int_equal(comm_split((struct comm_table){ "\1\0\0\0!", 5 }, parts), 0);
+        assert_int_equal(parts[0].bytes, 1);
+        assert_int_equal(parts[1].bytes, 0);
+}
+
+TEST(it_is_told_once_whether_both_parts_work) {
+        add_both(comm);
+        assert_false(comm_built(comm, 1, true));
+        assert_true(comm_built(comm, 0, true));
+        assert_true(comm->told);
+        comm_begin(comm, 9);
+        add_both(comm);
+        assert_true(comm_built(comm, 1, false));
+        assert_false(comm_built(comm, 0, true));
+        assert_false(comm_built(comm, 0, false));
+}
+
+/* With what only one of them has published. */
+TEST(it_has_ended_when_both_parts_have) {
+        size_t bytes;
+
+        add_both(comm);
+        assert_null(comm_join(comm, 1, (struct comm_table){ "2nd", 3 }, &bytes));
+        assert_false(comm_ended(comm, 1));
+        assert_int_equal(comm->id, 7);
+        assert_true(comm_ended(comm, 0));
+        assert_int_equal(comm->id, 0);
+        comm_begin(comm, 9);
+        comm_add(comm, 0);
+        assert_true(comm_ended(comm, 0));
 }

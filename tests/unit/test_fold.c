@@ -8,31 +8,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
-#include "engine/gloo/fold.h"
+#include "kernel/kernel.h"
+#include "proto/cleanup.h"
 
 #define ALL 65536u
-#define OPS 4u
+
+/* All sets of kernels, the first of which every CPU has. */
+static const char *const sets[] = { "baseline", "avx2", "avx512" };
+
+/* By the kernels of a set; NULL: the best one. */
+static void fold(const char *set, unsigned dtype, unsigned op, void *result, const void *a, const void *b,
+                 size_t n) {
+        kernel_fold(kernel_find(set)->fold[dtype][op], kernel_size(dtype), result, a, b, n);
+}
 
 /* ---- 16-bit floats ---- */
 
-static float half_apply(unsigned reduce, float a, float b) {
-        switch (reduce) {
-        case ENGINE_SUM: return a + b;
-        case ENGINE_PROD: return a * b;
-        case ENGINE_MIN: return b < a ? b : a;
+static float half_apply(unsigned op, float a, float b) {
+        switch (op) {
+        case KERNEL_ADD: return a + b;
+        case KERNEL_MUL: return a * b;
+        case KERNEL_MIN: return b < a ? b : a;
         default: return b > a ? b : a;
         }
 }
 
 /* One NaN: that one, quiet; two: the first. */
-static uint16_t half_fold(const struct half *half, unsigned reduce, uint16_t a, uint16_t b) {
+static uint16_t half_fold(const struct half *half, unsigned op, uint16_t a, uint16_t b) {
         uint16_t quiet = 1u << (half->fraction - 1);
         float x = (float)half_value(half, a), y = (float)half_value(half, b), z;
 
         if (isnan(x) || isnan(y))
                 return (isnan(x) ? a : b) | quiet;
-        z = half_apply(reduce, x, y);
+        z = half_apply(op, x, y);
         if (isnan(z)) /* infinities against each other, or zero times infinity: as the CPU makes it */
                 return UINT16_MAX;
         return half_bits(half, z);
@@ -68,54 +76,57 @@ static size_t partners(const struct half *half, uint16_t *ret) {
         return 2 * n;
 }
 
-static void check_halves(const struct half *half, unsigned reduce, uint16_t partner, const char *set) {
+static void check_halves(const struct half *half, unsigned op, uint16_t partner, const char *set) {
         static uint16_t a[ALL], b[ALL], got[ALL];
-        fold_fn fold = fold_find(half->dtype, reduce, set);
 
         for (unsigned i = 0; i < ALL; i++) {
                 a[i] = (uint16_t)i;
                 b[i] = partner;
         }
-        fold(got, a, b, ALL);
+        fold(set, half->dtype, op, got, a, b, ALL);
         for (unsigned i = 0; i < ALL; i++) {
-                uint16_t wanted = half_fold(half, reduce, a[i], b[i]);
+                uint16_t wanted = half_fold(half, op, a[i], b[i]);
 
                 if (wanted == UINT16_MAX ? !half_is_nan(half, got[i]) : got[i] != wanted)
-                        fail_msg("%s, type %u, reduction %u: %04x, %04x gives %04x, not %04x", set,
-                                 half->dtype, reduce, a[i], b[i], got[i], wanted);
+                        fail_msg("%s, type %u, operation %u: %04x, %04x gives %04x, not %04x", set,
+                                 half->dtype, op, a[i], b[i], got[i], wanted);
         }
 }
 
 TEST_ALONE(halves_are_rounded_to_nearest_even_and_of_two_nans_the_first_stays) {
         uint16_t partner[64];
 
-        for (unsigned i = 0; i < 2; i++)
-                for (size_t n = partners(&halves[i], partner); n-- > 0;)
-                        for (unsigned reduce = 0; reduce < OPS; reduce++) {
-                                check_halves(&halves[i], reduce, partner[n], "baseline");
-                                check_halves(&halves[i], reduce, partner[n], fold_best());
-                        }
+        for (unsigned i = 0; i < 2 * array_size(sets); i++)
+                for (size_t n = partners(&halves[i % 2], partner);
+                     n-- > 0 && kernel_find(sets[i / 2]) != NULL;)
+                        for (unsigned op = 0; op < KERNEL_OPS; op++)
+                                check_halves(&halves[i % 2], op, partner[n], sets[i / 2]);
 }
 
 /* Against all partners, but the ones of a value are others each time. */
-TEST_ALONE(each_set_gives_the_same_bits) {
+static void check_same_halves(const char *set) {
         static uint16_t a[ALL], b[ALL], plain[ALL], got[ALL];
 
-        if (strcmp(fold_best(), "baseline") == 0) {
-                assert_false(cpu_has_all("avx2 f16c"));
-                skip();
-        }
-        for (unsigned round = 0; round < 256 * 2 * OPS; round++) {
-                unsigned dtype = halves[round % 2].dtype, reduce = round / 2 % OPS, shift = round / 8;
+        for (unsigned round = 0; round < 256 * 2 * KERNEL_OPS; round++) {
+                unsigned dtype = halves[round % 2].dtype, op = round / 2 % KERNEL_OPS, shift = round / 8;
 
                 for (unsigned i = 0; i < ALL; i++) {
                         a[i] = (uint16_t)i;
                         b[i] = (uint16_t)(i * 40503u + shift * 257u);
                 }
-                fold_find(dtype, reduce, "baseline")(plain, a, b, ALL);
-                fold_find(dtype, reduce, fold_best())(got, a, b, ALL);
+                fold("baseline", dtype, op, plain, a, b, ALL);
+                fold(set, dtype, op, got, a, b, ALL);
                 assert_memory_equal(got, plain, sizeof(got));
         }
+}
+
+TEST_ALONE(each_set_gives_the_same_bits) {
+        if (kernel_find("avx2") == NULL) {
+                assert_false(cpu_has_all("avx2 fma f16c"));
+                skip();
+        }
+        for (size_t i = 1; i < array_size(sets) && kernel_find(sets[i]) != NULL; i++)
+                check_same_halves(sets[i]);
 }
 
 TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
@@ -125,17 +136,16 @@ TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
                 a[i] = (uint16_t)(0x3c00 + i * 37);
                 b[i] = (uint16_t)(0xbc11 + i * 11);
         }
-        for (unsigned which = 0; which < 2 * OPS; which++)
+        for (unsigned which = 0; which < 2 * KERNEL_OPS; which++)
                 for (size_t n = 0; n <= 70; n++)
                         for (size_t at = 0; at < 3; at++) {
                                 unsigned dtype = halves[which % 2].dtype;
-                                fold_fn fold = fold_find(dtype, which / 2, NULL);
 
                                 memcpy(got, a, sizeof(got));
                                 memcpy(wanted, a, sizeof(wanted));
                                 for (size_t i = at; i < at + n; i++)
                                         wanted[i] = half_fold(&halves[which % 2], which / 2, a[i], b[i + 1]);
-                                fold(got + at, got + at, b + at + 1, n);
+                                fold(NULL, dtype, which / 2, got + at, got + at, b + at + 1, n);
                                 assert_memory_equal(got, wanted, sizeof(got));
                         }
 }
@@ -149,8 +159,8 @@ TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
                         a[i] = (VALUE_A);                                                                    \
                         b[i] = (VALUE_B);                                                                    \
                 }                                                                                            \
-                for (unsigned reduce = 0; reduce < OPS; reduce++) {                                          \
-                        fold_find(DTYPE, reduce, NULL)(got, a, b, 101);                                      \
+                for (unsigned op = 0; op < KERNEL_OPS; op++) {                                               \
+                        fold(NULL, DTYPE, op, got, a, b, 101);                                               \
                         for (unsigned i = 0; i < 101; i++) {                                                 \
                                 TYPE x = a[i], y = b[i], z = (APPLY);                                        \
                                 assert_memory_equal(&got[i], &z, sizeof(z));                                 \
@@ -160,10 +170,10 @@ TEST_ALONE(any_number_of_elements_anywhere_and_onto_the_first_operand) {
 
 /* Adds and multiplies in a wider type, and cuts the result. */
 #define WRAPPING(TYPE, WIDE)                                                                                 \
-        (reduce == ENGINE_SUM    ? (TYPE)((WIDE)x + (WIDE)y)                                                 \
-         : reduce == ENGINE_PROD ? (TYPE)((WIDE)x * (WIDE)y)                                                 \
-         : reduce == ENGINE_MIN  ? (x < y ? x : y)                                                           \
-                                 : (x < y ? y : x))
+        (op == KERNEL_ADD   ? (TYPE)((WIDE)x + (WIDE)y)                                                      \
+         : op == KERNEL_MUL ? (TYPE)((WIDE)x * (WIDE)y)                                                      \
+         : op == KERNEL_MIN ? (x < y ? x : y)                                                                \
+                            : (x < y ? y : x))
 
 TEST_ALONE(integers_wrap_and_are_compared_as_what_they_are) {
         CHECK(uint8_t, WIRE__DTYPE__U8, (uint8_t)(i * 77), (uint8_t)(255 - i), WRAPPING(uint8_t, unsigned));
@@ -174,65 +184,72 @@ TEST_ALONE(integers_wrap_and_are_compared_as_what_they_are) {
 }
 
 #define REAL                                                                                                 \
-        (reduce == ENGINE_SUM    ? x + y                                                                     \
-         : reduce == ENGINE_PROD ? x * y                                                                     \
-         : reduce == ENGINE_MIN  ? (y < x ? y : x)                                                           \
-                                 : (y > x ? y : x))
+        (op == KERNEL_ADD   ? x + y                                                                          \
+         : op == KERNEL_MUL ? x * y                                                                          \
+         : op == KERNEL_MIN ? (y < x ? y : x)                                                                \
+                            : (y > x ? y : x))
 
 TEST_ALONE(floats_are_not_widened) {
         CHECK(float, WIRE__DTYPE__F32, 1e30f / (i + 1) - 3e28f, i % 3 ? 7e-3f * i : -1e30f, REAL);
         CHECK(double, WIRE__DTYPE__F64, 1e300 / (i + 1) - 3e298, i % 3 ? 7e-3 * i : -1e30, REAL);
 }
 
-TEST_ALONE(a_nan_stays) {
-        float f[3] = { NAN, 1, -INFINITY }, g[3] = { 1, NAN, NAN }, got_f[3];
-        double d[3] = { NAN, 1, INFINITY }, e[3] = { 1, NAN, NAN }, got_d[3];
+/* The sign, the exponent and the ends of the fraction. */
+static uint64_t double_bits(uint32_t bits) {
+        uint64_t exponent = (bits >> 23 & 0xff) == 0xff ? 0x7ff : (bits >> 23 & 0xff) + 1023 - 127;
 
-        for (unsigned reduce = 0; reduce < OPS; reduce++) {
-                fold_find(WIRE__DTYPE__F32, reduce, NULL)(got_f, f, g, 3);
-                fold_find(WIRE__DTYPE__F64, reduce, NULL)(got_d, d, e, 3);
-                for (unsigned i = 0; i < 3; i++)
-                        assert_true(isnan(got_f[i]) && isnan(got_d[i]));
+        return (uint64_t)(bits >> 31) << 63 | exponent << 52 | (uint64_t)(bits & 0x400000) << 29 |
+               (bits & 0xff);
+}
+
+/* One NaN: that one; two: the second. Sums and products are quiet. */
+TEST_ALONE(of_two_nans_the_second_stays) {
+        static const uint32_t nan[] = {
+                0x7fc00001, 0x7f800002, 0xffc00003, 0xff800004, 0x3f800000, 0xff800000
+        };
+        const unsigned n = array_size(nan);
+
+        for (unsigned i = 0; i < n * n * KERNEL_OPS * array_size(sets); i++) {
+                unsigned x = i % n, y = i / n % n, op = i / n / n % KERNEL_OPS, last = y < 4 ? y : x;
+                const char *set = sets[i / n / n / KERNEL_OPS];
+                uint32_t a[40], b[40], got, quiet = op == KERNEL_ADD || op == KERNEL_MUL ? 1u << 22 : 0;
+                uint64_t c[40], d[40], wide;
+
+                for (unsigned j = 0; j < 40; j++) {
+                        a[j] = nan[x], b[j] = nan[y];
+                        c[j] = double_bits(nan[x]), d[j] = double_bits(nan[y]);
+                }
+                if (last > 3 || kernel_find(set) == NULL)
+                        continue;
+                fold(set, WIRE__DTYPE__F32, op, a, a, b, 40);
+                fold(set, WIRE__DTYPE__F64, op, c, c, d, 40);
+                got = nan[last] | quiet, wide = double_bits(nan[last]) | (uint64_t)quiet << 29;
+                for (unsigned j = 0; j < 40; j++) {
+                        assert_int_equal(a[j], got);
+                        assert_int_equal(c[j], wide);
+                }
         }
 }
 
 TEST_ALONE(zeros_keep_their_signs) {
         float plus = 0, minus = -0.0f, got;
 
-        for (unsigned reduce = ENGINE_MIN; reduce <= ENGINE_MAX; reduce++) {
-                fold_find(WIRE__DTYPE__F32, reduce, NULL)(&got, &plus, &minus, 1);
+        for (unsigned op = KERNEL_MIN; op <= KERNEL_MAX; op++) {
+                fold(NULL, WIRE__DTYPE__F32, op, &got, &plus, &minus, 1);
                 assert_false(signbit(got));
-                fold_find(WIRE__DTYPE__F32, reduce, NULL)(&got, &minus, &plus, 1);
+                fold(NULL, WIRE__DTYPE__F32, op, &got, &minus, &plus, 1);
                 assert_true(signbit(got));
         }
 }
 
-TEST_ALONE(there_are_no_others) {
+TEST_ALONE(each_type_has_a_size) {
         static const size_t size[] = {
                 [WIRE__DTYPE__F32] = 4,  [WIRE__DTYPE__F64] = 8, [WIRE__DTYPE__F16] = 2,
                 [WIRE__DTYPE__BF16] = 2, [WIRE__DTYPE__I32] = 4, [WIRE__DTYPE__I64] = 8,
                 [WIRE__DTYPE__U8] = 1
         };
 
-        for (unsigned dtype = 1; dtype <= WIRE__DTYPE__U8; dtype++) {
-                assert_int_equal(fold_size(dtype), size[dtype]);
-                assert_non_null(fold_find(dtype, ENGINE_PROD, NULL));
-                assert_null(fold_find(dtype, ENGINE_COPY, NULL));
-        }
-        assert_int_equal(fold_size(0), 0);
-        assert_int_equal(fold_size(WIRE__DTYPE__U8 + 1), 0);
-        assert_null(fold_find(WIRE__DTYPE__U8 + 1, ENGINE_SUM, NULL));
-}
-
-TEST_ALONE(the_environment_asks_for_the_baseline) {
-        fold_fn best = fold_find(WIRE__DTYPE__F16, ENGINE_SUM, fold_best());
-        fold_fn baseline = fold_find(WIRE__DTYPE__F16, ENGINE_SUM, "baseline");
-
-        assert_true((best == baseline) == (strcmp(fold_best(), "baseline") == 0));
-        setenv("GRADSYNC_SIMD", "baseline", 1);
-        assert_ptr_equal(fold_find(WIRE__DTYPE__F16, ENGINE_SUM, NULL), baseline);
-        setenv("GRADSYNC_SIMD", "avx512", 1);
-        assert_ptr_equal(fold_find(WIRE__DTYPE__F16, ENGINE_SUM, NULL), best);
-        unsetenv("GRADSYNC_SIMD");
-        assert_ptr_equal(fold_find(WIRE__DTYPE__F16, ENGINE_SUM, NULL), best);
+        for (unsigned dtype = 0; dtype < KERNEL_DTYPES; dtype++)
+                assert_int_equal(kernel_size(dtype), size[dtype]);
+        assert_int_equal(kernel_size(KERNEL_DTYPES), 0);
 }

@@ -3,7 +3,7 @@
  * of nodes and lanes. */
 #include "gloo_fixture.h"
 
-#include "engine/gloo/fold.h"
+#include "kernel/kernel.h"
 
 #define DTYPES (WIRE__DTYPE__U8 + 1)
 #define GATHERED (64u << 10) /* bytes of all nodes together: more go around a ring */
@@ -51,13 +51,18 @@ struct sum {
 
 /* In the order of the ranks, by folds that have a test of their own. */
 static unsigned char *reference(const struct sum *sum, uint32_t n) {
-        size_t bytes = sum->elements * fold_size(sum->dtype);
+        static const enum kernel_op op[] = { [ENGINE_SUM] = KERNEL_ADD,
+                                             [ENGINE_MIN] = KERNEL_MIN,
+                                             [ENGINE_MAX] = KERNEL_MAX,
+                                             [ENGINE_PROD] = KERNEL_MUL };
+        kernel_fn fold = kernel_find("baseline")->fold[sum->dtype][op[sum->reduce]];
+        size_t bytes = sum->elements * kernel_size(sum->dtype);
         unsigned char *to = malloc(bytes), *from = malloc(bytes);
 
         fill(to, sum->dtype, sum->reduce, sum->elements, 0);
         for (uint32_t rank = 1; rank < n; rank++) {
                 fill(from, sum->dtype, sum->reduce, sum->elements, rank);
-                fold_find(sum->dtype, sum->reduce, "baseline")(to, to, from, sum->elements);
+                kernel_fold(fold, kernel_size(sum->dtype), to, to, from, sum->elements);
         }
         free(from);
         return to;
@@ -74,14 +79,15 @@ static void begin_sum(struct rig *rig, uint32_t lane, const struct sum *sum) {
                                       .reduce = (enum engine_reduce)sum->reduce };
 
         for (uint32_t rank = 0; rank < rig->n; rank++) {
-                memset(rig->site[rank].bytes + sum->output, 0x5a, sum->elements * fold_size(sum->dtype) + 1);
+                memset(rig->site[rank].bytes + sum->output, 0x5a,
+                       sum->elements * kernel_size(sum->dtype) + 1);
                 fill(rig->site[rank].bytes + sum->input, sum->dtype, sum->reduce, sum->elements, rank);
         }
         rig_launch(rig, lane, ++next_on[lane], &piece);
 }
 
 static void end_sum(struct rig *rig, uint32_t lane, const struct sum *sum) {
-        size_t bytes = sum->elements * fold_size(sum->dtype);
+        size_t bytes = sum->elements * kernel_size(sum->dtype);
         unsigned char *wanted = reference(sum, rig->n);
 
         rig_await(rig, lane, next_on[lane]);
@@ -104,7 +110,7 @@ static void form(struct rig *rig, uint32_t n, uint32_t n_lanes) {
 
 /* One element, an odd number, the most that is gathered, one more, and many. In place, and not. */
 static void sum_sizes(struct rig *rig, unsigned dtype, unsigned reduce) {
-        uint64_t gathered = GATHERED / fold_size(dtype) / rig->n;
+        uint64_t gathered = GATHERED / kernel_size(dtype) / rig->n;
         uint64_t size[] = { 1, 7, 1001, gathered, gathered + 1, 30011 + 7 * rig->n };
 
         for (size_t i = 0; i < sizeof(size) / sizeof(*size); i++) {
@@ -320,7 +326,7 @@ TEST(memory_is_shared_and_let_go_of) {
                 assert_int_equal(ftruncate(late[rank], 4096), 0);
                 for (uint32_t at = 0; at < 1000; at++)
                         assert_int_equal(pwrite(late[rank], &at, 4, 4 * at), 4);
-                struct engine_memory memory = { NULL, true, late[rank], 4096 };
+                struct engine_memory memory = { NULL, late[rank], 4096 };
                 struct engine *engine = rig->site[rank].engine;
                 assert_int_equal(engine->ops->share(engine, 8, &memory), 0);
         }

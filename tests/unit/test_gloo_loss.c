@@ -177,7 +177,7 @@ TEST(what_cannot_be_built_is_refused) {
         struct engines engines;
 
         assert_int_equal(engines_open(&config, &engines), 0);
-        struct engine *engine = engines.engine;
+        struct engine *engine = engines.host;
         assert_int_equal(engine->ops->build(engine, &build), -E2BIG);
         assert_true(said("job 0/wide is on 65 nodes: Gloo connects 64 at most"));
         build.n_nodes = 2;

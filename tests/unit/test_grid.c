@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "backend/cuda/launch.h"
-#include "backend/host/kernel.h"
 #include "base/cleanup.h"
+#include "kernel/kernel.h"
 #include "proto/frame.h"
 #include "proto/names.h"
 #include "tests/fakes/kernel.h"

@@ -3,9 +3,9 @@
 #include "host_fixture.h"
 #include "tests.h"
 
-#include "backend/host/kernel.h"
 #include "backend/host/task.h"
 #include "base/cleanup.h"
+#include "kernel/kernel.h"
 
 #define BYTES (UINT64_C(5) << 20)
 

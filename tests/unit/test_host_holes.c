@@ -3,7 +3,7 @@
 #include "host_fixture.h"
 #include "tests.h"
 
-#include "backend/host/kernel.h"
+#include "kernel/kernel.h"
 
 /* Runs the task with holes in the memory of this member, and then without. The first run names the member,
  * and allocates no page. */

@@ -12,8 +12,8 @@
 #include <float.h>
 #include <stdio.h>
 
-#include "backend/host/kernel.h"
 #include "base/cleanup.h"
+#include "kernel/kernel.h"
 
 #define MEMBERS 8u
 /* bytes kept for the input, and as many for the output, of each member */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The backend for CPUs: the tables of backend.h, over arenas (arena.c), tasks (task.c), workers (pool.c) and
- * kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker would cost
+ * kernels (daemon/kernel). Small tasks are done here, on the loop thread, at once: waking a worker would cost
  * more. So are middling ones while nothing else is going on, as long as they take no more than a quarter of
  * the loop thread's time. When many come quickly they go to the workers, which are awake then.
  */

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 bool kernel_seal_is_valid(const struct backend_task *description);
 /* Returns the number of pieces in a slice. */

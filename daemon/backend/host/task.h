@@ -12,7 +12,7 @@
 
 #include "backend/backend.h"
 #include "base/list.h"
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 struct task {
         uint64_t id, user, turn;

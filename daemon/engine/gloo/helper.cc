@@ -45,7 +45,7 @@
 
 #include "engine/engine.h"
 #include "engine/gloo/errand.h"
-#include "engine/gloo/fold.h"
+#include "kernel/kernel.h"
 
 namespace {
 
@@ -171,12 +171,34 @@ void forget_memory(uint64_t id) {
 
 char *find_range(const errand &errand, uint64_t offset) {
         auto at = mappings.find(errand.memory);
-        size_t size = fold_size(errand.launch.dtype);
+        size_t size = kernel_size(errand.launch.dtype);
 
         if (at == mappings.end() || size == 0 || errand.launch.elements > at->second.bytes / size ||
             offset > at->second.bytes - errand.launch.elements * size)
                 throw std::runtime_error("a piece does not lie in memory that is shared");
         return at->second.data + offset;
+}
+
+/* ---- folds ---- */
+
+/* result[i] = a[i] op b[i] for n elements; result may be a. */
+using Fold = gloo::AllreduceOptions::Func;
+
+/* Finds the kernel for a reduction of a type that there is. */
+kernel_fn find_fold(uint32_t dtype, uint32_t reduce) {
+        static const kernel_set *const set = kernel_select();
+        kernel_op op = KERNEL_ADD;
+
+        switch (reduce) {
+        case ENGINE_SUM: break;
+        case ENGINE_MIN: op = KERNEL_MIN; break;
+        case ENGINE_MAX: op = KERNEL_MAX; break;
+        case ENGINE_PROD: op = KERNEL_MUL; break;
+        default: throw std::runtime_error("there is no such reduction");
+        }
+        if (set == nullptr)
+                throw std::runtime_error("GRADSYNC_SIMD names no set of kernels that this CPU runs");
+        return set->fold[dtype][op];
 }
 
 /* ---- a lane ---- */
@@ -193,7 +215,7 @@ bool is_payload(const Task &task) {
 /* Whether two payloads write to the same place, as payloads may whose results are not used. */
 bool overlap(const Task &a, const Task &b) {
         auto end = [](const Task &task) {
-                return task.output + task.said.launch.elements * fold_size(task.said.launch.dtype);
+                return task.output + task.said.launch.elements * kernel_size(task.said.launch.dtype);
         };
 
         return is_payload(a) && is_payload(b) && a.output < end(b) && b.output < end(a);
@@ -576,7 +598,7 @@ class Stream {
         }
 
         template <typename T>
-        void gather(const Task &task, T *input, T *output, size_t elements, fold_fn fold) {
+        void gather(const Task &task, T *input, T *output, size_t elements, const Fold &fold) {
                 std::vector<T> all(elements * static_cast<size_t>(size_));
                 gloo::AllgatherOptions options(mesh_);
 
@@ -590,7 +612,7 @@ class Stream {
         }
 
         void copy(const Task &task) {
-                size_t bytes = task.said.launch.elements * fold_size(task.said.launch.dtype);
+                size_t bytes = task.said.launch.elements * kernel_size(task.said.launch.dtype);
                 gloo::BroadcastOptions options(mesh_);
 
                 if (task.said.launch.root == build_.build.self)
@@ -601,7 +623,7 @@ class Stream {
                 gloo::broadcast(options);
         }
 
-        template <typename T> void reduce_as(const Task &task, fold_fn fold) {
+        template <typename T> void reduce_as(const Task &task, const Fold &fold) {
                 T *input = reinterpret_cast<T *>(task.input), *output = reinterpret_cast<T *>(task.output);
                 size_t elements = task.said.launch.elements;
 
@@ -619,11 +641,13 @@ class Stream {
         }
 
         void reduce(const Task &task) {
-                fold_fn fold = fold_find(task.said.launch.dtype, task.said.launch.reduce, nullptr);
+                size_t size = kernel_size(task.said.launch.dtype);
+                kernel_fn kernel = find_fold(task.said.launch.dtype, task.said.launch.reduce);
+                Fold fold = [kernel, size](void *result, const void *a, const void *b, size_t n) {
+                        kernel_fold(kernel, size, result, a, b, n);
+                };
 
-                if (fold == nullptr)
-                        throw std::runtime_error("there is no such reduction");
-                switch (fold_size(task.said.launch.dtype)) {
+                switch (size) {
                 case 1: reduce_as<uint8_t>(task, fold); break;
                 case 2: reduce_as<uint16_t>(task, fold); break;
                 case 4: reduce_as<uint32_t>(task, fold); break;

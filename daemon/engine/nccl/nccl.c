@@ -27,7 +27,7 @@
 #define LOOK (100 * USEC_PER_MSEC) /* time between two looks at deadlines while a communicator is to end */
 
 #define CTAS_AT_MOST 32u    /* thread blocks of a kernel, if the configuration sets no smaller limit */
-#define LANES_OF_JOB 2u     /* lanes on the GPU, see both.c */
+#define LANES_OF_JOB 2u     /* for the first plan, and for all others: each lane holds memory of the GPU */
 #define QUEUES 32u          /* queues of the GPU, which streams share: see environment.c */
 #define QUEUES_OF_OTHERS 6u /* queues of the backend's streams, and of the default stream */
 
@@ -576,6 +576,7 @@ static bool nccl_view(struct engine *engine, uint64_t id, struct engine_view *re
 
 static const struct engine_ops nccl_ops = {
         .name = "nccl",
+        .lanes = LANES_OF_JOB,
         .agreed = true,
         .version = nccl_version,
         .describe = nccl_describe,

@@ -2,6 +2,8 @@
 #include "job/machine/comm.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* From bad to worse, or anew. */
@@ -10,12 +12,86 @@ void comm_set_state(struct comm *comm, enum comm_state state) {
                 comm->state = state;
 }
 
+static void comm_forget_table(struct comm *comm) {
+        free((void *)comm->kept.start);
+        comm->kept = (struct comm_table){ 0 };
+}
+
 void comm_begin(struct comm *comm, uint64_t id) {
         assert(comm->old_id == 0);
+        comm_forget_table(comm);
         comm->old_id = comm->id;
         comm->id = id;
+        comm->parts = comm->unbuilt = 0;
+        comm->told = false;
         comm_set_state(comm, COMM_WORKS);
         memset(comm->lane, 0, sizeof(comm->lane));
+}
+
+void comm_add(struct comm *comm, uint32_t part) {
+        comm->parts |= 1u << part;
+        comm->unbuilt |= 1u << part;
+}
+
+void comm_end(struct comm *comm) {
+        comm_forget_table(comm);
+        comm->id = 0;
+}
+
+static void comm_keep_table(struct comm *comm, struct comm_table table) {
+        void *copy = malloc(table.bytes + 1);
+
+        if (copy != NULL)
+                comm->kept = (struct comm_table){ memcpy(copy, table.start, table.bytes), table.bytes };
+}
+
+void *comm_join(struct comm *comm, uint32_t part, struct comm_table table, size_t *ret_bytes) {
+        struct comm_table first = part == 0 ? table : comm->kept, second = part == 0 ? comm->kept : table;
+        uint32_t split = (uint32_t)first.bytes;
+        size_t bytes = sizeof(split) + first.bytes + second.bytes;
+
+        if (comm->kept.start == NULL) {
+                comm_keep_table(comm, table);
+                return NULL;
+        }
+        unsigned char *joined = bytes <= ENGINE_TABLE ? malloc(bytes) : NULL;
+        if (joined != NULL) {
+                memcpy(joined, &split, sizeof(split));
+                memcpy(joined + sizeof(split), first.start, first.bytes);
+                memcpy(joined + sizeof(split) + first.bytes, second.start, second.bytes);
+        }
+        comm_forget_table(comm);
+        *ret_bytes = bytes;
+        return joined;
+}
+
+int comm_split(struct comm_table table, struct comm_table ret[COMM_PARTS]) {
+        const unsigned char *start = table.start;
+        uint32_t split;
+
+        if (table.bytes < sizeof(split))
+                return -EINVAL;
+        memcpy(&split, start, sizeof(split));
+        if (split > table.bytes - sizeof(split))
+                return -EINVAL;
+        ret[0] = (struct comm_table){ start + sizeof(split), split };
+        ret[1] = (struct comm_table){ start + sizeof(split) + split, table.bytes - sizeof(split) - split };
+        return 0;
+}
+
+bool comm_built(struct comm *comm, uint32_t part, bool works) {
+        bool told = comm->told;
+
+        comm->unbuilt &= ~(1u << part);
+        comm->told = told || !works || comm->unbuilt == 0;
+        return comm->told && !told;
+}
+
+bool comm_ended(struct comm *comm, uint32_t part) {
+        comm->parts &= ~(1u << part);
+        if (comm->parts == 0)
+                comm_end(comm);
+        return comm->parts == 0;
 }
 
 void comm_rest(struct comm *comm) {

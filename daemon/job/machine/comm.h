@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The communicator of a job on this node, as its engine has it: what was launched on each lane, so that what
- * is done finds its unit again, and what a filler stands for. Beside it the words that the nodes of a job
- * compare before the first payload of a step or an operation moves. It knows neither plans nor operations:
- * machine.c asks them for their pieces.
+ * The communicator of a job on this node, as its engines have it: what was launched on each lane, so that
+ * what is done finds its unit again, and what a filler stands for. Each engine makes a part of it, which has
+ * lanes of its own. It works when all parts work, and other nodes learn one table of it. Beside it the words
+ * that the nodes of a job compare before the first payload of a step or an operation moves. It knows neither
+ * plans nor operations: machine.c asks them for their pieces.
  */
 #pragma once
 
@@ -42,14 +43,40 @@ enum comm_state {
         COMM_ABORTING,
 };
 
+#define COMM_PARTS 2u /* most parts */
+
+struct comm_table {
+        const void *start;
+        size_t bytes;
+};
+
 struct comm {
-        uint64_t id, old_id; /* the engine's; 0: none */
+        uint64_t id, old_id; /* for the engine of the first part, id + 1 for that of the second; 0: none */
         enum comm_state state;
+        uint32_t parts, unbuilt; /* bits: parts that have not ended, and parts that do not work yet */
+        bool told;               /* it has been reported whether the communicator works */
+        struct comm_table kept;  /* the table of one part, until the other one has published its table */
         struct comm_lane lane[LIMIT_LANES];
 };
 
 /* `id` 0: one that is only a name. There is no older one beside it. */
 void comm_begin(struct comm *comm, uint64_t id);
+/* An engine has begun to make this part. */
+void comm_add(struct comm *comm, uint32_t part);
+/* No part is there any more. */
+void comm_end(struct comm *comm);
+
+/* A part has published its table. Returns the table that the other nodes learn, which the caller frees: the
+ * length of the first part's table, that table, the second part's table. NULL: the other part has published
+ * none yet, or there is no room. */
+void *comm_join(struct comm *comm, uint32_t part, struct comm_table table, size_t *ret_bytes);
+/* Takes such a table apart. 0, or -EINVAL if it is none. */
+int comm_split(struct comm_table table, struct comm_table ret[COMM_PARTS]);
+/* A part works, or does not reach all nodes. True: the caller reports now whether the communicator works. It
+ * does if this part does. */
+bool comm_built(struct comm *comm, uint32_t part, bool works);
+/* A part has ended. True: the communicator has ended, too. */
+bool comm_ended(struct comm *comm, uint32_t part);
 
 /* A generation begins: the units of the one before are over, wherever they were cut, and it is drained. */
 void comm_rest(struct comm *comm);

@@ -273,8 +273,10 @@ static int machine_attach(struct job *job, uint64_t incarnation, loop_timer_fn b
         return r;
 }
 
-static uint32_t lanes_of(const struct engine *engine) {
-        return engine != NULL && engine->ops->lanes > 0 ? engine->ops->lanes : LIMIT_LANES;
+static uint32_t lanes_of(const struct jobs_config *config) {
+        uint32_t most = config->engine != NULL ? config->engine->ops->lanes : 0;
+
+        return most > 0 ? most + (config->staging_engine != NULL) : LIMIT_LANES;
 }
 
 int machine_init(struct job *job, uint64_t incarnation, loop_timer_fn beat, struct refusal *refusal) {
@@ -283,7 +285,7 @@ int machine_init(struct job *job, uint64_t incarnation, loop_timer_fn beat, stru
         struct node_config config = {
                 .instance = job->table->config.instance,
                 .name = job->name,
-                .n_lanes = job->cluster ? lanes_of(engine) : 1,
+                .n_lanes = job->cluster ? lanes_of(&job->table->config) : 1,
                 .device = job->table->config.device,
                 .engine = engine != NULL ? engine->ops->kin : 0,
                 .agreed = job->cluster && engine != NULL && engine->ops->agreed,
@@ -447,8 +449,14 @@ uint32_t machine_node_rank(const struct job *job) {
         return machine_rank_of(job, job->machine.node.config.address);
 }
 
-uint32_t machine_lanes_on_host(const struct job *job) {
-        return 1u << (job->machine.node.config.n_lanes - 1);
+struct engine *machine_engine(const struct jobs *jobs, uint32_t part) {
+        return part == 0 ? jobs->config.engine : part == 1 ? jobs->config.staging_engine : NULL;
+}
+
+struct machine_lanes machine_lanes(const struct job *job, uint32_t part) {
+        uint32_t n = job->machine.node.config.n_lanes, first = n - (machine_engine(job->table, 1) != NULL);
+
+        return part == 0 ? (struct machine_lanes){ 0, first } : (struct machine_lanes){ first, n - first };
 }
 
 /* The last lane is that of operations; the one before it is shared by plans that have none of their own. */

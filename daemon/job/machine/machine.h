@@ -137,8 +137,13 @@ bool machine_may_prepare(const struct job *job);
 uint32_t machine_node_rank(const struct job *job);
 /* The rank of that node in the communicator of the present generation. */
 uint32_t machine_rank_of(const struct job *job, uint32_t address);
-/* Bit: the lane of operations, whose payload lies in memory of the host wherever gradients do. */
-uint32_t machine_lanes_on_host(const struct job *job);
+/* The engine that makes this part of each communicator; NULL: communicators have no such part. */
+struct engine *machine_engine(const struct jobs *jobs, uint32_t part);
+/* The lanes of a part. The second part, if there is one, has the last lane, which is that of operations. */
+struct machine_lanes {
+        uint32_t first, n;
+};
+struct machine_lanes machine_lanes(const struct job *job, uint32_t part);
 /* What the engine has published for the communicator that is being built. */
 void machine_publish(struct job *job, const void *table, size_t bytes);
 /* A question to the job's other nodes, and a piece of the answer to one of theirs: see hub.h. What comes is

@@ -49,9 +49,10 @@ static int shared_ask(struct shared *shared, struct job *job, struct backend *ba
 int shared_take(struct shared *shared, struct job *job) {
         struct backend *backend = shared->holding->backend;
         const struct backend_memory *own = shared->holding->memory;
-        struct engine *engine = job->table->config.engine;
+        const struct jobs_config *config = &job->table->config;
+        bool staging = backend == config->staging && config->staging_engine != NULL;
+        struct engine *engine = staging ? config->staging_engine : config->engine;
         struct engine_memory memory = { .address = backend->memory->address(own),
-                                        .on_host = backend == job->table->config.staging,
                                         .bytes = backend->memory->bytes(own) };
         uint64_t id = ++job->table->last_shared;
         int fds[MEMORY_FDS];

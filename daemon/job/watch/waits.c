@@ -176,12 +176,13 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
 }
 
 unsigned helper_waits(const struct job *job, struct job_wait *waits, unsigned max) {
-        struct engine *engine = job->table->config.engine;
+        struct engine *engine;
         uint64_t since;
         pid_t pid = 0;
 
-        if (engine != NULL && engine->ops->silent != NULL && job->comm.id != 0 && max > 0)
-                pid = engine->ops->silent(engine, job->comm.id, &since);
+        for (uint32_t part = 0; pid == 0 && (engine = machine_engine(job->table, part)) != NULL; part++)
+                if (engine->ops->silent != NULL && job->comm.id != 0 && max > 0)
+                        pid = engine->ops->silent(engine, job->comm.id + part, &since);
         if (pid == 0)
                 return 0;
         waits[0] = (struct job_wait){ .kind = WAIT_HELPER,

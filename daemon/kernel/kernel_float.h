@@ -19,7 +19,20 @@ static INLINE ROW F(row_combine)(unsigned op, ROW a, ROW b) {
                 else if (op == KERNEL_MUL)
                         row.v[i] = a.v[i] * b.v[i];
                 else
-                        row.v[i] = (VEC)(((MASK)b.v[i] & take) | ((MASK)a.v[i] & ~take));
+                        row.v[i] = (VEC)select_u((mask_f)take, (vec_u)b.v[i], (vec_u)a.v[i]);
+        }
+        return row;
+}
+
+/* Gives lanes in which both operands of a fold are NaN one of the two, whichever way round the compiler has
+ * combined them. Adding a NaN to itself makes it quiet. */
+static INLINE ROW F(row_fix_nan)(unsigned dtype, unsigned op, ROW a, ROW b, ROW row) {
+        bool half = dtype == WIRE__DTYPE__F16 || dtype == WIRE__DTYPE__BF16;
+        if (!half && op != KERNEL_ADD && op != KERNEL_MUL)
+                return row; /* a comparison has chosen the second */
+        UNROLL for (unsigned i = 0; i < VECS; i++) {
+                VEC stays = half ? a.v[i] : b.v[i], quiet = half ? stays : stays + stays;
+                row.v[i] = (VEC)select_u((mask_f)(stays != stays), (vec_u)quiet, (vec_u)row.v[i]);
         }
         return row;
 }
@@ -85,6 +98,18 @@ static INLINE void F(through)(const struct kernel_slice *slice, const struct pas
         }
         pass_note(slice, place, 0, row_fold(&read), dtype);
         *slice->result_sum += row_fold(&stored);
+}
+
+/* Folds two inputs into one output. No scratch is needed: each row is read before it is written. */
+static INLINE void F(fold)(const struct kernel_slice *slice, unsigned dtype, unsigned op) {
+        size_t size = kernel_bytes(dtype), end = (slice->first + slice->elements) * size;
+        const unsigned char *a = slice->inputs[0], *b = slice->inputs[1];
+        unsigned char *output = slice->outputs[0];
+        const struct kernel_slice to = { .outputs = &output, .n_outputs = 1 };
+        for (size_t at = slice->first * size; at < end; at += KERNEL_LANES * size) {
+                ROW x = F(row_load)(dtype, a + at), y = F(row_load)(dtype, b + at);
+                F(row_store)(dtype, &to, at, F(row_fix_nan)(dtype, op, x, y, F(row_combine)(op, x, y)));
+        }
 }
 
 /* Only measures the input. */

@@ -4,7 +4,7 @@
  * Integers and copies are plain loops that the compiler vectorises: their result does not depend on how.
  * Floats are in kernel_float.h.
  */
-#include "kernel_simd.h"
+#include "kernel/kernel_simd.h"
 
 #define KERNEL_GROUP 4u /* inputs read side by side */
 
@@ -109,7 +109,7 @@ static INLINE struct row_f row_store_f(unsigned dtype, const struct kernel_slice
 #define ROW struct row_f
 #define VECS VECS_F
 #define F(name) name##_f
-#include "kernel_float.h"
+#include "kernel/kernel_float.h"
 
 /* ---- accumulators of f64 ---- */
 
@@ -129,7 +129,7 @@ static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)),
 #define ROW struct row_d
 #define VECS VECS_D
 #define F(name) name##_d
-#include "kernel_float.h"
+#include "kernel/kernel_float.h"
 
 /* ---- floats ---- */
 
@@ -249,6 +249,18 @@ static INLINE void block_put(const struct kernel_slice *slice, unsigned char *to
                                 block_put(slice, slice->outputs[i] + at * sizeof(type),                      \
                                           (const unsigned char *)acc, count * sizeof(type));                 \
                 }                                                                                            \
+        }                                                                                                    \
+        static void fold_##name(const struct kernel_slice *slice) {                                          \
+                size_t from = slice->first * sizeof(type), end = from + slice->elements * sizeof(type);      \
+                const unsigned char *first = slice->inputs[0], *second = slice->inputs[1];                   \
+                unsigned char *to = slice->outputs[0];                                                       \
+                for (size_t at = from; at < end; at += sizeof(type)) {                                       \
+                        type a, b;                                                                           \
+                        memcpy(&a, first + at, sizeof(a));                                                   \
+                        memcpy(&b, second + at, sizeof(b));                                                  \
+                        a = (type)(expression);                                                              \
+                        memcpy(to + at, &a, sizeof(a));                                                      \
+                }                                                                                            \
         }
 
 #define INTEGER(type, wide)                                                                                  \
@@ -326,25 +338,28 @@ FIND(bf16, WIRE__DTYPE__BF16)
 
 /* ---- the table ---- */
 
-#define FLOAT_OP(op, name, kernel_op)                                                                        \
+#define FLOAT_OP(op, name, kernel_op, dtype, suffix)                                                         \
         static void op##_##name(const struct kernel_slice *slice) {                                          \
                 slice_reduce(&passes_##name, slice, kernel_op);                                              \
+        }                                                                                                    \
+        static void fold_##op##_##name(const struct kernel_slice *slice) {                                   \
+                fold_##suffix(slice, dtype, kernel_op);                                                      \
         }
-#define FLOAT(name)                                                                                          \
-        FLOAT_OP(add, name, KERNEL_ADD)                                                                      \
-        FLOAT_OP(mul, name, KERNEL_MUL)                                                                      \
-        FLOAT_OP(min, name, KERNEL_MIN)                                                                      \
-        FLOAT_OP(max, name, KERNEL_MAX)
+#define FLOAT(name, dtype, suffix)                                                                           \
+        FLOAT_OP(add, name, KERNEL_ADD, dtype, suffix)                                                       \
+        FLOAT_OP(mul, name, KERNEL_MUL, dtype, suffix)                                                       \
+        FLOAT_OP(min, name, KERNEL_MIN, dtype, suffix)                                                       \
+        FLOAT_OP(max, name, KERNEL_MAX, dtype, suffix)
 
-FLOAT(f32)
-FLOAT(f16)
-FLOAT(bf16)
-FLOAT(f64)
+FLOAT(f32, WIRE__DTYPE__F32, f)
+FLOAT(f16, WIRE__DTYPE__F16, f)
+FLOAT(bf16, WIRE__DTYPE__BF16, f)
+FLOAT(f64, WIRE__DTYPE__F64, d)
 
-#define OPS(name)                                                                                            \
+#define OPS(prefix, name)                                                                                    \
         {                                                                                                    \
-                [KERNEL_ADD] = add_##name, [KERNEL_MUL] = mul_##name, [KERNEL_MIN] = min_##name,             \
-                [KERNEL_MAX] = max_##name                                                                    \
+                [KERNEL_ADD] = prefix##add_##name, [KERNEL_MUL] = prefix##mul_##name,                        \
+                [KERNEL_MIN] = prefix##min_##name, [KERNEL_MAX] = prefix##max_##name                         \
         }
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
@@ -354,13 +369,22 @@ FLOAT(f64)
 const struct kernel_set PASTE(kernel_set_, KERNEL_SET) = {
         .name = TEXT(KERNEL_SET),
         .reduce = {
-                [WIRE__DTYPE__F32] = OPS(f32),
-                [WIRE__DTYPE__F64] = OPS(f64),
-                [WIRE__DTYPE__F16] = OPS(f16),
-                [WIRE__DTYPE__BF16] = OPS(bf16),
-                [WIRE__DTYPE__I32] = OPS(int32_t),
-                [WIRE__DTYPE__I64] = OPS(int64_t),
-                [WIRE__DTYPE__U8] = OPS(uint8_t),
+                [WIRE__DTYPE__F32] = OPS(, f32),
+                [WIRE__DTYPE__F64] = OPS(, f64),
+                [WIRE__DTYPE__F16] = OPS(, f16),
+                [WIRE__DTYPE__BF16] = OPS(, bf16),
+                [WIRE__DTYPE__I32] = OPS(, int32_t),
+                [WIRE__DTYPE__I64] = OPS(, int64_t),
+                [WIRE__DTYPE__U8] = OPS(, uint8_t),
+        },
+        .fold = {
+                [WIRE__DTYPE__F32] = OPS(fold_, f32),
+                [WIRE__DTYPE__F64] = OPS(fold_, f64),
+                [WIRE__DTYPE__F16] = OPS(fold_, f16),
+                [WIRE__DTYPE__BF16] = OPS(fold_, bf16),
+                [WIRE__DTYPE__I32] = OPS(fold_, int32_t),
+                [WIRE__DTYPE__I64] = OPS(fold_, int64_t),
+                [WIRE__DTYPE__U8] = OPS(fold_, uint8_t),
         },
         .copy = {
                 [WIRE__DTYPE__F32] = copy_f32,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "kernel/kernel.h"
 #include "proto/frame.h"
 
 #if HAVE_X86_KERNELS
@@ -108,4 +108,13 @@ void kernel_run(kernel_fn kernel, const struct kernel_slice *slice, size_t size)
                 kernel_run_padded(kernel, &part, size);
         if (slice->uncached)
                 kernel_fence();
+}
+
+void kernel_fold(kernel_fn fold, size_t size, void *result, const void *a, const void *b, size_t elements) {
+        const unsigned char *inputs[] = { a, b };
+        unsigned char *outputs[] = { result };
+        const struct kernel_slice slice = {
+                .inputs = inputs, .outputs = outputs, .n_inputs = 2, .n_outputs = 1, .elements = elements
+        };
+        kernel_run(fold, &slice, size);
 }

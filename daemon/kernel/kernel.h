@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inner loops of the host backend: one slice of a task, one thread. kernel.c is compiled once per
- * instruction set; kernel_select.c picks the set at run time. All sets give the same bits: sums of squares
- * are kept in KERNEL_LANES lanes of f64 whatever the width of the machine's vectors, folded per block in one
- * fixed order, and multiplications are never fused with additions unless the product is exact. (Which NaN
- * comes out of two NaNs is not fixed; all outputs get the same one.) Denormals are kept; rounding is to
- * nearest even.
+ * The arithmetic on elements that the CPU does: the inner loops of the host backend (one slice of a task, one
+ * thread), and the folds of Gloo's helper. kernel.c is compiled once per instruction set; kernel_select.c
+ * picks the set at run time. All sets give the same bits: sums of squares are kept in KERNEL_LANES lanes of
+ * f64 whatever the width of the machine's vectors, folded per block in one fixed order, and multiplications
+ * are never fused with additions unless the product is exact. (Which NaN comes out of two NaNs is fixed for
+ * folds alone, which nodes with different CPUs do; all outputs of a task get the same one.) Denormals are
+ * kept; rounding is to nearest even.
  *
  * min and max: a NaN among the inputs makes the result NaN; of equal values the first stays, so min(-0, +0)
  * is -0 and min(+0, -0) is +0.
@@ -16,8 +17,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/seal.h"
-#include "proto/gradsync.pb-c.h"
+#include "gradsync.pb-c.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct backend_seal;
 
 #define KERNEL_LANES 16u  /* elements handled as one row */
 #define KERNEL_BLOCK 512u /* elements accumulated at a time: fits the first-level cache */
@@ -61,6 +67,9 @@ typedef void (*kernel_fn)(const struct kernel_slice *slice);
 struct kernel_set {
         const char *name;
         kernel_fn reduce[KERNEL_DTYPES][KERNEL_OPS];
+        /* Two inputs, one output, which may be the first input; nothing is measured or scaled. 16-bit floats
+         * are rounded once. The first of two NaNs stays for 16-bit floats, the second for other ones. */
+        kernel_fn fold[KERNEL_DTYPES][KERNEL_OPS];
         kernel_fn copy[KERNEL_DTYPES]; /* exactly one input */
         kernel_fn find[KERNEL_DTYPES]; /* exactly one input; floats only, any number of elements */
 };
@@ -75,7 +84,14 @@ const struct kernel_set *kernel_find(const char *name);
  * of their own. */
 void kernel_run(kernel_fn kernel, const struct kernel_slice *slice, size_t size);
 
+/* Runs a kernel for folds on so many elements of two operands. */
+void kernel_fold(kernel_fn fold, size_t size, void *result, const void *a, const void *b, size_t elements);
+
 /* Returns the bytes of one element; 0 for an unknown type. */
 size_t kernel_size(unsigned dtype);
 
 extern const struct kernel_set kernel_set_baseline, kernel_set_avx2, kernel_set_avx512;
+
+#ifdef __cplusplus
+}
+#endif

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernel.h"
+#include "kernel/kernel.h"
 
 /* The formatter knows neither the pragma that stands before loops nor one-line structs. */
 /* clang-format off */
@@ -59,6 +59,15 @@ struct row_h { uint16_t v[16]; };
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+
+/* mask ? a : b, lane by lane */
+static INLINE vec_u select_u(mask_f mask, vec_u a, vec_u b) {
+#if SIMD_BYTES == 32
+        return (vec_u)_mm256_blendv_epi8((__m256i)b, (__m256i)a, (__m256i)mask);
+#else
+        return ((vec_u)mask & a) | (~(vec_u)mask & b);
+#endif
+}
 
 /* ---- loads and stores, vector by vector: copying a row as a whole would go through memory ---- */
 
@@ -249,11 +258,6 @@ static INLINE struct row_h row_pack(struct row_u from) {
                 to.v[i] = (uint16_t)from.v[i / 4][i % 4];
 #endif
         return to;
-}
-
-/* mask ? a : b, lane by lane */
-static INLINE vec_u select_u(mask_f mask, vec_u a, vec_u b) {
-        return ((vec_u)mask & a) | (~(vec_u)mask & b);
 }
 
 /* ---- bf16: the upper half of an f32 ---- */
