@@ -12,17 +12,17 @@ static void metrics_sum_list(uint64_t *to, size_t size, const uint64_t *from, si
 }
 
 void metrics_sum_count(struct metrics_sum *sum, const Wire__StatusJob *job) {
-        sum->committed += job->committed;
-        sum->void_steps += job->void_steps;
-        sum->nonfinite_steps += job->nonfinite_steps;
-        sum->step_us += job->step_us;
-        sum->reduce_us += job->reduce_us;
-        sum->wait_us += job->wait_us;
-        sum->bytes_reduced += job->bytes_reduced;
-        sum->operations += job->operations;
-        sum->recovery_us += job->recovery_us;
-        sum->communicators += job->communicators;
-        sum->has_communicators |= job->has_communicators;
+        sum->job.committed += job->committed;
+        sum->job.void_steps += job->void_steps;
+        sum->job.nonfinite_steps += job->nonfinite_steps;
+        sum->job.step_us += job->step_us;
+        sum->job.reduce_us += job->reduce_us;
+        sum->job.wait_us += job->wait_us;
+        sum->job.bytes_reduced += job->bytes_reduced;
+        sum->job.operations += job->operations;
+        sum->job.recovery_us += job->recovery_us;
+        sum->job.communicators += job->communicators;
+        sum->job.has_communicators |= job->has_communicators;
         metrics_sum_list(sum->reduce_class, LIMIT_CLASSES, job->reduce_class, job->n_reduce_class);
         metrics_sum_list(sum->recovery_class, LIMIT_RECOVERY_CLASSES, job->recovery_class,
                          job->n_recovery_class);
@@ -32,7 +32,7 @@ void metrics_sum_count(struct metrics_sum *sum, const Wire__StatusJob *job) {
 void metrics_sum_add(struct metrics_sum *sum, const struct metrics_job *job) {
         for (size_t i = 0; i < METRICS_STATES && job->job->state != NULL; i++)
                 sum->jobs[i] += strcmp(job->job->state, metrics_states[i]) == 0;
-        sum->world += job->job->world;
+        sum->job.world += job->job->world;
         sum->members += job->n_members;
         sum->spares += job->n_spares;
         metrics_sum_count(sum, job->job);
@@ -40,23 +40,11 @@ void metrics_sum_add(struct metrics_sum *sum, const struct metrics_job *job) {
 
 /* The sum in the shape of a job. */
 void metrics_sum_write(const struct metrics_out *to, const struct metrics_sum *sum) {
-        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        Wire__StatusJob row = sum->job;
         struct metrics_job all = {
                 .together = true, .job = &row, .n_members = sum->members, .n_spares = sum->spares
         };
 
-        row.world = (uint32_t)sum->world;
-        row.committed = sum->committed;
-        row.void_steps = sum->void_steps;
-        row.nonfinite_steps = sum->nonfinite_steps;
-        row.step_us = sum->step_us;
-        row.reduce_us = sum->reduce_us;
-        row.wait_us = sum->wait_us;
-        row.bytes_reduced = sum->bytes_reduced;
-        row.operations = sum->operations;
-        row.recovery_us = sum->recovery_us;
-        row.communicators = sum->communicators;
-        row.has_communicators = sum->has_communicators;
         row.reduce_class = (uint64_t *)(uintptr_t)sum->reduce_class;
         row.n_reduce_class = array_size(sum->reduce_class);
         row.recovery_class = (uint64_t *)(uintptr_t)sum->recovery_class;

@@ -10,11 +10,8 @@
 
 struct metrics_sum { /* zero-initialised */
         uint64_t jobs[METRICS_STATES];
-        uint64_t world, members, spares;
-        /* The rest are counters; see StatusJob. */
-        uint64_t committed, void_steps, nonfinite_steps, step_us, reduce_us, wait_us, bytes_reduced;
-        uint64_t operations, recovery_us, communicators;
-        bool has_communicators;
+        uint64_t members, spares;
+        Wire__StatusJob job; /* its world and its counters; lists are in: */
         uint64_t reduce_class[LIMIT_CLASSES], recovery_class[LIMIT_RECOVERY_CLASSES], rebuilds[LIMIT_CAUSES];
 };
 

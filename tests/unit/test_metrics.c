@@ -127,13 +127,14 @@ TEST_ALONE(sums_add_up) {
         row.state = (char *)"of another release";
         metrics_sum_add(&sum, &job);
         metrics_sum_count(&sum, &row);
-        assert_int_equal(sum.world, 8);
+        assert_int_equal(sum.job.world, 8);
         assert_int_equal(sum.members, 4);
         assert_int_equal(sum.spares, 2);
-        assert_int_equal(sum.committed, 30);
-        assert_int_equal(sum.void_steps, 3);
-        const uint64_t sums[] = { sum.nonfinite_steps, sum.step_us,    sum.reduce_us,   sum.wait_us,
-                                  sum.bytes_reduced,   sum.operations, sum.recovery_us, sum.communicators };
+        assert_int_equal(sum.job.committed, 30);
+        assert_int_equal(sum.job.void_steps, 3);
+        const uint64_t sums[] = { sum.job.nonfinite_steps, sum.job.step_us,       sum.job.reduce_us,
+                                  sum.job.wait_us,         sum.job.bytes_reduced, sum.job.operations,
+                                  sum.job.recovery_us,     sum.job.communicators };
         for (uint64_t i = 0; i < 8; i++)
                 assert_int_equal(sums[i], 3 * (i + 2));
         assert_int_equal(sum.reduce_class[1], 6);

@@ -760,7 +760,7 @@ static uint64_t summed(struct fixture *f, struct sessions_sum *sum, uint64_t *re
         while (sessions_sum_go_on(sessions, sum))
                 ;
         *ret_running = sum->sum.jobs[1];
-        return sum->sum.operations;
+        return sum->sum.job.operations;
 }
 
 /* Jobs that end or begin while they are added up: each that was there at the beginning counts once. */
@@ -789,5 +789,5 @@ TEST(a_sum_over_jobs_never_falls) {
         sessions_sum_end(&sum);
         sessions_sum_end(&other);
         job_alone(f, "last", 5);
-        assert_int_equal(sum.sum.operations, 1011);
+        assert_int_equal(sum.sum.job.operations, 1011);
 }
