@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon that ends while jobs run, and another one in its place: no trainer notices more than it must. Members are real
 trainers on the public API, driven line by line, whose daemon is killed, or told to stop, at each point of a step."""
+import random
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from harness import CTL, DIGITS, LONG, events, kill, stop, wait_until
+from teams import Training
 from trainers import ask, bring, end, fields, join, opened, restart, step, together
 
 PARAMS = ("weight f32 3000", "bias f32 40")
@@ -404,3 +408,18 @@ def test_killed_again_and_again_on_the_way_back(daemon, crew):
         line = each.line(LONG)
         rest = fields(line)
         assert line.startswith("OK ") and (rest["step"], rest["wrong"]) == ("3000", "0") and int(rest["void"]) <= 15, line
+
+
+def test_killed_fifty_times(daemon, crew, scratch):
+    """Each kill costs the open step at most; no sum is wrong, and no supervisor is needed."""
+    served = daemon()
+    members = crew(served, 3)
+    training = Training(SimpleNamespace(nodes=[served]), members, scratch / "stop")
+    chance = random.Random(50)
+    for _ in range(50):
+        training.go_on(more=chance.randrange(1, 12))
+        time.sleep(chance.random() / 50)        # the kill hits any point of a step
+        restart(served, kill)
+    training.go_on()
+    for told in training.end():
+        assert told["void"] <= 50, told
